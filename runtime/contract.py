@@ -1,0 +1,149 @@
+"""The two graphs' inputs and outputs: declared here once, used by export, backends and tests.
+
+Letters: N sentences, K beams, S source tokens with the end symbol, P cache slots filled so far
+(K times the number of steps taken), L decoder layers, H heads, D head size.
+
+The host's whole part in a step is: feed each output `next_x` back as input `x`, keep
+(`next_tokens`, `parents`, `next_log_probs`) for the back-trace, look at `next_done`.
+
+Beams are *query positions* of one sentence in both attentions. Cross-attention keys and values are
+therefore never tiled K times, and self-attention caches hold the tokens of all beams of a sentence
+side by side, slot t * K + k for beam k of step t. They are only appended to, never reordered:
+`ancestry` says which slots belong to a beam's own past, and it alone follows the beams when they
+are re-ranked (docs/adr/0002-ancestry-mask.md has the measurement).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Added to attention scores that must not count. Finite, so that no row can become NaN, and far
+#: below any score, so that its exponential is exactly zero in float32 and bfloat16.
+MASKED = -1e9
+
+NEXT = "next_"
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, element type and axes (letters are dynamic) of one graph input or output."""
+
+    name: str
+    dtype: str
+    axes: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class GraphShape:
+    """What the contract needs to know of a model.
+
+    Attributes:
+        decoder_layers: L.
+        heads: H.
+        head_size: D.
+        attention: the step graph also returns cross-attention weights.
+    """
+
+    decoder_layers: int
+    heads: int
+    head_size: int
+    attention: bool = False
+
+    def encoder_inputs(self) -> tuple[TensorSpec, ...]:
+        """Token ids (end symbol included, padded with any valid id) and their counts."""
+        return (
+            TensorSpec("source_ids", "int64", ("N", "S")),
+            TensorSpec("source_lengths", "int64", ("N",)),
+        )
+
+    def encoder_outputs(self) -> tuple[TensorSpec, ...]:
+        """Cross-attention keys and values of every decoder layer, and the padding mask."""
+        h, d = self.heads, self.head_size
+        return (
+            TensorSpec("source_bias", "float32", ("N", 1, 1, "S")),
+            *(
+                spec
+                for layer in range(self.decoder_layers)
+                for spec in (
+                    TensorSpec(f"cross_key_{layer}", "float32", ("N", h, d, "S")),
+                    TensorSpec(f"cross_value_{layer}", "float32", ("N", h, "S", d)),
+                )
+            ),
+        )
+
+    def request(self) -> tuple[TensorSpec, ...]:
+        """Step inputs that the caller sets: the same at every step, except the forced token."""
+        return (
+            TensorSpec("forced_tokens", "int64", ("N",)),  # -1: free choice
+            TensorSpec("min_lengths", "int64", ("N",)),
+            TensorSpec("max_lengths", "int64", ("N",)),
+            TensorSpec("length_penalty_alpha", "float32", ()),
+            TensorSpec("length_penalty_beta", "float32", ()),
+        )
+
+    def state(self, past: str = "P") -> tuple[TensorSpec, ...]:
+        """What a step hands to the next one, each as input `x` and output `next_x`."""
+        h, d = self.heads, self.head_size
+        return (
+            TensorSpec("tokens", "int64", ("N", "K")),  # token that each live beam ended with
+            TensorSpec("log_probs", "float32", ("N", "K")),  # cumulative, of the live beams
+            TensorSpec("positions", "int64", ("N",)),  # tokens generated so far
+            TensorSpec("done", "bool", ("N",)),
+            # The pool of finished hypotheses, best first; empty places score minus infinity.
+            TensorSpec("finished_scores", "float32", ("N", "K")),
+            TensorSpec("finished_lengths", "int64", ("N", "K")),  # with the end symbol
+            TensorSpec("finished_parents", "int64", ("N", "K")),  # live beam that ended
+            TensorSpec("ancestry", "float32", ("N", "K", past)),  # 0 own past, MASKED the others'
+            *(
+                spec
+                for layer in range(self.decoder_layers)
+                for spec in (
+                    TensorSpec(f"self_key_{layer}", "float32", ("N", h, past, d)),
+                    TensorSpec(f"self_value_{layer}", "float32", ("N", h, past, d)),
+                )
+            ),
+        )
+
+    def step_inputs(self) -> tuple[TensorSpec, ...]:
+        """All inputs of the step graph, in order."""
+        return (*self.encoder_outputs(), *self.request(), *self.state())
+
+    def step_outputs(self) -> tuple[TensorSpec, ...]:
+        """All outputs of the step graph, in order.
+
+        `attention` is that of the live beams *before* selection: row k tells what beam k looked at
+        when it scored its continuations.
+        """
+        return (
+            TensorSpec("parents", "int64", ("N", "K")),
+            *(
+                TensorSpec(NEXT + spec.name, spec.dtype, spec.axes)
+                for spec in self.state(past="P+K")
+            ),
+            *((TensorSpec("attention", "float32", ("N", "K", "S")),) if self.attention else ()),
+        )
+
+    def initial_state(
+        self, sentences: int, beams: int, start_token: int
+    ) -> dict[str, NDArray[np.generic]]:
+        """State before the first step: one live hypothesis per sentence, nothing finished.
+
+        Args:
+            sentences: N.
+            beams: K.
+            start_token: the decoder's start symbol.
+        """
+        sizes: dict[str | int, int] = {"N": sentences, "K": beams, "P": 0}
+        state: dict[str, NDArray[np.generic]] = {}
+        for spec in self.state():
+            shape = tuple(sizes.get(axis, axis) for axis in spec.axes)
+            state[spec.name] = np.zeros(shape, dtype=np.dtype(spec.dtype))  # type: ignore[arg-type]
+        state["tokens"] = np.full((sentences, beams), start_token, dtype=np.int64)
+        state["finished_scores"] = np.full((sentences, beams), -np.inf, dtype=np.float32)
+        log_probs = np.full((sentences, beams), -np.inf, dtype=np.float32)
+        log_probs[:, 0] = 0.0
+        state["log_probs"] = log_probs
+        return state

@@ -1,0 +1,71 @@
+"""Decoding options: one frozen object that travels whole through every layer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from translate_trt.runtime.errors import OptionError
+
+#: A hypothesis of n tokens is divided by ((beta + n) / (beta + 1)) ** alpha. One formula, the two
+#: forms in use: the paper's (Wu et al. 2016, equation 14) and that of fairseq, CTranslate2 and
+#: Hugging Face, len ** alpha.
+LENGTH_PENALTY_BETA = {"gnmt": 5.0, "length": 0.0}
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search (the specification is docs/beam-search.md).
+
+    Raises:
+        OptionError: a value is out of range; the message names the option.
+    """
+
+    # ---- the search itself ----
+    beam_size: int = 4  # live hypotheses per sentence; 1 is greedy search
+    length_penalty: float = 0.6  # alpha: 0 favours short output, the paper uses 0.6
+    length_penalty_form: str = "gnmt"  # "gnmt": ((5 + n) / 6) ** alpha; "length": n ** alpha
+
+    # ---- limits, in generated tokens, the end symbol included ----
+    max_length: int | None = None  # None: source length + 50 (section 6.1 of the paper)
+    min_length: int = 0  # the end symbol cannot come before this many tokens
+
+    # ---- what is returned ----
+    num_hypotheses: int = 1  # the n best, at most beam_size
+    return_attention: bool = False  # cross-attention of the last layer, averaged over heads
+
+    def __post_init__(self) -> None:
+        if self.beam_size < 1:
+            raise OptionError(f"beam_size is {self.beam_size}; it must be at least 1.")
+        if not math.isfinite(self.length_penalty) or self.length_penalty < 0:
+            # A negative alpha would break the early stop, whose bound needs lp(n) to grow with n.
+            raise OptionError(
+                f"length_penalty is {self.length_penalty}; it must be a number of at least 0."
+            )
+        if self.length_penalty_form not in LENGTH_PENALTY_BETA:
+            raise OptionError(
+                f"length_penalty_form is {self.length_penalty_form!r}; "
+                f"choose one of {', '.join(LENGTH_PENALTY_BETA)}."
+            )
+        if self.max_length is not None and self.max_length < 1:
+            raise OptionError(f"max_length is {self.max_length}; it must be at least 1.")
+        if self.min_length < 0:
+            raise OptionError(f"min_length is {self.min_length}; it must be at least 0.")
+        if self.max_length is not None and self.min_length > self.max_length:
+            raise OptionError(
+                f"min_length {self.min_length} is more than max_length {self.max_length}."
+            )
+        if not 1 <= self.num_hypotheses <= self.beam_size:
+            raise OptionError(
+                f"num_hypotheses is {self.num_hypotheses}; it must be between 1 and beam_size "
+                f"({self.beam_size}). Raise beam_size to get more hypotheses."
+            )
+
+    @property
+    def length_penalty_beta(self) -> float:
+        """The beta of ((beta + n) / (beta + 1)) ** alpha for this form."""
+        return LENGTH_PENALTY_BETA[self.length_penalty_form]
+
+    def max_length_for(self, source_length: int) -> int:
+        """Largest number of generated tokens for a source of that many tokens (no end symbol)."""
+        return source_length + 50 if self.max_length is None else self.max_length

@@ -1,0 +1,75 @@
+"""What a translation is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One finished hypothesis.
+
+    Attributes:
+        tokens: target token ids, without the end symbol.
+        score: cumulative log-probability divided by the length penalty; higher is better.
+        token_log_probs: natural-log probability of each generated token; the last one is the end
+            symbol's unless the hypothesis is truncated.
+        truncated: the maximum length came before the end symbol.
+        attention: [len(token_log_probs), source tokens + 1] cross-attention of the last decoder
+            layer averaged over heads, when asked for; the last column is the source's end symbol.
+    """
+
+    tokens: tuple[int, ...]
+    score: float
+    token_log_probs: tuple[float, ...] = ()
+    truncated: bool = False
+    attention: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class TextHypothesis:
+    """A hypothesis as text, with what `Hypothesis` tells of it.
+
+    `pieces` has one `Hypothesis` for an ordinary line, several for a line that was too long for
+    the model and was translated in pieces, none for a line without a single token. `score` is the
+    sum over the pieces.
+    """
+
+    text: str
+    score: float
+    pieces: tuple[Hypothesis, ...] = ()
+
+    @property
+    def token_log_probs(self) -> tuple[float, ...]:
+        """Log-probability of every generated token, piece after piece."""
+        return tuple(value for piece in self.pieces for value in piece.token_log_probs)
+
+    @property
+    def truncated(self) -> bool:
+        """True if any piece reached the maximum length before its end symbol."""
+        return any(piece.truncated for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The n best translations of one line, best first; an empty line has one, empty."""
+
+    hypotheses: tuple[TextHypothesis, ...]
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.hypotheses[0].text
+
+    @property
+    def score(self) -> float:
+        """Score of the best translation."""
+        return self.hypotheses[0].score
+
+    @property
+    def piece_count(self) -> int:
+        """Into how many pieces the line was cut: 1 for nearly all, 0 for an empty one."""
+        return len(self.hypotheses[0].pieces)
