@@ -1,0 +1,452 @@
+"""The manifest of a bundle: read, check, write, and where the files lie.
+
+A bundle is a directory with a `manifest.json` that names every other file by relative path, size
+and SHA-256; nothing in it is found by guessing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PureWindowsPath
+from typing import Any, NoReturn, get_type_hints
+
+from translate_trt.runtime.errors import BundleError, OptionError
+from translate_trt.runtime.files import write_json
+from translate_trt.runtime.options import SearchOptions
+
+FORMAT_VERSION = 1
+MANIFEST_NAME = "manifest.json"
+
+_HASH_BLOCK = 1 << 20  # bytes
+_AGAIN = "Copy the bundle again or make it again with translate-trt export."
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """What the runtime must know of a model, and what `info` shows.
+
+    Attributes:
+        vocabulary_size: V; ids are 0 to V - 1.
+        start_token: what the decoder sees before the first target token.
+        pad_token: -1 if the vocabulary has none; the same for `unknown_token`.
+        parameters: number of weights.
+    """
+
+    encoder_layers: int
+    decoder_layers: int
+    heads: int
+    head_size: int
+    model_size: int
+    feed_forward_size: int
+    vocabulary_size: int
+    start_token: int
+    end_token: int
+    pad_token: int
+    unknown_token: int
+    parameters: int
+
+    @classmethod
+    def from_json(cls, fields: Fields) -> ModelDescription:
+        """Read it from the object `model` of a manifest."""
+        smallest = {"start_token": 0, "end_token": 0, "pad_token": -1, "unknown_token": -1}
+        return cls(**{name: fields.integer(name, smallest.get(name, 1)) for name in _names(cls)})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Largest lengths the model was made for, in tokens, the end symbol included."""
+
+    max_source_length: int
+    max_target_length: int
+
+    @classmethod
+    def from_json(cls, fields: Fields) -> Limits:
+        """Read it from the object `limits` of a manifest."""
+        return cls(**{name: fields.integer(name, 1) for name in _names(cls)})
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file of a bundle.
+
+    Attributes:
+        path: relative to the bundle, with forward slashes.
+        sha256: of its content, in lower-case hexadecimal.
+        bytes: its size.
+
+    Raises:
+        BundleError: the path could lead out of the bundle.
+    """
+
+    path: str
+    sha256: str
+    bytes: int
+
+    def __post_init__(self) -> None:
+        parts = self.path.split("/")
+        windows = "\\" in self.path or PureWindowsPath(self.path).drive
+        if windows or not self.path.isprintable() or {"", ".", ".."} & set(parts):
+            raise BundleError(
+                f"the file path {self.path!r} is not allowed in a bundle: it must be relative, "
+                "with forward slashes and without '..'."
+            )
+
+    @classmethod
+    def from_json(cls, fields: Fields) -> FileEntry:
+        """Read it from an object with path, sha256 and bytes."""
+        sha256 = fields.text("sha256")
+        if not re.fullmatch("[0-9a-f]{64}", sha256):
+            fields.fail("sha256", "64 lower-case hexadecimal digits", sha256)
+        return cls(fields.text("path"), sha256, fields.integer("bytes", 0))
+
+    def locate(self, bundle: Path) -> Path:
+        """Where the file is, or ought to be, on this machine.
+
+        Raises:
+            BundleError: symbolic links lead out of the bundle.
+        """
+        path = bundle / self.path
+        if not path.resolve().is_relative_to(bundle.resolve()):
+            raise BundleError(
+                f"{path} is a link to {path.resolve()}, outside the bundle; "
+                "put the file itself into the bundle."
+            )
+        return path
+
+
+@dataclass(frozen=True)
+class TargetEntry:
+    """The model compiled for one backend in one precision.
+
+    Attributes:
+        name: such as "onnx-int8"; the key in the manifest.
+        backend: which class of `runtime/backends/` runs it.
+        precision: of weights and matrix products, such as "fp32".
+        files: by role; ONNX targets have "encoder" and "step".
+        features: what was compiled in beyond the plain search, such as "attention".
+        builder: name and version of each package that made it.
+        parity: evidence that it computes what the checkpoint computes; None: not verified.
+    """
+
+    name: str
+    backend: str
+    precision: str
+    files: dict[str, FileEntry]
+    features: tuple[str, ...] = ()
+    builder: dict[str, str] = field(default_factory=dict)
+    parity: dict[str, Any] | None = None
+
+    @classmethod
+    def from_json(cls, name: str, fields: Fields) -> TargetEntry:
+        """Read it from the object `targets.<name>` of a manifest."""
+        files = fields.object("files")
+        backend = fields.text("backend")
+        if backend.startswith("onnx"):
+            files.object("encoder"), files.object("step")
+        return cls(
+            name=name,
+            backend=backend,
+            precision=fields.text("precision"),
+            files={role: FileEntry.from_json(entry) for role, entry in files.objects()},
+            features=tuple(fields.texts("features")),
+            builder=fields.object("builder").all_texts(),
+            parity=None if fields.is_null("parity") else fields.object("parity").values,
+        )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a bundle says of itself.
+
+    Attributes:
+        format_version: of the manifest itself.
+        created_by: program and version, for people.
+        source_language: None if nobody said; the same for `target_language`.
+        search: defaults of `SearchOptions`, by field; what is not named has the class's default.
+        tokenizer: "source" and "target", both the same file when the vocabulary is shared.
+        targets: at least one; the first is the default.
+    """
+
+    format_version: int
+    created_by: str
+    source_language: str | None
+    target_language: str | None
+    model: ModelDescription
+    limits: Limits
+    search: dict[str, Any]
+    tokenizer: dict[str, FileEntry]
+    targets: dict[str, TargetEntry]
+
+    @classmethod
+    def from_json(cls, fields: Fields) -> Manifest:
+        """Read it from the outermost object of a manifest."""
+        tokenizer = fields.object("tokenizer")
+        targets = fields.object("targets")
+        return cls(
+            format_version=fields.integer("format_version", 1),
+            created_by=fields.text("created_by"),
+            source_language=fields.optional_text("source_language"),
+            target_language=fields.optional_text("target_language"),
+            model=ModelDescription.from_json(fields.object("model")),
+            limits=Limits.from_json(fields.object("limits")),
+            search=_search_defaults(fields.object("search")),
+            tokenizer={
+                side: FileEntry.from_json(tokenizer.object(side)) for side in ("source", "target")
+            },
+            targets={
+                name: TargetEntry.from_json(name, entry)
+                for name, entry in targets.objects(at_least_one=True)
+            },
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as values that JSON knows; `from_json` reads it back."""
+        value = asdict(self)
+        for target in value["targets"].values():
+            del target["name"]  # it is the key already
+        return value
+
+    def target(self, name: str | None = None) -> TargetEntry:
+        """That target; without a name, the first.
+
+        Raises:
+            BundleError: there is none of that name; the message lists those there are.
+        """
+        if name is None:
+            return next(iter(self.targets.values()))
+        if name not in self.targets:
+            raise BundleError(
+                f"the bundle has no target {name!r}; it has: {', '.join(self.targets)}. "
+                "Choose one of these or add the other with translate-trt export."
+            )
+        return self.targets[name]
+
+    def search_options(self) -> SearchOptions:
+        """The defaults for decoding with this model."""
+        return SearchOptions(**self.search)
+
+
+def read_manifest(bundle: Path) -> Manifest:
+    """Read and check the manifest of the bundle in that directory.
+
+    Raises:
+        BundleError: it is missing, damaged, or of a format this version does not read.
+    """
+    path = bundle / MANIFEST_NAME
+    value = _parse(path, _read_text(bundle))
+    fields = Fields(value, path)
+    version = fields.integer("format_version", 1)
+    if version > FORMAT_VERSION:
+        raise BundleError(
+            f"{path} has format version {version}, this translate-trt reads up to "
+            f"{FORMAT_VERSION}: it was made by a newer translate-trt. "
+            "Upgrade with pip install -U translate-trt, or export the model again."
+        )
+    return Manifest.from_json(fields)
+
+
+def write_manifest(bundle: Path, manifest: Manifest) -> None:
+    """Write the manifest into the directory, in one atomic step.
+
+    Raises:
+        OutputError: the disk is full, or the directory may not be written.
+    """
+    write_json(bundle / MANIFEST_NAME, manifest.to_json())
+
+
+def hash_file(bundle: Path, path: str) -> FileEntry:
+    """The manifest's entry for the file at that relative path of the bundle.
+
+    Raises:
+        BundleError: the file cannot be read, or the path is not allowed.
+    """
+    entry = FileEntry(path, "", 0)
+    return FileEntry(path, *_digest(entry.locate(bundle)))
+
+
+def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = True) -> None:
+    """Check that the tokenizer's and that target's files are there and are what they were.
+
+    Args:
+        bundle: the directory.
+        manifest: its manifest.
+        target: name of the target.
+        hashes: compare SHA-256 too, which reads every byte; without, existence and size alone.
+
+    Raises:
+        BundleError: a file is missing or differs, or there is no such target.
+    """
+    entries = (*manifest.tokenizer.values(), *manifest.target(target).files.values())
+    for entry in dict.fromkeys(entries):  # a shared tokenizer file is named twice
+        path = entry.locate(bundle)
+        if not path.is_file():
+            raise BundleError(f"{path}, which the manifest names, is missing. {_AGAIN}")
+        size = path.stat().st_size
+        if size != entry.bytes:
+            raise BundleError(
+                f"{path} has {size} bytes, the manifest says {entry.bytes}: "
+                f"the file is incomplete or was changed. {_AGAIN}"
+            )
+        if hashes and (found := _digest(path)[0]) != entry.sha256:
+            raise BundleError(
+                f"{path} has SHA-256 {found}, the manifest says {entry.sha256}: "
+                f"the file was changed or damaged. {_AGAIN}"
+            )
+
+
+class Fields:
+    """A JSON object with checked access; errors name a field by its path, as `model.heads`.
+
+    Raises:
+        BundleError: the value is not an object, or a field is missing or of another type.
+    """
+
+    def __init__(self, value: object, file: Path, place: str = "") -> None:
+        self._file = file
+        self._place = place
+        if not isinstance(value, dict):
+            raise BundleError(
+                f"{file}: {f'the field {place!r}' if place else 'the outermost value'} must be an "
+                f"object in braces, not {_shown(value)}. {_AGAIN}"
+            )
+        self.values: dict[str, Any] = value
+
+    def fail(self, name: str, expected: str, found: object) -> NoReturn:
+        """Raise the error that this field is not what was expected."""
+        raise BundleError(
+            f"{self._file}: the field {self._path(name)!r} must be {expected}, "
+            f"not {_shown(found)}. {_AGAIN}"
+        )
+
+    def integer(self, name: str, smallest: int) -> int:
+        """A whole number of at least `smallest`."""
+        value = self._get(name)
+        # To Python true is the integer 1; to JSON it is not a number.
+        if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
+            self.fail(name, f"a whole number of at least {smallest}", value)
+        return value
+
+    def text(self, name: str) -> str:
+        """A string."""
+        value = self._get(name)
+        if not isinstance(value, str):
+            self.fail(name, "a string", value)
+        return value
+
+    def is_null(self, name: str) -> bool:
+        """True if the field holds null."""
+        return self._get(name) is None
+
+    def optional_text(self, name: str) -> str | None:
+        """A string or null."""
+        return None if self.is_null(name) else self.text(name)
+
+    def texts(self, name: str) -> list[str]:
+        """A list of strings."""
+        value = self._get(name)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            self.fail(name, "a list of strings", value)
+        return value
+
+    def all_texts(self) -> dict[str, str]:
+        """The whole object, all of whose fields are strings."""
+        return {name: self.text(name) for name in self.values}
+
+    def object(self, name: str) -> Fields:
+        """An object inside this one."""
+        return Fields(self._get(name), self._file, self._path(name))
+
+    def objects(self, at_least_one: bool = False) -> Iterator[tuple[str, Fields]]:
+        """All fields of this object, each of them an object."""
+        if at_least_one and not self.values:
+            raise BundleError(f"{self._file}: the field {self._place!r} is empty. {_AGAIN}")
+        for name in self.values:
+            yield name, self.object(name)
+
+    def _get(self, name: str) -> Any:
+        if name not in self.values:
+            raise BundleError(f"{self._file}: the field {self._path(name)!r} is missing. {_AGAIN}")
+        return self.values[name]
+
+    def _path(self, name: str) -> str:
+        return f"{self._place}.{name}" if self._place else name
+
+
+def _names(cls: type) -> tuple[str, ...]:
+    return tuple(get_type_hints(cls))
+
+
+def _shown(value: object) -> str:
+    """The value as JSON, cut to what fits a message."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _search_defaults(fields: Fields) -> dict[str, Any]:
+    """Check that the values make valid `SearchOptions`."""
+    types: Mapping[str, Any] = get_type_hints(SearchOptions)
+    for name, value in fields.values.items():
+        if name not in types:
+            fields.fail(name, f"one of {', '.join(types)}", name)
+        expected = int | float if types[name] is float else types[name]
+        fits = isinstance(value, expected) and (types[name] is bool or not isinstance(value, bool))
+        if not fits:
+            fields.fail(name, f"of type {getattr(expected, '__name__', expected)}", value)
+    try:
+        SearchOptions(**fields.values)
+    except OptionError as error:
+        fields.fail("*", f"valid defaults ({error})", fields.values)
+    return fields.values
+
+
+def _read_text(bundle: Path) -> bytes:
+    path = bundle / MANIFEST_NAME
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BundleError(_why_no_manifest(bundle, error)) from error
+
+
+def _why_no_manifest(bundle: Path, error: OSError) -> str:
+    if not bundle.exists():
+        return f"there is no bundle at {bundle}; check the path."
+    if not bundle.is_dir():
+        return f"{bundle} is not a directory; a bundle is the directory with {MANIFEST_NAME} in it."
+    if (bundle / "config.json").is_file() and not (bundle / MANIFEST_NAME).exists():
+        return (
+            f"{bundle} is a checkpoint and not a bundle (it has config.json but no "
+            f"{MANIFEST_NAME}); make a bundle of it with translate-trt export."
+        )
+    if isinstance(error, FileNotFoundError):
+        return f"{bundle} is not a bundle: it has no {MANIFEST_NAME}. {_AGAIN}"
+    return f"cannot read {bundle / MANIFEST_NAME}: {error.strerror}."
+
+
+def _parse(path: Path, content: bytes) -> object:
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is not a JSON number")
+
+    try:
+        value: object = json.loads(content.decode("utf-8"), parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path} is not valid JSON: {error}. {_AGAIN}") from error
+    return value
+
+
+def _digest(path: Path) -> tuple[str, int]:
+    """SHA-256 in hexadecimal and size in bytes of a file."""
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        with path.open("rb") as file:
+            # hashlib.file_digest would do this, from Python 3.11 on.
+            while block := file.read(_HASH_BLOCK):
+                digest.update(block)
+                size += len(block)
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror}. {_AGAIN}") from error
+    return digest.hexdigest(), size

@@ -1,0 +1,122 @@
+"""Text to token ids and back, with the SentencePiece models of a bundle or a checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from translate_trt.runtime.errors import BundleError
+
+# Control characters (C0, DEL, C1), the Unicode line and paragraph separators, lone surrogates.
+#
+# On the way in: the normalization rule nmt_nfkc (tried with sentencepiece 0.2.3) turns tab, FF,
+# U+2028 and U+2029 into spaces itself, but deletes VT and most other controls, so that "a\vb"
+# becomes the word "ab"; it lets NUL, U+0080 and U+0085 through, which byte fallback then spells out
+# to the model as bytes that training has hardly seen; and the binding raises on lone surrogates.
+# Other models' rules do less. A space is what all of them stand for.
+#
+# On the way out: byte fallback can spell any of them, and each would break what reads lines after
+# us (Python's str.splitlines takes ten characters for line ends).
+_NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+class Tokenizer:
+    """The source and target vocabularies, which may be one and the same file.
+
+    Token lists carry no start and no end symbol.
+    """
+
+    def __init__(self, source_model: Path, target_model: Path) -> None:
+        """Load both models.
+
+        Raises:
+            BundleError: a file is missing, truncated, or not a SentencePiece model.
+        """
+        self._target = _load(target_model)
+        self._source = self._target if source_model == target_model else _load(source_model)
+
+    def encode_source(self, text: str) -> list[int]:
+        """Tokens of one source text; none for a text of spaces."""
+        return self.encode_source_batch([text])[0]
+
+    def encode_target(self, text: str) -> list[int]:
+        """Tokens of one target text, as training and forced prefixes need them."""
+        return self.encode_target_batch([text])[0]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Target text of these tokens, without line ends or other control characters."""
+        return self.decode_batch([tokens])[0]
+
+    def encode_source_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Tokens of each source text."""
+        return _encode(self._source, texts)
+
+    def encode_target_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Tokens of each target text."""
+        return _encode(self._target, texts)
+
+    def decode_batch(self, sentences: Sequence[Sequence[int]]) -> list[str]:
+        """Target text of each token list, always one line each."""
+        texts: list[str] = self._target.decode([list(map(int, tokens)) for tokens in sentences])
+        return [_clean(text) for text in texts]
+
+    @property
+    def source_vocabulary_size(self) -> int:
+        """Number of pieces of the source vocabulary."""
+        return int(self._source.get_piece_size())
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of pieces of the target vocabulary."""
+        return int(self._target.get_piece_size())
+
+    @property
+    def pad_token(self) -> int:
+        """Id of the padding piece of the target vocabulary; -1 if it has none."""
+        return int(self._target.pad_id())
+
+    @property
+    def unknown_token(self) -> int:
+        """Id of the unknown piece of the target vocabulary."""
+        return int(self._target.unk_id())
+
+    @property
+    def start_token(self) -> int:
+        """Id of the start symbol of the target vocabulary; -1 if it has none."""
+        return int(self._target.bos_id())
+
+    @property
+    def end_token(self) -> int:
+        """Id of the end symbol of the target vocabulary; -1 if it has none."""
+        return int(self._target.eos_id())
+
+
+def _clean(text: str) -> str:
+    return _NOT_TEXT.sub(" ", text)
+
+
+def _encode(model: sentencepiece.SentencePieceProcessor, texts: Sequence[str]) -> list[list[int]]:
+    # One thread: the library's pool has one per processor, whatever --threads says.
+    tokens: list[list[int]] = model.encode([_clean(text) for text in texts], num_threads=1)
+    return tokens
+
+
+def _load(path: Path) -> sentencepiece.SentencePieceProcessor:
+    mend = "Copy the directory again or make it again."
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BundleError(
+            f"cannot read the tokenizer model {path}: {error.strerror}. {mend}"
+        ) from error
+    if not content:  # which the library takes for "load later"
+        raise BundleError(f"the tokenizer model {path} is empty. {mend}")
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=content)
+    except (RuntimeError, OSError, ValueError) as error:
+        raise BundleError(
+            f"{path} is not a SentencePiece model, or only a part of one ({error}). {mend}"
+        ) from error
