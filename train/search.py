@@ -1,0 +1,224 @@
+"""Beam search in PyTorch: the yardstick that every compiled target is held against.
+
+It follows docs/beam-search.md rule by rule, with hypotheses as plain Python objects, one sentence
+at a time; only the model runs on a batch. Nothing here is shared with the step graph, so that a
+mistake in one shows as a difference from the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from translate_trt.runtime.batching import length_sorted_batches
+from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Hypothesis
+from translate_trt.train.config import END, START
+from translate_trt.train.model import Transformer, pad
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """A live hypothesis: its tokens so far and the log-probability of each."""
+
+    log_prob: float  # cumulative
+    tokens: tuple[int, ...] = ()
+    token_log_probs: tuple[float, ...] = ()
+    attention: tuple[Tensor, ...] = ()
+    row: int = 0  # which of the sentence's previous rows it continues
+
+    def extend(self, log_prob: float, token: int, row: int, attention: Tensor | None) -> _Partial:
+        return _Partial(
+            log_prob,
+            (*self.tokens, token),
+            (*self.token_log_probs, log_prob - self.log_prob),
+            self.attention if attention is None else (*self.attention, attention),
+            row,
+        )
+
+
+@dataclass
+class _Sentence:
+    """The search state of one sentence."""
+
+    options: SearchOptions
+    max_length: int
+    prefix: Sequence[int]
+    source_tokens: int  # the end symbol included
+    live: list[_Partial] = field(default_factory=lambda: [_Partial(0.0)])  # rule 1
+    pool: list[tuple[float, _Partial, bool]] = field(default_factory=list)  # best first
+    done: bool = False
+
+    def penalty(self, length: int) -> float:
+        beta = self.options.length_penalty_beta
+        return float(((beta + length) / (beta + 1)) ** self.options.length_penalty)
+
+    def retire(self, hypothesis: _Partial, truncated: bool) -> None:
+        """Put a hypothesis into the pool, which keeps the K best; earlier ones win ties."""
+        score = hypothesis.log_prob / self.penalty(len(hypothesis.tokens))
+        self.pool.append((score, hypothesis, truncated))
+        self.pool.sort(key=lambda entry: -entry[0])
+        del self.pool[self.options.beam_size :]
+
+    def expand(self, log_probs: Tensor, attention: Tensor | None) -> None:
+        """One step: rules 2 to 6.
+
+        Args:
+            log_probs: [live hypotheses, V] of the next token.
+            attention: [live hypotheses, S] of this position, if recorded.
+        """
+        position = len(self.live[0].tokens)
+        candidates = _best_candidates(self._allowed(log_probs, position), self._width)
+        following: list[_Partial] = []
+        for log_prob, row, token in candidates:
+            looked = None if attention is None else attention[row]
+            hypothesis = self.live[row].extend(log_prob, token, row, looked)
+            if token == END:
+                self.retire(hypothesis, truncated=False)  # rule 3
+            elif len(following) < self.options.beam_size:
+                following.append(hypothesis)  # rule 4
+        self.live = following
+        if position + 1 >= self.max_length:
+            for hypothesis in self.live[: self.options.beam_size - len(self.pool)]:
+                self.retire(hypothesis, truncated=True)  # rule 6
+            self.done = True
+        else:
+            self.done = not self._can_improve()
+
+    @property
+    def _width(self) -> int:
+        """2K candidates, so that K live ones remain; greedy search looks at the best one alone."""
+        return 2 * self.options.beam_size if self.options.beam_size > 1 else 1
+
+    def _allowed(self, log_probs: Tensor, position: int) -> Tensor:
+        """Cumulative log-probabilities [live, V], minus infinity where a token is not allowed."""
+        total = log_probs + torch.tensor([[hypothesis.log_prob] for hypothesis in self.live])
+        if position + 1 < self.options.min_length:
+            total[:, END] = -math.inf
+        if position < len(self.prefix):
+            forced = total[:, self.prefix[position]].clone()
+            total = torch.full_like(total, -math.inf)
+            total[:, self.prefix[position]] = forced
+        return total
+
+    def _can_improve(self) -> bool:
+        """Rule 5: can a live hypothesis still beat the pool's worst?"""
+        if not self.live:
+            return False
+        if len(self.pool) < self.options.beam_size:
+            return True
+        return self.live[0].log_prob / self.penalty(self.max_length) > self.pool[-1][0]
+
+    def result(self) -> list[Hypothesis]:
+        """Rule 7: the n best."""
+        return [
+            Hypothesis(
+                tokens=hypothesis.tokens if truncated else hypothesis.tokens[:-1],
+                score=score,
+                token_log_probs=hypothesis.token_log_probs,
+                truncated=truncated,
+                attention=self._attention_matrix(hypothesis),
+            )
+            for score, hypothesis, truncated in self.pool[: self.options.num_hypotheses]
+        ]
+
+    def _attention_matrix(self, hypothesis: _Partial) -> np.ndarray | None:
+        if not self.options.return_attention:
+            return None
+        return torch.stack(hypothesis.attention)[:, : self.source_tokens].numpy()
+
+
+def _best_candidates(total: Tensor, width: int) -> list[tuple[float, int, int]]:
+    """The best (log-probability, row, token), ties toward the smaller flat index (rule 8)."""
+    flat = total.flatten()
+    worst = flat.topk(min(width, flat.numel())).values[-1]
+    places = (flat >= worst).nonzero()[:, 0]
+    values = flat[places]
+    order = values.sort(descending=True, stable=True).indices[:width]
+    size = total.shape[1]
+    return [
+        (value, place // size, place % size)
+        for value, place in zip(values[order].tolist(), places[order].tolist(), strict=True)
+        if value > -math.inf
+    ]
+
+
+@torch.inference_mode()
+def beam_search(
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    options: SearchOptions,
+    target_prefixes: Sequence[Sequence[int]] | None = None,
+    batch_tokens: int = 4096,
+) -> list[list[Hypothesis]]:
+    """Translate token sequences with the PyTorch model.
+
+    Args:
+        model: in evaluation mode.
+        sources: tokens per sentence, without the end symbol; an empty one gives one empty
+            hypothesis without running the model.
+        options: see docs/beam-search.md.
+        target_prefixes: forced first tokens, one sequence per sentence.
+        batch_tokens: source tokens per batch, padding included.
+
+    Returns:
+        For each sentence its n best hypotheses, best first.
+
+    Raises:
+        OptionError: a prefix leaves no room for another token.
+    """
+    prefixes = target_prefixes if target_prefixes is not None else [()] * len(sources)
+    results: list[list[Hypothesis]] = [[] for _ in sources]
+    for rows in length_sorted_batches([len(source) + 1 for source in sources], batch_tokens):
+        filled = [row for row in rows if sources[row]]
+        for row in set(rows) - set(filled):
+            results[row] = [Hypothesis((), 0.0)]
+        if filled:
+            batch = [sources[row] for row in filled]
+            found = _search_batch(model, batch, options, [prefixes[row] for row in filled])
+            for row, hypotheses in zip(filled, found, strict=True):
+                results[row] = hypotheses
+    return results
+
+
+def _search_batch(
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    options: SearchOptions,
+    prefixes: Sequence[Sequence[int]],
+) -> list[list[Hypothesis]]:
+    device = model.embedding.weight.device
+    sentences = []
+    for source, prefix in zip(sources, prefixes, strict=True):
+        max_length = options.max_length_for(len(source))
+        if len(prefix) >= max_length:
+            raise OptionError(
+                f"a target prefix of {len(prefix)} tokens fills max_length {max_length}; raise it."
+            )
+        sentences.append(_Sentence(options, max_length, prefix, len(source) + 1))
+    cache = model.start_cache(*pad([[*source, END] for source in sources], device))
+    cache.record_attention = options.return_attention
+    running = sentences
+    tokens = torch.full((len(sources),), START, device=device)
+    while running:
+        log_probs = model.decode_next(tokens, cache).float().log_softmax(-1).cpu()
+        attention = None if cache.attention is None else cache.attention.cpu()
+        kept: list[int] = []
+        first = 0
+        for sentence in running:
+            rows = slice(first, first + len(sentence.live))
+            sentence.expand(log_probs[rows], None if attention is None else attention[rows])
+            if not sentence.done:
+                kept += [first + hypothesis.row for hypothesis in sentence.live]
+            first = rows.stop
+        running = [sentence for sentence in running if not sentence.done]
+        cache = cache.select(torch.tensor(kept, dtype=torch.int64, device=device))
+        last = [hypothesis.tokens[-1] for sentence in running for hypothesis in sentence.live]
+        tokens = torch.tensor(last, dtype=torch.int64, device=device)
+    return [sentence.result() for sentence in sentences]
