@@ -1,0 +1,202 @@
+"""Products in 8 bits: weights per output channel beforehand, activations per row as they come.
+
+    x W   becomes   scale(x) * scale(W) * (q(x) - 128) q(W)
+
+with scale(W) one number per column of W, scale(x) one per row of x: largest magnitude / 127. No
+scale is shared between two rows, hence none between two sentences: what stands beside a sentence in
+the batch cannot change its translation. Activations are unsigned with zero point 128 and weights
+signed, the pair ONNX Runtime has fast kernels for (signed activations ran 15 times slower, unsigned
+weights 2 times: benchmarks/int8_product.py). Embedding tables are stored in 8 bits per row as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from translate_trt.runtime.errors import TranslateTrtError
+
+_LARGEST = 127  # of a signed byte, symmetric
+_ZERO_POINT = 128  # of the unsigned activations
+# A row of zeros would divide by zero; any scale serves it.
+_SMALLEST_SCALE = 1e-12
+
+
+@dataclass(frozen=True)
+class Int8Report:
+    """How much the pass changed.
+
+    Attributes:
+        products: matrix products now in 8 bits.
+        activations: tensors quantized for them (a tensor is quantized once for all its readers).
+        tables: embedding tables now in 8 bits.
+    """
+
+    products: int
+    activations: int
+    tables: int
+
+
+def quantize_weights(
+    weights: NDArray[np.float32], axis: int
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Symmetric 8-bit weights and their scales, one per slice that remains when `axis` is reduced.
+
+    Args:
+        weights: a matrix.
+        axis: 0 gives one scale per column, 1 one per row.
+
+    Returns:
+        int8 of the same shape, and float32 scales of the other axis' length; weights are nearly
+        their product.
+    """
+    largest = np.abs(weights).max(axis=axis, keepdims=True)
+    scales = np.maximum(largest / _LARGEST, _SMALLEST_SCALE).astype(np.float32)
+    quantized = np.clip(np.rint(weights / scales), -_LARGEST, _LARGEST).astype(np.int8)
+    return quantized, scales.squeeze(axis)
+
+
+class DynamicInt8:
+    """Quantizes every product with, and every lookup in, a constant matrix of one graph."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._graph = model.graph
+        self._activations: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
+        self._names = 0
+
+    def run(self) -> Int8Report:
+        """Rewrite the graph in place.
+
+        Raises:
+            TranslateTrtError: there was nothing to quantize, so the graph is not what it should be.
+        """
+        products = tables = 0
+        for node in list(self._graph):
+            if node.op_type == "MatMul" and _matrix(node.inputs[1]) is not None:
+                self._product(node)
+                products += 1
+            elif node.op_type == "Gather" and self._is_embedding(node):
+                self._lookup(node)
+                tables += 1
+        if not products:
+            raise TranslateTrtError(
+                f"the {self._graph.name} graph has no product with a constant matrix to quantize."
+            )
+        self._drop_unused_constants()
+        return Int8Report(products, len(self._activations), tables)
+
+    def _is_embedding(self, node: ir.Node) -> bool:
+        # Position tables are small, and their rows are as precise as sentences are long.
+        name = node.inputs[0].name if node.inputs[0] is not None else None
+        return _matrix(node.inputs[0]) is not None and name is not None and name.endswith(".table")
+
+    # ---- rewriting ----
+
+    def _product(self, node: ir.Node) -> None:
+        activation, constant = node.inputs
+        weights = _matrix(constant)
+        assert activation is not None
+        assert constant is not None
+        assert weights is not None
+        quantized, scales = quantize_weights(weights, axis=0)
+        name = str(constant.name)
+        rows, row_scale = self._quantized(activation, node)
+        integer = self._add(
+            node,
+            "MatMulInteger",
+            [
+                rows,
+                self._constant(f"{name}_int8", quantized),
+                self._constant("activation_zero_point", np.array(_ZERO_POINT, dtype=np.uint8)),
+            ],
+            ir.DataType.INT32,
+        )
+        real = self._cast(node, integer, ir.DataType.FLOAT)
+        scaled = self._add(node, "Mul", [real, self._constant(f"{name}_scale", scales)])
+        self._replace(node, self._add(node, "Mul", [scaled, row_scale]))
+
+    def _quantized(self, x: ir.Value, before: ir.Node) -> tuple[ir.Value, ir.Value]:
+        """8-bit rows of x and their scales, computed once for all products that read x."""
+        if x not in self._activations:
+            magnitude = self._add(before, "Abs", [x])
+            last = self._constant("last_axis", np.array([-1], dtype=np.int64))
+            largest = self._add(before, "ReduceMax", [magnitude, last], keepdims=1)
+            step = self._constant("per_step", np.array(1 / _LARGEST, dtype=np.float32))
+            floor = self._constant("smallest_scale", np.array(_SMALLEST_SCALE, dtype=np.float32))
+            scale = self._add(before, "Max", [self._add(before, "Mul", [largest, step]), floor])
+            rounded = self._add(before, "Round", [self._add(before, "Div", [x, scale])])
+            offset = self._constant("offset", np.array(_ZERO_POINT, dtype=np.float32))
+            shifted = self._add(before, "Add", [rounded, offset])
+            self._activations[x] = (self._cast(before, shifted, ir.DataType.UINT8), scale)
+        return self._activations[x]
+
+    def _lookup(self, node: ir.Node) -> None:
+        table, tokens = node.inputs
+        weights = _matrix(table)
+        assert table is not None
+        assert tokens is not None
+        assert weights is not None
+        quantized, scales = quantize_weights(weights, axis=1)
+        name = str(table.name)
+        rows = self._constant(f"{name}_int8", quantized)
+        row_scales = self._constant(f"{name}_scale", scales[:, None])
+        found = self._add(node, "Gather", [rows, tokens], ir.DataType.INT8, axis=0)
+        scale = self._add(node, "Gather", [row_scales, tokens], axis=0)
+        self._replace(
+            node, self._add(node, "Mul", [self._cast(node, found, ir.DataType.FLOAT), scale])
+        )
+
+    # ---- graph handling ----
+
+    def _constant(self, name: str, value: NDArray[np.generic]) -> ir.Value:
+        if name not in self._graph.initializers:
+            tensor = ir.tensor(value, name=name)
+            constant = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype))
+            constant.shape = ir.Shape(value.shape)
+            self._graph.register_initializer(constant)
+        return self._graph.initializers[name]
+
+    def _add(
+        self,
+        before: ir.Node,
+        operator: str,
+        inputs: list[ir.Value],
+        dtype: ir.DataType = ir.DataType.FLOAT,
+        **attributes: int,
+    ) -> ir.Value:
+        node = ir.node(operator, inputs, attributes)
+        self._names += 1
+        node.outputs[0].name = f"int8_{operator.lower()}_{self._names}"
+        node.outputs[0].dtype = dtype
+        self._graph.insert_before(before, node)
+        return node.outputs[0]
+
+    def _cast(self, before: ir.Node, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        return self._add(before, "Cast", [value], dtype, to=int(dtype))
+
+    def _replace(self, node: ir.Node, value: ir.Value) -> None:
+        old = node.outputs[0]
+        name, outputs = old.name, self._graph.outputs
+        ir.convenience.replace_all_uses_with(old, value)
+        for index, output in enumerate(outputs):
+            if output is old:
+                outputs[index] = value
+        value.shape = old.shape
+        self._graph.remove(node, safe=True)
+        value.name = name
+
+    def _drop_unused_constants(self) -> None:
+        for name, value in list(self._graph.initializers.items()):
+            if not value.uses() and value not in self._graph.outputs:
+                del self._graph.initializers[name]
+
+
+def _matrix(value: ir.Value | None) -> NDArray[np.float32] | None:
+    """The constant matrix a value is, or None."""
+    if value is None or value.const_value is None or not value.is_initializer():
+        return None
+    array = value.const_value.numpy()
+    return array if array.ndim == 2 and array.dtype == np.float32 else None
