@@ -1,0 +1,224 @@
+"""The public API: a bundle in, translations out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from translate_trt.runtime.backends import load_backend
+from translate_trt.runtime.batching import length_sorted_batches
+from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
+from translate_trt.runtime.contract import GraphShape
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.pieces import split_text
+from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+from translate_trt.runtime.search import Request, search_batch
+from translate_trt.runtime.tokenizer import Tokenizer
+
+_EMPTY = Hypothesis((), 0.0)
+
+
+class Translator:
+    """A loaded bundle.
+
+    Not to be called from several threads at once; make one for each.
+
+    Attributes:
+        manifest: what the bundle says of itself.
+        target: the entry of the target in use.
+        tokenizer: text to tokens and back.
+        default_options: what is used where no options are given.
+    """
+
+    def __init__(
+        self,
+        bundle: str | os.PathLike[str],
+        target: str | None = None,
+        *,
+        threads: int | None = None,
+        batch_tokens: int = 1024,
+        check_hashes: bool = True,
+    ) -> None:
+        """Check the bundle and load one of its targets.
+
+        Args:
+            bundle: directory made by `translate-trt export`.
+            target: such as "onnx-int8"; None takes the manifest's first.
+            threads: within one operation; None lets the backend choose (all cores).
+            batch_tokens: source tokens translated together, padding included.
+            check_hashes: compare every file with its SHA-256 in the manifest.
+
+        Raises:
+            BundleError: the bundle is missing, incomplete or changed, or has no such target.
+            OptionError: a number is out of range.
+        """
+        for name, value in (("threads", threads), ("batch_tokens", batch_tokens)):
+            if value is not None and value < 1:
+                raise OptionError(f"{name} is {value}; it must be at least 1.")
+        path = Path(bundle)
+        self.manifest: Manifest = read_manifest(path)
+        self.target: TargetEntry = self.manifest.target(target)
+        verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
+        sides = self.manifest.tokenizer
+        self.tokenizer = Tokenizer(sides["source"].locate(path), sides["target"].locate(path))
+        self.default_options: SearchOptions = self.manifest.search_options()
+        self._batch_tokens = batch_tokens
+        model = self.manifest.model
+        self._shape = GraphShape(
+            model.decoder_layers, model.heads, model.head_size, "attention" in self.target.features
+        )
+        files = {role: entry.locate(path) for role, entry in self.target.files.items()}
+        self._backend = load_backend(self.target.backend, files, self._shape, threads)
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        options: SearchOptions | None = None,
+        target_prefixes: Sequence[str] | None = None,
+    ) -> list[Translation]:
+        """Translate lines of text.
+
+        A line of more tokens than the bundle allows is cut in pieces, at ends of sentences where
+        it has any, and their translations are joined.
+
+        Args:
+            lines: one text each; an empty or blank one gives an empty translation.
+            options: None takes the bundle's defaults.
+            target_prefixes: text that each translation must begin with.
+
+        Returns:
+            One `Translation` per line, in the order of the lines.
+
+        Raises:
+            OptionError: an option this bundle was not compiled for, or out of its limits.
+        """
+        options = options or self.default_options
+        limit = self.manifest.limits.max_source_length - 1
+        pieces = [split_text(line, self.tokenizer.encode_source, limit) for line in lines]
+        prefixes = self._prefix_tokens(target_prefixes, len(lines))
+        # Only the first piece of a line can begin with the line's prefix.
+        piece_prefixes = [
+            prefix if index == 0 else []
+            for line, prefix in zip(pieces, prefixes, strict=True)
+            for index in range(len(line))
+        ]
+        sources = [tokens for line in pieces for tokens in line]
+        found = iter(self.translate_ids(sources, options, piece_prefixes))
+        return [self._join([next(found) for _ in line]) for line in pieces]
+
+    def translate_ids(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions | None = None,
+        target_prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Translate token sequences.
+
+        Args:
+            sources: source token ids per sentence, without the end symbol.
+            options: None takes the bundle's defaults.
+            target_prefixes: target token ids that each translation must begin with.
+
+        Returns:
+            For each source, in order, its n best hypotheses, best first. A source without tokens
+            has one empty hypothesis.
+
+        Raises:
+            InputError: a token outside the vocabulary, or a source longer than the bundle allows.
+            OptionError: an option this bundle was not compiled for, or out of its limits.
+        """
+        options = options or self.default_options
+        prefixes = [()] * len(sources) if target_prefixes is None else target_prefixes
+        if len(prefixes) != len(sources):
+            raise InputError(f"{len(prefixes)} target prefixes for {len(sources)} sources.")
+        self._check_options(options)
+        for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
+            self._check_sentence(index, source, prefix, options)
+        results: list[list[Hypothesis]] = [[_EMPTY] for _ in sources]
+        filled = [index for index, source in enumerate(sources) if len(source)]
+        lengths = [len(sources[index]) + 1 for index in filled]
+        model = self.manifest.model
+        for batch in length_sorted_batches(lengths, self._batch_tokens):
+            rows = [filled[place] for place in batch]
+            request = Request.of(
+                [sources[row] for row in rows],
+                [prefixes[row] for row in rows],
+                options,
+                model.end_token,
+            )
+            found = search_batch(self._backend, self._shape, request, model.start_token)
+            for row, hypotheses in zip(rows, found, strict=True):
+                results[row] = hypotheses
+        return results
+
+    def _prefix_tokens(self, prefixes: Sequence[str] | None, lines: int) -> list[list[int]]:
+        if prefixes is None:
+            return [[] for _ in range(lines)]
+        if len(prefixes) != lines:
+            raise InputError(f"{len(prefixes)} target prefixes for {lines} lines.")
+        return self.tokenizer.encode_target_batch(prefixes)
+
+    def _join(self, pieces: list[list[Hypothesis]]) -> Translation:
+        """The n best of a line from those of its pieces, the i-th best of each together."""
+        if not pieces:
+            return Translation((TextHypothesis("", 0.0),))
+        joined = []
+        for rank in range(max(map(len, pieces))):
+            # A piece may have found fewer hypotheses than asked for: its last stands in.
+            parts = tuple(piece[min(rank, len(piece) - 1)] for piece in pieces)
+            texts = self.tokenizer.decode_batch([part.tokens for part in parts])
+            score = sum(part.score for part in parts)
+            joined.append(TextHypothesis(" ".join(filter(None, texts)), score, parts))
+        return Translation(tuple(joined))
+
+    def _check_options(self, options: SearchOptions) -> None:
+        limits, model = self.manifest.limits, self.manifest.model
+        if options.return_attention and not self._shape.attention:
+            raise OptionError(
+                "return_attention: this bundle's step graph does not return attention; "
+                "export it again with --attention."
+            )
+        if options.max_length is not None and options.max_length > limits.max_target_length:
+            raise OptionError(
+                f"max_length {options.max_length} is more than the {limits.max_target_length} "
+                "tokens this bundle was exported for; export it with a larger --max-target-length."
+            )
+        largest = (model.vocabulary_size - 1) // 2
+        if options.beam_size > largest:
+            raise OptionError(
+                f"beam_size {options.beam_size} is too large for a vocabulary of "
+                f"{model.vocabulary_size} pieces; at most {largest}."
+            )
+
+    def _check_sentence(
+        self, index: int, source: Sequence[int], prefix: Sequence[int], options: SearchOptions
+    ) -> None:
+        limits, model = self.manifest.limits, self.manifest.model
+        if len(source) >= limits.max_source_length:
+            raise InputError(
+                f"source {index} has {len(source)} tokens; this bundle takes up to "
+                f"{limits.max_source_length - 1} and the end symbol. Split it, or export with a "
+                "larger --max-source-length."
+            )
+        for side, tokens in (("source", source), ("target prefix", prefix)):
+            wrong = [token for token in tokens if not 0 <= token < model.vocabulary_size]
+            if wrong:
+                raise InputError(
+                    f"{side} {index} has token {wrong[0]}, outside the vocabulary of "
+                    f"{model.vocabulary_size} pieces."
+                )
+        if model.end_token in prefix:
+            raise InputError(f"target prefix {index} contains the end symbol; leave it out.")
+        longest = options.max_length_for(len(source))
+        if len(source) and len(prefix) >= longest:
+            raise OptionError(
+                f"target prefix {index} has {len(prefix)} tokens, which leaves no room in the "
+                f"maximum length of {longest}; raise max_length or shorten the prefix."
+            )
+
+    def with_defaults(self, **changes: object) -> SearchOptions:
+        """The bundle's default options with some fields changed."""
+        return replace(self.default_options, **changes)  # type: ignore[arg-type]
