@@ -1,9 +1,15 @@
 """Bundles in, translations out. Needs no torch; `from translate_trt.runtime import Translator`."""
 
-from translate_trt.runtime.errors import TranslateTrtError
-from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
-from translate_trt.runtime.translator import Translator
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from translate_trt.runtime.errors import TranslateTrtError
+    from translate_trt.runtime.options import SearchOptions
+    from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+    from translate_trt.runtime.translator import Translator
 
 __all__ = [
     "Hypothesis",
@@ -13,3 +19,20 @@ __all__ = [
     "Translation",
     "Translator",
 ]
+
+_HOME = {
+    "Hypothesis": "results",
+    "SearchOptions": "options",
+    "TextHypothesis": "results",
+    "TranslateTrtError": "errors",
+    "Translation": "results",
+    "Translator": "translator",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Looked up when first used: every module of the package passes through here, and
+    # `translate-trt --help` should not wait for numpy.
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -11,7 +11,7 @@ from translate_trt.runtime.backends import load_backend
 from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.contract import GraphShape
-from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.errors import BundleError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.pieces import split_text
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
@@ -64,6 +64,13 @@ class Translator:
         verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
         sides = self.manifest.tokenizer
         self.tokenizer = Tokenizer(sides["source"].locate(path), sides["target"].locate(path))
+        for side in ("source_vocabulary_size", "vocabulary_size"):
+            pieces, expected = getattr(self.tokenizer, side), self.manifest.model.vocabulary_size
+            if pieces != expected:
+                raise BundleError(
+                    f"the tokenizer has {pieces} pieces, the model {expected}; they do not belong "
+                    "together. Export the bundle again."
+                )
         self.default_options: SearchOptions = self.manifest.search_options()
         self._batch_tokens = batch_tokens
         model = self.manifest.model

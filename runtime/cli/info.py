@@ -1,0 +1,120 @@
+"""`translate-trt info`: what is in a bundle, and whether it is all still there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
+from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.errors import BundleError
+
+Rows = list[tuple[str, str]]
+
+
+@click.command()
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Directory that translate-trt export made.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write the manifest and the check as JSON.")
+def info(bundle: Path, as_json: bool) -> None:
+    """Show what is in a bundle and check every file's hash; exit code 1 if one is wrong."""
+    manifest = read_manifest(bundle)
+    problems = {name: _problem(bundle, manifest, name) for name in manifest.targets}
+    if as_json:
+        checks = {name: problem or "ok" for name, problem in problems.items()}
+        value = {**manifest.to_json(), "files": checks}
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+    else:
+        text = _table(manifest, problems)
+    with open_output(None, force=False) as output:
+        output.write([text])
+    found = list(dict.fromkeys(problem for problem in problems.values() if problem))
+    if found:
+        raise BundleError("\n".join(found))
+
+
+def _problem(bundle: Path, manifest: Manifest, target: str) -> str | None:
+    try:
+        verify_files(bundle, manifest, target)
+    except BundleError as error:
+        return str(error)
+    return None
+
+
+def _table(manifest: Manifest, problems: dict[str, str | None]) -> str:
+    formatter = click.HelpFormatter(width=100)
+    sections = {
+        "bundle": _bundle_rows(manifest),
+        "model": _model_rows(manifest),
+        "tokenizer": _tokenizer_rows(manifest),
+        **{
+            f"target {name}": _target_rows(entry, problems[name])
+            for name, entry in manifest.targets.items()
+        },
+    }
+    for name, rows in sections.items():
+        with formatter.section(name):
+            formatter.write_dl(rows)
+    return formatter.getvalue().strip("\n")
+
+
+def _bundle_rows(manifest: Manifest) -> Rows:
+    languages = f"{manifest.source_language or '?'} to {manifest.target_language or '?'}"
+    return [
+        ("languages", languages),
+        ("created by", manifest.created_by),
+        ("format version", str(manifest.format_version)),
+        ("search defaults", _pairs(manifest.search) or "none"),
+    ]
+
+
+def _model_rows(manifest: Manifest) -> Rows:
+    model, limits = manifest.model, manifest.limits
+    return [
+        ("parameters", f"{model.parameters:,}"),
+        ("layers", f"{model.encoder_layers} encoder, {model.decoder_layers} decoder"),
+        ("sizes", f"{model.model_size} model, {model.feed_forward_size} feed-forward"),
+        ("attention", f"{model.heads} heads of {model.head_size}"),
+        ("vocabulary", f"{model.vocabulary_size:,} pieces"),
+        ("longest source", f"{limits.max_source_length} tokens, the end symbol included"),
+        ("longest target", f"{limits.max_target_length} tokens, the end symbol included"),
+    ]
+
+
+def _tokenizer_rows(manifest: Manifest) -> Rows:
+    return [
+        (side, f"{entry.path}, {_size(entry.bytes)}") for side, entry in manifest.tokenizer.items()
+    ]
+
+
+def _target_rows(entry: TargetEntry, problem: str | None) -> Rows:
+    return [
+        ("backend", f"{entry.backend}, {entry.precision}"),
+        *((role, f"{file.path}, {_size(file.bytes)}") for role, file in entry.files.items()),
+        ("features", ", ".join(entry.features) or "none"),
+        ("built with", ", ".join(f"{name} {v}" for name, v in entry.builder.items()) or "unknown"),
+        ("parity", "not verified" if entry.parity is None else _pairs(entry.parity)),
+        ("files", "ok" if problem is None else "FAILED"),
+    ]
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _size(count: int) -> str:
+    """Bytes as people read them."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count:,} bytes"

@@ -1,0 +1,282 @@
+"""`translate-trt translate`: one line out for every line in."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import logging
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
+from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.text import (
+    STDIN,
+    check_input,
+    count_lines,
+    display_name,
+    open_input,
+    read_chunks,
+    read_lines,
+)
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from translate_trt.runtime.translator import Translator
+
+log = logging.getLogger("translate_trt")
+
+Formatter = Callable[[str, Translation], str]
+
+
+class Chunk(NamedTuple):
+    """Lines that are translated together: where they are from, the first one's number from 1."""
+
+    name: str
+    first_number: int
+    lines: list[str]
+
+
+def _search_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """A flag for each field of SearchOptions (a test compares); the parameter has its name."""
+    flags = (
+        click.option("--beam-size", type=int, help="Live hypotheses per line; 1 is greedy search."),
+        click.option("--length-penalty", type=float, help="Alpha; 0 favours short output."),
+        click.option(
+            "--length-penalty-form",
+            type=click.Choice(list(LENGTH_PENALTY_BETA)),
+            help="gnmt: ((5 + n) / 6) ** alpha, the paper's; length: n ** alpha.",
+        ),
+        click.option(
+            "--max-length", type=int, help="Longest output, in tokens with the end symbol."
+        ),
+        click.option("--min-length", type=int, help="Shortest output, counted the same way."),
+        click.option(
+            "--n-best", "num_hypotheses", type=int, help="Write the N best; more than 1: as JSON."
+        ),
+        click.option(
+            "--attention",
+            "return_attention",
+            is_flag=True,
+            default=None,
+            help="Write cross-attention too, as JSON (of a bundle exported with --attention).",
+        ),
+    )
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+@click.command()
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Directory that translate-trt export made.",
+)
+@click.option("--target", help="Such as onnx-int8; the bundle's first target if not given.")
+@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@click.option("--output", type=click.Path(path_type=Path), help="File to write.")
+@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@_search_flags
+@click.option(
+    "--target-prefix",
+    type=click.Path(path_type=Path),
+    help="File with a line for each input line: what its translation must begin with.",
+)
+@click.option("--scores", is_flag=True, help="Write score, tab, text.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object per line.")
+@click.option(
+    "--batch-tokens",
+    type=click.IntRange(min=1),
+    help="Source tokens translated together, padding included.",
+)
+@click.option("--threads", type=click.IntRange(min=1), help="Processor threads.")
+@click.option(
+    "--chunk-lines",
+    type=click.IntRange(min=1),
+    default=1024,
+    show_default=True,
+    help="Lines read, sorted by length and written at a time.",
+)
+@click.option("--no-progress", is_flag=True, help="Show no progress bar.")
+def translate(
+    bundle: Path,
+    target: str | None,
+    inputs: tuple[str, ...],
+    output: Path | None,
+    force: bool,
+    target_prefix: Path | None,
+    scores: bool,
+    as_json: bool,
+    batch_tokens: int | None,
+    threads: int | None,
+    chunk_lines: int,
+    no_progress: bool,
+    **search: Any,
+) -> None:
+    """Translate lines of text: one line out for every line in, whatever is in it.
+
+    Reads the INPUT files in order, or standard input if there are none or for "-". What comes
+    through a pipe is translated as it arrives.
+
+    Search options that are not given are the bundle's own. A JSON object has the source and the
+    hypotheses, best first, each with text, score, token_log_probs and truncated; with --attention
+    also attention: for each piece of the line (nearly always one) a matrix with a row for each
+    token written and a column for each source token.
+    """
+    inputs = inputs or (STDIN,)
+    for path in (*inputs, *((str(target_prefix),) if target_prefix else ())):
+        check_input(path)
+    if str(target_prefix) in inputs:
+        raise OptionError(f"--target-prefix and an input are both {target_prefix}; name a file.")
+    with ExitStack() as stack:
+        # Before the model is loaded: what cannot be written need not be translated.
+        results = stack.enter_context(open_output(output, force))
+        translator = _load(bundle, target, threads, batch_tokens)
+        options = _options(translator.default_options, search)
+        chunks = _read(inputs, chunk_lines)
+        prefixes = stack.enter_context(_Prefixes(target_prefix))
+        as_json = as_json or options.num_hypotheses > 1 or bool(search["return_attention"])
+        form = _json_line if as_json else _scored_line if scores else _plain_line
+        bar = stack.enter_context(_progress(inputs, no_progress, to_file=output is not None))
+        for chunk in chunks:
+            translations = translator.translate(chunk.lines, options, prefixes.take(chunk))
+            _warn_of_pieces(chunk, translations, translator)
+            results.write(list(map(form, chunk.lines, translations)))
+            bar.update(len(chunk.lines))
+        prefixes.check_used_up()
+
+
+def _load(
+    bundle: Path, target: str | None, threads: int | None, batch_tokens: int | None
+) -> Translator:
+    from translate_trt.runtime.translator import Translator
+
+    if batch_tokens is None:
+        return Translator(bundle, target, threads=threads)
+    return Translator(bundle, target, threads=threads, batch_tokens=batch_tokens)
+
+
+def _options(defaults: SearchOptions, flags: dict[str, Any]) -> SearchOptions:
+    """The bundle's defaults, with the flags that were given in their place."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    return dataclasses.replace(defaults, **given)
+
+
+def _read(inputs: Sequence[str], size: int) -> Iterator[Chunk]:
+    for path in inputs:
+        number = 1
+        for lines in read_chunks(path, size):
+            yield Chunk(display_name(path), number, lines)
+            number += len(lines)
+
+
+class _Prefixes:
+    """The lines of the --target-prefix file, handed out along with the input's."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._taken = 0
+
+    def __enter__(self) -> _Prefixes:
+        if self._path is not None:
+            self._stream = open_input(str(self._path))
+            self._lines = read_lines(self._stream, str(self._path))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._path is not None:
+            self._stream.close()
+
+    def take(self, chunk: Chunk) -> list[str] | None:
+        """As many prefixes as the chunk has lines; None without a file.
+
+        Raises:
+            InputError: the file has ended.
+        """
+        if self._path is None:
+            return None
+        prefixes = list(itertools.islice(self._lines, len(chunk.lines)))
+        self._taken += len(prefixes)
+        if len(prefixes) < len(chunk.lines):
+            number = chunk.first_number + len(prefixes)
+            raise InputError(
+                f"{self._path} has {self._taken} lines, so there is none for {chunk.name}, "
+                f"line {number}; give each input line one (it may be empty)."
+            )
+        return prefixes
+
+    def check_used_up(self) -> None:
+        """Raise InputError if the file has more lines than the input had."""
+        if self._path is not None and (rest := sum(1 for _ in self._lines)):
+            raise InputError(
+                f"{self._path} has {self._taken + rest} lines, the input {self._taken}; "
+                "give each input line one and no more."
+            )
+
+
+def _warn_of_pieces(
+    chunk: Chunk, translations: Sequence[Translation], translator: Translator
+) -> None:
+    for number, translation in enumerate(translations, start=chunk.first_number):
+        if translation.piece_count > 1:
+            log.warning(
+                "%s, line %d: longer than the model's %d tokens; translated in %d pieces",
+                chunk.name,
+                number,
+                translator.manifest.limits.max_source_length,
+                translation.piece_count,
+            )
+
+
+def _plain_line(source: str, translation: Translation) -> str:
+    return translation.text
+
+
+def _scored_line(source: str, translation: Translation) -> str:
+    return f"{translation.score:.6f}\t{translation.text}"
+
+
+def _json_line(source: str, translation: Translation) -> str:
+    hypotheses = [_json_hypothesis(hypothesis) for hypothesis in translation.hypotheses]
+    # Line ends inside strings come out as \n, and U+2028 is no line end to what reads JSON lines.
+    return json.dumps({"source": source, "hypotheses": hypotheses}, ensure_ascii=False)
+
+
+def _json_hypothesis(hypothesis: TextHypothesis) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "text": hypothesis.text,
+        "score": _json_number(hypothesis.score),
+        "token_log_probs": [_json_number(number) for number in hypothesis.token_log_probs],
+        "truncated": hypothesis.truncated,
+    }
+    attention = [piece.attention for piece in hypothesis.pieces if piece.attention is not None]
+    if attention:
+        value["attention"] = [matrix.astype(float).round(6).tolist() for matrix in attention]
+    return value
+
+
+def _json_number(number: float) -> float | None:
+    """JSON has no infinity: the log-probability of what cannot be is null."""
+    return float(number) if math.isfinite(number) else None
+
+
+def _progress(inputs: Sequence[str], hidden: bool, to_file: bool) -> tqdm[Any]:
+    """A bar on stderr, only on a terminal that does not show the translations as well."""
+    from tqdm import tqdm
+
+    hidden = hidden or not sys.stderr.isatty() or not (to_file or not sys.stdout.isatty())
+    counts = [] if hidden else [count_lines(path) for path in inputs]
+    total = None if None in counts else sum(filter(None, counts))
+    return tqdm(total=total, unit=" lines", disable=hidden, file=sys.stderr)

@@ -1,0 +1,80 @@
+"""A translator without a model, to test the command around it.
+
+It reverses each line's words. Run as a program it is `translate-trt` with this translator in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from translate_trt.runtime import translator
+from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+
+
+class FakeTranslator:
+    #: What the translators of this process were asked, newest last.
+    calls: list[tuple[list[str], SearchOptions, list[str] | None]] = []  # noqa: RUF012
+    made: list[dict[str, object]] = []  # noqa: RUF012
+
+    def __init__(
+        self,
+        bundle: str | os.PathLike[str],
+        target: str | None = None,
+        *,
+        threads: int | None = None,
+        batch_tokens: int | None = None,  # here: what was given
+        check_hashes: bool = True,
+    ) -> None:
+        self.made.append({"target": target, "threads": threads, "batch_tokens": batch_tokens})
+        self.manifest = read_manifest(Path(bundle))
+        self.target = self.manifest.target(target)
+        self.default_options = self.manifest.search_options()
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        options: SearchOptions | None = None,
+        target_prefixes: Sequence[str] | None = None,
+    ) -> list[Translation]:
+        options = options or self.default_options
+        prefixes = None if target_prefixes is None else list(target_prefixes)
+        self.calls.append((list(lines), options, prefixes))
+        return [self._translate(line, options) for line in lines]
+
+    def _translate(self, line: str, options: SearchOptions) -> Translation:
+        words = line.replace("\u2028", " ").split()
+        limit = self.manifest.limits.max_source_length
+        pieces = [words[start : start + limit] for start in range(0, len(words), limit)]
+        text = " ".join(reversed(words))
+        return Translation(
+            tuple(
+                TextHypothesis(
+                    f"{text} #{rank}" if rank else text,
+                    float(-rank),
+                    tuple(self._hypothesis(piece, options) for piece in pieces),
+                )
+                for rank in range(options.num_hypotheses)
+            )
+        )
+
+    def _hypothesis(self, words: list[str], options: SearchOptions) -> Hypothesis:
+        size = len(words) + 1
+        return Hypothesis(
+            tokens=tuple(range(size - 1)),
+            score=0.0,
+            token_log_probs=(*[-0.5] * (size - 1), float("-inf")),
+            attention=np.eye(size, dtype=np.float32) if options.return_attention else None,
+        )
+
+
+if __name__ == "__main__":
+    from translate_trt.runtime.cli import main
+
+    translator.Translator = FakeTranslator  # type: ignore[misc,assignment]
+    main()

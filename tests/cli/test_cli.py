@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import subprocess
+import sys
+import types
+from importlib.metadata import version
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from translate_trt.runtime import cli
+from translate_trt.runtime.cli import SUBCOMMANDS, Subcommand, main
+from translate_trt.runtime.errors import InputError
+
+HEAVY = ("torch", "onnx", "onnxscript", "translate_trt.train", "translate_trt.export")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_help_lists_every_command_without_importing_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} was imported")
+
+    monkeypatch.setattr(cli.importlib, "import_module", refuse)
+    result = run("--help")
+    assert result.exit_code == 0
+    for name, entry in SUBCOMMANDS.items():
+        assert name in result.output
+        assert entry.short_help in result.output
+
+
+@pytest.mark.parametrize("command", [[], ["translate"], ["info"]])
+def test_help_imports_nothing_heavy(command: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from translate_trt.runtime.cli import main\n"
+        f"main({[*command, '--help']!r}, standalone_mode=False)\n"
+        f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "Usage:" in done.stdout
+    assert "HEAVY []" in done.stdout
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_every_command_of_the_table_is_there(name: str) -> None:
+    entry = SUBCOMMANDS[name]
+    if importlib.util.find_spec(entry.module) is None:
+        pytest.skip(f"{entry.module} is not installed")
+    pytest.importorskip("torch", reason="the training packages are needed") if entry.extra else None
+    assert run(name, "--help").exit_code == 0
+
+
+def test_version() -> None:
+    assert run("--version").output == f"translate-trt, version {version('translate-trt')}\n"
+
+
+def test_unknown_command() -> None:
+    result = run("tranlsate")
+    assert result.exit_code == 2
+    assert "No such command 'tranlsate'" in result.stderr
+
+
+def install(monkeypatch: pytest.MonkeyPatch, body: object, extra: str | None = None) -> None:
+    """Make `translate-trt probe` call `body`."""
+    module = types.ModuleType("probe_command")
+    module.probe = click.command()(body)  # type: ignore[attr-defined,call-overload]
+    monkeypatch.setitem(sys.modules, "probe_command", module)
+    entry = Subcommand("probe_command", "probe", "Probe.", extra)
+    monkeypatch.setitem(SUBCOMMANDS, "probe", entry)
+
+
+def raising(error: BaseException) -> object:
+    def body() -> None:
+        raise error
+
+    return body
+
+
+def test_our_errors_are_one_message_and_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, raising(InputError("there is no file x; check the path.")))
+    result = run("probe")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == "translate-trt: error: there is no file x; check the path.\n"
+
+
+def test_errors_are_shown_when_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, raising(InputError("bad")))
+    assert run("-q", "probe").stderr == "translate-trt: error: bad\n"
+
+
+def test_bugs_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, raising(ZeroDivisionError("bug")))
+    assert isinstance(run("probe").exception, ZeroDivisionError)
+
+
+def test_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, raising(KeyboardInterrupt()))
+    result = run("probe")
+    assert (result.exit_code, result.output) == (130, "")
+
+
+def test_closed_pipe_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, raising(BrokenPipeError()))
+    result = run("probe")
+    assert (result.exit_code, result.output) == (141, "")
+
+
+def test_the_interpreter_does_not_complain_of_a_closed_pipe() -> None:
+    code = (
+        "import click, sys, types\n"
+        "from translate_trt.runtime.cli import SUBCOMMANDS, Subcommand, main\n"
+        "command = click.command()(lambda: click.echo('seen by nobody'))\n"
+        "sys.modules['probe'] = types.SimpleNamespace(probe=command)\n"
+        "SUBCOMMANDS['probe'] = Subcommand('probe', 'probe', '')\n"
+        "main(['probe'])\n"
+    )
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        stdout=writer, stderr=subprocess.PIPE, env=environment, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("command", "extra", "packages"),
+    [
+        ("train", "train", "training"),
+        ("export", "export", "export"),
+        ("verify", "export", "export"),
+    ],
+)
+def test_missing_packages_of_a_command(
+    monkeypatch: pytest.MonkeyPatch, command: str, extra: str, packages: str
+) -> None:
+    def without_torch(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(cli.importlib, "import_module", without_torch)
+    result = run(command, "--help")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"translate-trt: error: translate-trt {command} needs the {packages} packages: "
+        f"pip install 'translate-trt[{extra}]' (there is no torch)\n"
+    )
+
+
+def test_missing_package_found_while_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = ModuleNotFoundError("No module named 'onnx.helper'", name="onnx.helper")
+    install(monkeypatch, raising(missing), extra="export")
+    assert "pip install 'translate-trt[export]' (there is no onnx)" in run("probe").stderr
+
+
+def test_missing_module_of_our_own_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = ModuleNotFoundError("no", name="translate_trt.train.modle")
+    install(monkeypatch, raising(missing), extra="train")
+    assert run("probe").exception is missing
+
+
+def log_each_level() -> None:
+    for level in ("debug", "info", "warning", "error"):
+        getattr(logging.getLogger("translate_trt"), level)("%s text", level)
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"),
+    [
+        (["-q"], ["error"]),
+        ([], ["warning", "error"]),
+        (["-v"], ["info", "warning", "error"]),
+        (["-vv"], ["debug", "info", "warning", "error"]),
+        (["--verbose"], ["info", "warning", "error"]),
+    ],
+)
+def test_levels_of_logging(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], shown: list[str]
+) -> None:
+    install(monkeypatch, log_each_level)
+    result = run(*flags, "probe")
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [f"translate-trt: {name}: {name} text" for name in shown]
+
+
+def test_logging_is_taken_down_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = logging.getLogger("translate_trt")
+    before = (log.level, list(log.handlers))
+    install(monkeypatch, log_each_level)
+    run("-vv", "probe")
+    assert (log.level, list(log.handlers)) == before
+
+
+def test_completion_works_without_the_training_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_torch(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(cli.importlib, "import_module", without_torch)
+    environment = {
+        "_TRANSLATE_TRT_COMPLETE": "bash_complete",
+        "COMP_WORDS": "translate-trt tra",
+        "COMP_CWORD": "1",
+    }
+    result = CliRunner().invoke(main, [], prog_name="translate-trt", env=environment)
+    assert result.output.split() == ["plain,train", "plain,translate"]

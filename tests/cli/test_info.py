@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from translate_trt.runtime.cli import main
+
+
+def info(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["info", *map(str, arguments)])
+
+
+@pytest.fixture
+def bundle(make_bundle: Callable[..., Path]) -> Path:
+    return make_bundle()
+
+
+def test_table(bundle: Path) -> None:
+    result = info("--bundle", bundle)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    table = " ".join(result.stdout.split())
+    for text in (
+        "languages en to ?",
+        "created by translate-trt 0.1.0",
+        "search defaults beam_size 4, length_penalty 0.6, length_penalty_form gnmt",
+        "parameters 123,456",
+        "layers 2 encoder, 2 decoder",
+        "attention 4 heads of 8",
+        "vocabulary 320 pieces",
+        "longest source 16 tokens",
+        "longest target 64 tokens",
+        "target onnx-int8:",
+        "backend onnxruntime, int8",
+        "step targets/onnx-int8/step.onnx, 17 bytes",
+        "built with onnx 1.2.3",
+        "parity largest_difference 2.5e-05",
+        "parity not verified",
+    ):
+        assert text in table
+    assert table.count("files ok") == 2
+    assert f"source shared.spm, {(bundle / 'shared.spm').stat().st_size / 1e6:.1f} MB" in table
+
+
+def test_json_is_the_manifest_and_the_check(bundle: Path) -> None:
+    value = json.loads(info("--bundle", bundle, "--json").stdout)
+    assert value.pop("files") == {"onnx-fp32": "ok", "onnx-int8": "ok"}
+    assert value == json.loads((bundle / "manifest.json").read_text())
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_changed_byte_fails_after_the_table(bundle: Path, flags: list[str]) -> None:
+    path = bundle / "targets/onnx-int8/step.onnx"
+    path.write_text("Step of onnx-int8")
+    result = info("--bundle", bundle, *flags)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"translate-trt: error: {path} has SHA-256 ")
+    if flags:
+        files = json.loads(result.stdout)["files"]
+        assert files["onnx-fp32"] == "ok"
+        assert str(path) in files["onnx-int8"]
+    else:
+        table = " ".join(result.stdout.split())
+        assert table.count("files ok") == 1
+        assert table.count("files FAILED") == 1
+
+
+def test_one_problem_of_all_targets_is_told_once(bundle: Path) -> None:
+    (bundle / "shared.spm").unlink()
+    result = info("--bundle", bundle)
+    assert result.exit_code == 1
+    assert result.stderr.count("is missing") == 1
+
+
+def test_no_bundle(tmp_path: Path) -> None:
+    result = info("--bundle", tmp_path)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "is not a bundle" in result.stderr

@@ -1,0 +1,517 @@
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import math
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.translate import translate as command
+from translate_trt.runtime.errors import OutputError
+from translate_trt.runtime.options import SearchOptions
+
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+UNBUFFERED = {**BUFFERED, "PYTHONUNBUFFERED": "1"}
+WAIT = 60  # seconds; only so that a failing test ends
+
+
+@pytest.fixture
+def bundle(make_bundle: Callable[..., Path]) -> Path:
+    return make_bundle()
+
+
+@pytest.fixture
+def run(bundle: Path, fake_translator: Any) -> Callable[..., Result]:
+    def run(*arguments: object, stdin: bytes = b"") -> Result:
+        flags = ["translate", "--bundle", str(bundle), *map(str, arguments)]
+        return CliRunner().invoke(main, flags, input=stdin)
+
+    return run
+
+
+@pytest.fixture
+def start(bundle: Path, fake_program: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts the command as a process with pipes; ends what the test leaves running."""
+    started = []
+
+    def start(*arguments: object, **pipes: Any) -> subprocess.Popen[bytes]:
+        flags = [sys.executable, str(fake_program), "translate", "--bundle", str(bundle)]
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes.setdefault("env", BUFFERED)
+        process = subprocess.Popen([*flags, *map(str, arguments)], **{**streams, **pipes})
+        # Ends a process that does not answer, so that the test's reading ends too.
+        watchdog = threading.Timer(WAIT, process.kill)
+        watchdog.start()
+        started.append((process, watchdog))
+        return process
+
+    yield start
+    for process, watchdog in started:
+        watchdog.cancel()
+        process.kill()
+        process.communicate()
+
+
+# ---- one line out for one line in ----
+
+BAD_INPUTS = {
+    "empty file": (b"", b""),
+    "empty line": (b"\n", b"\n"),
+    "white space": (b"  \t \n", b"\n"),
+    "words": (b"a b\nc d\n", b"b a\nd c\n"),
+    "no final newline": (b"a b\nc d", b"b a\nd c\n"),
+    "CRLF": (b"a b\r\n\r\nc\r\n", b"b a\n\nc\n"),
+    "BOM": (b"\xef\xbb\xbfa b\n", b"b a\n"),
+    "invalid UTF-8": (b"a \xff\n", "\ufffd a\n".encode()),
+    "NUL": (b"a \0\n", b"\0 a\n"),
+    "emoji and scripts": ("😀 猫 й\n".encode(), "й 猫 😀\n".encode()),
+    "U+0085 VT FF U+2028": ("a\x85b\x0bc\x0cd\u2028e\n".encode(), b"e d c b a\n"),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), BAD_INPUTS.values(), ids=BAD_INPUTS)
+def test_one_line_out_for_every_line_in(
+    run: Callable[..., Result], tmp_path: Path, given: bytes, expected: bytes
+) -> None:
+    result = run(stdin=given)
+    assert result.exit_code == 0, result.output
+    assert result.stdout_bytes == expected
+
+    (tmp_path / "in").write_bytes(given)
+    assert run(tmp_path / "in").stdout_bytes == expected
+    assert run(tmp_path / "in", "--output", tmp_path / "out").exit_code == 0
+    assert (tmp_path / "out").read_bytes() == expected
+    as_json = run("--json", stdin=given).stdout_bytes.split(b"\n")[:-1]
+    assert len([json.loads(line) for line in as_json]) == expected.count(b"\n")
+
+
+def test_several_inputs_in_order(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "1").write_bytes(b"a b")
+    (tmp_path / "2").write_bytes(b"")
+    (tmp_path / "3").write_bytes(b"e f\n")
+    result = run(tmp_path / "1", "-", tmp_path / "2", tmp_path / "3", stdin=b"c d\n")
+    assert result.stdout == "b a\nd c\nf e\n"
+
+
+def test_chunks(run: Callable[..., Result], tmp_path: Path, fake_translator: Any) -> None:
+    (tmp_path / "in").write_text("1\n2\n3\n4\n5\n")
+    assert run(tmp_path / "in", "--chunk-lines", 2).stdout == "1\n2\n3\n4\n5\n"
+    assert [lines for lines, *_ in fake_translator.calls] == [["1", "2"], ["3", "4"], ["5"]]
+
+
+def test_invalid_utf8_is_told_with_file_and_line(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / "in").write_bytes(b"ok\n\xff\n")
+    result = run(tmp_path / "in")
+    assert result.stderr.startswith(f"translate-trt: warning: {tmp_path / 'in'}, line 2: not valid")
+
+
+def test_long_lines_are_told_with_file_and_line(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("short\n" + "word " * 33 + "\nshort\n")
+    result = run(tmp_path / "in", "--chunk-lines", 1)
+    assert result.stdout.count("\n") == 3
+    assert result.stderr == (
+        f"translate-trt: warning: {tmp_path / 'in'}, line 2: longer than the model's 16 tokens; "
+        "translated in 3 pieces\n"
+    )
+
+
+# ---- options ----
+
+
+def test_every_search_option_has_a_flag() -> None:
+    parameters = {parameter.name for parameter in command.params}
+    assert {field.name for field in dataclasses.fields(SearchOptions)} <= parameters
+
+
+FLAGS: list[tuple[list[str], dict[str, Any]]] = [
+    (["--beam-size", "2"], {"beam_size": 2}),
+    (["--length-penalty", "0"], {"length_penalty": 0.0}),
+    (["--length-penalty-form", "length"], {"length_penalty_form": "length"}),
+    (["--max-length", "7"], {"max_length": 7}),
+    (["--min-length", "3"], {"min_length": 3}),
+    (["--n-best", "3"], {"num_hypotheses": 3}),
+    (["--attention"], {"return_attention": True}),
+]
+
+
+@pytest.mark.parametrize(("flags", "changed"), FLAGS)
+def test_flags_reach_the_translator(
+    run: Callable[..., Result],
+    fake_translator: Any,
+    bundle: Path,
+    flags: list[str],
+    changed: dict[str, Any],
+) -> None:
+    assert run(*flags, stdin=b"a\n").exit_code == 0
+    defaults = read_manifest(bundle).search_options()
+    assert fake_translator.calls[-1][1] == dataclasses.replace(defaults, **changed)
+
+
+def test_each_search_option_is_tried_above() -> None:
+    tried = {name for _, changed in FLAGS for name in changed}
+    assert tried == {field.name for field in dataclasses.fields(SearchOptions)}
+
+
+def test_defaults_are_the_bundles(
+    run: Callable[..., Result], fake_translator: Any, bundle: Path
+) -> None:
+    path = bundle / "manifest.json"
+    value = json.loads(path.read_text())
+    value["search"] = {"beam_size": 7, "length_penalty": 0.25}
+    path.write_text(json.dumps(value))
+    run("--length-penalty", "0.5", stdin=b"a\n")
+    assert fake_translator.calls[-1][1] == SearchOptions(beam_size=7, length_penalty=0.5)
+
+
+def test_translator_is_made_as_asked(run: Callable[..., Result], fake_translator: Any) -> None:
+    run("--target", "onnx-int8", "--threads", 3, "--batch-tokens", 99)
+    run()
+    assert fake_translator.made == [
+        {"target": "onnx-int8", "threads": 3, "batch_tokens": 99},
+        {"target": None, "threads": None, "batch_tokens": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "exit_code", "message"),
+    [
+        (["--beam-size", "0"], 1, "beam_size is 0"),
+        (["--n-best", "5"], 1, "Raise beam_size"),
+        (["--length-penalty", "nan"], 1, "length_penalty is nan"),
+        (["--length-penalty-form", "x"], 2, "gnmt"),
+        (["--threads", "0"], 2, "--threads"),
+        (["--chunk-lines", "0"], 2, "--chunk-lines"),
+        (["--target", "tensorrt"], 1, "it has: onnx-fp32, onnx-int8"),
+        (["no-such-file"], 1, "there is no file no-such-file"),
+        (["--target-prefix", "no-such-file"], 1, "there is no file no-such-file"),
+        (["-", "--target-prefix", "-"], 1, "are both -"),
+    ],
+)
+def test_bad_options(
+    run: Callable[..., Result], flags: list[str], exit_code: int, message: str
+) -> None:
+    result = run(*flags, stdin=b"a\n")
+    assert result.exit_code == exit_code
+    assert result.stdout == ""
+    assert message in result.stderr
+
+
+# ---- formats ----
+
+
+def test_scores(run: Callable[..., Result]) -> None:
+    assert run("--scores", stdin=b"a b\n\n").stdout == "0.000000\tb a\n0.000000\t\n"
+
+
+def test_json(run: Callable[..., Result]) -> None:
+    result = run("--json", stdin='ü "b"\u2028\n\n'.encode())
+    first, second = result.stdout.split("\n")[:-1]
+    assert json.loads(first) == {
+        "source": 'ü "b"\u2028',
+        "hypotheses": [
+            {
+                "text": '"b" ü',
+                "score": 0.0,
+                "token_log_probs": [-0.5, -0.5, None],
+                "truncated": False,
+            }
+        ],
+    }
+    assert "ü" in first
+    assert json.loads(second)["hypotheses"][0]["text"] == ""
+
+
+def test_json_knows_no_infinity(run: Callable[..., Result]) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    json.loads(run("--json", stdin=b"a\n").stdout, parse_constant=refuse)
+
+
+def test_n_best_is_json(run: Callable[..., Result]) -> None:
+    value = json.loads(run("--n-best", 3, stdin=b"a b\n").stdout)
+    assert [item["text"] for item in value["hypotheses"]] == ["b a", "b a #1", "b a #2"]
+    assert [item["score"] for item in value["hypotheses"]] == [0, -1, -2]
+
+
+def test_attention_is_json_with_a_matrix_for_each_piece(run: Callable[..., Result]) -> None:
+    short, long = run("--attention", stdin=b"a\n" + b"w " * 18).stdout.splitlines()
+    assert json.loads(short)["hypotheses"][0]["attention"] == [[[1.0, 0.0], [0.0, 1.0]]]
+    matrices = json.loads(long)["hypotheses"][0]["attention"]
+    assert [len(matrix) for matrix in matrices] == [17, 3]
+    assert "attention" not in json.loads(run("--json", stdin=b"a\n").stdout)["hypotheses"][0]
+
+
+# ---- prefixes ----
+
+
+def test_prefixes_go_with_their_lines(
+    run: Callable[..., Result], tmp_path: Path, fake_translator: Any
+) -> None:
+    (tmp_path / "1").write_text("a\nb\nc\n")
+    (tmp_path / "2").write_text("d\n")
+    (tmp_path / "prefixes").write_text("A\n\nC\nD\n")
+    flags = ("--target-prefix", tmp_path / "prefixes", "--chunk-lines", 2)
+    assert run(tmp_path / "1", tmp_path / "2", *flags).exit_code == 0
+    assert [prefixes for *_, prefixes in fake_translator.calls] == [["A", ""], ["C"], ["D"]]
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "message"),
+    [
+        ("A\n", "prefixes has 1 lines, so there is none for standard input, line 2"),
+        ("A\nB\nC\nD\n", "prefixes has 4 lines, the input 2"),
+    ],
+)
+def test_as_many_prefixes_as_lines(
+    run: Callable[..., Result], tmp_path: Path, prefixes: str, message: str
+) -> None:
+    (tmp_path / "prefixes").write_text(prefixes)
+    result = run("--target-prefix", tmp_path / "prefixes", stdin=b"a\nb\n")
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+# ---- output files ----
+
+
+def test_existing_output_is_refused_before_anything_is_loaded(
+    run: Callable[..., Result], tmp_path: Path, fake_translator: Any
+) -> None:
+    out = tmp_path / "out"
+    out.write_text("old")
+    result = run("--output", out, stdin=b"a\n")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"translate-trt: error: {out} exists; choose another path or add --force.\n"
+    )
+    assert not fake_translator.made
+    assert out.read_text() == "old"
+    assert run("--output", out, "--force", stdin=b"a b\n").exit_code == 0
+    assert out.read_text() == "b a\n"
+    assert [path.name for path in tmp_path.glob("out*")] == ["out"]
+
+
+def test_lines_of_an_interrupted_run_are_not_overwritten(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / "out.partial").write_text("kept")
+    result = run("--output", tmp_path / "out", stdin=b"a\n")
+    assert result.exit_code == 1
+    assert "left by a run that was interrupted" in result.stderr
+    assert (tmp_path / "out.partial").read_text() == "kept"
+
+
+@pytest.mark.parametrize("place", [".", "no/such/place"])
+def test_output_that_cannot_be_written(
+    run: Callable[..., Result], tmp_path: Path, place: str
+) -> None:
+    result = run("--output", tmp_path / place, "--force", stdin=b"a\n")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("translate-trt: error: ")
+
+
+def test_an_error_keeps_the_lines_that_are_done(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "prefixes").write_text("A\nB\n")
+    (tmp_path / "in").write_text("a b\nc d\ne f\n")
+    flags = ("--target-prefix", tmp_path / "prefixes", "--chunk-lines", 2)
+    result = run(tmp_path / "in", "--output", tmp_path / "out", *flags)
+    assert result.exit_code == 1
+    partial = tmp_path / "out.partial"
+    assert f"stopped early; the first 2 lines are in {partial}\n" in result.stderr
+    assert partial.read_text() == "b a\nd c\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_line_cut_by_a_full_disk_is_not_kept(tmp_path: Path) -> None:
+    def fail_halfway() -> None:
+        with open_output(tmp_path / "out", force=False) as output:
+            output.write(["first", "second"])
+            output.write(["x" * (2 << 20)])
+            os.truncate(tmp_path / "out.partial", 1 << 20)
+            raise OutputError("full")
+
+    with pytest.raises(OutputError):
+        fail_halfway()
+    assert (tmp_path / "out.partial").read_text() == "first\nsecond\n"
+
+
+def test_an_error_before_any_line_leaves_nothing(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
+    assert run("--output", tmp_path / "out", "--beam-size", 0, stdin=b"a\n").exit_code == 1
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_input_may_be_the_output(run: Callable[..., Result], tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("a b\nc d\n")
+    assert run(path, "--output", path, "--force", "--chunk-lines", 1).exit_code == 0
+    assert path.read_text() == "b a\nd c\n"
+
+
+def test_devices_are_written_and_not_replaced(run: Callable[..., Result], tmp_path: Path) -> None:
+    assert run("--output", "/dev/null", "--force", stdin=b"a\n").exit_code == 0
+    assert not os.path.isfile("/dev/null")
+    assert not os.path.exists("/dev/null.partial")
+
+
+# ---- streams ----
+
+
+def test_a_pipe_is_answered_before_it_ends(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+    process = start()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for line, answer in ((b"a b\n", b"b a\n"), (b"\n", b"\n"), (b"c d e\n", b"e d c\n")):
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline() == answer
+    process.stdin.write(b"last one")
+    out, err = process.communicate(timeout=WAIT)
+    assert (out, err, process.returncode) == (b"one last\n", b"", 0)
+
+
+def test_ctrl_c_while_waiting_for_a_pipe(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+    process = start()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"a b\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"b a\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(WAIT) == 130
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
+def test_ctrl_c_keeps_the_lines_that_are_done(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    process = start("--output", tmp_path / "out")
+    assert process.stdin is not None
+    process.stdin.write(b"a b\n\nc d\n")
+    process.stdin.flush()
+    partial = tmp_path / "out.partial"
+    done = b"b a\n\nd c\n"
+    while process.poll() is None and not (partial.exists() and partial.read_bytes() == done):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(WAIT) == 130
+    assert process.stderr is not None
+    message = f"translate-trt: warning: stopped early; the first 3 lines are in {partial}\n"
+    assert process.stderr.read().decode() == message
+    assert partial.read_bytes() == done
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_reader_that_has_seen_enough(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    (tmp_path / "in").write_text("a b\n" * 50_000)
+    process = start(tmp_path / "in", "--chunk-lines", 100)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"b a\n"
+    process.stdout.close()
+    assert process.wait(WAIT) == 141
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+@pytest.mark.parametrize("env", [BUFFERED, UNBUFFERED], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("to_file", [False, True])
+def test_a_full_disk(
+    start: Callable[..., subprocess.Popen[bytes]], to_file: bool, env: dict[str, str]
+) -> None:
+    with open("/dev/full", "wb") as full:
+        flags, stdout = (["--output", "/dev/full"], subprocess.PIPE) if to_file else ([], full)
+        process = start(*flags, stdout=stdout, env=env)
+        _, err = process.communicate(b"a b\n", timeout=WAIT)
+    name = b"/dev/full" if to_file else b"standard output"
+    assert process.returncode == 1
+    assert err == (
+        b"translate-trt: error: cannot write " + name + b": No space left on device. "
+        b"Free some space or choose a path on another disk.\n"
+    )
+
+
+@pytest.mark.parametrize("env", [BUFFERED, UNBUFFERED], ids=["buffered", "unbuffered"])
+def test_a_write_cut_short(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, env: dict[str, str]
+) -> None:
+    def at_most_6_bytes() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6, 6))
+
+    with (tmp_path / "out").open("wb") as out:
+        process = start(stdout=out, env=env, preexec_fn=at_most_6_bytes)
+        _, err = process.communicate(b"a b\nc d\n", timeout=WAIT)
+    assert process.returncode == 1
+    assert err.startswith(b"translate-trt: error: cannot write standard output: File too large")
+    assert (tmp_path / "out").read_bytes() == b"b a\nd "
+
+
+def test_standard_output_that_is_closed(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+    process = start(stdout=None, preexec_fn=lambda: os.close(1))
+    _, err = process.communicate(b"a\n", timeout=WAIT)
+    assert process.returncode == 1
+    assert b"error: standard output is closed; name a file with --output." in err
+
+
+def test_standard_input_that_is_closed(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+    process = start(stdin=None, preexec_fn=lambda: os.close(0))
+    _, err = process.communicate(timeout=WAIT)
+    assert process.returncode == 1
+    assert err == b"translate-trt: error: standard input is closed; name an input file.\n"
+
+
+def test_output_is_utf8_whatever_the_locale(
+    start: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    process = start(env={**BUFFERED, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
+    out, _ = process.communicate("ü 😀\n".encode(), timeout=WAIT)
+    assert out.decode() == "😀 ü\n"
+
+
+def test_progress_only_on_a_terminal(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    def shown(*flags: str) -> bytes:
+        terminal, other_end = os.openpty()
+        fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("4H", 25, 80, 0, 0))
+        out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
+        process = start("--output", out, *flags, stderr=other_end)
+        process.communicate(b"a b\n", timeout=WAIT)
+        os.close(other_end)
+        try:
+            return os.read(terminal, 65536)
+        except OSError:  # nothing was written
+            return b""
+        finally:
+            os.close(terminal)
+
+    assert b"1 lines" in shown()
+    assert shown("--no-progress") == b""
+
+
+def test_score_of_an_empty_line_is_finite(run: Callable[..., Result]) -> None:
+    assert math.isfinite(float(run("--scores", stdin=b"\n").stdout.split("\t")[0]))

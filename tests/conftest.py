@@ -1,0 +1,108 @@
+"""What tests of several folders share: small tokenizer models, and a bundle without real graphs."""
+
+from __future__ import annotations
+
+import io
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from translate_trt.runtime.bundle import (
+    FORMAT_VERSION,
+    Limits,
+    Manifest,
+    ModelDescription,
+    TargetEntry,
+    hash_file,
+    write_manifest,
+)
+
+WORDS = """
+    the a cat dog house tree runs sleeps eats green big small river walks over under
+    Haus Hund läuft schläft frisst grün groß klein Fluss geht über unter
+"""
+
+
+@pytest.fixture(scope="session")
+def tokenizer_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SentencePiece model with byte fallback, as training makes them."""
+    rng, words = random.Random(1), WORDS.split()
+    lines = [" ".join(rng.choices(words, k=rng.randint(2, 10))) + "." for _ in range(300)]
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        vocab_size=320,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        character_coverage=1.0,
+        normalization_rule_name="nmt_nfkc",
+        pad_id=0,
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        minloglevel=2,
+    )
+    path = tmp_path_factory.mktemp("tokenizer") / "shared.spm"
+    path.write_bytes(model.getvalue())
+    return path
+
+
+@pytest.fixture
+def make_bundle(tmp_path: Path, tokenizer_model: Path) -> Callable[..., Path]:
+    """Makes a bundle whose graphs are a few bytes that no backend could load."""
+
+    def make(name: str = "bundle", targets: tuple[str, ...] = ("onnx-fp32", "onnx-int8")) -> Path:
+        bundle = tmp_path / name
+        bundle.mkdir()
+        shutil.copy(tokenizer_model, bundle / "shared.spm")
+        tokenizer = hash_file(bundle, "shared.spm")
+        entries = {}
+        for target in targets:
+            (bundle / "targets" / target).mkdir(parents=True)
+            for role in ("encoder", "step"):
+                (bundle / f"targets/{target}/{role}.onnx").write_text(f"{role} of {target}")
+            entries[target] = TargetEntry(
+                name=target,
+                backend="onnxruntime",
+                precision=target.removeprefix("onnx-"),
+                files={
+                    role: hash_file(bundle, f"targets/{target}/{role}.onnx")
+                    for role in ("encoder", "step")
+                },
+                features=("attention",),
+                builder={"onnx": "1.2.3"},
+                parity={"largest_difference": 2.5e-5} if target == "onnx-fp32" else None,
+            )
+        manifest = Manifest(
+            format_version=FORMAT_VERSION,
+            created_by="translate-trt 0.1.0",
+            source_language="en",
+            target_language=None,
+            model=ModelDescription(
+                encoder_layers=2,
+                decoder_layers=2,
+                heads=4,
+                head_size=8,
+                model_size=32,
+                feed_forward_size=64,
+                vocabulary_size=320,
+                start_token=2,
+                end_token=3,
+                pad_token=0,
+                unknown_token=1,
+                parameters=123456,
+            ),
+            limits=Limits(max_source_length=16, max_target_length=64),
+            search={"beam_size": 4, "length_penalty": 0.6, "length_penalty_form": "gnmt"},
+            tokenizer={"source": tokenizer, "target": tokenizer},
+            targets=entries,
+        )
+        write_manifest(bundle, manifest)
+        return bundle
+
+    return make

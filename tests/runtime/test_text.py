@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.text import (
+    available_chunks,
+    check_input,
+    chunks,
+    count_lines,
+    open_input,
+    read_chunks,
+    read_lines,
+    read_parallel,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_wait_for_ever() -> Iterator[None]:
+    """A test that waits for a line that does not come fails after a minute."""
+
+    def fail(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def lines_of(content: bytes) -> list[str]:
+    return list(read_lines(io.BytesIO(content), "in.txt"))
+
+
+CASES = [
+    (b"", []),
+    (b"\n", [""]),
+    (b"\n\n", ["", ""]),
+    (b"a", ["a"]),
+    (b"a\n", ["a"]),
+    (b"a\nb", ["a", "b"]),
+    (b"a\r\nb\r\n", ["a", "b"]),
+    (b"a\r\r\n", ["a\r"]),
+    (b"a\rb\n", ["a\rb"]),
+    (b" \t \n", [" \t "]),
+    (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+    (b"\xef\xbb\xbf", []),
+    (b"\xef\xbb\xbf\n", [""]),
+    (b"a\0b\x0bc\x0cd\x1ce\n", ["a\0b\x0bc\x0cd\x1ce"]),
+    ("a\x85b\u2028c\u2029d\n".encode(), ["a\x85b\u2028c\u2029d"]),
+    ("😀\n猫\n".encode(), ["😀", "猫"]),
+]
+
+
+@pytest.mark.parametrize(("content", "expected"), CASES)
+def test_only_newlines_end_lines(content: bytes, expected: list[str]) -> None:
+    assert lines_of(content) == expected
+
+
+@pytest.mark.parametrize(("content", "expected"), CASES)
+def test_lines_are_counted_by_the_same_rule(
+    content: bytes, expected: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "f").write_bytes(content)
+    assert count_lines(str(tmp_path / "f")) == len(expected)
+
+
+def test_a_pipe_cannot_be_counted(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert count_lines(str(tmp_path / "pipe")) is None
+    assert count_lines("-") is None
+
+
+def test_invalid_utf8_is_replaced_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "translate_trt")
+    assert lines_of(b"a\nb\xffc\nd\n\xc3\n\xed\xa0\x80\n") == [
+        "a",
+        "b\ufffdc",
+        "d",
+        "\ufffd",
+        "\ufffd\ufffd\ufffd",
+    ]
+    first, count = (record.getMessage() for record in caplog.records)
+    assert "in.txt, line 2:" in first
+    assert "3 lines" in count
+
+
+def test_one_invalid_line_needs_no_count(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "translate_trt")
+    assert lines_of(b"\xff\nok\n") == ["\ufffd", "ok"]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["in.txt, line 1"]
+
+
+def test_valid_text_is_read_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "translate_trt")
+    lines_of("ü\ufffd\n".encode())
+    assert not caplog.records
+
+
+def test_a_pipe_gives_each_line_as_it_comes() -> None:
+    receiver, sender = os.pipe()
+    with open(receiver, "rb") as stream:
+        lines = read_lines(stream, "pipe")
+        os.write(sender, b"first\nsec")
+        assert next(lines) == "first"
+        os.write(sender, b"ond\n")
+        assert next(lines) == "second"
+        os.close(sender)
+        assert list(lines) == []
+
+
+class Failing(io.RawIOBase):
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_read_that_fails_names_the_file() -> None:
+    with pytest.raises(InputError, match=r"cannot read in\.txt: Input/output error"):
+        list(read_lines(io.BufferedReader(Failing()), "in.txt"))
+
+
+def test_inputs_that_cannot_be_opened(tmp_path: Path) -> None:
+    for check in (check_input, open_input):
+        with pytest.raises(InputError, match="there is no file"):
+            check(str(tmp_path / "no"))
+        with pytest.raises(InputError, match="is a directory"):
+            check(str(tmp_path))
+
+
+def test_checking_a_named_pipe_does_not_open_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    check_input(str(tmp_path / "pipe"))  # would wait for a writer for ever
+
+
+@pytest.mark.parametrize("split", [chunks, available_chunks])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 25])
+def test_chunks_keep_every_line_in_order(split: object, count: int) -> None:
+    parts = list(split(iter(range(count)), 3))  # type: ignore[operator]
+    assert [line for part in parts for line in part] == list(range(count))
+    assert all(1 <= len(part) <= 3 for part in parts)
+
+
+def test_chunks_of_a_file_are_full() -> None:
+    assert list(chunks(range(5), 2)) == [[0, 1], [2, 3], [4]]
+
+
+def test_available_lines_come_before_the_last_is_written() -> None:
+    receiver, sender = os.pipe()
+    with open(receiver, "rb") as stream:
+        parts = available_chunks(read_lines(stream, "pipe"), 100)
+        os.write(sender, b"a\n")
+        assert next(parts) == ["a"]
+        os.write(sender, b"b\nc\nhalf")
+        received = next(parts)
+        while len(received) < 2:
+            received += next(parts)
+        assert received == ["b", "c"]
+        os.close(sender)
+        assert list(parts) == [["half"]]
+
+
+def test_what_came_meanwhile_is_one_chunk() -> None:
+    read = threading.Event()
+
+    def lines() -> Iterator[int]:
+        yield from range(4)
+        read.set()
+
+    parts = available_chunks(lines(), 4)
+    first = next(parts)
+    assert read.wait(60)
+    rest = list(parts)
+    assert len(rest) <= 1
+    assert [*first, *(line for part in rest for line in part)] == [0, 1, 2, 3]
+
+
+def test_reading_ahead_is_bounded() -> None:
+    asked: list[int] = []
+
+    def endless() -> Iterator[int]:
+        while True:
+            asked.append(len(asked))
+            yield asked[-1]
+
+    parts = available_chunks(endless(), 2)
+    assert next(parts)[0] == 0
+    reader = next(thread for thread in threading.enumerate() if thread.name == "read-lines")
+    parts.close()  # type: ignore[attr-defined]
+    reader.join(60)
+    assert not reader.is_alive()
+    assert len(asked) <= 2 + 4 + 1 + 1  # taken, waiting, in hand, after the queue was emptied
+
+
+def test_an_error_comes_after_the_lines_before_it() -> None:
+    def lines() -> Iterator[str]:
+        yield "a"
+        raise InputError("broken")
+
+    parts = available_chunks(lines(), 10)
+    assert next(parts) == ["a"]
+    with pytest.raises(InputError, match="broken"):
+        next(parts)
+
+
+def test_read_chunks_of_a_file_and_of_a_named_pipe(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"a\nb\nc")
+    assert list(read_chunks(str(tmp_path / "f"), 2)) == [["a", "b"], ["c"]]
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"a\nb\nc",))
+    writer.start()
+    parts = list(read_chunks(str(tmp_path / "pipe"), 2))
+    writer.join(60)
+    assert [line for part in parts for line in part] == ["a", "b", "c"]
+
+
+def test_parallel_lines(tmp_path: Path) -> None:
+    (tmp_path / "s").write_bytes(b"\xef\xbb\xbfa\r\n\nc\x0b\n")
+    (tmp_path / "t").write_bytes("A\n\u2028\nC".encode())
+    assert list(read_parallel(tmp_path / "s", tmp_path / "t")) == [
+        ("a", "A"),
+        ("", "\u2028"),
+        ("c\x0b", "C"),
+    ]
+
+
+@pytest.mark.parametrize(("source", "target"), [(2, 5), (5, 2), (0, 1), (3, 0)])
+def test_unequal_files_are_named_with_both_counts(tmp_path: Path, source: int, target: int) -> None:
+    (tmp_path / "s.txt").write_text("x\n" * source)
+    (tmp_path / "t.txt").write_text("y\n" * target)
+    message = rf"s\.txt has {source} lines and .*t\.txt has {target};"
+    with pytest.raises(InputError, match=message):
+        list(read_parallel(tmp_path / "s.txt", tmp_path / "t.txt"))
