@@ -1,0 +1,32 @@
+# Sourced by the other scripts: makes (or brings up to date) the virtual environment in .venv, with
+# the versions of constraints.txt, and activates it. Needs Python >= 3.10 with venv, and the package
+# index. PYTHON chooses another interpreter, TRANSLATE_TRT_VENV another place.
+
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+venv=${TRANSLATE_TRT_VENV:-$root/.venv}
+python=${PYTHON:-python3}
+
+say() { printf '\n== %s\n' "$*" >&2; }
+
+# shellcheck disable=SC2317  # called by the scripts that source this file
+make_environment() { # extra
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
+        echo "translate-trt needs Python 3.10 or newer; $python is $("$python" -V 2>&1)." >&2
+        echo "Name another one, for example: PYTHON=python3.12 bash $0" >&2
+        exit 1
+    }
+    local wanted installed
+    wanted="$1 $(cat pyproject.toml constraints.txt | sha256sum)"
+    installed=$(cat "$venv/installed" 2>/dev/null || true)
+    if [ "$installed" != "$wanted" ]; then
+        say "setting up $venv"
+        [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+            --constraint constraints.txt --editable ".[$1]"
+        echo "$wanted" >"$venv/installed"
+    fi
+    export PATH="$venv/bin:$PATH"
+}

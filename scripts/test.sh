@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Sets up .venv on a fresh machine, then runs every check: lint, format, types, tests.
+# Arguments go to pytest, for example: bash scripts/test.sh -m 'not slow' tests/runtime
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+make_environment dev
+
+say "ruff"
+ruff check .
+ruff format --check .
+
+say "mypy"
+bash scripts/typecheck.sh
+
+say "pytest"
+python -m pytest "$@"
