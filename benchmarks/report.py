@@ -1,0 +1,113 @@
+"""What every benchmark writes down: machine, versions, settings, every sample, as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+PACKAGES = ("translate-trt", "torch", "numpy", "onnx", "onnxruntime", "ctranslate2", "joeynmt")
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores and memory of this machine."""
+    model = platform.processor()
+    flags: set[str] = set()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                model = value.strip()
+            elif key.strip() == "flags":
+                flags = set(value.split())
+    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "instructions": [name for name in wanted if name in flags],
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": platform.system(),
+        "python": platform.python_version(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that matter, where they are installed."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write(name: str, settings: dict[str, Any], samples: dict[str, Any], out: Path | None) -> Path:
+    """Write one benchmark's JSON; the default name tells the date and the processor's class."""
+    report = {
+        "benchmark": name,
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "versions": versions(),
+        "settings": settings,
+        "samples": samples,
+    }
+    if out is None:
+        newest = report["machine"]["instructions"][-1:] or [platform.machine()]
+        host = f"{report['machine']['cores']}core-{newest[0].replace('_', '')}"
+        out = RESULTS / f"{report['date']}-{host}-{name}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(report, indent=1) + "\n")
+    return out
+
+
+def alternate(
+    systems: dict[str, Callable[[], float]], rounds: int, warmup: int = 1
+) -> dict[str, list[float]]:
+    """Run systems in turn (A B A B ...), since a shared machine drifts; each returns its figure."""
+    for _ in range(warmup):
+        for run in systems.values():
+            run()
+    samples: dict[str, list[float]] = {name: [] for name in systems}
+    for _ in range(rounds):
+        for name, run in systems.items():
+            samples[name].append(run())
+    return samples
+
+
+def seconds_of(run: Callable[[], object]) -> Callable[[], float]:
+    """The same as a callable that returns how long it took, in seconds."""
+
+    def timed() -> float:
+        begin = perf_counter()
+        run()
+        return perf_counter() - begin
+
+    return timed
+
+
+def ratios(samples: dict[str, list[float]], ours: str, theirs: str) -> tuple[float, float, float]:
+    """Median, smallest and largest of theirs / ours, pair by pair."""
+    pairs: Sequence[float] = [b / a for a, b in zip(samples[ours], samples[theirs], strict=True)]
+    return statistics.median(pairs), min(pairs), max(pairs)
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Options that every benchmark has."""
+    options = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--out", type=Path, help="JSON file; default: benchmarks/results/...")
+    options.add_argument("--rounds", type=int, default=5, help="pairs measured after a warm-up")
+    options.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads")
+    return options
