@@ -3,8 +3,8 @@
 
     python scripts/generate_corpus.py --out DIR [--sentences 20000 --valid 300 --test 500 --seed 1]
 
-All English sentences are distinct, and no English or German sentence of the validation and test sets
-is one of training.
+All sentences are distinct: no English or German sentence of the validation and test sets is one of
+training.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every command and every Python example of README.md and docs/ runs, in the order it stands there."""
+"""Every command and Python example of README.md and docs/ runs, in the order it stands there."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ PRESETS: dict[str, Preset] = {
     "tiny": _preset(
         {"vocabulary_size": 2_000, "encoder_layers": 2, "decoder_layers": 2, "d_model": 128}
         | {"d_ff": 512, "heads": 4},
-        {"batch_tokens": 4_096, "steps": 1_200, "warmup_steps": 300, "checkpoint_every": 100}
+        {"batch_tokens": 2_048, "steps": 1_200, "warmup_steps": 300, "checkpoint_every": 100}
         | {"validate_every": 400, "log_every": 20, "learning_rate_scale": 0.8},
     ),
     "small": _preset(

@@ -160,7 +160,7 @@ def prepare_job(
     if not begun:
         size = train_tokenizer([*source, *target], model.vocabulary_size, tokenizer_path)
         if size < model.vocabulary_size:
-            log.warning("the text gave %d of %d pieces", size, model.vocabulary_size)
+            log.info("the text gave %d of %d pieces", size, model.vocabulary_size)
         model = dataclasses.replace(model, vocabulary_size=size)
     write_json(
         out / SETTINGS, {"model": dataclasses.asdict(model), "train": dataclasses.asdict(settings)}

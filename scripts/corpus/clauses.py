@@ -248,7 +248,13 @@ def german_question(clause: Clause, word: str = "") -> str:
     """Verb-first, or after the question word."""
     assert clause.subject is not None
     finite, end = _finite_and_end(clause)
-    words = [word, finite, german(clause.subject, "nominative"), _middle(clause, _time(clause)), end]
+    words = [
+        word,
+        finite,
+        german(clause.subject, "nominative"),
+        _middle(clause, _time(clause)),
+        end,
+    ]
     return " ".join(part for part in words if part)
 
 
@@ -299,5 +305,10 @@ def german_relative(antecedent: NounPhrase, clause: Clause, as_subject: bool) ->
         assert clause.subject is not None
         pronoun = relative_pronoun(antecedent, "accusative")
         subject = german(clause.subject, "nominative")
-        words = [pronoun, subject, _middle(clause, _time(clause)), verb_group(clause, clause.subject)]
+        words = [
+            pronoun,
+            subject,
+            _middle(clause, _time(clause)),
+            verb_group(clause, clause.subject),
+        ]
     return " ".join(word for word in words if word)

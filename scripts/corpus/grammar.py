@@ -175,9 +175,7 @@ class Grammar:
         place: list[Prepositional] = []
         if self._chance(0.35):
             place.append(
-                Prepositional(
-                    self._one_of(("with", "without")), self._other(subject, self._person)
-                )
+                Prepositional(self._one_of(("with", "without")), self._other(subject, self._person))
             )
         if self._chance(0.6):
             place.append(self._place("in"))

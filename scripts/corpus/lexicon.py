@@ -66,6 +66,10 @@ def _verbs(table: str) -> tuple[Verb, ...]:
     return tuple(verbs)
 
 
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 PERSONS = _nouns("""
 man men Mann Männer m
 woman women Frau Frauen f
@@ -190,16 +194,18 @@ long lang
 short kurz
 warm warm
 cold kalt
+fresh frisch
 """.strip().splitlines()
 )
-FOR_LIVING = (
-    "old young small big good beautiful tired happy friendly sad hungry clever quiet famous strange "
-    "strong poor rich"
-).split()
-FOR_THINGS = "old small big new beautiful red green blue black white heavy cheap strange long".split()
-FOR_FOOD = "small big good cheap warm cold fresh".split()
-ADJECTIVES["fresh"] = "frisch"
-FOR_PLACES = "old small big new beautiful quiet famous strange".split()
+FOR_LIVING = _words("""
+old young small big good beautiful tired happy friendly sad hungry clever quiet famous strange
+strong poor rich
+""")
+FOR_THINGS = _words("""
+old small big new beautiful red green blue black white heavy cheap strange long
+""")
+FOR_FOOD = _words("small big good cheap warm cold fresh")
+FOR_PLACES = _words("old small big new beautiful quiet famous strange")
 
 # english infinitive, third person, past, participle | german infinitive, er-form, past, participle,
 # separable prefix, "sein" where the perfect takes it

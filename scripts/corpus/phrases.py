@@ -43,7 +43,7 @@ class NounPhrase:
 
     Attributes:
         noun: None for a name or pronoun.
-        determiner: "the", "a", "no", "my", "his", "our", a number in English, or "" before a plural.
+        determiner: "the", "a", "no", "my", "his", "our", an English number, or "" before a plural.
         adjective: English adjective, or "".
         plural: number of the noun.
         word: the name, or the pronoun in the nominative, where there is no noun.

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
+
+
+@pytest.fixture(autouse=True)
+def scripts_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Python puts a script's own folder on the path; so do these tests of its modules."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "corpus"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def generator() -> Path:
+    return SCRIPTS / "generate_corpus.py"
