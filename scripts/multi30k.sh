@@ -13,10 +13,9 @@ data=$1 out=${2:-$root/multi30k}
 make_environment export
 
 say "training"
-SECONDS=0
+
 translate-trt train --config small --out "$out/run" \
     --train "$data/train.en" "$data/train.de" --valid "$data/val.en" "$data/val.de"
-training_seconds=$SECONDS
 
 say "exporting"
 translate-trt export "$out/run" --out "$out/bundle" --target onnx-fp32 --target onnx-int8
@@ -24,5 +23,6 @@ translate-trt export "$out/run" --out "$out/bundle" --target onnx-fp32 --target 
 say "verifying on test_2016_flickr"
 translate-trt verify --bundle "$out/bundle" --checkpoint "$out/run" \
     --source "$data/test_2016_flickr.en" --reference "$data/test_2016_flickr.de"
-echo "training took $training_seconds s"
-du -h "$out"/bundle/targets/*/*.onnx
+
+python benchmarks/record_run.py multi30k --run "$out/run" --bundle "$out/bundle" \
+    --command "bash scripts/multi30k.sh DATA" --out "$out/result.json"

@@ -1,0 +1,74 @@
+"""Write down what a finished run reached: its settings, its training, its bundle's evidence.
+
+    python benchmarks/record_run.py multi30k --run multi30k/run --bundle multi30k/bundle
+        --command "bash scripts/multi30k.sh DATA"
+
+Everything is read from what the run left behind; nothing is measured or typed here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from report import write
+
+from translate_trt.runtime.bundle import read_manifest
+
+
+def training(run: Path) -> dict[str, Any]:
+    """Wall time, speed and validation scores from a run's files."""
+    entries = [json.loads(line) for line in (run / "training.jsonl").read_text().splitlines()]
+    speeds = [entry["target_tokens_per_second"] for entry in entries if "loss" in entry]
+    began = (run / "run.json").stat().st_mtime  # written when the vocabulary is ready
+    ended = (run / "checkpoint-averaged" / "config.json").stat().st_mtime
+    return {
+        "wall_seconds": round(ended - began),
+        "median_target_tokens_per_second": statistics.median(speeds),
+        "validation": [
+            {"step": entry["step"], "kind": kind, **entry[kind]}
+            for entry in entries
+            for kind in ("validation", "averaged")
+            if kind in entry
+        ],
+    }
+
+
+def main() -> None:
+    """Read the run and the bundle, write one JSON file."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("name", help="such as multi30k")
+    options.add_argument("--run", type=Path, required=True)
+    options.add_argument("--bundle", type=Path, required=True)
+    options.add_argument("--command", required=True, help="what made them")
+    options.add_argument("--note", default="", help="under which conditions")
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    manifest = read_manifest(given.bundle)
+    targets = {
+        name: {
+            "bytes": sum(file.bytes for file in target.files.values()),
+            "parity": target.parity,
+        }
+        for name, target in manifest.targets.items()
+    }
+    settings = {
+        "command": given.command,
+        "note": given.note,
+        **json.loads((given.run / "run.json").read_text()),
+    }
+    samples = {
+        "parameters": manifest.model.parameters,
+        "training": training(given.run),
+        "targets": targets,
+    }
+    print(write(f"run-{given.name}", settings, samples, given.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Make docs/results.md from the JSON files in benchmarks/results/.
+
+    python benchmarks/render.py
+
+The page is overwritten: to change a number, measure again.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from report import RESULTS, ratios
+
+PAGE = RESULTS.parent.parent / "docs" / "results.md"
+HEAD = """# Results
+
+Made by `python benchmarks/render.py` from the JSON files in `benchmarks/results/`, which hold the
+machine, the versions, the settings and every sample. Ratios compare systems that ran in turn, in one
+run; absolute times are those of the machine named.
+"""
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def where(report: dict[str, Any]) -> str:
+    """The machine and versions in a sentence."""
+    machine, versions = report["machine"], report["versions"]
+    shown = ("torch", "onnxruntime", "joeynmt")
+    packages = ", ".join(f"{name} {versions[name]}" for name in shown if name in versions)
+    return (
+        f"{report['date']}, {machine['cores']} cores of {machine['cpu']} "
+        f"({', '.join(machine['instructions'])}), {packages}."
+    )
+
+
+def render_run(report: dict[str, Any]) -> str:
+    """A trained model: how it was made, and its evidence."""
+    settings, samples = report["settings"], report["samples"]
+    training, model = samples["training"], settings["model"]
+    rows = []
+    for name, target in samples["targets"].items():
+        parity = target["parity"]
+        low, high = parity["bleu_difference_interval"]
+        rows.append(
+            [
+                name,
+                f"{parity['bleu']:.2f}",
+                f"{parity['bleu_difference']:+.2f} [{low:+.2f}, {high:+.2f}]",
+                f"{parity['identical_percent']:.1f} %",
+                f"{parity['sentences_per_second']:.1f}",
+                f"{target['bytes'] / 1e6:.1f} MB",
+                "passed" if parity["passed"] else "FAILED",
+            ]
+        )
+    rows.insert(
+        0,
+        ["PyTorch beam search", f"{parity['reference_bleu']:.2f}", "", "",
+         f"{parity['reference_sentences_per_second']:.1f}", "", ""],
+    )  # fmt: skip
+    header = ["", "BLEU", "difference (95 %)", "identical", "sentences/s", "size", "gate"]
+    note = f" {settings['note']}" if settings["note"] else ""
+    return (
+        f"`{settings['command']}`\n\n{where(report)}{note}\n\n"
+        f"{model['encoder_layers']}+{model['decoder_layers']} layers, d_model {model['d_model']}, "
+        f"d_ff {model['d_ff']}, {model['heads']} heads, vocabulary {model['vocabulary_size']:,}, "
+        f"dropout {model['dropout']}, {samples['parameters']:,} parameters; "
+        f"{settings['train']['steps']:,} steps of up to {settings['train']['batch_tokens']:,} "
+        f"tokens in {training['wall_seconds'] / 60:.0f} minutes "
+        f"({training['median_target_tokens_per_second']:.0f} target tokens/s).\n\n"
+        f"{table(header, rows)}\n"
+        f"{parity['sentences']} sentences, beam {parity['beam_size']}, length penalty "
+        f"{parity['length_penalty']}, `{parity['signature']}`.\n"
+    )
+
+
+def render_training(report: dict[str, Any]) -> str:
+    """Training speed beside a peer."""
+    settings, samples = report["settings"], report["samples"]["target_tokens_per_second"]
+    rows = [
+        [name, f"{statistics.median(values):.0f}", f"{min(values):.0f} to {max(values):.0f}"]
+        for name, values in samples.items()
+    ]
+    text = table(["", "target tokens/s, median", "range"], rows)
+    if "joeynmt" in samples:
+        middle, low, high = ratios(samples, "joeynmt", "translate-trt")
+        text += f"\nRatio, pair by pair: {middle:.2f} [{low:.2f}, {high:.2f}].\n"
+    return (
+        "`python benchmarks/training.py --source train.en --target train.de --joeynmt PYTHON`\n\n"
+        f"{where(report)} One epoch over {settings['pairs']:,} pairs of Multi30k, batches of "
+        f"{settings['batch_tokens']:,} tokens, the `small` preset's shape.\n\n{text}"
+    )
+
+
+def render_parts(report: dict[str, Any]) -> str:
+    """The parts of a training step."""
+    samples = report["samples"]
+    rows = []
+    for part in ("dropout, s", "loss, s"):
+        for name, values in samples[part].items():
+            rows.append([part[:-3], name, f"{1e3 * statistics.median(values):.1f} ms"])
+    for name, share in samples["padding"].items():
+        rows.append(["batches", name, f"{100 * share:.1f} % padding"])
+    return (
+        "`python benchmarks/training.py --parts --source train.en --target train.de "
+        f"--pairs {report['settings']['pairs']}`\n\n{where(report)}\n\n"
+        + table(["part", "how", "median"], rows)
+    )
+
+
+def render_cache(report: dict[str, Any]) -> str:
+    """Cache policies."""
+    rows = []
+    for name, values in report["samples"].items():
+        middle, low, high = ratios(values, "ancestry", "reordered")
+        rows.append(
+            [
+                name,
+                *(
+                    f"{statistics.median(values[policy]):.2f}"
+                    for policy in ("reordered", "ancestry")
+                ),
+                f"{middle:.2f} [{low:.2f}, {high:.2f}]",
+            ]
+        )
+    return (
+        f"`python benchmarks/cache_policy.py`\n\n{where(report)} Self-attention of six layers of "
+        "`base`, beam 4, after T steps, ms per step.\n\n"
+        + table(["", "reordered", "ancestry", "reordered / ancestry"], rows)
+    )
+
+
+def render_int8(report: dict[str, Any]) -> str:
+    """Forms of the int8 product."""
+    first = next(iter(report["samples"].values()))["seconds"]
+    rows = [
+        [
+            name,
+            *(f"{1e6 * statistics.median(values['seconds'][form]):.0f}" for form in first),
+        ]
+        for name, values in report["samples"].items()
+    ]
+    return (
+        f"`python benchmarks/int8_product.py`\n\n{where(report)} Microseconds per product with M "
+        f"rows, quantizing included.\n\n{table(['', *first], rows)}"
+    )
+
+
+SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "run-multi30k": ("Multi30k English-German, test_2016_flickr", render_run),
+    "run-quickstart": ("The quickstart's generated corpus", render_run),
+    "training": ("Training speed beside JoeyNMT", render_training),
+    "training-parts": ("Parts of a training step", render_parts),
+    "cache-policy": ("Caches: reordered or masked", render_cache),
+    "int8-product": ("Forms of the int8 product", render_int8),
+}
+
+
+def main() -> None:
+    """Render the newest report of every kind."""
+    newest: dict[str, dict[str, Any]] = {}
+    for path in sorted(RESULTS.glob("*.json")):  # names begin with the date
+        report = json.loads(path.read_text())
+        newest[report["benchmark"]] = report
+    page = [HEAD]
+    for name, (title, render) in SECTIONS.items():
+        if name in newest:
+            page.append(f"## {title}\n\n{render(newest[name])}")
+    PAGE.write_text("\n".join(page), encoding="utf-8")
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    main()
