@@ -18,8 +18,8 @@ PAGE = RESULTS.parent.parent / "docs" / "results.md"
 HEAD = """# Results
 
 Made by `python benchmarks/render.py` from the JSON files in `benchmarks/results/`, which hold the
-machine, the versions, the settings and every sample. Ratios compare systems that ran in turn, in one
-run; absolute times are those of the machine named.
+machine, the versions, the settings and every sample. Ratios compare systems that ran in turn,
+in one run; absolute times are those of the machine named.
 """
 
 
@@ -122,10 +122,7 @@ def render_cache(report: dict[str, Any]) -> str:
         rows.append(
             [
                 name,
-                *(
-                    f"{statistics.median(values[policy]):.2f}"
-                    for policy in ("reordered", "ancestry")
-                ),
+                *(f"{statistics.median(values[p]):.2f}" for p in ("reordered", "ancestry")),
                 f"{middle:.2f} [{low:.2f}, {high:.2f}]",
             ]
         )

@@ -100,9 +100,34 @@ def _target_rows(entry: TargetEntry, problem: str | None) -> Rows:
         *((role, f"{file.path}, {_size(file.bytes)}") for role, file in entry.files.items()),
         ("features", ", ".join(entry.features) or "none"),
         ("built with", ", ".join(f"{name} {v}" for name, v in entry.builder.items()) or "unknown"),
-        ("parity", "not verified" if entry.parity is None else _pairs(entry.parity)),
+        *(_parity_rows(entry.parity) if entry.parity else [("parity", "not verified")]),
         ("files", "ok" if problem is None else "FAILED"),
     ]
+
+
+def _parity_rows(parity: dict[str, Any]) -> Rows:
+    """What `translate-trt verify` found; a manifest by other hands is shown as it is."""
+    try:
+        low, high = parity["bleu_difference_interval"]
+        verdict = "passed" if parity["passed"] else "FAILED"
+        return [
+            ("parity", f"{verdict}: {parity['gate']}, over {parity['sentences']} sentences"),
+            ("identical", f"{parity['identical_percent']:.2f} %"),
+            ("score difference", f"at most {parity['largest_score_difference']:.2e}"),
+            (
+                "BLEU",
+                f"{parity['bleu']:.2f}, PyTorch {parity['reference_bleu']:.2f}, difference "
+                f"{parity['bleu_difference']:+.2f} (95 %: {low:+.2f} to {high:+.2f})",
+            ),
+            ("signature", parity["signature"]),
+            (
+                "speed",
+                f"{parity['sentences_per_second']:.1f} sentences/s, "
+                f"PyTorch {parity['reference_sentences_per_second']:.1f}",
+            ),
+        ]
+    except (KeyError, TypeError, ValueError):
+        return [("parity", _pairs(parity))]
 
 
 def _pairs(values: dict[str, Any]) -> str:
