@@ -1,0 +1,96 @@
+"""Batches: everything once, within budget, little padding, a function of seed and epoch."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.train.data import (
+    ParallelData,
+    TokenArray,
+    encode_parallel,
+    epoch_batches,
+    plan_batches,
+)
+
+
+def random_data(sentences: int, seed: int = 0) -> ParallelData:
+    random = np.random.default_rng(seed)
+    lengths = np.clip(random.lognormal(2.7, 0.5, sentences).astype(int), 1, 80)
+    source = [random.integers(4, 100, n).tolist() for n in lengths]
+    other = np.clip(lengths + random.integers(-3, 4, sentences), 1, None)
+    target = [random.integers(4, 100, n).tolist() for n in other]
+    return encode_parallel(source, target, 256)
+
+
+def test_every_sentence_once_and_within_budget() -> None:
+    data = random_data(3000)
+    batches = epoch_batches(data, 1000, seed=1, epoch=0)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(3000))
+    for rows in batches:
+        for lengths in (data.source.lengths, data.target.lengths):
+            assert lengths[rows].max() * len(rows) <= 1000
+
+
+def test_a_sentence_over_the_budget_is_alone() -> None:
+    lengths = np.array([5, 300, 6, 7])
+    batches = plan_batches(lengths, lengths, 100, None)
+    assert [rows.tolist() for rows in batches] == [[0, 2, 3], [1]]
+
+
+def test_a_function_of_seed_and_epoch() -> None:
+    data = random_data(500)
+
+    def plan(seed: int, epoch: int) -> list[list[int]]:
+        return [rows.tolist() for rows in epoch_batches(data, 400, seed, epoch)]
+
+    assert plan(1, 0) == plan(1, 0)
+    assert plan(1, 0) != plan(1, 1)
+    assert plan(1, 0) != plan(2, 0)
+
+
+def test_padding_is_small() -> None:
+    data = random_data(20_000)
+    batches = [data.batch(rows) for rows in epoch_batches(data, 4096, 1, 0)]
+    real = sum(batch.real_tokens for batch in batches)
+    assert real == data.source.lengths.sum() + data.target.lengths.sum()
+    assert 1 - real / sum(batch.padded_tokens for batch in batches) < 0.05
+
+
+def test_a_batch_by_hand() -> None:
+    data = encode_parallel([[10, 11], [12]], [[20], [21, 22, 23]], None)
+    batch = data.batch(np.array([1, 0]))
+    assert batch.source.tolist() == [[12, 3, 0], [10, 11, 3]]
+    assert batch.source_lengths.tolist() == [2, 3]
+    assert batch.previous.tolist() == [[2, 21, 22, 23], [2, 20, 3, 0]]
+    assert batch.targets.tolist() == [21, 22, 23, 3, 20, 3]
+    assert batch.target_index.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_empty_and_long_pairs_are_left_out_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="translate_trt"):
+        data = encode_parallel([[1], [], [1] * 9, [5]], [[1], [2], [3], [6]], 8)
+    assert len(data) == 2
+    assert "1 of 4 pairs have an empty side" in caplog.text
+    assert "1 of 4 pairs are longer than 8 tokens" in caplog.text
+
+
+def test_nothing_left_is_an_error() -> None:
+    with pytest.raises(InputError, match="no sentence pair is left"):
+        encode_parallel([[]], [[]], 8)
+
+
+def test_the_fingerprint_knows_every_token() -> None:
+    one, two, three = (
+        encode_parallel([[1, 2], [3]], [[4], [n]], None).fingerprint() for n in (5, 5, 6)
+    )
+    assert one == two != three
+
+
+def test_token_array() -> None:
+    array = TokenArray.from_lists([[7], [], [8, 9]])
+    assert array.tokens.tolist() == [7, 3, 3, 8, 9, 3]
+    assert array.lengths.tolist() == [2, 1, 3]

@@ -1,0 +1,228 @@
+"""The model against the paper's equations, and against torch.nn's layers with the same weights."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from translate_trt.runtime.contract import MASKED
+from translate_trt.train.config import ModelConfig, preset
+from translate_trt.train.model import (
+    DecoderLayer,
+    Dropout,
+    EncoderLayer,
+    MultiHeadAttention,
+    Transformer,
+    pad,
+    padding_bias,
+    scaled_dot_product_attention,
+    sinusoid,
+)
+
+SMALL = ModelConfig(
+    vocabulary_size=50,
+    encoder_layers=2,
+    decoder_layers=2,
+    d_model=16,
+    d_ff=24,
+    heads=4,
+    dropout=0.0,
+)
+
+
+@pytest.fixture
+def model() -> Transformer:
+    torch.manual_seed(0)
+    return Transformer(SMALL).eval()
+
+
+def test_worked_attention_example() -> None:
+    # "the cat sat", d_k = 4: q1 . k = (1, 1, 2), over sqrt(4) = (0.5, 0.5, 1), softmax of that.
+    query = torch.tensor([[1.0, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0]])
+    key = torch.tensor([[1.0, 0, 0, 1], [0, 1, 1, 0], [1, 0, 1, 0]])
+    value = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]])
+    result = scaled_dot_product_attention(query[None, None], key[None, None], value[None, None])
+    # With the unit vectors as values, the result's columns are the weights.
+    assert result[0, 0, 0, :3].numpy().round(3).tolist() == pytest.approx([0.274, 0.274, 0.452])
+    for row in range(3):
+        scores = [math.exp(float(query[row] @ key[column]) / 2) for column in range(3)]
+        expected = [score / sum(scores) for score in scores]
+        assert result[0, 0, row, :3].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_attention_is_equation_1() -> None:
+    random = np.random.default_rng(0)
+    query, key, value = (random.standard_normal((2, 3, n, 8)) for n in (5, 7, 7))
+    bias = np.where(random.random((2, 1, 1, 7)) < 0.3, MASKED, 0.0)
+    scores = query @ key.swapaxes(-1, -2) / math.sqrt(8) + bias
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    arrays = (torch.from_numpy(array) for array in (query, key, value, bias))
+    found = scaled_dot_product_attention(*arrays)
+    np.testing.assert_allclose(found.numpy(), weights @ value, atol=1e-12)
+
+
+def test_a_row_that_may_look_nowhere_is_no_nan() -> None:
+    x = torch.randn(1, 1, 3, 4)
+    bias = torch.full((1, 1, 1, 3), MASKED)
+    assert torch.isfinite(scaled_dot_product_attention(x, x, x, bias)).all()
+
+
+def copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
+    layers = (ours.query, ours.key, ours.value)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([layer.weight for layer in layers]))
+        theirs.in_proj_bias.copy_(torch.cat([layer.bias for layer in layers]))
+        theirs.out_proj.weight.copy_(ours.output.weight)
+        theirs.out_proj.bias.copy_(ours.output.bias)
+
+
+def random_parameters(module: nn.Module) -> None:
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3)
+
+
+@pytest.mark.parametrize(("d_model", "d_ff", "heads"), [(16, 24, 4), (32, 64, 8), (12, 48, 1)])
+def test_encoder_layer_is_torchs(d_model: int, d_ff: int, heads: int) -> None:
+    torch.manual_seed(1)
+    config = ModelConfig(d_model=d_model, d_ff=d_ff, heads=heads, dropout=0.0)
+    ours = EncoderLayer(config).eval()
+    random_parameters(ours)
+    theirs = nn.TransformerEncoderLayer(d_model, heads, d_ff, dropout=0.0, batch_first=True)
+    copy_attention(ours.self_attention, theirs.self_attn)
+    theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
+    theirs.norm1.load_state_dict(ours.self_attention_norm.norm.state_dict())
+    theirs.norm2.load_state_dict(ours.feed_forward_norm.norm.state_dict())
+    x, lengths = torch.randn(3, 7, d_model), torch.tensor([7, 4, 1])
+    inside = torch.arange(7) < lengths[:, None]
+    expected = theirs(x, src_key_padding_mask=~inside)  # in training mode: no fast path
+    found = ours(x, padding_bias(lengths, 7))
+    torch.testing.assert_close(found[inside], expected[inside], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("d_model", "d_ff", "heads"), [(16, 24, 4), (32, 64, 8)])
+def test_decoder_layer_is_torchs(d_model: int, d_ff: int, heads: int) -> None:
+    torch.manual_seed(2)
+    config = ModelConfig(d_model=d_model, d_ff=d_ff, heads=heads, dropout=0.0)
+    ours = DecoderLayer(config).eval()
+    random_parameters(ours)
+    theirs = nn.TransformerDecoderLayer(d_model, heads, d_ff, dropout=0.0, batch_first=True)
+    copy_attention(ours.self_attention, theirs.self_attn)
+    copy_attention(ours.cross_attention, theirs.multihead_attn)
+    theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
+    theirs.norm1.load_state_dict(ours.self_attention_norm.norm.state_dict())
+    theirs.norm2.load_state_dict(ours.cross_attention_norm.norm.state_dict())
+    theirs.norm3.load_state_dict(ours.feed_forward_norm.norm.state_dict())
+    x, memory, lengths = (
+        torch.randn(3, 6, d_model),
+        torch.randn(3, 5, d_model),
+        torch.tensor([5, 2, 3]),
+    )
+    hidden = torch.arange(5) >= lengths[:, None]
+    causal = nn.Transformer.generate_square_subsequent_mask(6)
+    expected = theirs(x, memory, tgt_mask=causal, memory_key_padding_mask=hidden)
+    own, cross = ours.self_attention.keys_values(x), ours.cross_attention.keys_values(memory)
+    found = ours(x, own, cross, padding_bias(lengths, 5), causal=True)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_positions_are_sines_and_cosines_in_turn() -> None:
+    table = sinusoid(torch.arange(300), 16)
+    for position in (0, 1, 7, 299):
+        for pair in range(8):
+            angle = position / 10_000 ** (2 * pair / 16)
+            assert float(table[position, 2 * pair]) == pytest.approx(math.sin(angle), abs=1e-6)
+            assert float(table[position, 2 * pair + 1]) == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_embeddings_are_scaled_and_shared(model: Transformer) -> None:
+    tokens = torch.tensor([[4, 9, 11]])
+    expected = model.embedding.weight[tokens[0]] * 4.0 + sinusoid(torch.arange(3), 16)
+    torch.testing.assert_close(model.embed(tokens)[0], expected)
+    hidden = torch.randn(2, 16)
+    torch.testing.assert_close(model.project(hidden), hidden @ model.embedding.weight.T)
+    assert len([name for name, _ in model.named_parameters() if "embedding" in name]) == 1
+
+
+def test_longer_than_the_position_table(model: Transformer) -> None:
+    long = torch.zeros(1, 1500, dtype=torch.int64)
+    torch.testing.assert_close(model.positions[:1024], sinusoid(torch.arange(1024), 16))
+    assert model.embed(long).shape == (1, 1500, 16)
+
+
+def test_a_later_target_token_changes_nothing_before_it(model: Transformer) -> None:
+    source, lengths = pad([[5, 6, 7, 3]])
+    before = model(source, lengths, torch.tensor([[2, 8, 9, 10, 11]]))
+    after = model(source, lengths, torch.tensor([[2, 8, 9, 30, 31]]))
+    torch.testing.assert_close(before[:, :3], after[:, :3])
+    assert not torch.allclose(before[:, 3:], after[:, 3:])
+
+
+def test_padding_changes_nothing(model: Transformer) -> None:
+    alone, alone_length = pad([[5, 6, 3]])
+    both, lengths = pad([[5, 6, 3], [7, 8, 9, 10, 11, 12, 3]])
+    target = torch.tensor([[2, 20, 21]])
+    one = model(alone, alone_length, target)
+    two = model(both, lengths, target.expand(2, -1))
+    torch.testing.assert_close(one[0], two[0], atol=1e-5, rtol=1e-5)
+
+
+def test_decoding_token_by_token_is_decoding_at_once(model: Transformer) -> None:
+    source, lengths = pad([[5, 6, 7, 3], [8, 3]])
+    target = torch.tensor([[2, 10, 11, 12], [2, 13, 14, 15]])
+    expected = model.project(model(source, lengths, target))
+    cache = model.start_cache(source, lengths)
+    cache.record_attention = True
+    for position in range(4):
+        found = model.decode_next(target[:, position], cache)
+        torch.testing.assert_close(found, expected[:, position], atol=1e-5, rtol=1e-5)
+        assert cache.attention is not None
+        torch.testing.assert_close(cache.attention.sum(-1), torch.ones(2))
+        assert float(cache.attention[1, 2:].sum()) == 0.0
+
+
+def test_parameter_counts_of_the_paper() -> None:
+    # Table 3 says 65 and 213 million. Ours has the biases of the four attention projections, which
+    # it may not have counted, and 37,000 pieces where the paper says "about".
+    for name, millions in (("base", 65), ("big", 213)):
+        with torch.device("meta"):
+            count = sum(p.numel() for p in Transformer(preset(name).model).parameters())
+        assert count / 1e6 == pytest.approx(millions, rel=0.035)
+
+
+def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
+    torch.manual_seed(3)
+    for rate in (0.1, 0.3, 0.5):
+        layer = Dropout(rate).train()
+        x = torch.ones(400_003)
+        dropped = layer(x)
+        share = float((dropped == 0).float().mean())
+        assert abs(share - rate) < 4 * math.sqrt(rate * (1 - rate) / len(x)) + 2**-16
+        assert float(dropped.max()) == pytest.approx(1 / (1 - rate))
+        assert layer.eval()(x) is x
+
+
+def test_dropout_scales_its_gradient_like_its_output() -> None:
+    torch.manual_seed(4)
+    x = torch.randn(1000, requires_grad=True)
+    y = Dropout(0.4).train()(x)
+    y.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad * x, y)
+
+
+def test_dropout_is_where_the_paper_puts_it() -> None:
+    model = Transformer(SMALL)
+    assert sum(isinstance(module, Dropout) for module in model.modules()) == 1 + 2 * 2 + 2 * 3
+
+
+def test_pad() -> None:
+    ids, lengths = pad([[5, 3], [6, 7, 8, 3]])
+    assert ids.tolist() == [[5, 3, 0, 0], [6, 7, 8, 3]]
+    assert lengths.tolist() == [2, 4]

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from translate_trt.train.schedule import learning_rate
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (1, 512**-0.5 * 4000**-1.5),
+        (2000, 512**-0.5 * 2000 * 4000**-1.5),
+        (4000, 512**-0.5 * 4000**-0.5),
+        (100_000, 512**-0.5 * 100_000**-0.5),
+    ],
+)
+def test_equation_3(step: int, expected: float) -> None:
+    assert learning_rate(step, 512, 4000) == pytest.approx(expected, rel=1e-12)
+    assert learning_rate(step, 512, 4000, scale=2.0) == pytest.approx(2 * expected, rel=1e-12)
+
+
+def test_it_peaks_at_the_end_of_warmup() -> None:
+    rates = [learning_rate(step, 256, 50) for step in range(1, 200)]
+    assert max(rates) == rates[49]

@@ -1,0 +1,141 @@
+"""The reference beam search, rule by rule, on scripted log-probabilities and against everything."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from support.scripted import Case, ScriptedModel, exhaustive, random_script, written_cases
+
+from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Hypothesis
+from translate_trt.train.config import ModelConfig
+from translate_trt.train.model import Transformer
+from translate_trt.train.search import beam_search
+
+
+def search(scripts: list[Any], options: SearchOptions, **more: Any) -> list[list[Hypothesis]]:
+    model = ScriptedModel(scripts)
+    sources = more.pop("sources", [[4 + index] for index in range(len(scripts))])
+    return beam_search(cast(Transformer, model), sources, options, **more)
+
+
+def penalty(options: SearchOptions, length: int) -> float:
+    beta = options.length_penalty_beta
+    return float(((beta + length) / (beta + 1)) ** options.length_penalty)
+
+
+@pytest.mark.parametrize("case", written_cases(), ids=lambda case: case.name)
+def test_written_traces(case: Case) -> None:
+    sources = [[4] * case.source_length]
+    prefixes = [case.prefix] if case.prefix else None
+    (found,) = search([case.script], case.options, sources=sources, target_prefixes=prefixes)
+    assert [list(hypothesis.tokens) for hypothesis in found] == [
+        entry["tokens"] for entry in case.expected
+    ]
+    for hypothesis, entry in zip(found, case.expected, strict=True):
+        length = len(hypothesis.tokens) + (not hypothesis.truncated)
+        expected = math.log(entry["probability"]) / penalty(case.options, length)
+        assert hypothesis.score == pytest.approx(expected, abs=1e-5)
+        assert hypothesis.truncated == entry["truncated"]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize("form", ["gnmt", "length"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_beam_wide_enough_finds_the_best_there_is(alpha: float, form: str, seed: int) -> None:
+    vocabulary, max_length = 6, 4
+    options = SearchOptions(
+        beam_size=300,  # 5 ** 3 live prefixes at most: nothing is ever dropped
+        length_penalty=alpha,
+        length_penalty_form=form,
+        max_length=max_length,
+        num_hypotheses=20,
+    )
+    script = random_script(seed, vocabulary)
+    (found,) = search([script], options)
+    every = exhaustive(script, options, range(vocabulary), max_length)
+    finished = [entry for entry in every if not entry[2]]
+    cut_off = [entry for entry in every if entry[2]]
+    # Rule 6: the cut off ones only fill what room the finished ones leave.
+    pool = finished + cut_off[: options.beam_size - len(finished)]
+    expected = sorted(pool, key=lambda entry: -entry[0])[:20]
+    assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens, _ in expected]
+    scores = [hypothesis.score for hypothesis in found]
+    np.testing.assert_allclose(scores, [score for score, _, _ in expected], atol=1e-5)
+
+
+def test_greedy_is_argmax() -> None:
+    for seed in range(20):
+        script = random_script(seed, 9)
+        (found,) = search([script], SearchOptions(beam_size=1, max_length=12))
+        tokens: tuple[int, ...] = ()
+        while len(tokens) < 12:
+            token = int(script(tokens).argmax())
+            if token == 3:
+                break
+            tokens = (*tokens, token)
+        assert found[0].tokens == tokens
+
+
+def test_a_sentence_alone_and_among_others() -> None:
+    scripts = [random_script(seed, 11) for seed in range(12)]
+    options = SearchOptions(beam_size=3, num_hypotheses=3, max_length=9)
+    together = search(scripts, options)
+    alone = [search([script], options)[0] for script in scripts]
+    assert together == alone
+    assert len({len(result[0].tokens) for result in together}) > 1  # they end at different times
+
+
+def test_token_log_probs_add_up_to_the_score() -> None:
+    options = SearchOptions(beam_size=4, num_hypotheses=4, max_length=8)
+    for seed in range(10):
+        for hypothesis in search([random_script(seed, 15)], options)[0]:
+            length = len(hypothesis.token_log_probs)
+            assert length == len(hypothesis.tokens) + (not hypothesis.truncated)
+            total = sum(hypothesis.token_log_probs) / penalty(options, length)
+            assert hypothesis.score == pytest.approx(total, abs=1e-5)
+
+
+def test_an_empty_source_does_not_run_the_model() -> None:
+    model = ScriptedModel([])
+    found = beam_search(cast(Transformer, model), [[], []], SearchOptions())
+    assert found == [[Hypothesis((), 0.0)]] * 2
+    assert model.steps == 0
+
+
+def test_a_prefix_without_room_is_refused() -> None:
+    with pytest.raises(OptionError, match="fills max_length 2"):
+        search([random_script(0, 9)], SearchOptions(max_length=2), target_prefixes=[[5, 6]])
+
+
+def test_the_default_limit_is_source_and_fifty() -> None:
+    def never_ends(tokens: tuple[int, ...]) -> np.ndarray:
+        return np.log(np.array([1e-9, 1e-9, 1e-9, 1e-9, 0.6, 0.4], dtype=np.float32))
+
+    (found,) = search([never_ends], SearchOptions(beam_size=2), sources=[[4, 4, 4]])
+    assert len(found[0].tokens) == 53
+    assert found[0].truncated
+
+
+def test_attention_of_a_real_model() -> None:
+    torch.manual_seed(0)
+    config = ModelConfig(
+        vocabulary_size=30, encoder_layers=1, decoder_layers=2, d_model=8, d_ff=8, heads=2
+    )
+    model = Transformer(config).eval()
+    options = SearchOptions(max_length=5, return_attention=True, num_hypotheses=4)
+    for source, found in zip(
+        [[5, 6, 7], [8]], beam_search(model, [[5, 6, 7], [8]], options), strict=True
+    ):
+        for hypothesis in found:
+            assert hypothesis.attention is not None
+            assert hypothesis.attention.shape == (
+                len(hypothesis.token_log_probs),
+                len(source) + 1,
+            )
+            np.testing.assert_allclose(hypothesis.attention.sum(1), 1.0, atol=1e-5)
