@@ -21,6 +21,8 @@ from translate_trt.runtime.bundle import (
     write_manifest,
 )
 
+pytest_plugins = ["support.bundles"]
+
 WORDS = """
     the a cat dog house tree runs sleeps eats green big small river walks over under
     Haus Hund läuft schläft frisst grün groß klein Fluss geht über unter

@@ -1,0 +1,144 @@
+"""The graphs through ONNX Runtime against the PyTorch reference, for every option."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.model import Transformer
+from translate_trt.train.search import beam_search
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Checkpoint) -> Transformer:
+    return checkpoint.load_model()
+
+
+@pytest.fixture(scope="module")
+def translator(compiled_bundle: Path) -> Translator:
+    return Translator(compiled_bundle, "onnx-fp32", threads=1)
+
+
+@pytest.fixture(scope="module")
+def int8(compiled_bundle: Path) -> Translator:
+    return Translator(compiled_bundle, "onnx-int8", threads=1)
+
+
+def random_sources(count: int, seed: int = 0, longest: int = 40) -> list[list[int]]:
+    rng = random.Random(seed)
+    lengths = [1, longest, *(rng.randint(1, longest) for _ in range(count - 2))]
+    return [[rng.randrange(4, 40) for _ in range(n)] for n in lengths]
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [h.tokens for h in ours] == [h.tokens for h in theirs]
+        assert [h.truncated for h in ours] == [h.truncated for h in theirs]
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+            np.testing.assert_allclose(one.token_log_probs, other.token_log_probs, atol=1e-4)
+            if other.attention is not None:
+                assert one.attention is not None
+                np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
+
+
+OPTIONS = [
+    SearchOptions(),
+    SearchOptions(beam_size=1),
+    SearchOptions(beam_size=2, num_hypotheses=2),
+    SearchOptions(beam_size=8, num_hypotheses=8, length_penalty=2.0),
+    SearchOptions(length_penalty=0.0),
+    SearchOptions(length_penalty=1.0, length_penalty_form="length", num_hypotheses=4),
+    SearchOptions(max_length=4, num_hypotheses=4),
+    SearchOptions(max_length=1, num_hypotheses=3),
+    SearchOptions(min_length=12, max_length=30),
+    SearchOptions(num_hypotheses=4, return_attention=True),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=repr)
+def test_equal_to_the_reference(
+    options: SearchOptions, translator: Translator, model: Transformer
+) -> None:
+    sources = random_sources(24)
+    found = translator.translate_ids(sources, options)
+    assert_same(found, beam_search(model, sources, options))
+
+
+def test_the_model_of_these_tests_finishes_and_is_cut_off(translator: Translator) -> None:
+    # Otherwise the tests above would say little of pools, penalties and stops.
+    sources = random_sources(24)
+    found = translator.translate_ids(sources, SearchOptions(num_hypotheses=4, max_length=9))
+    truncated = [h.truncated for hypotheses in found for h in hypotheses]
+    assert any(truncated)
+    assert not all(truncated)
+    assert len({len(hypotheses[0].tokens) for hypotheses in found}) > 3
+
+
+def test_prefixes_of_different_lengths_in_one_batch(
+    translator: Translator, model: Transformer
+) -> None:
+    rng = random.Random(3)
+    sources = random_sources(20, seed=1)
+    prefixes = [[rng.randrange(4, 40) for _ in range(index % 5)] for index in range(20)]
+    for beams in (1, 4):
+        options = SearchOptions(beam_size=beams, num_hypotheses=beams, min_length=2)
+        found = translator.translate_ids(sources, options, prefixes)
+        assert_same(found, beam_search(model, sources, options, prefixes))
+        for hypotheses, prefix in zip(found, prefixes, strict=True):
+            assert all(list(h.tokens[: len(prefix)]) == prefix for h in hypotheses)
+
+
+@pytest.mark.parametrize("name", ["translator", "int8"])
+def test_neighbours_padding_and_order_do_not_matter(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    chosen: Translator = request.getfixturevalue(name)
+    options = SearchOptions(num_hypotheses=2)
+    sources = random_sources(32, seed=2)
+    together = chosen.translate_ids(sources, options)
+    alone = [chosen.translate_ids([source], options)[0] for source in sources]
+    backwards = chosen.translate_ids(sources[::-1], options)[::-1]
+    # The longest source pads all others when they share one batch.
+    for other in (alone, backwards):
+        for ours, theirs in zip(together, other, strict=True):
+            assert [h.tokens for h in ours] == [h.tokens for h in theirs]
+            for one, two in zip(ours, theirs, strict=True):
+                assert one.score == pytest.approx(two.score, abs=1e-4)
+
+
+def test_any_beam_from_one_bundle(translator: Translator, model: Transformer) -> None:
+    sources = random_sources(4, seed=5)
+    for beams in (3, 5, 16):
+        options = SearchOptions(beam_size=beams, num_hypotheses=beams)
+        assert_same(
+            translator.translate_ids(sources, options), beam_search(model, sources, options)
+        )
+
+
+def test_int8_stays_close(translator: Translator, int8: Translator) -> None:
+    sources = random_sources(64, seed=6, longest=12)
+    pairs = list(zip(translator.translate_ids(sources), int8.translate_ids(sources), strict=True))
+    same = [(ours[0], theirs[0]) for ours, theirs in pairs if ours[0].tokens == theirs[0].tokens]
+    assert len(same) >= 0.6 * len(pairs)
+    assert max(abs(ours.score - theirs.score) for ours, theirs in same) < 0.5
+    assert any(ours.score != theirs.score for ours, theirs in same)  # it is another graph
+
+
+def test_every_option_is_covered_here() -> None:
+    defaults = SearchOptions()
+    changed = {
+        field.name
+        for options in OPTIONS
+        for field in dataclasses.fields(options)
+        if getattr(options, field.name) != getattr(defaults, field.name)
+    }
+    assert changed == {field.name for field in dataclasses.fields(SearchOptions)}

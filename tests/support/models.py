@@ -1,0 +1,54 @@
+"""Small models whose beam search has something to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from translate_trt.train.checkpoint import save_checkpoint
+from translate_trt.train.config import ModelConfig, TrainConfig
+from translate_trt.train.data import encode_parallel
+from translate_trt.train.loss import projected_cross_entropy
+from translate_trt.train.model import Transformer
+
+
+def lively_model(vocabulary_size: int, seed: int = 0, steps: int = 150) -> Transformer:
+    """A model trained for a few seconds to say its source backwards.
+
+    A random one has nearly flat distributions: it would hardly end a sentence, and rounding would
+    decide between its candidates. This one is sure enough, and unsure enough to need its beams.
+    """
+    torch.manual_seed(seed)
+    config = ModelConfig(
+        vocabulary_size=vocabulary_size,
+        encoder_layers=2,
+        decoder_layers=2,
+        d_model=32,
+        d_ff=48,
+        heads=4,
+        dropout=0.0,
+    )
+    model = Transformer(config)
+    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+    for _ in range(steps):
+        lengths = torch.randint(1, 13, (48,)).tolist()
+        sources = [torch.randint(4, 40, (length,)).tolist() for length in lengths]
+        data = encode_parallel(sources, [source[::-1] for source in sources], None)
+        batch = data.batch(np.arange(len(sources)))
+        hidden = model(batch.source, batch.source_lengths, batch.previous)
+        hidden = hidden.flatten(0, 1)[batch.target_index]
+        loss, _ = projected_cross_entropy(hidden, model.embedding.weight, batch.targets, 0.1)
+        (loss / len(batch.targets)).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.eval()
+
+
+def save_model(model: Transformer, path: Path, tokenizer: Path) -> Path:
+    """A checkpoint of that model."""
+    save_checkpoint(
+        path, model.state_dict(), model.config, TrainConfig(max_length=48), tokenizer, ("en", "de")
+    )
+    return path

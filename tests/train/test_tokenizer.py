@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.train.config import END, PAD, START, UNKNOWN
+from translate_trt.train.tokenizer import train_tokenizer
+
+LINES = ["the cat sat on the mat", "der Hund läuft über die Straße", "a dog and a cat"] * 50
+
+
+def test_byte_fallback_knows_every_text(tmp_path: Path) -> None:
+    path = tmp_path / "t.spm"
+    train_tokenizer(LINES, 320, path)
+    tokenizer = Tokenizer(path, path)
+    for text in ("the cat", "😀 漢字 ελληνικά", "Straße"):
+        tokens = tokenizer.encode_source(text)
+        assert UNKNOWN not in tokens
+        assert tokenizer.decode(tokens) == text
+    ids = (tokenizer.pad_token, tokenizer.unknown_token, tokenizer.start_token, tokenizer.end_token)
+    assert ids == (PAD, UNKNOWN, START, END)
+
+
+def test_a_small_corpus_gives_fewer_pieces(tmp_path: Path) -> None:
+    size = train_tokenizer(LINES, 5000, tmp_path / "t.spm")
+    assert 260 < size < 5000
+    assert Tokenizer(tmp_path / "t.spm", tmp_path / "t.spm").vocabulary_size == size
+
+
+def test_the_same_text_gives_the_same_file(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        train_tokenizer(LINES, 320, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_too_few_pieces_and_no_text(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="too small"):
+        train_tokenizer(LINES, 100, tmp_path / "t.spm")
+    with pytest.raises(InputError, match="SentencePiece could not train"):
+        train_tokenizer([" ", ""], 300, tmp_path / "t.spm")
+    assert not (tmp_path / "t.spm").exists()
