@@ -179,11 +179,8 @@ class DynamicInt8:
 
     def _replace(self, node: ir.Node, value: ir.Value) -> None:
         old = node.outputs[0]
-        name, outputs = old.name, self._graph.outputs
-        ir.convenience.replace_all_uses_with(old, value)
-        for index, output in enumerate(outputs):
-            if output is old:
-                outputs[index] = value
+        name = old.name
+        old.replace_all_uses_with(value, replace_graph_outputs=True)
         value.shape = old.shape
         self._graph.remove(node, safe=True)
         value.name = name

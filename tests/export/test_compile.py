@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from translate_trt.export import compile as compile_module
+from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.runtime.bundle import read_manifest, verify_files
+from translate_trt.runtime.errors import OptionError, OutputError
+from translate_trt.train.checkpoint import Checkpoint
+
+
+def test_what_a_bundle_says_of_itself(compiled_bundle: Path, checkpoint: Checkpoint) -> None:
+    manifest = read_manifest(compiled_bundle)
+    assert list(manifest.targets) == ["onnx-fp32", "onnx-int8"]
+    assert (manifest.source_language, manifest.target_language) == ("en", "de")
+    assert manifest.model.vocabulary_size == checkpoint.model.vocabulary_size
+    assert manifest.limits.max_source_length == 48  # what it was trained on
+    assert manifest.limits.max_target_length == 98
+    assert manifest.search_options().length_penalty == 0.6
+    for name, target in manifest.targets.items():
+        verify_files(compiled_bundle, manifest, name)
+        assert target.features == ("attention",)
+        assert target.parity is None
+        assert "torch" in target.builder
+    listed = {entry.path for target in manifest.targets.values() for entry in target.files.values()}
+    found = {
+        path.relative_to(compiled_bundle).as_posix()
+        for path in compiled_bundle.rglob("*")
+        if path.is_file()
+    }
+    assert found == listed | {"manifest.json", "shared.spm"}
+    sizes = [
+        sum(file.bytes for file in target.files.values()) for target in manifest.targets.values()
+    ]
+    assert sizes[1] < 0.75 * sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"targets": ("onnx-fp64",)}, "no target 'onnx-fp64'; choose from onnx-fp32, onnx-int8"),
+        ({"targets": ()}, "no target"),
+        ({"targets": ("onnx-int8", "onnx-int8")}, "named twice"),
+        ({"max_source_length": 1}, "max_source_length"),
+    ],
+)
+def test_options_out_of_range(options: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        BuildOptions(**options)  # type: ignore[arg-type]
+
+
+def test_the_target_limit_must_leave_room() -> None:
+    assert BuildOptions(max_source_length=20).limits(99).max_target_length == 70
+    with pytest.raises(OptionError, match="less than max_source_length 20"):
+        BuildOptions(max_source_length=20, max_target_length=69).limits(99)
+
+
+def test_an_existing_bundle_is_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    out = tmp_path / "bundle"
+    out.mkdir()
+    (out / "manifest.json").write_text("old")
+    with pytest.raises(OutputError, match="--force"):
+        compile_bundle(checkpoint, out, BuildOptions())
+    assert (out / "manifest.json").read_text() == "old"
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+def test_a_failure_midway_leaves_no_half_bundle(
+    failure: BaseException, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "manifest.json").write_text("old")
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    # The tokenizer has been written into the new bundle by then.
+    monkeypatch.setattr(compile_module, "trace_graphs", lambda *_: {"encoder": None})
+    monkeypatch.setattr(compile_module, "hash_file", fail)
+    for name, force in (("old", True), ("new", False)):
+        with pytest.raises((OutputError, KeyboardInterrupt)):
+            compile_bundle(checkpoint, tmp_path / name, BuildOptions(), force)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert [path.name for path in old.iterdir()] == ["manifest.json"]
+
+
+LIMITED = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+from translate_trt.runtime.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_no_room_for_the_graphs(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    # A limit on the size of files stands in for a disk that fills up while the graph is written.
+    out = tmp_path / "bundle"
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, "export", str(checkpoint.path), "--out", str(out)],
+        capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "translate-trt: error:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,178 @@
+"""The int8 pass: what it takes, what it leaves, and how near it stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from translate_trt.export.passes.dynamic_int8 import DynamicInt8, Int8Report, quantize_weights
+from translate_trt.runtime.errors import TranslateTrtError
+
+RANDOM = np.random.default_rng(0)
+WEIGHTS = RANDOM.standard_normal((24, 10)).astype(np.float32)
+OTHER = RANDOM.standard_normal((24, 6)).astype(np.float32)
+TABLE = RANDOM.standard_normal((30, 24)).astype(np.float32)
+POSITIONS = RANDOM.standard_normal((30, 24)).astype(np.float32)
+
+
+def model(
+    nodes: list[onnx.NodeProto], outputs: list[str], **constants: NDArray[np.generic]
+) -> ir.Model:
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", "T", 24]),
+         helper.make_tensor_value_info("tokens", TensorProto.INT64, ["N", "T"])],
+        [helper.make_tensor_value_info(o, TensorProto.FLOAT, ["N", "T", None]) for o in outputs],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+def run(given: ir.Model, x: NDArray[np.float32], tokens: NDArray[np.int64] | None = None):
+    proto = ir.to_proto(given)
+    onnx.checker.check_model(proto, full_check=True)
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    if tokens is None:
+        tokens = np.zeros(x.shape[:2], np.int64)
+    feeds = {"x": x, "tokens": tokens}
+    return session.run(None, {v.name: feeds[v.name] for v in session.get_inputs()})
+
+
+def products() -> ir.Model:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("MatMul", ["x", "v"], ["z"]),
+    ]
+    return model(nodes, ["y", "z"], w=WEIGHTS, v=OTHER)
+
+
+def operators(given: ir.Model) -> list[str]:
+    return [node.op_type for node in given.graph]
+
+
+def test_products_become_8_bit_and_share_their_activation() -> None:
+    given = products()
+    assert DynamicInt8(given).run() == Int8Report(products=2, activations=1, tables=0)
+    names = operators(given)
+    assert names.count("MatMulInteger") == 2
+    assert names.count("MatMul") == 0
+    assert names.count("Round") == 1  # quantized once for both readers
+    types = {name: value.dtype for name, value in given.graph.initializers.items()}
+    assert types["w_int8"] == types["v_int8"] == ir.DataType.INT8
+    assert "w" not in types
+    assert [output.name for output in given.graph.outputs] == ["y", "z"]
+
+
+def test_outputs_are_within_the_8_bit_step() -> None:
+    x = RANDOM.standard_normal((3, 5, 24)).astype(np.float32)
+    expected = run(products(), x)
+    given = products()
+    DynamicInt8(given).run()
+    for found, right, weights in zip(run(given, x), expected, (WEIGHTS, OTHER), strict=True):
+        # Each factor is off by at most half a step of largest / 127, so a product of sums by:
+        x_step = np.abs(x).max(-1, keepdims=True) / 127 / 2
+        w_step = np.abs(weights).max(0) / 127 / 2
+        bound = x_step * np.abs(weights).sum(0) + np.abs(x).sum(-1, keepdims=True) * w_step
+        bound = bound + 24 * x_step * w_step
+        assert (np.abs(found - right) <= 1.001 * bound + 1e-5).all()
+        assert np.abs(found - right).mean() < 0.03 * np.abs(right).mean()
+        assert (found != right).any()
+
+
+def test_a_row_alone_and_in_a_batch_is_the_same_to_the_bit() -> None:
+    given = products()
+    DynamicInt8(given).run()
+    x = RANDOM.standard_normal((8, 3, 24)).astype(np.float32)
+    x[5] *= 1e4  # a neighbour that would ruin a shared scale
+    together = run(given, x)
+    for index in range(8):
+        for alone, batch in zip(run(given, x[index : index + 1]), together, strict=True):
+            np.testing.assert_array_equal(alone[0], batch[index])
+
+
+def test_a_row_of_zeros_gives_zeros() -> None:
+    given = products()
+    DynamicInt8(given).run()
+    for found in run(given, np.zeros((1, 2, 24), np.float32)):
+        np.testing.assert_array_equal(found, 0.0)
+
+
+def test_near_misses_are_left_alone() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "t"], ["b"]),  # no constant
+        helper.make_node("MatMul", ["x", "stack"], ["c"]),  # a constant, but no matrix
+        helper.make_node("Gather", ["positions", "tokens"], ["d"]),  # not an embedding table
+    ]
+    stack = RANDOM.standard_normal((1, 24, 4)).astype(np.float32)
+    given = model(nodes, ["a", "b", "c", "d"], w=WEIGHTS, stack=stack, positions=POSITIONS)
+    assert DynamicInt8(given).run() == Int8Report(products=1, activations=1, tables=0)
+    assert operators(given).count("MatMul") == 2
+    assert given.graph.initializers["positions"].dtype == ir.DataType.FLOAT
+
+
+def test_embedding_tables_are_stored_in_8_bits_per_row() -> None:
+    nodes = [
+        helper.make_node("Gather", ["embedding.table", "tokens"], ["e"]),
+        helper.make_node("MatMul", ["e", "w"], ["y"]),
+    ]
+    constants = {"embedding.table": TABLE, "w": WEIGHTS}
+    given = model(
+        [*nodes, helper.make_node("Identity", ["x"], ["same"])], ["e", "y", "same"], **constants
+    )
+    assert DynamicInt8(given).run() == Int8Report(products=1, activations=1, tables=1)
+    assert given.graph.initializers["embedding.table_int8"].dtype == ir.DataType.INT8
+    tokens = np.array([[0, 7, 29]])
+    found = run(given, np.zeros((1, 3, 24), np.float32), tokens)[0]
+    step = np.abs(TABLE).max(1)[tokens][..., None] / 127
+    assert (np.abs(found - TABLE[tokens]) <= 0.501 * step).all()
+
+
+def test_a_second_run_finds_nothing_and_changes_nothing() -> None:
+    given = products()
+    DynamicInt8(given).run()
+    before = operators(given)
+    with pytest.raises(TranslateTrtError, match="no product with a constant matrix"):
+        DynamicInt8(given).run()
+    assert operators(given) == before
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_scales_are_per_column_or_per_row(axis: int) -> None:
+    weights = WEIGHTS * np.logspace(-3, 3, 10, dtype=np.float32)
+    quantized, scales = quantize_weights(weights, axis)
+    np.testing.assert_allclose(scales, np.abs(weights).max(axis) / 127, rtol=1e-6)
+    assert quantized.dtype == np.int8
+    assert np.abs(quantized.astype(int)).max() == 127
+    error = np.abs(quantized * np.expand_dims(scales, axis) - weights)
+    assert (error <= 0.501 * np.expand_dims(scales, axis)).all()
+
+
+def test_a_column_of_zeros() -> None:
+    quantized, scales = quantize_weights(np.zeros((4, 2), np.float32), axis=0)
+    assert (quantized == 0).all()
+    assert (scales > 0).all()
+
+
+def test_every_product_of_the_real_graphs_is_in_8_bits(compiled_bundle: Path) -> None:
+    for role, count in (("encoder", 2 * 4 + 1), ("step", 2 * 6 + 1)):
+        proto = onnx.load(compiled_bundle / f"targets/onnx-int8/{role}.onnx")
+        constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+        nodes = list(proto.graph.node)
+        assert sum(node.op_type == "MatMulInteger" for node in nodes) == count
+        left = [n for n in nodes if n.op_type == "MatMul" and n.input[1] in constants]
+        assert left == []
+        tables = [tensor for name, tensor in constants.items() if name.endswith("table_int8")]
+        assert [tensor.data_type for tensor in tables] == [TensorProto.INT8]
+        if role == "step":
+            assert any("vocabulary" in name for name in constants)

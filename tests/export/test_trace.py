@@ -1,0 +1,73 @@
+"""What stands in the files: the contract's names, types and axes; the checker takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from torch import Tensor, nn
+
+from translate_trt.export.trace import OPSET, contract, trace
+from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.contract import GraphShape, TensorSpec
+from translate_trt.runtime.errors import TranslateTrtError
+
+TYPES = {"int64": onnx.TensorProto.INT64, "float32": onnx.TensorProto.FLOAT,
+         "bool": onnx.TensorProto.BOOL}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
+@pytest.mark.parametrize("role", ["encoder", "step"])
+def test_the_files_keep_the_contract(compiled_bundle: Path, target: str, role: str) -> None:
+    manifest = read_manifest(compiled_bundle)
+    path = manifest.target(target).files[role].locate(compiled_bundle)
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    assert [(o.domain, o.version) for o in model.opset_import] == [("", OPSET)]
+    shape = GraphShape(manifest.model.decoder_layers, manifest.model.heads,
+                       manifest.model.head_size, attention=True)  # fmt: skip
+    for values, specs in zip(
+        (model.graph.input, model.graph.output), contract(shape)[role], strict=True
+    ):
+        assert [value.name for value in values] == [spec.name for spec in specs]
+        for value, spec in zip(values, specs, strict=True):
+            kind = value.type.tensor_type
+            assert kind.elem_type == TYPES[spec.dtype]
+            axes = [d.dim_param or d.dim_value for d in kind.shape.dim]
+            assert axes == list(spec.axes), spec.name
+
+
+class Doubles(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor]:
+        return (x.double() + y,)
+
+
+def test_a_module_that_departs_from_the_contract_is_refused() -> None:
+    inputs = [TensorSpec("x", "float32", ("N", 4)), TensorSpec("y", "float32", ("N", 4))]
+    with pytest.raises(TranslateTrtError, match="z of the wrong graph is DOUBLE"):
+        trace(Doubles(), inputs, [TensorSpec("z", "float32", ("N", 4))], "wrong")
+
+
+def test_caches_are_never_gathered(compiled_bundle: Path) -> None:
+    # They are appended to and masked; a Gather over one would copy it at every step.
+    model = onnx.load(compiled_bundle / "targets/onnx-fp32/step.onnx")
+    gathered = {node.input[0] for node in model.graph.node if node.op_type.startswith("Gather")}
+    appended = {node.output[0] for node in model.graph.node if node.op_type == "Concat"}
+    caches = {o.name for o in model.graph.output if o.name.startswith("next_self_")}
+    assert len(caches) == 4
+    assert caches <= appended
+    assert not caches & gathered
+
+
+def test_weights_are_stored_once_and_ready_for_the_product(compiled_bundle: Path) -> None:
+    model = onnx.load(compiled_bundle / "targets/onnx-fp32/step.onnx")
+    constants = {tensor.name for tensor in model.graph.initializer}
+    producers = {name: node for node in model.graph.node for name in node.output}
+    products = [node for node in model.graph.node if node.op_type == "MatMul"]
+    constant = [node for node in products if node.input[1] in constants]
+    # Per layer: merged q, k, v; output; cross query; cross output; two of the feed-forward.
+    assert len(constant) == 2 * 6 + 1
+    for node in products:
+        if node.input[1] not in constants and node.input[1] in producers:
+            assert not set(producers[node.input[1]].input) <= constants
