@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from translate_trt.runtime.contract import MASKED, NEXT, GraphShape
+
+SHAPE = GraphShape(decoder_layers=2, heads=4, head_size=8)
+
+
+def test_what_a_step_hands_on_comes_back_in() -> None:
+    inputs = {spec.name: spec for spec in SHAPE.step_inputs()}
+    outputs = {spec.name: spec for spec in SHAPE.step_outputs()}
+    for spec in SHAPE.state():
+        assert inputs[spec.name].dtype == outputs[NEXT + spec.name].dtype
+        assert len(inputs[spec.name].axes) == len(outputs[NEXT + spec.name].axes)
+    assert set(outputs) == {NEXT + spec.name for spec in SHAPE.state()} | {"parents"}
+
+
+def test_the_encoder_gives_what_the_step_takes() -> None:
+    inputs = {spec.name: spec for spec in SHAPE.step_inputs()}
+    for spec in SHAPE.encoder_outputs():
+        assert inputs[spec.name] == spec
+    assert len(SHAPE.encoder_outputs()) == 1 + 2 * 2
+
+
+def test_names_are_unique_and_axes_are_letters_or_sizes() -> None:
+    for specs in (SHAPE.step_inputs(), SHAPE.step_outputs(), SHAPE.encoder_inputs()):
+        assert len({spec.name for spec in specs}) == len(specs)
+        for spec in specs:
+            for axis in spec.axes:
+                assert isinstance(axis, int) or axis in ("N", "K", "S", "P", "P+K")
+
+
+def test_attention_is_an_output_of_its_own() -> None:
+    with_attention = GraphShape(2, 4, 8, attention=True)
+    names = [spec.name for spec in with_attention.step_outputs()]
+    assert names == [*(spec.name for spec in SHAPE.step_outputs()), "attention"]
+
+
+def test_initial_state() -> None:
+    state = SHAPE.initial_state(sentences=3, beams=2, start_token=7)
+    for spec in SHAPE.state():
+        sizes = {"N": 3, "K": 2, "P": 0}
+        assert state[spec.name].shape == tuple(sizes.get(str(axis), axis) for axis in spec.axes)
+        assert state[spec.name].dtype == np.dtype(spec.dtype)
+    assert (state["tokens"] == 7).all()
+    assert state["log_probs"].tolist() == [[0.0, -np.inf]] * 3
+    assert (state["finished_scores"] == -np.inf).all()
+    assert not state["done"].any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32])
+def test_a_masked_score_has_no_weight_at_all(dtype: type) -> None:
+    assert np.exp(dtype(MASKED) + dtype(100)) == 0.0
+    assert np.isfinite(dtype(MASKED) * 3)

@@ -1,0 +1,194 @@
+"""The public API on a real bundle."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime.errors import BundleError, InputError, OptionError
+
+LINES = ["the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps"]
+
+
+@pytest.fixture(scope="module")
+def translator(compiled_bundle: Path) -> Translator:
+    return Translator(compiled_bundle, threads=1)
+
+
+def test_one_translation_per_line_in_order(translator: Translator) -> None:
+    together = translator.translate(LINES)
+    assert len(together) == len(LINES)
+    assert [bool(translation.text) for translation in together] == [bool(x.strip()) for x in LINES]
+    for line, translation in zip(LINES, together, strict=True):
+        (alone,) = translator.translate([line])
+        assert alone.text == translation.text
+        assert alone.score == pytest.approx(translation.score, abs=1e-4)
+    assert translator.translate(LINES[::-1])[::-1] == together
+    assert together[1].piece_count == 0
+    assert together[0].piece_count == 1
+
+
+def test_nothing_to_translate(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> None:
+        raise AssertionError("the model ran")
+
+    monkeypatch.setattr(translator._backend, "encode", run)
+    assert translator.translate([]) == []
+    assert translator.translate_ids([[], []])[1][0].tokens == ()
+    assert [t.text for t in translator.translate(["", " ", "\u2028"])] == ["", "", ""]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 20, 10_000])
+def test_batches_of_any_size(compiled_bundle: Path, translator: Translator, batch_tokens: int) -> None:
+    other = Translator(compiled_bundle, threads=1, batch_tokens=batch_tokens)
+    found = [translation.text for translation in other.translate(LINES)]
+    assert found == [translation.text for translation in translator.translate(LINES)]
+
+
+def test_n_best(translator: Translator) -> None:
+    options = SearchOptions(beam_size=6, num_hypotheses=5)
+    for translation in translator.translate(["the cat runs.", "a dog"], options):
+        scores = [hypothesis.score for hypothesis in translation.hypotheses]
+        assert len(scores) == 5
+        assert scores == sorted(scores, reverse=True)
+        for hypothesis in translation.hypotheses:
+            assert len(hypothesis.token_log_probs) == len(hypothesis.pieces[0].tokens) + 1
+            assert all(value <= 1e-5 for value in hypothesis.token_log_probs)
+
+
+def test_a_long_line_goes_in_pieces(translator: Translator) -> None:
+    limit = translator.manifest.limits.max_source_length
+    line = "the cat runs. a dog sleeps. " * 60
+    options = SearchOptions(beam_size=2, num_hypotheses=2)
+    (translation,) = translator.translate([line], options)
+    assert translation.piece_count > 1
+    assert len(translator.tokenizer.encode_source(line)) > limit
+    best = translation.hypotheses[0]
+    assert best.score == pytest.approx(sum(piece.score for piece in best.pieces))
+    assert best.text == " ".join(
+        filter(None, (translator.tokenizer.decode(piece.tokens) for piece in best.pieces))
+    )
+
+
+def test_a_prefix_begins_the_translation(translator: Translator) -> None:
+    line = "the cat runs. a dog sleeps. " * 20
+    found = translator.translate(["the dog", line], target_prefixes=["Haus", "Hund"])
+    assert found[0].text.startswith("Haus")
+    assert found[1].text.startswith("Hund")
+    tokens = translator.tokenizer.encode_target("Hund")
+    begins = [piece.tokens[: len(tokens)] == tuple(tokens) for piece in found[1].hypotheses[0].pieces]
+    assert begins[0]
+    assert not all(begins)
+
+
+def test_attention(translator: Translator) -> None:
+    (found,) = translator.translate(["the dog"], SearchOptions(return_attention=True))
+    piece = found.hypotheses[0].pieces[0]
+    assert piece.attention is not None
+    source = len(translator.tokenizer.encode_source("the dog")) + 1
+    assert piece.attention.shape == (len(piece.token_log_probs), source)
+    np.testing.assert_allclose(piece.attention.sum(axis=1), 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sources", "prefixes", "options", "error", "message"),
+    [
+        ([[9999]], None, {}, InputError, "token 9999, outside the vocabulary"),
+        ([[-1]], None, {}, InputError, "outside the vocabulary"),
+        ([[5] * 48], None, {}, InputError, "--max-source-length"),
+        ([[5]], [[5, 3]], {}, InputError, "contains the end symbol"),
+        ([[5]], [[5], [6]], {}, InputError, "2 target prefixes for 1 sources"),
+        ([[5]], [[5] * 4], {"max_length": 4}, OptionError, "leaves no room"),
+        ([[5]], None, {"max_length": 99}, OptionError, "--max-target-length"),
+        ([[5]], None, {"beam_size": 200}, OptionError, "too large for a vocabulary"),
+    ],
+)
+def test_what_it_refuses(
+    translator: Translator,
+    sources: list[list[int]],
+    prefixes: list[list[int]] | None,
+    options: dict[str, int],
+    error: type[Exception],
+    message: str,
+) -> None:
+    with pytest.raises(error, match=message):
+        translator.translate_ids(sources, SearchOptions(**options), prefixes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0}, "beam_size"),
+        ({"length_penalty": -1.0}, "length_penalty"),
+        ({"length_penalty": float("nan")}, "length_penalty"),
+        ({"length_penalty_form": "marian"}, "gnmt, length"),
+        ({"max_length": 0}, "max_length"),
+        ({"min_length": -1}, "min_length"),
+        ({"min_length": 9, "max_length": 8}, "min_length 9 is more"),
+        ({"num_hypotheses": 5}, "Raise beam_size"),
+    ],
+)
+def test_options_out_of_range(options: dict[str, float], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        SearchOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["threads", "batch_tokens"])
+def test_numbers_below_one(compiled_bundle: Path, name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} is 0"):
+        Translator(compiled_bundle, **{name: 0})  # type: ignore[arg-type]
+
+
+def test_a_bundle_without_attention_says_which_flag(
+    compiled_bundle: Path, tmp_path: Path
+) -> None:
+    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
+    manifest = bundle / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"attention"', '"other"', 1))
+    plain = Translator(bundle, threads=1)
+    with pytest.raises(OptionError, match="--attention"):
+        plain.translate(["the dog"], SearchOptions(return_attention=True))
+    assert plain.translate(["the dog"])[0].text
+
+
+def test_damaged_bundles(compiled_bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="onnx-fp32, onnx-int8"):
+        Translator(compiled_bundle, "tensorrt-fp16")
+    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
+    graph = bundle / "targets/onnx-fp32/step.onnx"
+    content = bytearray(graph.read_bytes())
+    content[len(content) // 2] ^= 1
+    graph.write_bytes(content)
+    with pytest.raises(BundleError, match=r"step\.onnx has SHA-256"):
+        Translator(bundle)
+    Translator(bundle, "onnx-int8")  # its files are whole
+    os.truncate(graph, 100)
+    with pytest.raises(BundleError, match="100 bytes"):
+        Translator(bundle, check_hashes=False)
+    graph.unlink()
+    with pytest.raises(BundleError, match="missing"):
+        Translator(bundle)
+
+
+def test_a_graph_that_is_none(compiled_bundle: Path, tmp_path: Path) -> None:
+    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
+    graph = bundle / "targets/onnx-fp32/encoder.onnx"
+    graph.write_bytes(b"\0" * graph.stat().st_size)
+    with pytest.raises(BundleError, match=r"cannot load .*encoder\.onnx"):
+        Translator(bundle, check_hashes=False)
+
+
+def test_a_graph_in_the_others_place(compiled_bundle: Path, tmp_path: Path) -> None:
+    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
+    text = (bundle / "manifest.json").read_text()
+    (bundle / "manifest.json").write_text(
+        text.replace('"encoder": {', '"swap": {').replace('"step": {', '"encoder": {').replace(
+            '"swap": {', '"step": {')
+    )  # fmt: skip
+    with pytest.raises(BundleError, match="does not have the inputs"):
+        Translator(bundle)
