@@ -33,7 +33,8 @@ def split_text(text: str, encode: Callable[[str], list[int]], limit: int) -> lis
 
 
 def _middle(text: str) -> int:
-    quarter, half = len(text) // 4, len(text) // 2
+    # At least one character on each side: a half as long as the whole would be halved forever.
+    quarter, half = max(1, len(text) // 4), len(text) // 2
     for boundary in (_SENTENCE_END, _SPACE):
         ends = [match.end() for match in boundary.finditer(text, quarter, len(text) - quarter)]
         if ends:

@@ -23,16 +23,18 @@ class OnnxRuntimeBackend:
         """Load both graphs.
 
         Raises:
-            BundleError: a graph does not load, or has not the inputs the contract declares.
+            BundleError: a graph does not load, or has not the inputs and outputs the contract
+                declares.
         """
         options = ort.SessionOptions()
         options.log_severity_level = 3  # errors; warnings here are about ONNX Runtime's own passes
         if threads is not None:
             options.intra_op_num_threads = threads
-        self._encoder = _session(files["encoder"], options, shape.encoder_inputs())
-        self._step = _session(files["step"], options, shape.step_inputs())
-        self._encoder_outputs = [spec.name for spec in shape.encoder_outputs()]
-        self._step_outputs = [spec.name for spec in shape.step_outputs()]
+        outputs, step_outputs = shape.encoder_outputs(), shape.step_outputs()
+        self._encoder = _session(files["encoder"], options, shape.encoder_inputs(), outputs)
+        self._step = _session(files["step"], options, shape.step_inputs(), step_outputs)
+        self._encoder_outputs = [spec.name for spec in outputs]
+        self._step_outputs = [spec.name for spec in step_outputs]
 
     def encode(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, ort.OrtValue]:
         """Encoder outputs by name."""
@@ -56,7 +58,10 @@ class OnnxRuntimeBackend:
 
 
 def _session(
-    path: Path, options: ort.SessionOptions, inputs: tuple[TensorSpec, ...]
+    path: Path,
+    options: ort.SessionOptions,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
 ) -> ort.InferenceSession:
     try:
         session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -65,12 +70,18 @@ def _session(
             f"ONNX Runtime {ort.__version__} cannot load {path}: {error}. "
             "Export the bundle again, or upgrade with: pip install -U onnxruntime"
         ) from error
-    found = {value.name: value.type for value in session.get_inputs()}
-    declared = {spec.name: _TYPES[spec.dtype] for spec in inputs}
-    if found != declared:
-        differing = sorted(set(found.items()) ^ set(declared.items()))
-        raise BundleError(
-            f"{path} does not have the inputs this version expects (they differ in {differing}); "
-            "it was exported by another version. Export the bundle again."
-        )
+    for kind, specs, values in (
+        ("inputs", inputs, session.get_inputs()),
+        ("outputs", outputs, session.get_outputs()),
+    ):
+        declared = {spec.name: _TYPES[spec.dtype] for spec in specs}
+        found = {value.name: value.type for value in values}
+        if kind == "outputs":  # more than asked for does no harm
+            found = {name: found[name] for name in found.keys() & declared.keys()}
+        if found != declared:
+            differing = sorted(set(found.items()) ^ set(declared.items()))
+            raise BundleError(
+                f"{path} does not have the {kind} this version expects (they differ in "
+                f"{differing}); it was exported by another version. Export the bundle again."
+            )
     return session

@@ -205,3 +205,213 @@ def test_dead_beams_make_no_nan(graph_search: Search) -> None:
     (found,), _ = search([script], options, graph_search, prefixes=[[7]])
     assert found
     assert all(math.isfinite(hypothesis.score) for hypothesis in found)
+
+
+# ---- one step at a time, by the numbers of docs/beam-search.md ----
+#
+# Logits and scores are small multiples of powers of two, and each beam's logits are the same
+# numbers in some order, so that what should tie ties to the bit.
+
+LOWEST = -np.inf
+
+
+def one_step(graph: Search, logits: Any, **given: Any) -> dict[str, NDArray[Any]]:
+    """Outputs of one step of N sentences; what is not given is a search amid, its pool empty."""
+    logits = np.asarray(logits, np.float32)
+    n, k, _ = logits.shape
+    inputs: dict[str, Any] = {
+        "forced_tokens": [-1] * n,
+        "min_lengths": [0] * n,
+        "max_lengths": [50] * n,
+        "length_penalty_alpha": np.float32(0),
+        "length_penalty_beta": np.float32(5),
+        "tokens": np.full((n, k), 9),
+        "log_probs": np.zeros((n, k)),
+        "positions": [4] * n,
+        "done": [False] * n,
+        "finished_scores": np.full((n, k), LOWEST),
+        "finished_lengths": np.zeros((n, k)),
+        "finished_parents": np.zeros((n, k)),
+    }
+    assert set(given) <= set(inputs)
+    inputs |= given
+    floats = ("length_penalty_alpha", "length_penalty_beta", "log_probs", "finished_scores")
+    typed = [
+        np.asarray(x, np.float32 if name in floats else bool if name == "done" else np.int64)
+        for name, x in inputs.items()
+    ]
+    outputs = graph(logits, *typed)
+    return dict(zip(["parents", *ScriptedBackend.STATE], outputs, strict=True))
+
+
+def row(size: int = 24, **named: float) -> NDArray[np.float32]:
+    """Logits of one beam: `t5=2.0` for token 5, zero for what is not named."""
+    logits = np.zeros(size, np.float32)
+    for name, value in named.items():
+        logits[int(name[1:])] = value
+    return logits
+
+
+def test_rule_1_only_the_first_beam_begins(graph_search: Search) -> None:
+    logits = np.stack([row(t5=4, t7=3, t6=2), row(t8=90), row(t8=90)])[None]
+    out = one_step(graph_search, logits, log_probs=[[0, LOWEST, LOWEST]], positions=[0])
+    assert out["parents"].tolist() == [[0, 0, 0]]
+    assert out["tokens"].tolist() == [[5, 7, 6]]
+    assert (np.diff(out["log_probs"]) < 0).all()
+
+
+def test_rule_2_though_every_beam_ends_all_beams_live_on(graph_search: Search) -> None:
+    logits = np.stack([row(t3=8, t5=4), row(t3=8, t6=4), row(t3=8, t7=4)])[None]
+    out = one_step(graph_search, logits, log_probs=[[-1, -2, -3]])
+    assert out["tokens"].tolist() == [[5, 6, 7]]
+    assert out["parents"].tolist() == [[0, 1, 2]]
+    assert out["finished_parents"].tolist() == [[0, 1, 2]]
+    assert np.isfinite(out["log_probs"]).all()
+
+
+def test_rule_2_an_end_that_is_not_among_the_best_2k_does_not_count(graph_search: Search) -> None:
+    # Two beams: beam 0 has three better continuations than beam 1's end symbol, beam 1 one.
+    better = row(t5=8, t6=8, t7=8)
+    out = one_step(graph_search, np.stack([better, row(t8=8, t3=7)])[None], log_probs=[[-1, -1]])
+    assert (out["finished_scores"] == LOWEST).all()
+    # Without the third it is the fourth best of all.
+    fewer = row(t5=8, t6=8)
+    out = one_step(graph_search, np.stack([fewer, row(t8=8, t3=7)])[None], log_probs=[[-1, -1]])
+    assert out["finished_parents"][0, 0] == 1
+    assert out["finished_scores"][0, 0] > LOWEST
+
+
+@pytest.mark.parametrize(
+    ("form", "alpha", "penalty"),
+    [("gnmt", 0.6, (13 / 6) ** 0.6), ("gnmt", 2, (13 / 6) ** 2), ("length", 1, 8), ("gnmt", 0, 1)],
+)
+def test_rule_3_the_score_of_what_ends(
+    form: str, alpha: float, penalty: float, graph_search: Search
+) -> None:
+    out = one_step(
+        graph_search, row(t3=2, t5=2)[None, None], log_probs=[[-3]], positions=[7],
+        length_penalty_alpha=alpha,
+        length_penalty_beta=SearchOptions(length_penalty_form=form).length_penalty_beta,
+    )  # fmt: skip
+    log_prob = -3 + 2 - math.log(2 * math.exp(2) + 22)
+    assert out["finished_scores"][0, 0] == pytest.approx(log_prob / penalty, abs=1e-5)
+    assert out["finished_lengths"].tolist() == [[8]]  # the end symbol included
+    assert out["positions"].tolist() == [8]
+
+
+def test_rule_3_the_pool_keeps_the_best_ever_seen(graph_search: Search) -> None:
+    # Both beams end here with a log-probability near 0 and near -2.
+    pool: dict[str, Any] = {"finished_lengths": [[3, 4]], "finished_parents": [[1, 1]]}
+    logits = np.stack([row(t3=60), row(t3=60)])[None]
+    for scores, kept in (
+        ([[-1.0, -1.5]], [5, 3]),  # the new best goes first, the worst goes
+        ([[0.5, -5.0]], [3, 5]),
+        ([[0.5, 0.25]], [3, 4]),
+    ):
+        out = one_step(graph_search, logits, log_probs=[[0, -2]], finished_scores=scores, **pool)
+        assert out["finished_lengths"].tolist() == [kept]
+
+
+def test_rule_3_of_equal_scores_the_earlier_one_stays(graph_search: Search) -> None:
+    logits = np.stack([row(t3=60), row(t3=60)])[None]  # of probability 1, to the bit
+    out = one_step(
+        graph_search, logits, log_probs=[[-2, -2]],
+        finished_scores=[[-2, -3]], finished_lengths=[[1, 2]], finished_parents=[[1, 1]],
+    )  # fmt: skip
+    assert out["finished_lengths"].tolist() == [[1, 5]]
+    assert out["finished_parents"].tolist() == [[1, 0]]  # and of the new ones that of beam 0
+
+
+def test_rule_4_live_beams_are_the_best_that_do_not_end(graph_search: Search) -> None:
+    logits = np.stack([row(t3=9, t5=1), row(t6=8, t7=7)])[None]
+    out = one_step(graph_search, logits, log_probs=[[-1, -1]])
+    assert out["tokens"].tolist() == [[6, 7]]
+    assert out["parents"].tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize(("worst", "done"), [(-4.0, True), (-4.001, False), (LOWEST, False)])
+@pytest.mark.parametrize("alpha", [0, 1])
+def test_rule_5_done_when_no_live_beam_can_beat_the_worst(
+    worst: float, done: bool, alpha: int, graph_search: Search
+) -> None:
+    # Token 5 is certain, so the best live beam stays at -4 (at -4 * lp(7) where that divides by 4).
+    best = -4.0 if alpha == 0 else -16.0  # (5 + 19) / 6 = 4 at the maximum length of 19
+    out = one_step(
+        graph_search, np.stack([row(t5=90), row(t5=90)])[None], log_probs=[[best, best - 8]],
+        finished_scores=[[-1, worst]], max_lengths=[19], length_penalty_alpha=alpha,
+    )  # fmt: skip
+    assert out["log_probs"][0, 0] == best
+    assert out["done"].tolist() == [done]
+
+
+@pytest.mark.parametrize(("maximum", "done"), [(5, True), (6, False)])
+def test_rule_5_done_at_the_maximum_length(maximum: int, done: bool, graph_search: Search) -> None:
+    out = one_step(graph_search, row(t5=1)[None, None], positions=[4], max_lengths=[maximum])
+    assert out["done"].tolist() == [done]
+
+
+def test_rule_8_ties_go_to_the_smaller_beam_then_the_smaller_token(graph_search: Search) -> None:
+    # Every beam has the same numbers at other places; all of the best 2K = 6 tie, and more.
+    logits = np.stack([row(t9=4, t5=4), row(t4=4, t8=4), row(t7=4, t6=4)])[None]
+    out = one_step(graph_search, logits, log_probs=[[-1, -1, -1]])
+    assert out["log_probs"].min() == out["log_probs"].max()
+    assert out["parents"].tolist() == [[0, 0, 1]]
+    assert out["tokens"].tolist() == [[5, 9, 4]]
+
+
+@pytest.mark.parametrize("beams", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("size", [40, 320, 5000])
+def test_rule_8_however_many_tie(beams: int, size: int, graph_search: Search) -> None:
+    # Library routines for the top k differ by k and size; each has to keep the order of indices.
+    out = one_step(graph_search, np.zeros((2, beams, size)), log_probs=np.zeros((2, beams)))
+    # The best 2K are beam 0's first tokens; the end symbol is one of them, if K is large enough.
+    ended = 2 * beams > END and beams > 1
+    expected = [token for token in range(2 * beams) if token != END][:beams]
+    assert out["tokens"].tolist() == [expected] * 2
+    assert (out["parents"] == 0).all()
+    assert (out["finished_scores"] > LOWEST).sum(axis=1).tolist() == [int(ended)] * 2
+
+
+def test_rule_9_a_done_sentence_keeps_its_pool_while_its_neighbour_goes_on(
+    graph_search: Search,
+) -> None:
+    logits = np.stack([np.stack([row(t3=30), row(t3=29)])] * 2)
+    pool: dict[str, Any] = {
+        "finished_scores": [[-7.1, -7.3]] * 2,
+        "finished_lengths": [[3, 2]] * 2,
+        "finished_parents": [[1, 0]] * 2,
+    }
+    out = one_step(graph_search, logits, done=[True, False], log_probs=[[-1, -2]] * 2, **pool)
+    for name, before in pool.items():
+        np.testing.assert_array_equal(out[name][0], np.array(before[0], out[name].dtype))
+        assert out[name][1].tolist() != out[name][0].tolist()
+    assert out["done"][0]
+
+
+def test_rule_10_a_forced_token_though_it_be_the_worst(graph_search: Search) -> None:
+    logits = np.stack([np.stack([row(t5=9, t3=8), row(t6=9, t3=8)])] * 2)
+    out = one_step(graph_search, logits, forced_tokens=[23, -1], log_probs=[[-1, -2]] * 2)
+    assert out["tokens"][0].tolist() == [23, 23]
+    assert out["parents"][0].tolist() == [0, 1]
+    # It is scored as any other, and nothing else is: no hypothesis ends beside it.
+    assert out["log_probs"][0, 0] == pytest.approx(
+        -1 - math.log(math.exp(9) + math.exp(8) + 22), abs=1e-5
+    )
+    assert (out["finished_scores"][0] == LOWEST).all()
+    assert out["tokens"][1].tolist() == [5, 6]
+
+
+def test_rule_10_a_forced_token_comes_before_the_minimum_length(graph_search: Search) -> None:
+    out = one_step(graph_search, row(t3=9)[None, None], forced_tokens=[7], min_lengths=[40])
+    assert out["tokens"].tolist() == [[7]]
+
+
+@pytest.mark.parametrize(("minimum", "ends"), [(5, True), (6, False)])
+def test_rule_10_no_end_before_the_minimum_length(
+    minimum: int, ends: bool, graph_search: Search
+) -> None:
+    logits = np.stack([row(t3=9, t5=8), row(t3=9, t6=8)])[None]
+    out = one_step(graph_search, logits, log_probs=[[-1, -1]], min_lengths=[minimum])
+    assert (out["finished_scores"] > LOWEST).all() == ends
+    assert out["tokens"].tolist() == [[5, 6]]
+    assert np.isfinite(out["log_probs"]).all()

@@ -44,7 +44,9 @@ def test_nothing_to_translate(translator: Translator, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 20, 10_000])
-def test_batches_of_any_size(compiled_bundle: Path, translator: Translator, batch_tokens: int) -> None:
+def test_batches_of_any_size(
+    compiled_bundle: Path, translator: Translator, batch_tokens: int
+) -> None:
     other = Translator(compiled_bundle, threads=1, batch_tokens=batch_tokens)
     found = [translation.text for translation in other.translate(LINES)]
     assert found == [translation.text for translation in translator.translate(LINES)]
@@ -81,7 +83,9 @@ def test_a_prefix_begins_the_translation(translator: Translator) -> None:
     assert found[0].text.startswith("Haus")
     assert found[1].text.startswith("Hund")
     tokens = translator.tokenizer.encode_target("Hund")
-    begins = [piece.tokens[: len(tokens)] == tuple(tokens) for piece in found[1].hypotheses[0].pieces]
+    begins = [
+        piece.tokens[: len(tokens)] == tuple(tokens) for piece in found[1].hypotheses[0].pieces
+    ]
     assert begins[0]
     assert not all(begins)
 
@@ -144,9 +148,7 @@ def test_numbers_below_one(compiled_bundle: Path, name: str) -> None:
         Translator(compiled_bundle, **{name: 0})  # type: ignore[arg-type]
 
 
-def test_a_bundle_without_attention_says_which_flag(
-    compiled_bundle: Path, tmp_path: Path
-) -> None:
+def test_a_bundle_without_attention_says_which_flag(compiled_bundle: Path, tmp_path: Path) -> None:
     bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
     manifest = bundle / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"attention"', '"other"', 1))

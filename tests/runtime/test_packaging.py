@@ -1,0 +1,193 @@
+"""What an installation holds and what imports what."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import translate_trt.runtime as runtime
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDERS = ("train", "export", "runtime")
+
+
+def python_files(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def imports(path: Path, everywhere: bool) -> set[str]:
+    """Modules a file imports: when it is imported itself, or anywhere in it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                found.update(alias.name for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                found.add(child.module or "")
+            later = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+            types_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            if everywhere or not (later or types_only):
+                visit(child)
+
+    visit(tree)
+    return found
+
+
+def breaches(folder: str, forbidden: tuple[str, ...], everywhere: bool) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in python_files(folder)
+        for module in imports(path, everywhere)
+        if module.startswith(forbidden)
+    ]
+
+
+def test_the_runtime_knows_neither_torch_nor_how_bundles_are_made() -> None:
+    forbidden = ("torch", "onnx.", "onnx_ir", "onnxscript", "safetensors", "sacrebleu")
+    ours = ("translate_trt.train", "translate_trt.export")
+    found = breaches("runtime", forbidden, everywhere=False)
+    found += breaches("runtime", ours, everywhere=False)
+    # The commands train, export and verify import their packages when they are called. The table of
+    # flags of `train` is made of its configuration classes, which need nothing but the runtime.
+    allowed = {"runtime/cli/train.py imports translate_trt.train.config"}
+    assert set(found) == allowed
+    config = ROOT / "train" / "config.py"
+    assert not any(name.startswith("torch") for name in imports(config, everywhere=True))
+    commands = {f"runtime/cli/{name}.py" for name in ("train", "export", "verify")}
+    inside = breaches("runtime", (*forbidden, *ours), everywhere=True)
+    assert {line.partition(" ")[0] for line in inside} <= commands
+
+
+def test_training_knows_nothing_of_export_or_of_backends() -> None:
+    forbidden = ("translate_trt.export", "translate_trt.runtime.backends", "onnx")
+    assert breaches("train", forbidden, everywhere=True) == []
+
+
+def test_nothing_is_loaded_by_pickle_or_run_by_a_shell() -> None:
+    for path in python_files(*FOLDERS, "scripts", "benchmarks"):
+        assert not imports(path, everywhere=True) & {"pickle", "marshal", "shelve", "dill"}
+        text = path.read_text(encoding="utf-8")
+        for word in ("torch.load(", "shell=True", "os.system(", "eval(", "exec(", "allow_pickle"):
+            assert word not in text.replace(".eval(", ""), f"{path}: {word}"
+
+
+def test_the_public_names() -> None:
+    assert runtime.__all__ == [
+        "Hypothesis",
+        "SearchOptions",
+        "TextHypothesis",
+        "TranslateTrtError",
+        "Translation",
+        "Translator",
+    ]
+    for name in runtime.__all__:
+        assert getattr(runtime, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'translate'"):
+        runtime.translate  # noqa: B018
+
+
+WITHOUT_TORCH = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "onnx", "onnx_ir", "safetensors", "sacrebleu"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Refuse())
+from translate_trt.runtime import Translator
+print(Translator(sys.argv[1], threads=1).translate(["the cat runs."])[0].text)
+from translate_trt.runtime.cli import main
+main(sys.argv[2:])
+"""
+
+
+def run_without_torch(bundle: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, str(bundle), *arguments],
+        input="the cat runs.\n", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_it_runs_where_torch_cannot_be_imported(compiled_bundle: Path, tmp_path: Path) -> None:
+    done = run_without_torch(compiled_bundle, "translate", "--bundle", str(compiled_bundle))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.split("\n")
+    assert lines[0] == lines[1] != ""
+    refused = run_without_torch(
+        compiled_bundle, "export", str(tmp_path), "--out", str(tmp_path / "b")
+    )
+    assert refused.returncode == 1
+    assert "pip install 'translate-trt[export]'" in refused.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of the tree as git sees it, so that no build folder appears beside it."""
+    tree = tmp_path_factory.mktemp("tree")
+    names = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    for name in names:
+        if (ROOT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, tree / name)
+    out = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, tree],
+        check=True,
+    )
+    (found,) = out.glob("*.whl")
+    return found
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    expected = {f"translate_trt/{path.relative_to(ROOT)}" for path in python_files(*FOLDERS)}
+    expected |= {f"translate_trt/{folder}/py.typed" for folder in FOLDERS}
+    assert names == expected
+
+
+@pytest.mark.slow
+def test_an_installation_without_torch_translates(
+    wheel: Path, compiled_bundle: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "environment"
+    venv.create(place, with_pip=True)
+    binaries = place / "bin"
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    subprocess.run(
+        [binaries / "python", "-m", "pip", "install", "--quiet", "--constraint",
+         ROOT / "constraints.txt", wheel],
+        check=True, env=environment, cwd=tmp_path,
+    )  # fmt: skip
+    no_torch = subprocess.run(
+        [binaries / "python", "-c", "import torch"], capture_output=True, check=False, cwd=tmp_path
+    )
+    assert no_torch.returncode != 0
+    done = subprocess.run(
+        [binaries / "translate-trt", "translate", "--bundle", compiled_bundle],
+        input="the cat runs.\n\nHaus\n", capture_output=True, text=True, check=True, cwd=tmp_path,
+        env=environment,
+    )  # fmt: skip
+    lines = done.stdout.split("\n")
+    assert len(lines) == 4
+    assert lines[0]
+    assert lines[1] == ""
+    refused = subprocess.run(
+        [binaries / "translate-trt", "verify", "--bundle", compiled_bundle, "--checkpoint", "x",
+         "--source", "x", "--reference", "x"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env=environment,
+    )  # fmt: skip
+    assert refused.returncode == 1
+    assert "translate-trt[export]" in refused.stderr
