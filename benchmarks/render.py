@@ -1,8 +1,8 @@
-"""Make docs/results.md from the JSON files in benchmarks/results/.
+"""Make docs/results.md, and the README's results, from the JSON files in benchmarks/results/.
 
     python benchmarks/render.py
 
-The page is overwritten: to change a number, measure again.
+Both are overwritten: to change a number, measure again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 
 from report import RESULTS, ratios
 
-PAGE = RESULTS.parent.parent / "docs" / "results.md"
+ROOT = RESULTS.parent.parent
+PAGE = ROOT / "docs" / "results.md"
+README = ROOT / "README.md"
 HEAD = """# Results
 
 Made by `python benchmarks/render.py` from the JSON files in `benchmarks/results/`, which hold the
@@ -170,7 +172,24 @@ def main() -> None:
         if name in newest:
             page.append(f"## {title}\n\n{render(newest[name])}")
     PAGE.write_text("\n".join(page), encoding="utf-8")
-    print(PAGE)
+    fill_readme(newest)
+
+
+def fill_readme(newest: dict[str, dict[str, Any]]) -> None:
+    """Replace what stands between the README's two marks."""
+    begin, end = "<!-- made by benchmarks/render.py -->", "<!-- end -->"
+    text = README.read_text(encoding="utf-8")
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    results = render_run(newest["run-multi30k"])
+    if "training" in newest:
+        samples = newest["training"]["samples"]["target_tokens_per_second"]
+        middle, low, high = ratios(samples, "joeynmt", "translate-trt")
+        results += (
+            f"\nOn the same machine and data it trains {middle:.1f} times as fast as JoeyNMT 2.3 "
+            f"(pair by pair {low:.1f} to {high:.1f}; [docs/results.md](docs/results.md)).\n"
+        )
+    README.write_text(f"{before}{begin}\n{results}{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

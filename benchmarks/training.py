@@ -73,6 +73,8 @@ training:
   optimizer: adam
   adam_betas: [0.9, 0.98]
   learning_rate: 0.0001
+  scheduling: warmupinversesquareroot
+  learning_rate_warmup: 2000
   normalization: tokens
   loss: crossentropy
   label_smoothing: 0.1

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Logits at once: 256 rows of an 8,000-piece vocabulary, 8 MB, stay in the last-level cache.
-# Measured on two cores with a 36 MB one: 1 M elements 345 ms, 2 M 330 ms, 8 M 395 ms, all at once
-# 560 ms per 4,096 tokens (benchmarks/training.py --loss).
+# Logits at once: 256 rows of an 8,000-piece vocabulary, 8 MB, stay in the last-level cache. Fewer
+# are slower, since their products are small; more gain nothing and take memory (docs/results.md,
+# made by benchmarks/training.py --parts).
 ELEMENTS_AT_ONCE = 2_048_000
 ELEMENTS_AT_ONCE_ACCELERATOR = 134_217_728
 

@@ -51,9 +51,10 @@ def padding_bias(lengths: Tensor, size: int) -> Tensor:
 class Dropout(nn.Module):
     """Inverted dropout.
 
-    On a CPU, torch draws one random number per element in a single thread, which made dropout a
-    fifth of a training step; 16 random bits per element are drawn four times as fast
-    (benchmarks/training.py). The rate is thereby rounded to a multiple of 2^-16.
+    On a CPU, torch draws one random number per element in a single thread, which made dropout one
+    of the dearest parts of a step; 16 random bits per element take less than half the time
+    (docs/results.md, made by benchmarks/training.py --parts). The rate is thereby rounded to a
+    multiple of 2^-16.
     """
 
     def __init__(self, rate: float) -> None:

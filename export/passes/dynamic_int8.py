@@ -5,8 +5,9 @@
 with scale(W) one number per column of W, scale(x) one per row of x: largest magnitude / 127. No
 scale is shared between two rows, hence none between two sentences: what stands beside a sentence in
 the batch cannot change its translation. Activations are unsigned with zero point 128 and weights
-signed, the pair ONNX Runtime has fast kernels for (signed activations ran 15 times slower, unsigned
-weights 2 times: benchmarks/int8_product.py). Embedding tables are stored in 8 bits per row as well.
+signed, the pair ONNX Runtime has fast kernels for: signed activations are ten times slower and
+more, unsigned weights up to several times (docs/results.md, made by benchmarks/int8_product.py).
+Embedding tables are stored in 8 bits per row as well.
 """
 
 from __future__ import annotations
