@@ -113,7 +113,8 @@ class Translator:
             for index in range(len(line))
         ]
         sources = [tokens for line in pieces for tokens in line]
-        found = iter(self.translate_ids(sources, options, piece_prefixes))
+        names = [f"line {n} of this call" for n, line in enumerate(pieces, 1) for _ in line]
+        found = iter(self._search(sources, options, piece_prefixes, names))
         return [self._join([next(found) for _ in line]) for line in pieces]
 
     def translate_ids(
@@ -141,9 +142,20 @@ class Translator:
         prefixes = [()] * len(sources) if target_prefixes is None else target_prefixes
         if len(prefixes) != len(sources):
             raise InputError(f"{len(prefixes)} target prefixes for {len(sources)} sources.")
+        names = [f"source {index}" for index in range(len(sources))]
+        return self._search(sources, options, prefixes, names)
+
+    def _search(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions,
+        prefixes: Sequence[Sequence[int]],
+        names: Sequence[str],
+    ) -> list[list[Hypothesis]]:
+        """`translate_ids` with a name for each source, to call it by in an error."""
         self._check_options(options)
-        for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-            self._check_sentence(index, source, prefix, options)
+        for name, source, prefix in zip(names, sources, prefixes, strict=True):
+            self._check_sentence(name, source, prefix, options)
         results: list[list[Hypothesis]] = [[_EMPTY] for _ in sources]
         filled = [index for index, source in enumerate(sources) if len(source)]
         lengths = [len(sources[index]) + 1 for index in filled]
@@ -201,29 +213,29 @@ class Translator:
             )
 
     def _check_sentence(
-        self, index: int, source: Sequence[int], prefix: Sequence[int], options: SearchOptions
+        self, name: str, source: Sequence[int], prefix: Sequence[int], options: SearchOptions
     ) -> None:
         limits, model = self.manifest.limits, self.manifest.model
         if len(source) >= limits.max_source_length:
             raise InputError(
-                f"source {index} has {len(source)} tokens; this bundle takes up to "
+                f"{name} has {len(source)} tokens; this bundle takes up to "
                 f"{limits.max_source_length - 1} and the end symbol. Split it, or export with a "
                 "larger --max-source-length."
             )
-        for side, tokens in (("source", source), ("target prefix", prefix)):
+        for side, tokens in ((name, source), (f"the target prefix of {name}", prefix)):
             wrong = [token for token in tokens if not 0 <= token < model.vocabulary_size]
             if wrong:
                 raise InputError(
-                    f"{side} {index} has token {wrong[0]}, outside the vocabulary of "
+                    f"{side} has token {wrong[0]}, outside the vocabulary of "
                     f"{model.vocabulary_size} pieces."
                 )
         if model.end_token in prefix:
-            raise InputError(f"target prefix {index} contains the end symbol; leave it out.")
+            raise InputError(f"the target prefix of {name} contains the end symbol; leave it out.")
         longest = options.max_length_for(len(source))
         if len(source) and len(prefix) >= longest:
             raise OptionError(
-                f"target prefix {index} has {len(prefix)} tokens, which leaves no room in the "
-                f"maximum length of {longest}; raise max_length or shorten the prefix."
+                f"the target prefix of {name} has {len(prefix)} tokens, which leaves no room in "
+                f"the maximum length of {longest}; raise max_length or shorten the prefix."
             )
 
     def with_defaults(self, **changes: object) -> SearchOptions:

@@ -22,7 +22,6 @@ done
 source_language=${pair%-*} target_language=${pair#*-}
 
 make_environment export
-mkdir -p "$out"
 
 if [ -z "$data" ]; then
     say "generating an English-German corpus"
@@ -35,6 +34,7 @@ for part in train valid test; do
     done
 done
 
+mkdir -p "$out"
 say "training ($config)"
 translate-trt train --config "$config" --out "$out/run" --force \
     --train "$data/train.$source_language" "$data/train.$target_language" \
@@ -60,5 +60,5 @@ cat "$out/verify.txt"
 cat <<EOF
 
 Your bundle is $out/bundle. Try it:
-    echo "..." | $venv/bin/translate-trt translate --bundle $out/bundle
+    echo "..." | $(command -v translate-trt) translate --bundle $out/bundle
 EOF

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 from translate_trt.export import compile as compile_module
 from translate_trt.export.compile import BuildOptions, compile_bundle
 from translate_trt.runtime.bundle import read_manifest, verify_files
 from translate_trt.runtime.errors import OptionError, OutputError
+from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
 
 
@@ -89,6 +91,62 @@ def test_a_failure_midway_leaves_no_half_bundle(
             compile_bundle(checkpoint, tmp_path / name, BuildOptions(), force)
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
     assert [path.name for path in old.iterdir()] == ["manifest.json"]
+
+
+@pytest.fixture
+def traced(compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graphs of the session's bundle in place of tracing them again."""
+
+    def load(*_: object) -> dict[str, onnx.ModelProto]:
+        folder = compiled_bundle / "targets/onnx-fp32"
+        return {role: onnx.load(folder / f"{role}.onnx") for role in ("encoder", "step")}
+
+    monkeypatch.setattr(compile_module, "trace_graphs", load)
+
+
+@pytest.mark.usefixtures("traced")
+def test_force_replaces_all_of_a_bundle(
+    checkpoint: Checkpoint, compiled_bundle: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "bundle"
+    out.mkdir()
+    (out / "manifest.json").write_text("old")
+    (out / "left over").write_text("old")
+    targets = ("onnx-int8", "onnx-fp32")  # the first is the default
+    compile_bundle(checkpoint, out, BuildOptions(targets), force=True)
+    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "shared.spm", "targets"]
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+    manifest = read_manifest(out)
+    assert tuple(manifest.targets) == targets
+    assert Translator(out).target.name == "onnx-int8"
+    for name in targets:  # the same graphs make the same files
+        other = read_manifest(compiled_bundle).target(name)
+        assert manifest.target(name).files["step"].sha256 == other.files["step"].sha256
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+def test_a_failure_at_the_last_graph_leaves_the_old_bundle(
+    failure: BaseException, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, saved = onnx.save, []
+
+    def fail_at_the_fourth(model: onnx.ModelProto, path: Path) -> None:
+        if len(saved) == 3:
+            path.write_bytes(b"half")
+            raise failure
+        save(model, path)
+        saved.append(path)
+
+    monkeypatch.setattr(onnx, "save", fail_at_the_fourth)
+    out = tmp_path / "bundle"
+    out.mkdir()
+    (out / "manifest.json").write_text("old")
+    with pytest.raises((OutputError, KeyboardInterrupt)):
+        compile_bundle(checkpoint, out, BuildOptions(("onnx-fp32", "onnx-int8")), force=True)
+    assert len(saved) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+    assert [path.name for path in out.iterdir()] == ["manifest.json"]
 
 
 LIMITED = """

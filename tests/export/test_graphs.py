@@ -142,3 +142,37 @@ def test_every_option_is_covered_here() -> None:
         if getattr(options, field.name) != getattr(defaults, field.name)
     }
     assert changed == {field.name for field in dataclasses.fields(SearchOptions)}
+
+
+@pytest.mark.parametrize("form", ["gnmt", "length"])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize("beams", [1, 2, 4, 8])
+def test_every_penalty_with_every_beam(
+    beams: int, alpha: float, form: str, translator: Translator, model: Transformer
+) -> None:
+    options = SearchOptions(
+        beam_size=beams,
+        num_hypotheses=beams,
+        length_penalty=alpha,
+        length_penalty_form=form,
+        max_length=10,
+    )
+    sources = random_sources(8, seed=beams, longest=12)
+    found = translator.translate_ids(sources, options)
+    assert_same(found, beam_search(model, sources, options))
+    truncated = {hypothesis.truncated for hypotheses in found for hypothesis in hypotheses}
+    assert truncated == {False, True} or beams == 1
+
+
+def test_sources_of_all_lengths_in_one_batch(compiled_bundle: Path, model: Transformer) -> None:
+    rng = random.Random(7)
+    sources = [[rng.randrange(4, 40) for _ in range(length)] for length in range(1, 41)]
+    options = SearchOptions(num_hypotheses=4, return_attention=True, max_length=24)
+    together = Translator(compiled_bundle, "onnx-fp32", threads=1, batch_tokens=41 * 40)
+    found = together.translate_ids(sources, options)
+    assert_same(found, beam_search(model, sources, options))
+    for source, hypotheses in zip(sources, found, strict=True):
+        for hypothesis in hypotheses:
+            assert hypothesis.attention is not None
+            rows, columns = hypothesis.attention.shape
+            assert (rows, columns) == (len(hypothesis.token_log_probs), len(source) + 1)

@@ -54,3 +54,20 @@ def test_initial_state() -> None:
 def test_a_masked_score_has_no_weight_at_all(dtype: type) -> None:
     assert np.exp(dtype(MASKED) + dtype(100)) == 0.0
     assert np.isfinite(dtype(MASKED) * 3)
+
+
+def test_a_step_adds_k_slots_to_what_grows_and_changes_no_other_size() -> None:
+    outputs = {spec.name: spec for spec in SHAPE.step_outputs()}
+    for spec in SHAPE.state():
+        grown = tuple("P+K" if axis == "P" else axis for axis in spec.axes)
+        assert outputs[NEXT + spec.name].axes == grown
+    growing = {spec.name for spec in SHAPE.state() if "P" in spec.axes}
+    caches = {f"self_{what}_{layer}" for what in ("key", "value") for layer in range(2)}
+    assert growing == {"ancestry", *caches}
+
+
+def test_cross_attention_is_kept_per_sentence_and_not_per_beam() -> None:
+    specs = {spec.name: spec.axes for spec in SHAPE.encoder_outputs()}
+    assert specs["cross_key_1"] == ("N", 4, 8, "S")
+    assert specs["cross_value_1"] == ("N", 4, "S", 8)
+    assert not any("K" in axes for axes in specs.values())

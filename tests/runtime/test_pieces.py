@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from translate_trt.runtime.pieces import split_text
+from translate_trt.runtime.tokenizer import Tokenizer
 
 
 def characters(text: str) -> list[int]:
@@ -61,3 +64,70 @@ def test_text_without_spaces() -> None:
 
 def test_one_character_of_many_tokens() -> None:
     assert split_text("漢", lambda text: [1, 2, 3], 2) == [[1, 2], [3]]
+
+
+# What an encoder makes of spaces does not count: these two drop them, as the tokenizer nearly does.
+
+
+def letters(text: str) -> list[int]:
+    return [ord(character) for character in text if not character.isspace()]
+
+
+def code_bytes(text: str) -> list[int]:
+    return list("".join(text.split()).encode())
+
+
+def text_of(tokens: list[int]) -> str:
+    return "".join(map(chr, tokens))
+
+
+@pytest.mark.parametrize("encode", [letters, code_bytes])
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 16, 50])
+def test_any_text_and_any_limit(encode: Callable[[str], list[int]], limit: int) -> None:
+    rng = random.Random(limit)
+    for length in [*range(13), *(rng.randint(13, 300) for _ in range(20))]:
+        for _ in range(4):
+            text = "".join(rng.choices("abcdefgh.!?   \u2026\u3002\uff01漢字é\U0001f600", k=length))
+            pieces = split_text(text, encode, limit)
+            assert [token for piece in pieces for token in piece] == encode(text)
+            assert all(0 < len(piece) <= limit for piece in pieces)
+
+
+@pytest.mark.parametrize("text", ["漢字 ", "漢 ", " 漢字", "é  ", "漢\u3000 "])
+def test_a_short_text_that_ends_in_a_space_gets_shorter_too(text: str) -> None:
+    pieces = split_text(text, code_bytes, 1)
+    assert [token for piece in pieces for token in piece] == code_bytes(text)
+
+
+@pytest.mark.parametrize("end", ["! ", '." ', ".) ", "\u2026 ", "?\u201d ", "。 "])
+def test_ends_of_sentences(end: str) -> None:
+    # The nearest space to the middle is after the first bbb.
+    text = f"aaa aaa aaa{end}bbb bbb bbb bbb bbb"
+    first, second = map(text_of, split_text(text, letters, 16))
+    assert first == "aaaaaaaaa" + end.strip()
+    assert second == "b" * 15
+
+
+def test_an_end_of_sentence_far_from_the_middle_is_not_worth_a_lopsided_cut() -> None:
+    text = "a. bbbb cccc dddd eeee ffff gggg"
+    assert list(map(text_of, split_text(text, letters, 16))) == ["a.bbbbccccdddd", "eeeeffffgggg"]
+
+
+def test_pieces_are_not_crumbs() -> None:
+    pieces = split_text(" ".join(["word"] * 10_000), letters, 100)
+    assert min(map(len, pieces)) > 100 / 4
+
+
+def test_characters_stay_whole() -> None:
+    text = "吾輩は猫である名前はまだ無い" * 30
+    pieces = split_text(text, code_bytes, 90)
+    assert "".join(bytes(piece).decode() for piece in pieces) == text
+
+
+def test_with_a_real_tokenizer(tokenizer_model: Path) -> None:
+    tokenizer = Tokenizer(tokenizer_model, tokenizer_model)
+    text = "The cat sleeps under the big tree. A dog walks over the river! " * 20
+    pieces = split_text(text, tokenizer.encode_source, 47)
+    assert len(pieces) > 1
+    assert max(map(len, pieces)) <= 47
+    assert " ".join(map(tokenizer.decode, pieces)).split() == text.split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -108,6 +109,48 @@ def test_cut_off_hypotheses_fill_the_pool_in_order() -> None:
 def test_before_the_maximum_length_nothing_is_cut_off() -> None:
     (found,) = search_batch(RecordedBackend(STEPS), SHAPE, request(4, num_hypotheses=2), START)
     assert len(found) == 1
+
+
+def with_pool(scores: list[float], **more: Any) -> RecordedBackend:
+    """The same search, its pool at the end as given (all of it ended from beam 1 of step 2)."""
+    pool = {"finished_scores": [scores], "finished_lengths": [[3, 3]], "finished_parents": [[1, 1]]}
+    last = STEPS[-1] | {NEXT + name: value for name, value in (pool | more).items()}
+    return RecordedBackend([*STEPS[:-1], last])
+
+
+def test_what_is_cut_off_may_stand_before_what_ended() -> None:
+    backend = with_pool([-5.5, -np.inf])
+    (found,) = search_batch(backend, SHAPE, request(3, num_hypotheses=2), START)
+    assert [(h.score, h.truncated) for h in found] == [(-5.0, True), (-5.5, False)]
+
+
+def test_a_full_pool_has_no_room_for_what_is_cut_off() -> None:
+    # Not even for something better.
+    backend = with_pool([-8.0, -9.0])
+    (found,) = search_batch(backend, SHAPE, request(3, num_hypotheses=2), START)
+    assert [(h.score, h.truncated) for h in found] == [(-8.0, False), (-9.0, False)]
+
+
+def test_dead_beams_are_no_hypotheses() -> None:
+    backend = with_pool([-np.inf, -np.inf], log_probs=[[-5.0, -np.inf]])
+    (found,) = search_batch(backend, SHAPE, request(3, num_hypotheses=2), START)
+    assert [(h.score, h.truncated) for h in found] == [(-5.0, True)]
+
+
+def test_a_sentence_is_cut_off_where_its_own_limit_was() -> None:
+    # The first may have one token, the second three; the batch goes on for three steps.
+    def two(values: dict[str, Any]) -> dict[str, Any]:
+        return {name: np.repeat(np.asarray(value), 2, axis=0) for name, value in values.items()}
+
+    steps = [two(values) for values in STEPS]
+    for values, done in zip(steps, ([True, False], [True, False], [True, True]), strict=True):
+        values[NEXT + "done"] = np.array(done)
+    steps[-1][NEXT + "finished_scores"][0] = -np.inf
+    made = Request.of([[10], [11]], [(), ()], SearchOptions(beam_size=2, length_penalty=0.0), END)
+    made = dataclasses.replace(made, max_lengths=np.array([1, 3]))
+    (first,), (second,) = search_batch(RecordedBackend(steps), SHAPE, made, START)
+    assert (first.tokens, first.score, first.truncated) == ((5,), -1.0, True)
+    assert (second.tokens, second.score, second.truncated) == ((5, 8), -3.5, False)
 
 
 def test_forced_tokens_position_by_position() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
 
-from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime import Hypothesis, SearchOptions, Translator
+from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
 
 LINES = ["the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps"]
@@ -193,4 +197,67 @@ def test_a_graph_in_the_others_place(compiled_bundle: Path, tmp_path: Path) -> N
             '"swap": {', '"step": {')
     )  # fmt: skip
     with pytest.raises(BundleError, match="does not have the inputs"):
+        Translator(bundle)
+
+
+def test_the_n_best_of_pieces_are_joined_rank_by_rank(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [translator.tokenizer.encode_target(word) for word in ("Haus", "Hund", "Fluss")]
+    haus, hund, fluss = (
+        Hypothesis(tuple(tokens), score)
+        for tokens, score in zip(words, (-1.0, -2.0, -4.0), strict=True)
+    )
+    nothing = Hypothesis((), -8.0)
+
+    def found(sources: list[list[int]], *_: object) -> list[list[Hypothesis]]:
+        # The second piece found one hypothesis only, the last an empty one too.
+        assert len(sources) >= 4
+        rest = [[nothing] for _ in sources[4:]]
+        return [[haus], [haus, hund], [fluss], [nothing, haus], *rest]
+
+    monkeypatch.setattr(translator, "_search", found)
+    monkeypatch.setattr(
+        "translate_trt.runtime.translator.split_text",
+        lambda line, *_: [[5]] * int(line) if line else [],
+    )
+    one, blank, three = translator.translate(["1", "", "3"])
+    assert (one.text, one.score, one.piece_count) == ("Haus", -1.0, 1)
+    assert (blank.text, blank.score, blank.piece_count) == ("", 0.0, 0)
+    assert [h.text for h in three.hypotheses] == ["Haus Fluss", "Hund Fluss Haus"]
+    assert [h.score for h in three.hypotheses] == [-1.0 - 4.0 - 8.0, -2.0 - 4.0 - 1.0]
+    assert three.hypotheses[1].pieces == (hund, fluss, haus)
+
+
+def test_without_hashes_a_changed_byte_goes_unseen(compiled_bundle: Path, tmp_path: Path) -> None:
+    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
+    manifest = read_manifest(bundle)
+    encoder = manifest.target("onnx-fp32").files["encoder"]
+    wrong = dataclasses.replace(encoder, sha256="0" * 64)
+    entry = dataclasses.replace(
+        manifest.target("onnx-fp32"),
+        files={**manifest.target("onnx-fp32").files, "encoder": wrong},
+    )
+    targets = {**manifest.targets, "onnx-fp32": entry}
+    write_manifest(bundle, dataclasses.replace(manifest, targets=targets))
+    with pytest.raises(BundleError, match=r"encoder\.onnx has SHA-256"):
+        Translator(bundle)
+    assert Translator(bundle, check_hashes=False).translate(["the dog"])[0].text
+
+
+def test_a_tokenizer_of_another_model(compiled_bundle: Path, tmp_path: Path) -> None:
+    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the cat runs", "a dog eats"]),
+        model_writer=model,
+        vocab_size=16,
+        minloglevel=2,
+    )
+    (bundle / "shared.spm").write_bytes(model.getvalue())
+    manifest = read_manifest(bundle)
+    tokenizer = dict.fromkeys(("source", "target"), hash_file(bundle, "shared.spm"))
+    write_manifest(bundle, dataclasses.replace(manifest, tokenizer=tokenizer))
+    expected = manifest.model.vocabulary_size
+    with pytest.raises(BundleError, match=f"the tokenizer has 16 pieces, the model {expected}"):
         Translator(bundle)
