@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from translate_trt.runtime.backends import load_backend
@@ -237,7 +236,3 @@ class Translator:
                 f"the target prefix of {name} has {len(prefix)} tokens, which leaves no room in "
                 f"the maximum length of {longest}; raise max_length or shorten the prefix."
             )
-
-    def with_defaults(self, **changes: object) -> SearchOptions:
-        """The bundle's default options with some fields changed."""
-        return replace(self.default_options, **changes)  # type: ignore[arg-type]

@@ -55,6 +55,8 @@ def start(bundle: Path, fake_program: Path) -> Iterator[Callable[..., subprocess
         flags = [sys.executable, str(fake_program), "translate", "--bundle", str(bundle)]
         streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         pipes.setdefault("env", BUFFERED)
+        # A shell starts what runs in the background with Ctrl-C ignored, and that is inherited.
+        pipes.setdefault("preexec_fn", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         process = subprocess.Popen([*flags, *map(str, arguments)], **{**streams, **pipes})
         # Ends a process that does not answer, so that the test's reading ends too.
         watchdog = threading.Timer(WAIT, process.kill)
