@@ -103,8 +103,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def numbered_checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run in order of their step, the averaged one left out."""
-    found = (path for path in run.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdigit())
-    return sorted(found, key=lambda path: int(path.name[len(PREFIX) :]))
+    found = (path for path in run.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdecimal())
+    return sorted(
+        (path for path in found if path.is_dir()), key=lambda path: int(path.name[len(PREFIX) :])
+    )
 
 
 def find_checkpoint(path: Path) -> Path:
@@ -144,7 +146,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path / TOKENIZER} is missing; the checkpoint is incomplete.")
     return Checkpoint(
         path,
-        config_from_json(ModelConfig, values.get("model", {})),
+        config_from_json(ModelConfig, values.get("model"), path / "config.json"),
         values.get("train", {}),
         values.get("source_language"),
         values.get("target_language"),
@@ -180,7 +182,12 @@ class TrainingState:
         """
         values = read_json(directory / "state.json")
         tensors = load_tensors(directory / "optimizer.safetensors")
-        return cls(**values, random=tensors.pop("random"), optimizer=tensors)
+        try:
+            return cls(**values, random=tensors.pop("random"), optimizer=tensors)
+        except (KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{directory} does not hold what resuming needs ({error}); use another checkpoint."
+            ) from error
 
 
 def save_checkpoint(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from translate_trt.runtime.errors import CheckpointError, OptionError
@@ -15,6 +17,18 @@ PAD, UNKNOWN, START, END = 0, 1, 2, 3
 def _setting(default: Any, description: str) -> Any:
     """A field with the sentence that `translate-trt train --help` prints for it."""
     return dataclasses.field(default=default, metadata={"help": description})
+
+
+def _at_least(config: Any, least: int, *names: str) -> None:
+    for name in names:
+        if getattr(config, name) < least:
+            raise OptionError(f"{name} is {getattr(config, name)}; it must be at least {least}.")
+
+
+def _positive(config: Any, *names: str) -> None:
+    for name in names:
+        if not 0.0 < getattr(config, name) < math.inf:
+            raise OptionError(f"{name} is {getattr(config, name)}; it must be greater than 0.")
 
 
 @dataclass(frozen=True)
@@ -31,6 +45,9 @@ class ModelConfig:
     layer_norm_epsilon: float = _setting(1e-5, "Added to the variance in LayerNorm.")
 
     def __post_init__(self) -> None:
+        _at_least(self, 1, "vocabulary_size", "encoder_layers", "decoder_layers")
+        _at_least(self, 1, "d_model", "d_ff", "heads")
+        _positive(self, "layer_norm_epsilon")
         if self.d_model % self.heads:
             raise OptionError(
                 f"d_model {self.d_model} is not a multiple of heads {self.heads}; "
@@ -84,13 +101,14 @@ class TrainConfig:
     log_every: int = _setting(50, "Steps between lines of training.jsonl.")
 
     def __post_init__(self) -> None:
-        for name in ("batch_tokens", "micro_batch_tokens", "max_length", "steps", "warmup_steps"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if self.average_checkpoints < 1 or self.checkpoint_every < 1:
-            raise OptionError("checkpoint_every and average_checkpoints must be at least 1.")
-        if not 0.0 <= self.label_smoothing < 1.0:
-            raise OptionError(f"label_smoothing {self.label_smoothing} is outside [0, 1).")
+        _at_least(self, 1, "batch_tokens", "micro_batch_tokens", "max_length")
+        _at_least(self, 1, "steps", "warmup_steps")
+        _at_least(self, 1, "checkpoint_every", "average_checkpoints", "log_every")
+        _at_least(self, 0, "seed", "validate_every")
+        _positive(self, "learning_rate_scale", "adam_epsilon")
+        for name in ("adam_beta1", "adam_beta2", "label_smoothing"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise OptionError(f"{name} {getattr(self, name)} is outside [0, 1).")
         if self.precision not in ("auto", "fp32", "bf16"):
             raise OptionError(f"precision {self.precision!r}: choose auto, fp32 or bf16.")
 
@@ -143,16 +161,26 @@ def preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def config_from_json(kind: type[Config], values: dict[str, Any]) -> Config:
+def config_from_json(kind: type[Config], values: object, path: Path) -> Config:
     """A configuration read back from a run or a checkpoint.
 
+    Args:
+        kind: which of the two.
+        values: its fields.
+        path: the file they were read from, for the message.
+
     Raises:
-        CheckpointError: a field this version does not know, or one that is missing.
+        CheckpointError: a field this version does not know, one that is missing or out of range.
     """
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path}: the {kind.__name__} is no JSON object; it is damaged.")
     known = {field.name for field in dataclasses.fields(kind)}
     if set(values) != known:
         raise CheckpointError(
-            f"the {kind.__name__} has unknown fields {sorted(set(values) - known)} and lacks "
-            f"{sorted(known - set(values))}; the checkpoint was made by another version."
+            f"{path}: the {kind.__name__} has unknown fields {sorted(set(values) - known)} and "
+            f"lacks {sorted(known - set(values))}; the checkpoint was made by another version."
         )
-    return kind(**values)
+    try:
+        return kind(**values)
+    except (OptionError, TypeError) as error:
+        raise CheckpointError(f"{path}: the {kind.__name__} is damaged: {error}") from error

@@ -63,15 +63,13 @@ def _apply(kind: Any, defaults: Any, overrides: dict[str, Any]) -> Any:
     return dataclasses.replace(defaults, **given)
 
 
-def _make_run_directory(out: Path, resume: bool, force: bool) -> bool:
-    """Prepare `out`; True if there is a run in it to continue."""
+def _make_run_directory(out: Path, resume: bool, force: bool) -> None:
+    """Prepare `out`; with `force`, the run in it is deleted."""
     begun = (out / SETTINGS).is_file()
     if resume:
         if not begun:
             log.warning("%s holds no run to resume; starting a new one", out)
-        out.mkdir(parents=True, exist_ok=True)
-        return begun
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         if not force:
             raise OutputError(
                 f"{out} exists; choose another --out, continue the run in it with --resume, "
@@ -88,7 +86,6 @@ def _make_run_directory(out: Path, resume: bool, force: bool) -> bool:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{out} cannot be made: {error.strerror}.") from error
-    return False
 
 
 def _settings(
@@ -102,8 +99,8 @@ def _settings(
             _apply(TrainConfig, chosen.train, overrides),
         )
     values = read_json(out / SETTINGS)
-    model = config_from_json(ModelConfig, values.get("model", {}))
-    train = config_from_json(TrainConfig, values.get("train", {}))
+    model = config_from_json(ModelConfig, values.get("model"), out / SETTINGS)
+    train = config_from_json(TrainConfig, values.get("train"), out / SETTINGS)
     before = {**dataclasses.asdict(model), **dataclasses.asdict(train)}
     changed = [
         name for name, value in overrides.items() if name != "steps" and value != before[name]
@@ -145,17 +142,21 @@ def prepare_job(
 
     Raises:
         InputError: files of unequal line count, or without usable text.
-        OptionError: a setting out of range, or changed on resuming.
+        OptionError: a setting out of range, or changed on resuming; resume and force together.
         OutputError: `out` exists.
     """
+    if resume and force:
+        raise OptionError("--resume continues the run in --out and --force deletes it; give one.")
     source, target = _read(train)
     valid_source, valid_target = _read(valid)
     if not source:
         raise InputError(f"{train.source} is empty; there is nothing to train on.")
     if not valid_source:
         raise InputError(f"{valid.source} is empty; validation needs at least one pair.")
-    begun = _make_run_directory(out, resume, force)
+    begun = resume and (out / SETTINGS).is_file()
+    # Before the directory is prepared: a mistyped setting must not cost the run that is in it.
     model, settings = _settings(out, begun, preset_name, overrides)
+    _make_run_directory(out, resume, force)
     tokenizer_path = out / TOKENIZER
     if not begun:
         size = train_tokenizer([*source, *target], model.vocabulary_size, tokenizer_path)

@@ -201,10 +201,11 @@ class Trainer:
                     self._report(meter, bar)
                     meter = _Meter()
                 every = self.config.checkpoint_every
-                last = self.step == self.config.steps or stop.signal is not None
-                if self.step % every == 0 or last:
+                # Looked at once: a signal that comes after this is for the next step to save.
+                stopped = stop.signal is not None
+                if self.step % every == 0 or self.step == self.config.steps or stopped:
                     self.save()
-                if stop.signal is not None:
+                if stopped:
                     log.warning("stopped at step %d; continue with --resume", self.step)
                     raise KeyboardInterrupt
                 interval = self.config.validate_every

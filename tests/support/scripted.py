@@ -34,6 +34,7 @@ class Case:
 
     In the JSON file, `log_probs` maps tokens joined by spaces ("" at the start) to probabilities by
     token; what is not named shares the rest. `*` stands for every other prefix.
+    `steps`, where given, is how often the model runs.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Case:
     prefix: tuple[int, ...]
     script: Script
     expected: list[dict[str, Any]]
+    steps: int | None = None
 
 
 def _written(table: Mapping[str, Mapping[str, float]], vocabulary: int) -> Script:
@@ -66,6 +68,7 @@ def written_cases() -> list[Case]:
             tuple(case.get("prefix", ())),
             _written(case["log_probs"], case["vocabulary"]),
             case["expected"],
+            case.get("steps"),
         )
         for case in json.loads(TRACES.read_text(encoding="utf-8"))
     ]

@@ -1,24 +1,30 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from support.models import save_model
 
 from translate_trt.runtime.errors import CheckpointError, OutputError
 from translate_trt.train import checkpoint as checkpoint_module
 from translate_trt.train.checkpoint import (
     AVERAGED,
+    TrainingState,
     average_weights,
     find_checkpoint,
     numbered_checkpoints,
     open_checkpoint,
+    remove_old_checkpoints,
+    save_checkpoint,
 )
-from translate_trt.train.config import ModelConfig
+from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.model import Transformer
 
 CONFIG = ModelConfig(
@@ -40,21 +46,73 @@ def test_what_was_saved_comes_back(saved: Path) -> None:
     assert (opened.source_language, opened.target_language) == ("en", "de")
     model = opened.load_model()
     assert not model.training
+    assert model.state_dict().keys() == expected.keys()
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, expected[name])
+    assert opened.train["max_length"] == 48
+    assert opened.tokenizer.is_file()
+    assert not (saved / "training").exists()
+
+
+def test_the_training_state_comes_back(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    optimizer = {"a.exp_avg": torch.randn(3, 2), "a.step": torch.tensor(7.0)}
+    state = TrainingState(7, 2, 5, 2**32 - 1, torch.get_rng_state(), dict(optimizer))
+    state.save(tmp_path / "training")
+    found = TrainingState.load(tmp_path / "training")
+    assert (found.step, found.epoch, found.batch, found.fingerprint) == (7, 2, 5, 2**32 - 1)
+    assert torch.equal(found.random, state.random)
+    assert found.optimizer.keys() == optimizer.keys()
+    for name, tensor in optimizer.items():
+        assert torch.equal(found.optimizer[name], tensor)
+
+
+@pytest.mark.parametrize("name", ["state.json", "optimizer.safetensors"])
+def test_a_damaged_training_state_is_named(tmp_path: Path, name: str) -> None:
+    TrainingState(1, 0, 1, 0, torch.get_rng_state(), {}).save(tmp_path / "training")
+    path = tmp_path / "training" / name
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(CheckpointError, match=re.escape(str(path))):
+        TrainingState.load(tmp_path / "training")
+    path.unlink()
+    with pytest.raises(CheckpointError, match=f"{re.escape(str(path))} is missing"):
+        TrainingState.load(tmp_path / "training")
+
+
+@pytest.mark.parametrize("text", ["{}", '{"step": 1, "epoch": 0, "batch": 1, "seed": 3}', "[1]"])
+def test_a_training_state_of_another_version(tmp_path: Path, text: str) -> None:
+    TrainingState(1, 0, 1, 0, torch.get_rng_state(), {}).save(tmp_path / "training")
+    (tmp_path / "training" / "state.json").write_text(text)
+    with pytest.raises(CheckpointError, match=re.escape(str(tmp_path / "training"))):
+        TrainingState.load(tmp_path / "training")
 
 
 def test_which_checkpoint_a_path_means(saved: Path, tokenizer_model: Path) -> None:
     run = saved.parent
     assert find_checkpoint(saved) == saved
     newer = save_model(Transformer(CONFIG), run / "checkpoint-00000200", tokenizer_model)
-    (run / "checkpoint-notes").mkdir()
+    for stranger in ("notes", "²", "-1", "1e3", "00000300.partial"):
+        (run / f"checkpoint-{stranger}").mkdir()
+    (run / ".checkpoint-00000400.1a2b.partial").mkdir()  # what a SIGKILL while saving leaves
+    (run / "checkpoint-00000500").write_text("a file")
     assert numbered_checkpoints(run) == [saved, newer]
     assert find_checkpoint(run) == newer
     averaged = save_model(Transformer(CONFIG), run / AVERAGED, tokenizer_model)
     assert find_checkpoint(run) == averaged
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
         find_checkpoint(run / "checkpoint-notes")
+    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+        find_checkpoint(run / "nowhere")
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    for name in ("9", "00000100", "020"):
+        (tmp_path / f"checkpoint-{name}").mkdir()
+    names = [path.name for path in numbered_checkpoints(tmp_path)]
+    assert names == ["checkpoint-9", "checkpoint-020", "checkpoint-00000100"]
+    remove_old_checkpoints(tmp_path, keep=2)
+    names = [path.name for path in numbered_checkpoints(tmp_path)]
+    assert names == ["checkpoint-020", "checkpoint-00000100"]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.spm", "config.json"])
@@ -75,14 +133,28 @@ def test_truncated_weights(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, "pip install -U"),
-        ({"model": {"vocabulary_size": 5}}, "lacks"),
+        ({"format_version": 2}, "checkpoint-00000010 .*pip install -U"),
+        ({"format_version": "1"}, "checkpoint-00000010 "),
+        ({"model": {"vocabulary_size": 5}}, r"config\.json.*lacks"),
+        (
+            {"model": {**dataclasses.asdict(CONFIG), "pre_norm": True}},
+            r"config\.json.*unknown fields \['pre_norm'\]",
+        ),
+        ({"model": {**dataclasses.asdict(CONFIG), "heads": 0}}, r"config\.json.*heads is 0"),
+        ({"model": None}, r"config\.json.*damaged"),
     ],
 )
 def test_another_version(saved: Path, change: dict[str, object], message: str) -> None:
     path = saved / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(saved)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", ""])
+def test_a_damaged_configuration(saved: Path, text: str) -> None:
+    (saved / "config.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"config\.json"):
         open_checkpoint(saved)
 
 
@@ -96,11 +168,19 @@ def test_weights_of_another_shape(saved: Path) -> None:
 
 
 def test_the_average(saved: Path, tokenizer_model: Path) -> None:
-    torch.manual_seed(7)
-    other = save_model(Transformer(CONFIG), saved.parent / "other", tokenizer_model)
-    one, two = (open_checkpoint(path).load_model().state_dict() for path in (saved, other))
-    for name, tensor in average_weights([saved, other]).items():
-        torch.testing.assert_close(tensor, (one[name] + two[name]) / 2)
+    paths = [saved]
+    for seed in (7, 8):
+        torch.manual_seed(seed)
+        other = saved.parent / f"other-{seed}"
+        paths.append(save_model(Transformer(CONFIG), other, tokenizer_model))
+    states = [open_checkpoint(path).load_model().state_dict() for path in paths]
+    averaged = average_weights(paths)
+    assert averaged.keys() == states[0].keys()
+    for name, tensor in averaged.items():
+        expected = torch.stack([state[name].double() for state in states]).mean(0)
+        torch.testing.assert_close(tensor, expected.float(), atol=1e-7, rtol=1e-6)
+    for name, tensor in average_weights([saved]).items():
+        assert torch.equal(tensor, states[0][name])
 
 
 def test_a_full_disk_leaves_what_was_there(
@@ -115,5 +195,13 @@ def test_a_full_disk_leaves_what_was_there(
     for name in (saved.name, "checkpoint-00000020"):
         with pytest.raises(OutputError, match="space"):
             save_model(Transformer(CONFIG), saved.parent / name, tokenizer_model)
+    state = TrainingState(20, 0, 1, 0, torch.get_rng_state(), {})
+    monkeypatch.setattr(checkpoint_module, "save_file", save_file)
+    monkeypatch.setattr(TrainingState, "save", full)  # the weights are written by then
+    with pytest.raises(OutputError, match="space"):
+        save_checkpoint(
+            saved.parent / "checkpoint-00000020", Transformer(CONFIG).state_dict(), CONFIG,
+            TrainConfig(), tokenizer_model, (None, None), state,
+        )  # fmt: skip
     assert (saved / "model.safetensors").read_bytes() == before
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +16,8 @@ from translate_trt.train.config import (
     config_from_json,
     preset,
 )
+
+SIZES = ("vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads")
 
 
 def test_base_and_big_are_the_papers() -> None:
@@ -43,12 +47,25 @@ def test_an_unknown_preset_lists_the_known() -> None:
         (TrainConfig, {"label_smoothing": -0.1}),
         (TrainConfig, {"precision": "fp8"}),
         (TrainConfig, {"checkpoint_every": 0}),
+        (TrainConfig, {"average_checkpoints": 0}),
+        (TrainConfig, {"log_every": 0}),
+        (TrainConfig, {"validate_every": -1}),
+        (TrainConfig, {"seed": -1}),
+        (TrainConfig, {"learning_rate_scale": 0.0}),
+        (TrainConfig, {"learning_rate_scale": float("nan")}),
+        (TrainConfig, {"adam_epsilon": 0.0}),
+        (TrainConfig, {"adam_beta1": 1.0}),
+        (TrainConfig, {"adam_beta2": -0.1}),
+        *((ModelConfig, {name: 0}) for name in SIZES),
+        *((ModelConfig, {name: -2}) for name in SIZES),
+        (ModelConfig, {"dropout": float("nan")}),
+        (ModelConfig, {"layer_norm_epsilon": 0.0}),
     ],
 )
 def test_values_out_of_range_name_the_field(
-    kind: type[ModelConfig | TrainConfig], values: dict[str, int]
+    kind: type[ModelConfig | TrainConfig], values: dict[str, Any]
 ) -> None:
-    with pytest.raises(OptionError, match=next(iter(values))):
+    with pytest.raises(OptionError, match=rf"\b{next(iter(values))}\b"):
         kind(**values)
 
 
@@ -56,12 +73,21 @@ def test_every_setting_is_a_flag_with_its_description() -> None:
     text = " ".join(CliRunner().invoke(main, ["train", "--help"]).output.split())
     for kind in (ModelConfig, TrainConfig):
         for field in dataclasses.fields(kind):
-            assert "--" + field.name.replace("_", "-") in text
-            assert str(field.metadata["help"])[:25] in text
+            flag = "--" + field.name.replace("_", "-")
+            assert f" {flag} " in text
+            described = f"{field.metadata['help']} (base: {field.default})"
+            assert described in text.partition(f" {flag} ")[2]
 
 
 def test_from_json() -> None:
     config = ModelConfig(d_model=64)
-    assert config_from_json(ModelConfig, dataclasses.asdict(config)) == config
-    with pytest.raises(CheckpointError, match=r"unknown fields \['pre_norm'\]"):
-        config_from_json(ModelConfig, {**dataclasses.asdict(config), "pre_norm": True})
+    values, path = dataclasses.asdict(config), Path("run/run.json")
+    assert config_from_json(ModelConfig, values, path) == config
+    for changed, message in (
+        ({**values, "pre_norm": True}, r"unknown fields \['pre_norm'\]"),
+        ({**values, "heads": 0}, "heads is 0"),
+        ({**values, "d_model": "64"}, "ModelConfig is damaged"),
+        (None, "no JSON object"),
+    ):
+        with pytest.raises(CheckpointError, match=rf"run\.json.*{message}"):
+            config_from_json(ModelConfig, changed, path)

@@ -39,6 +39,15 @@ def test_a_sentence_over_the_budget_is_alone() -> None:
     lengths = np.array([5, 300, 6, 7])
     batches = plan_batches(lengths, lengths, 100, None)
     assert [rows.tolist() for rows in batches] == [[0, 2, 3], [1]]
+    several = np.array([5, 300, 6, 400, 7, 101])
+    plans = plan_batches(several, np.ones(6, np.int64), 100, np.random.default_rng(0))
+    assert sorted(sorted(rows.tolist()) for rows in plans) == [[0, 2, 4], [1], [3], [5]]
+
+
+def test_the_budget_may_be_filled_to_the_last_place() -> None:
+    lengths = np.array([10] * 7)
+    sizes = [len(rows) for rows in plan_batches(lengths, lengths, 30, None)]
+    assert sizes == [3, 3, 1]
 
 
 def test_a_function_of_seed_and_epoch() -> None:
@@ -50,6 +59,16 @@ def test_a_function_of_seed_and_epoch() -> None:
     assert plan(1, 0) == plan(1, 0)
     assert plan(1, 0) != plan(1, 1)
     assert plan(1, 0) != plan(2, 0)
+    # Not the order of the batches alone: sentences meet others in the next epoch.
+    assert {frozenset(rows) for rows in plan(1, 0)} != {frozenset(rows) for rows in plan(1, 1)}
+
+
+def test_batches_come_in_random_order_of_length() -> None:
+    data = random_data(3000)
+    longest = [int(data.source.lengths[rows].max()) for rows in epoch_batches(data, 400, 1, 0)]
+    # In random order half of the steps go down; in the order of length hardly one does.
+    falls = sum(one > other for one, other in zip(longest, longest[1:], strict=False))
+    assert 0.3 < falls / len(longest) < 0.7
 
 
 def test_padding_is_small() -> None:
@@ -68,6 +87,11 @@ def test_a_batch_by_hand() -> None:
     assert batch.previous.tolist() == [[2, 21, 22, 23], [2, 20, 3, 0]]
     assert batch.targets.tolist() == [21, 22, 23, 3, 20, 3]
     assert batch.target_index.tolist() == [0, 1, 2, 3, 4, 5]
+    turned = data.batch(np.array([0, 1]))
+    assert turned.previous.tolist() == [[2, 20, 3, 0], [2, 21, 22, 23]]
+    assert turned.targets.tolist() == [20, 3, 21, 22, 23, 3]
+    assert turned.target_index.tolist() == [0, 1, 4, 5, 6, 7]
+    assert (turned.padded_tokens, turned.real_tokens) == (6 + 8, 5 + 6)
 
 
 def test_empty_and_long_pairs_are_left_out_and_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -78,19 +102,43 @@ def test_empty_and_long_pairs_are_left_out_and_counted(caplog: pytest.LogCapture
     assert "1 of 4 pairs are longer than 8 tokens" in caplog.text
 
 
-def test_nothing_left_is_an_error() -> None:
+def test_the_end_symbol_counts_towards_the_longest(caplog: pytest.LogCaptureFixture) -> None:
+    assert len(encode_parallel([[5] * 7], [[5]], 8)) == 1
+    assert not caplog.records
+    with pytest.raises(InputError):
+        encode_parallel([[5]], [[5] * 8], 8)
+
+
+@pytest.mark.parametrize("pair", [([], []), ([5], []), ([5] * 8, [5])])
+def test_nothing_left_is_an_error(pair: tuple[list[int], list[int]]) -> None:
     with pytest.raises(InputError, match="no sentence pair is left"):
-        encode_parallel([[]], [[]], 8)
+        encode_parallel([pair[0]], [pair[1]], 8)
 
 
 def test_the_fingerprint_knows_every_token() -> None:
-    one, two, three = (
-        encode_parallel([[1, 2], [3]], [[4], [n]], None).fingerprint() for n in (5, 5, 6)
-    )
-    assert one == two != three
+    def fingerprint(source: list[list[int]], target: list[list[int]]) -> int:
+        return encode_parallel(source, target, None).fingerprint()
+
+    pair = [[5, 6], [7]], [[8], [9, 10]]
+    others = [
+        ([[4, 6], [7]], pair[1]),
+        ([[5, 4], [7]], pair[1]),
+        ([[5, 6], [4]], pair[1]),
+        (pair[0], [[4], [9, 10]]),
+        (pair[0], [[8], [9, 4]]),
+        ([[5], [6, 7]], pair[1]),  # the same tokens, cut elsewhere
+        (pair[0][::-1], pair[1][::-1]),  # another order
+        (pair[1], pair[0]),  # the other direction
+        ([*pair[0], [5]], [*pair[1], [5]]),
+    ]
+    assert fingerprint(*pair) == fingerprint([[5, 6], [7]], [[8], [9, 10]])
+    assert len({fingerprint(*other) for other in (pair, *others)}) == 1 + len(others)
 
 
 def test_token_array() -> None:
     array = TokenArray.from_lists([[7], [], [8, 9]])
     assert array.tokens.tolist() == [7, 3, 3, 8, 9, 3]
     assert array.lengths.tolist() == [2, 1, 3]
+    ids, lengths = array.padded(np.array([2, 0, 1]))
+    assert ids.tolist() == [[8, 9, 3], [7, 3, 0], [3, 0, 0]]
+    assert lengths.tolist() == [3, 2, 1]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from translate_trt.train import loss as loss_module
 from translate_trt.train.loss import projected_cross_entropy
@@ -27,12 +30,49 @@ def test_value_and_gradients(
     logits = hidden @ weight.T
     expected = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
     (2.5 * expected).backward()
-    torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(
-        likelihood, F.cross_entropy(logits, targets, reduction="sum"), rtol=1e-5, atol=1e-4
+        likelihood, F.cross_entropy(logits, targets, reduction="sum"), rtol=1e-5, atol=1e-5
     )
+    assert not likelihood.requires_grad
     for found, gradient in zip(ours, (hidden.grad, weight.grad), strict=True):
-        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found, gradient, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_gradients_are_finite_differences(smoothing: float) -> None:
+    # The logits are float32 whatever comes in, hence the wide step.
+    torch.manual_seed(1)
+    hidden = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([5, 0, 5])
+    assert torch.autograd.gradcheck(
+        lambda *inputs: projected_cross_entropy(*inputs, targets, smoothing)[0],
+        (hidden, weight),
+        eps=1e-2,
+        atol=1e-3,
+    )
+
+
+def test_bf16_is_near_fp32() -> None:
+    torch.manual_seed(2)
+    hidden, weight = torch.randn(40, 16), torch.randn(30, 16, requires_grad=True)
+    targets = torch.randint(30, (40,))
+    values, gradients = [], []
+    for dtype in (torch.float32, torch.bfloat16):
+        rows = hidden.to(dtype, copy=True).requires_grad_()
+        value, _ = projected_cross_entropy(rows, weight, targets, 0.1)
+        value.backward()
+        assert rows.grad is not None
+        assert weight.grad is not None
+        assert rows.grad.dtype == dtype
+        assert weight.grad.dtype == torch.float32
+        values.append(float(value.detach()))
+        gradients.append(weight.grad.clone())
+        weight.grad = None
+    # Eight bits of mantissa: each logit is off by up to 2 ** -8 of itself.
+    assert values[1] == pytest.approx(values[0], rel=2e-2)
+    assert float((gradients[1] - gradients[0]).norm() / gradients[0].norm()) < 2e-2
 
 
 def test_nothing_of_the_size_of_the_logits_is_kept() -> None:
@@ -48,6 +88,31 @@ def test_nothing_of_the_size_of_the_logits_is_kept() -> None:
         projected_cross_entropy(hidden, weight, torch.zeros(64, dtype=torch.int64), 0.1)
     assert sizes
     assert max(sizes) < 64 * 50
+
+
+class LargestResult(TorchDispatchMode):
+    """Remembers the largest tensor that any operation returned."""
+
+    largest = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        results = function(*args, **(kwargs or {}))
+        for result in results if isinstance(results, (tuple, list)) else (results,):
+            if isinstance(result, torch.Tensor):
+                self.largest = max(self.largest, result.numel())
+        return results
+
+
+def test_the_logits_never_exist_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_module, "ELEMENTS_AT_ONCE", 8 * 50)
+    hidden = torch.randn(64, 4, requires_grad=True)
+    weight = torch.randn(50, 4, requires_grad=True)
+    with LargestResult() as mode:
+        value, _ = projected_cross_entropy(hidden, weight, torch.arange(64) % 50, 0.1)
+        value.backward()
+    assert mode.largest == 8 * 50
 
 
 def test_huge_logits_stay_finite() -> None:

@@ -9,6 +9,7 @@ from translate_trt.train.schedule import learning_rate
     ("step", "expected"),
     [
         (1, 512**-0.5 * 4000**-1.5),
+        (100, 512**-0.5 * 100 * 4000**-1.5),
         (2000, 512**-0.5 * 2000 * 4000**-1.5),
         (4000, 512**-0.5 * 4000**-0.5),
         (100_000, 512**-0.5 * 100_000**-0.5),
@@ -22,3 +23,5 @@ def test_equation_3(step: int, expected: float) -> None:
 def test_it_peaks_at_the_end_of_warmup() -> None:
     rates = [learning_rate(step, 256, 50) for step in range(1, 200)]
     assert max(rates) == rates[49]
+    assert rates[:50] == sorted(rates[:50])
+    assert rates[49:] == sorted(rates[49:], reverse=True)

@@ -14,7 +14,7 @@ from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.config import ModelConfig
-from translate_trt.train.model import Transformer
+from translate_trt.train.model import Transformer, pad
 from translate_trt.train.search import beam_search
 
 
@@ -33,7 +33,10 @@ def penalty(options: SearchOptions, length: int) -> float:
 def test_written_traces(case: Case) -> None:
     sources = [[4] * case.source_length]
     prefixes = [case.prefix] if case.prefix else None
-    (found,) = search([case.script], case.options, sources=sources, target_prefixes=prefixes)
+    model = ScriptedModel([case.script])
+    (found,) = beam_search(cast(Transformer, model), sources, case.options, prefixes)
+    if case.steps is not None:
+        assert model.steps == case.steps
     assert [list(hypothesis.tokens) for hypothesis in found] == [
         entry["tokens"] for entry in case.expected
     ]
@@ -42,15 +45,17 @@ def test_written_traces(case: Case) -> None:
         expected = math.log(entry["probability"]) / penalty(case.options, length)
         assert hypothesis.score == pytest.approx(expected, abs=1e-5)
         assert hypothesis.truncated == entry["truncated"]
+        total = sum(hypothesis.token_log_probs)
+        assert total == pytest.approx(math.log(entry["probability"]), abs=1e-5)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
 @pytest.mark.parametrize("form", ["gnmt", "length"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_beam_wide_enough_finds_the_best_there_is(alpha: float, form: str, seed: int) -> None:
-    vocabulary, max_length = 6, 4
+    vocabulary, max_length = 7, 4
     options = SearchOptions(
-        beam_size=300,  # 5 ** 3 live prefixes at most: nothing is ever dropped
+        beam_size=300,  # 6 ** 3 live prefixes at most: nothing is ever dropped
         length_penalty=alpha,
         length_penalty_form=form,
         max_length=max_length,
@@ -88,7 +93,53 @@ def test_a_sentence_alone_and_among_others() -> None:
     together = search(scripts, options)
     alone = [search([script], options)[0] for script in scripts]
     assert together == alone
+    assert search(scripts[::-1], options) == together[::-1]
     assert len({len(result[0].tokens) for result in together}) > 1  # they end at different times
+
+
+def test_sentences_of_a_batch_keep_their_own_limits_and_prefixes() -> None:
+    scripts = [random_script(seed, 9, likely=7) for seed in range(6)]
+    sources = [[4 + index, *[4] * length] for index, length in enumerate((3, 0, 5, 1, 0, 2))]
+    prefixes = [(), (5,), (6, 5), (), (4, 4, 4), (3,)]
+    for options in (SearchOptions(beam_size=2, num_hypotheses=2), SearchOptions(beam_size=1)):
+        together = search(scripts, options, sources=sources, target_prefixes=prefixes)
+        for index, found in enumerate(together):
+            alone = beam_search(
+                cast(Transformer, ScriptedModel(scripts)),
+                [sources[index]],
+                options,
+                [prefixes[index]],
+            )
+            assert alone == [found]
+            for hypothesis in found:
+                generated = (*hypothesis.tokens, *(() if hypothesis.truncated else (3,)))
+                assert generated[: len(prefixes[index])] == prefixes[index]
+
+
+def test_a_small_batch_budget_changes_nothing() -> None:
+    scripts = [random_script(seed, 9) for seed in range(5)]
+    options = SearchOptions(beam_size=2, max_length=6)
+    assert search(scripts, options, batch_tokens=4) == search(scripts, options)
+
+
+def test_token_log_probs_are_those_of_the_model_at_once() -> None:
+    # Holds only if every step's caches were reordered by the right parents.
+    torch.manual_seed(1)
+    config = ModelConfig(
+        vocabulary_size=24, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=16, heads=2
+    )
+    model = Transformer(config).eval()
+    model.embedding.weight.data *= 4  # less flat: beams cross
+    sources = [[5, 6, 7, 8], [9], [10, 11]]
+    options = SearchOptions(beam_size=4, num_hypotheses=4, max_length=7)
+    for source, found in zip(sources, beam_search(model, sources, options), strict=True):
+        assert len({hypothesis.tokens for hypothesis in found}) == 4
+        for hypothesis in found:
+            generated = [*hypothesis.tokens, *([] if hypothesis.truncated else [3])]
+            previous = torch.tensor([[2, *generated[:-1]]])
+            logits = model.project(model(*pad([[*source, 3]]), previous))[0]
+            expected = logits.log_softmax(-1)[range(len(generated)), generated]
+            np.testing.assert_allclose(hypothesis.token_log_probs, expected.tolist(), atol=1e-5)
 
 
 def test_token_log_probs_add_up_to_the_score() -> None:

@@ -3,11 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sentencepiece
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.config import END, PAD, START, UNKNOWN
-from translate_trt.train.tokenizer import train_tokenizer
+from translate_trt.train.tokenizer import SMALLEST_VOCABULARY, train_tokenizer
 
 LINES = ["the cat sat on the mat", "der Hund läuft über die Straße", "a dog and a cat"] * 50
 
@@ -34,6 +35,21 @@ def test_the_same_text_gives_the_same_file(tmp_path: Path) -> None:
     for name in ("a", "b"):
         train_tokenizer(LINES, 320, tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_special_pieces_and_bytes_come_first(tmp_path: Path) -> None:
+    train_tokenizer(LINES, 320, tmp_path / "t.spm")
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "t.spm"))
+    assert [model.id_to_piece(index) for index in range(4)] == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert [model.is_byte(index) for index in (3, 4, 259, 260)] == [False, True, True, False]
+
+
+def test_one_more_piece_than_the_smallest_is_enough(tmp_path: Path) -> None:
+    # SentencePiece itself wants one for every character of the text.
+    with pytest.raises(InputError, match="take 260"):
+        train_tokenizer(LINES, SMALLEST_VOCABULARY, tmp_path / "t.spm")
+    with pytest.raises(InputError, match="--vocabulary-size"):
+        train_tokenizer(LINES, SMALLEST_VOCABULARY + 1, tmp_path / "t.spm")
 
 
 def test_too_few_pieces_and_no_text(tmp_path: Path) -> None:

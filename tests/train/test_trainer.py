@@ -1,14 +1,14 @@
-"""A run from files to a checkpoint: it learns, survives being killed, and goes on exactly."""
+"""Training: it learns, survives being killed, and goes on exactly where it was."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,103 +16,105 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from translate_trt.runtime.errors import CheckpointError, InputError, OptionError, OutputError
+from translate_trt.runtime.errors import CheckpointError, TranslateTrtError
+from translate_trt.train import trainer as trainer_module
 from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints
-from translate_trt.train.run import TextPair, prepare_job, train_model
+from translate_trt.train.data import Batch
+from translate_trt.train.run import TextPair, prepare_job
 from translate_trt.train.trainer import Trainer
 
-WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-GERMAN = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
-SETTINGS: dict[str, Any] = {
-    "vocabulary_size": 320,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "d_model": 32,
-    "d_ff": 32,
-    "heads": 2,
-    "dropout": 0.2,
-    "batch_tokens": 256,
-    "micro_batch_tokens": 128,
-    "warmup_steps": 20,
-    "steps": 12,
-    "checkpoint_every": 4,
-    "validate_every": 0,
-    "log_every": 4,
-    "average_checkpoints": 2,
-}
+Text = tuple[TextPair, TextPair]
+Run = Callable[..., Path]
+Settings = dict[str, Any]
 CPU = torch.device("cpu")
 
 
-def write_pairs(directory: Path, name: str, count: int, seed: int) -> TextPair:
-    rng = random.Random(seed)
-    rows = [[rng.randrange(10) for _ in range(rng.randint(1, 8))] for _ in range(count)]
-    for language, words in (("en", WORDS), ("de", GERMAN)):
-        text = "".join(" ".join(words[index] for index in row) + "\n" for row in rows)
-        (directory / f"{name}.{language}").write_text(text, encoding="utf-8")
-    return TextPair(directory / f"{name}.en", directory / f"{name}.de")
+def entries(out: Path) -> list[dict[str, Any]]:
+    lines = (out / "training.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
-@pytest.fixture
-def text(tmp_path: Path) -> tuple[TextPair, TextPair]:
-    return write_pairs(tmp_path, "train", 200, 1), write_pairs(tmp_path, "valid", 10, 2)
+def last_step(out: Path) -> int:
+    """The last step that training.jsonl tells of; 0 before the first."""
+    return int(entries(out)[-1]["step"]) if (out / "training.jsonl").exists() else 0
 
 
-def run(text: tuple[TextPair, TextPair], out: Path, resume: bool = False, **changes: Any) -> Path:
-    settings = {**SETTINGS, **changes}
-    job = prepare_job(text[0], text[1], out, "tiny", settings, resume=resume)
-    return train_model(job, CPU, resume)
+def saved_step(out: Path) -> int:
+    """The step of the latest checkpoint; 0 before the first."""
+    found = numbered_checkpoints(out)
+    return int(found[-1].name.rpartition("-")[2]) if found else 0
 
 
 def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
     return load_file(checkpoint / "model.safetensors")
 
 
-def assert_equal(one: Path, other: Path) -> None:
-    first, second = weights(one), weights(other)
+def assert_equal_tensors(one: Path, other: Path) -> None:
+    first, second = load_file(one), load_file(other)
     assert first.keys() == second.keys()
     for name, tensor in first.items():
         assert torch.equal(tensor, second[name]), name
 
 
-def command(text: tuple[TextPair, TextPair], out: Path, *more: str, **changes: Any) -> list[str]:
+def assert_equal(one: Path, other: Path) -> None:
+    """Two checkpoints, what resuming would need of them included, are the same bit by bit."""
+    assert_equal_tensors(one / "model.safetensors", other / "model.safetensors")
+    assert (one / "training").exists() == (other / "training").exists()
+    if (one / "training").exists():
+        name = "training/optimizer.safetensors"
+        assert_equal_tensors(one / name, other / name)
+        name = "training/state.json"
+        assert (one / name).read_text() == (other / name).read_text()
+
+
+def command(text: Text, out: Path, settings: Settings, *more: str) -> list[str]:
     flags = [
         part
-        for name, value in {**SETTINGS, **changes}.items()
+        for name, value in settings.items()
         for part in ("--" + name.replace("_", "-"), str(value))
     ]
-    program = "import sys; from translate_trt.runtime.cli import main; main()"
+    program = "from translate_trt.runtime.cli import main; main()"
     files = ["--train", *map(str, vars(text[0]).values())]
     files += ["--valid", *map(str, vars(text[1]).values())]
     return [sys.executable, "-c", program, "train", "--config", "tiny", "--threads", "1",
-            "--out", str(out), *files, *flags, *more]  # fmt: skip
+            "--device", "cpu", "--out", str(out), *files, *flags, *more]  # fmt: skip
 
 
-def wait_for_step(out: Path, step: int, process: subprocess.Popen[str]) -> None:
-    """Until a checkpoint of that step or later stands there; the run must not have ended."""
-    for _ in range(1200):
-        found = numbered_checkpoints(out)
-        if found and int(found[-1].name.rpartition("-")[2]) >= step:
-            return
-        assert process.poll() is None, "training ended too early"
-        time.sleep(0.1)
-    raise AssertionError(f"no checkpoint of step {step} after two minutes")
+def train_until(
+    reached: Callable[[], bool], send: signal.Signals, arguments: list[str]
+) -> tuple[int, str]:
+    """Start that command, send it the signal once `reached`; its return code and stderr."""
+    with subprocess.Popen(
+        arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as process:
+        for _ in range(4000):
+            if reached():
+                break
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.03)
+        else:
+            process.kill()
+            raise AssertionError("it did not get there in two minutes")
+        process.send_signal(send)
+        _, errors = process.communicate(timeout=120)
+    return process.returncode, errors
 
 
-def test_it_learns(text: tuple[TextPair, TextPair], tmp_path: Path) -> None:
+def test_it_learns(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    averaged = run(text, out, steps=120, checkpoint_every=60, dropout=0.0)
+    averaged = run(out, steps=120, checkpoint_every=60, validate_every=60, dropout=0.0)
     assert averaged == out / AVERAGED
-    entries = [json.loads(line) for line in (out / "training.jsonl").read_text().splitlines()]
-    losses = [entry["loss"] for entry in entries if "loss" in entry]
+    logged = entries(out)
+    losses = [entry["loss"] for entry in logged if "loss" in entry]
+    assert [entry["step"] for entry in logged if "loss" in entry] == list(range(4, 121, 4))
     assert losses[-1] < 0.6 * losses[0]
-    assert "averaged" in entries[-1]
-    assert 0 <= entries[-1]["averaged"]["bleu"] <= 100
+    assert [entry["step"] for entry in logged if "validation" in entry] == [60]
+    assert logged[-1]["averaged"]["loss"] < losses[0]
+    assert 0 <= logged[-1]["averaged"]["bleu"] <= 100
 
 
-def test_the_average_is_of_the_last_checkpoints(
-    text: tuple[TextPair, TextPair], tmp_path: Path
-) -> None:
-    averaged = weights(run(text, tmp_path / "run"))
+def test_the_average_is_of_the_last_checkpoints(run: Run, tmp_path: Path) -> None:
+    averaged = weights(run(tmp_path / "run"))
     kept = numbered_checkpoints(tmp_path / "run")
     assert [path.name for path in kept] == ["checkpoint-00000008", "checkpoint-00000012"]
     one, two = map(weights, kept)
@@ -123,150 +125,216 @@ def test_the_average_is_of_the_last_checkpoints(
 
 @pytest.mark.slow
 def test_killed_and_resumed_gives_the_same_weights(
-    text: tuple[TextPair, TextPair], tmp_path: Path
+    run: Run, text: Text, settings: Settings, tmp_path: Path
 ) -> None:
-    # Checkpoints of steps 200, 400, ...: the kill comes at an arbitrary step between two of them.
-    changes = {"steps": 1000, "checkpoint_every": 200}
+    # Killed while the steps after a checkpoint were under way; they are lost and done again.
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    subprocess.run(command(text, whole, **changes), check=True, capture_output=True)
-    with subprocess.Popen(
-        command(text, broken, **changes), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        wait_for_step(broken, 200, process)
-        time.sleep(0.3)
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
+    settings |= {"checkpoint_every": 20, "log_every": 1}
+    code, _ = train_until(
+        lambda: saved_step(broken) >= 40 and last_step(broken) % 20 >= 3,
+        signal.SIGKILL,
+        command(text, broken, {**settings, "steps": 100_000}),
+    )
+    assert code == -signal.SIGKILL
     assert not (broken / AVERAGED).exists()
-    subprocess.run(command(text, broken, "--resume", **changes), check=True, capture_output=True)
-    for name in (AVERAGED, "checkpoint-00001000"):
+    steps = saved_step(broken) + 25
+    subprocess.run(command(text, broken, {**settings, "steps": steps}, "--resume"),
+                   check=True, capture_output=True)  # fmt: skip
+    run(whole, **{**settings, "steps": steps})
+    for name in (AVERAGED, f"checkpoint-{steps:08d}"):
         assert_equal(whole / name, broken / name)
 
 
 @pytest.mark.slow
-def test_interrupted_saves_and_resumes(text: tuple[TextPair, TextPair], tmp_path: Path) -> None:
+def test_interrupted_saves_and_resumes(
+    run: Run, text: Text, settings: Settings, tmp_path: Path
+) -> None:
     out, whole = tmp_path / "run", tmp_path / "whole"
-    changes = {"steps": 100_000, "checkpoint_every": 50}
-    with subprocess.Popen(
-        command(text, out, **changes), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        wait_for_step(out, 50, process)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
-    assert "--resume" in errors
-    step = int(numbered_checkpoints(out)[-1].name.rpartition("-")[2])
-    assert f"stopped at step {step}" in errors
-    more = {"steps": step + 5, "checkpoint_every": 50}
-    subprocess.run(command(text, out, "--resume", **{**changes, "steps": step + 5}),
-                   check=True, capture_output=True)  # fmt: skip
-    subprocess.run(command(text, whole, **more), check=True, capture_output=True)
+    settings |= {"checkpoint_every": 100_000, "log_every": 1}
+    code, errors = train_until(
+        lambda: last_step(out) >= 5,
+        signal.SIGINT,
+        command(text, out, {**settings, "steps": 100_000}),
+    )
+    assert code == 130, errors
+    step = saved_step(out)
+    assert step >= 5
+    assert f"stopped at step {step}; continue with --resume" in errors
+    run(out, resume=True, **{**settings, "steps": step + 5})
+    run(whole, **{**settings, "steps": step + 5})
     name = f"checkpoint-{step + 5:08d}"
     assert_equal(out / name, whole / name)
 
 
-def test_resume_with_dropout_in_one_process(
-    text: tuple[TextPair, TextPair], tmp_path: Path
+@pytest.mark.slow
+def test_killed_before_the_first_checkpoint_starts_over(
+    run: Run, text: Text, settings: Settings, tmp_path: Path
 ) -> None:
-    run(text, tmp_path / "whole", steps=11)
-    run(text, tmp_path / "parts", steps=7)
-    run(text, tmp_path / "parts", resume=True, steps=11)
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    settings |= {"checkpoint_every": 100_000, "log_every": 1}
+    code, _ = train_until(
+        lambda: last_step(out) >= 2,
+        signal.SIGKILL,
+        command(text, out, {**settings, "steps": 100_000}),
+    )
+    assert code == -signal.SIGKILL
+    assert numbered_checkpoints(out) == []
+    run(out, resume=True, **{**settings, "steps": 12})
+    run(whole, **{**settings, "steps": 12})
+    for name in (AVERAGED, "checkpoint-00000012"):
+        assert_equal(out / name, whole / name)
+
+
+@pytest.mark.parametrize("looks", range(5))
+def test_a_signal_at_any_moment_stops_only_what_was_saved(
+    looks: int, text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Later(trainer_module.StopRequest):
+        """A signal that arrives between one look of the loop and the next."""
+
+        left = looks
+
+        @property
+        def signal(self) -> int | None:
+            self.left -= 1
+            return None if self.left >= 0 else int(signal.SIGINT)
+
+        @signal.setter
+        def signal(self, value: int | None) -> None:
+            pass
+
+    monkeypatch.setattr(trainer_module, "StopRequest", Later)
+    settings["checkpoint_every"] = 100
+    trainer = Trainer(prepare_job(*text, tmp_path / "run", "tiny", settings), CPU)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()
+    assert trainer.step < settings["steps"]
+    assert saved_step(tmp_path / "run") == trainer.step
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_interrupts_at_once(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with trainer_module.StopRequest() as stop:
+        assert stop.signal is None
+        signal.raise_signal(number)
+        assert stop.signal == number
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+def test_resume_with_dropout_in_one_process(run: Run, tmp_path: Path) -> None:
+    # 200 pairs are a dozen batches: the seam at step 7 lies within the second epoch.
+    run(tmp_path / "whole", steps=11)
+    run(tmp_path / "parts", steps=7)
+    run(tmp_path / "parts", resume=True, steps=11)
     name = "checkpoint-00000011"
+    state = json.loads((tmp_path / "whole" / name / "training/state.json").read_text())
+    assert state["epoch"] > 0
     assert_equal(tmp_path / "whole" / name, tmp_path / "parts" / name)
 
 
-def test_resume_before_the_first_checkpoint_starts_over(
-    text: tuple[TextPair, TextPair], tmp_path: Path
-) -> None:
-    run(text, tmp_path / "whole")
-    prepare_job(text[0], text[1], tmp_path / "killed", "tiny", SETTINGS)  # no step was taken
-    run(text, tmp_path / "killed", resume=True)
-    assert_equal(tmp_path / "whole" / AVERAGED, tmp_path / "killed" / AVERAGED)
+def test_the_seed_decides(run: Run, tmp_path: Path) -> None:
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        run(tmp_path / name, steps=2, seed=seed)
+    name = "checkpoint-00000002"
+    assert_equal(tmp_path / "one" / name, tmp_path / "again" / name)
+    with pytest.raises(AssertionError):
+        assert_equal(tmp_path / "one" / name, tmp_path / "other" / name)
 
 
-def test_a_resumed_run_keeps_its_settings(text: tuple[TextPair, TextPair], tmp_path: Path) -> None:
-    run(text, tmp_path / "run")
-    with pytest.raises(OptionError, match="d_ff"):
-        run(text, tmp_path / "run", resume=True, d_ff=64)
-
-
-def test_other_data_is_noticed(text: tuple[TextPair, TextPair], tmp_path: Path) -> None:
-    run(text, tmp_path / "run")
-    other = write_pairs(tmp_path, "other", 200, 9), text[1]
-    with pytest.raises(CheckpointError, match="other data"):
-        run(other, tmp_path / "run", resume=True, steps=20)
-
-
-def test_a_damaged_checkpoint_is_named(text: tuple[TextPair, TextPair], tmp_path: Path) -> None:
-    run(text, tmp_path / "run")
+def test_a_damaged_checkpoint_is_named(run: Run, tmp_path: Path) -> None:
+    run(tmp_path / "run")
     path = numbered_checkpoints(tmp_path / "run")[-1] / "model.safetensors"
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged"):
-        run(text, tmp_path / "run", resume=True, steps=20)
+        run(tmp_path / "run", resume=True, steps=20)
 
 
-def test_an_existing_directory(text: tuple[TextPair, TextPair], tmp_path: Path) -> None:
-    run(text, tmp_path / "run", steps=2)
-    with pytest.raises(OutputError, match=r"--resume.*--force"):
-        run(text, tmp_path / "run", steps=2)
-    assert (tmp_path / "run" / AVERAGED).exists()
-    job = prepare_job(text[0], text[1], tmp_path / "run", "tiny", SETTINGS, force=True)
-    assert not (job.out / AVERAGED).exists()
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "thesis.txt").write_text("years")
-    with pytest.raises(OutputError, match="will not delete"):
-        prepare_job(text[0], text[1], precious, "tiny", SETTINGS, force=True)
-    assert (precious / "thesis.txt").exists()
+def gradients(trainer: Trainer, batches: list[Batch]) -> tuple[float, int, list[torch.Tensor]]:
+    """Loss per token, target tokens and gradients of one step that changes no weight."""
+    trainer.optimizer.step = lambda: None  # type: ignore[assignment,method-assign,misc]
+    trainer.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
+    loss, _, tokens = trainer._optimizer_step(batches)
+    found = [p.grad.clone() for p in trainer.model.parameters() if p.grad is not None]
+    assert len(found) == len(list(trainer.model.parameters()))
+    return loss, tokens, found
 
 
-def test_unequal_and_empty_files(text: tuple[TextPair, TextPair], tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    unequal = TextPair(text[0].source, text[1].target)
-    with pytest.raises(InputError, match=r"200 lines.*10"):
-        prepare_job(unequal, text[1], out, "tiny", SETTINGS)
-    empty = TextPair(tmp_path / "empty.en", tmp_path / "empty.de")
-    empty.source.touch()
-    empty.target.touch()
-    with pytest.raises(InputError, match="is empty"):
-        prepare_job(empty, text[1], out, "tiny", SETTINGS)
-    assert not out.exists()
-
-
-def test_gradients_accumulate(text: tuple[TextPair, TextPair], tmp_path: Path) -> None:
-    job = prepare_job(text[0], text[1], tmp_path / "run", "tiny", {**SETTINGS, "dropout": 0.0})
-    batches = [job.data.batch(torch.arange(first, first + 20).numpy()) for first in (0, 20, 40)]
+def test_gradients_accumulate(text: Text, settings: Settings, tmp_path: Path) -> None:
+    job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "dropout": 0.0})
+    quarters = [
+        job.data.batch(torch.arange(first, last).numpy())
+        for first, last in ((0, 10), (10, 30), (30, 35), (35, 60))  # of unequal token counts
+    ]
     whole = job.data.batch(torch.arange(60).numpy())
-    results = []
-    for parts in (batches, [whole]):
-        trainer = Trainer(job, CPU)
-        trainer.optimizer.step = lambda: None  # type: ignore[assignment,method-assign,misc,return-value]
-        trainer.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
-        loss, _, tokens = trainer._optimizer_step(parts)
-        gradients = [p.grad.clone() for p in trainer.model.parameters() if p.grad is not None]
-        results.append((loss, tokens, gradients))
-    assert results[0][1] == results[1][1]
-    assert results[0][0] == pytest.approx(results[1][0], rel=1e-5)
-    for one, other in zip(results[0][2], results[1][2], strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+    one, other = gradients(Trainer(job, CPU), quarters), gradients(Trainer(job, CPU), [whole])
+    assert one[1] == other[1]
+    assert one[0] == pytest.approx(other[0], rel=1e-5)
+    for first, second in zip(one[2], other[2], strict=True):
+        torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-5)
 
 
-def test_bf16_is_near_fp32(text: tuple[TextPair, TextPair], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("batch_tokens", "micro_batch_tokens", "parts", "places"),
+    [(256, 64, 4, 64), (256, 256, 1, 256), (100, 256, 1, 100), (150, 64, 2, 64)],
+)
+def test_a_step_takes_as_many_micro_batches_as_fit(
+    batch_tokens: int,
+    micro_batch_tokens: int,
+    parts: int,
+    places: int,
+    text: Text,
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings |= {"batch_tokens": batch_tokens, "micro_batch_tokens": micro_batch_tokens}
+    trainer = Trainer(prepare_job(*text, tmp_path / "run", "tiny", settings), CPU)
+    taken: list[list[Batch]] = []
+
+    def note(batches: list[Batch]) -> None:
+        taken.append(batches)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer, "_optimizer_step", note)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()
+    assert len(taken[0]) == parts
+    for batch in taken[0]:
+        assert max(batch.source.numel(), batch.previous.numel()) <= places
+
+
+def test_the_learning_rate_is_the_schedules(text: Text, settings: Settings, tmp_path: Path) -> None:
+    job = prepare_job(*text, tmp_path / "run", "tiny", settings)
+    trainer = Trainer(job, CPU)
+    for step in (1, 2):
+        trainer._optimizer_step([job.data.batch(torch.arange(5).numpy())])
+        expected = 0.8 * 32**-0.5 * step * 20**-1.5  # the preset's scale, within the warm-up
+        assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(expected, rel=1e-12)
+    group = trainer.optimizer.param_groups[0]
+    assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
+
+
+def test_bf16_is_near_fp32(run: Run, tmp_path: Path) -> None:
     losses = []
     for precision in ("fp32", "bf16"):
-        out = tmp_path / precision
-        run(text, out, steps=4, log_every=4, dropout=0.0, precision=precision)
-        losses.append(json.loads((out / "training.jsonl").read_text().splitlines()[0])["loss"])
+        run(tmp_path / precision, steps=4, log_every=4, dropout=0.0, precision=precision)
+        losses.append(entries(tmp_path / precision)[0]["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
     assert losses[0] != losses[1]
+    kept = weights(numbered_checkpoints(tmp_path / "bf16")[-1])
+    assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
 
 
 def test_a_loss_that_is_no_number_stops_the_run(
-    text: tuple[TextPair, TextPair], tmp_path: Path
+    text: Text, settings: Settings, tmp_path: Path
 ) -> None:
-    job = prepare_job(text[0], text[1], tmp_path / "run", "tiny", SETTINGS)
+    job = prepare_job(*text, tmp_path / "run", "tiny", settings)
     trainer = Trainer(job, CPU)
     with torch.no_grad():
         trainer.model.embedding.weight.fill_(float("nan"))
-    with pytest.raises(Exception, match="the loss is nan at step 1"):
+    with pytest.raises(TranslateTrtError, match="the loss is nan at step 1"):
         trainer.run()
     assert numbered_checkpoints(job.out) == []

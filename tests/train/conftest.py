@@ -1,0 +1,78 @@
+"""Text to train on, the settings of a tiny run, and the run itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from translate_trt.train.run import TextPair, prepare_job, train_model
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+GERMAN = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Equal bits need an equal number of threads, here and in subprocesses."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    return {
+        "vocabulary_size": 320,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "d_model": 32,
+        "d_ff": 32,
+        "heads": 2,
+        "dropout": 0.2,
+        "batch_tokens": 256,
+        "micro_batch_tokens": 128,
+        "warmup_steps": 20,
+        "steps": 12,
+        "checkpoint_every": 4,
+        "validate_every": 0,
+        "log_every": 4,
+        "average_checkpoints": 2,
+    }
+
+
+@pytest.fixture
+def write_pairs(tmp_path: Path) -> Callable[[str, int, int], TextPair]:
+    """Writes `count` lines of numbers in words, English and German."""
+
+    def write(name: str, count: int, seed: int) -> TextPair:
+        rng = random.Random(seed)
+        rows = [[rng.randrange(10) for _ in range(rng.randint(1, 8))] for _ in range(count)]
+        for language, words in (("en", WORDS), ("de", GERMAN)):
+            text = "".join(" ".join(words[index] for index in row) + "\n" for row in rows)
+            (tmp_path / f"{name}.{language}").write_text(text, encoding="utf-8")
+        return TextPair(tmp_path / f"{name}.en", tmp_path / f"{name}.de")
+
+    return write
+
+
+@pytest.fixture
+def text(write_pairs: Callable[[str, int, int], TextPair]) -> tuple[TextPair, TextPair]:
+    """Training and validation text."""
+    return write_pairs("train", 200, 1), write_pairs("valid", 10, 2)
+
+
+@pytest.fixture
+def run(text: tuple[TextPair, TextPair], settings: dict[str, Any]) -> Callable[..., Path]:
+    """Trains in this process, from files to the averaged checkpoint."""
+
+    def train(out: Path, resume: bool = False, **changes: Any) -> Path:
+        job = prepare_job(*text, out, "tiny", {**settings, **changes}, resume=resume)
+        return train_model(job, torch.device("cpu"), resume)
+
+    return train
