@@ -44,6 +44,12 @@ class TextPair:
         return known[0], known[1]
 
 
+def use_threads(count: int | None) -> None:
+    """Let torch use that many CPU threads; None leaves it all cores."""
+    if count is not None:
+        torch.set_num_threads(count)
+
+
 def choose_device(name: str) -> torch.device:
     """`auto` is the GPU if there is one.
 

@@ -69,12 +69,15 @@ def train(
     """
     if not ctx.find_root().params.get("quiet"):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # progress is what one waits for
-    import torch
+    from translate_trt.train.run import (
+        TextPair,
+        choose_device,
+        prepare_job,
+        train_model,
+        use_threads,
+    )
 
-    from translate_trt.train.run import TextPair, choose_device, prepare_job, train_model
-
-    if threads is not None:
-        torch.set_num_threads(threads)
+    use_threads(threads)
     job = prepare_job(
         TextPair(*train_files),
         TextPair(*valid_files),

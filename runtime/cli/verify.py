@@ -43,13 +43,11 @@ def verify(
     paired bootstrap interval, and speed; writes the same into the bundle's manifest. The exit code
     is 1 if a target misses its gate.
     """
-    import torch
-
     from translate_trt.export import parity
     from translate_trt.train.checkpoint import open_checkpoint
+    from translate_trt.train.run import use_threads
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    use_threads(threads)
     lines = list(read_parallel(source, reference))
     found = parity.verify(
         bundle,
