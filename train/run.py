@@ -15,7 +15,12 @@ from translate_trt.runtime.errors import InputError, OptionError, OutputError
 from translate_trt.runtime.files import write_json
 from translate_trt.runtime.text import read_parallel
 from translate_trt.runtime.tokenizer import Tokenizer
-from translate_trt.train.checkpoint import PREFIX, TOKENIZER, read_json
+from translate_trt.train.checkpoint import (
+    AVERAGED,
+    TOKENIZER,
+    numbered_checkpoints,
+    read_json,
+)
 from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json, preset
 from translate_trt.train.data import encode_parallel
 from translate_trt.train.tokenizer import train_tokenizer
@@ -83,11 +88,10 @@ def _make_run_directory(out: Path, resume: bool, force: bool) -> None:
             )
         if not begun:
             raise OutputError(f"{out} holds no run of translate-trt; --force will not delete it.")
-        for path in (*out.glob(f"{PREFIX}*"), out / SETTINGS, out / LOG, out / TOKENIZER):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+        for path in (*numbered_checkpoints(out), out / AVERAGED):
+            shutil.rmtree(path, ignore_errors=not path.exists())
+        for path in (out / SETTINGS, out / LOG, out / TOKENIZER):
+            path.unlink(missing_ok=True)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

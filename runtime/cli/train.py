@@ -78,6 +78,7 @@ def train(
     )
 
     use_threads(threads)
+    chosen = choose_device(device)  # first: a device that is not there must not cost an old run
     job = prepare_job(
         TextPair(*train_files),
         TextPair(*valid_files),
@@ -87,4 +88,4 @@ def train(
         resume,
         force,
     )
-    click.echo(train_model(job, choose_device(device), resume))
+    click.echo(train_model(job, chosen, resume))
