@@ -96,7 +96,8 @@ def render_training(report: dict[str, Any]) -> str:
     return (
         "`python benchmarks/training.py --source train.en --target train.de --joeynmt PYTHON`\n\n"
         f"{where(report)} One epoch over {settings['pairs']:,} pairs of Multi30k, batches of "
-        f"{settings['batch_tokens']:,} tokens, the `small` preset's shape.\n\n{text}"
+        f"{settings['batch_tokens']:,} tokens, the `small` preset's shape, each system at its default "
+        f"precision on this processor (JoeyNMT: fp32).\n\n{text}"
     )
 
 
@@ -104,8 +105,8 @@ def render_parts(report: dict[str, Any]) -> str:
     """The parts of a training step."""
     samples = report["samples"]
     rows = []
-    for part in ("dropout, s", "loss, s"):
-        for name, values in samples[part].items():
+    for part in ("dropout, s", "loss, s", "attention in bfloat16, s"):
+        for name, values in samples.get(part, {}).items():
             rows.append([part[:-3], name, f"{1e3 * statistics.median(values):.1f} ms"])
     for name, share in samples["padding"].items():
         rows.append(["batches", name, f"{100 * share:.1f} % padding"])

@@ -41,7 +41,7 @@ from translate_trt.train.data import (
     epoch_batches,
     plan_batches,
 )
-from translate_trt.train.model import Dropout
+from translate_trt.train.model import Dropout, scaled_dot_product_attention
 from translate_trt.train.tokenizer import train_tokenizer
 
 BATCH_TOKENS = 4_096
@@ -171,7 +171,7 @@ def tokenized(directory: Path) -> ParallelData:
 
 
 def parts(data: ParallelData, rounds: int) -> dict[str, Any]:
-    """Dropout, loss and padding, each beside the plain way."""
+    """Dropout, loss, attention and padding, each beside the plain way."""
     model = preset("small").model
     x = torch.randn(BATCH_TOKENS, model.d_model)
     ours, plain = Dropout(model.dropout).train(), nn.Dropout(model.dropout).train()
@@ -200,12 +200,30 @@ def parts(data: ParallelData, rounds: int) -> dict[str, Any]:
         )
         value.backward()  # type: ignore[no-untyped-call]
 
+    heads = (272, model.heads, 15, model.head_size)  # a batch of Multi30k
+    query, key, value = (torch.randn(heads, dtype=torch.bfloat16, requires_grad=True) for _ in "qkv")
+
+    def attention(function: Callable[..., torch.Tensor]) -> Callable[[], float]:
+        return seconds_of(
+            lambda: function(query, key, value, is_causal=True).sum().backward()  # type: ignore[no-untyped-call]
+        )
+
+    def by_products(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool) -> Any:
+        return scaled_dot_product_attention(q, k, v, causal=is_causal)
+
+    kinds = {
+        "products": attention(by_products),
+        "torch's fused kernel": attention(nn.functional.scaled_dot_product_attention),
+    }
+    attending = alternate(kinds, 4 * rounds, warmup=3)
+
     before = loss_module.ELEMENTS_AT_ONCE
     sizes = {f"fused, {n:,} logits at once": fused(n) for n in (512_000, before, 8_192_000)}
     loss = alternate({**sizes, "F.cross_entropy": seconds_of(unfused)}, rounds)
     loss_module.ELEMENTS_AT_ONCE = before
-    samples = {"dropout, s": dropout, "loss, s": loss, "padding": padding(data)}
-    for name, values in itertools.chain(dropout.items(), loss.items()):
+    samples = {"dropout, s": dropout, "loss, s": loss, "attention in bfloat16, s": attending}
+    samples |= {"padding": padding(data)}
+    for name, values in itertools.chain(dropout.items(), loss.items(), attending.items()):
         print(f"{name:40} {1e3 * statistics.median(values):8.1f} ms")
     for name, share in samples["padding"].items():
         print(f"{name:40} {100 * share:8.1f} % padding")

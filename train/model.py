@@ -34,7 +34,26 @@ def scaled_dot_product_attention(
     Returns:
         [N, H, T, D].
     """
+    if query.device.type == "cpu" and query.dtype == torch.bfloat16:
+        return _attention_by_products(query, key, value, bias, causal)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, is_causal=causal)
+
+
+def _attention_by_products(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, causal: bool
+) -> Tensor:
+    """The same, as the products it is made of.
+
+    In bfloat16 on a CPU the gradient of torch's fused kernel took half of a whole training step,
+    six times as long as this (docs/results.md, made by benchmarks/training.py --parts).
+    """
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)  # [N, H, T, S]
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(hidden, MASKED)
+    return torch.softmax(scores, -1) @ value
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -69,7 +88,7 @@ class Dropout(nn.Module):
         words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         draws = words.view(torch.int16)[: x.numel()].view(x.shape)
         kept = draws >= round(self.rate * 2**16) - 2**15
-        return x * torch.where(kept, 1.0 / (1.0 - self.rate), 0.0).to(x.dtype)
+        return x * kept.to(x.dtype).mul_(1.0 / (1.0 - self.rate))
 
 
 class MultiHeadAttention(nn.Module):

@@ -78,6 +78,25 @@ def test_attention_is_equation_1() -> None:
     np.testing.assert_allclose(found.numpy(), weights @ value, atol=1e-12)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_in_bfloat16_is_equation_1(causal: bool, masked: bool) -> None:
+    torch.manual_seed(3)
+    rows = [torch.randn(2, 3, 6, 8) for _ in range(3)]
+    bias = padding_bias(torch.tensor([6, 4]), 6) if masked else None
+    halves = [row.bfloat16().requires_grad_() for row in rows]
+    wholes = [half.detach().float().requires_grad_() for half in halves]
+    found = scaled_dot_product_attention(*halves, bias, causal)
+    expected = scaled_dot_product_attention(*wholes, bias, causal)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, atol=2e-2, rtol=2e-2)
+    for result in (found.float(), expected):
+        (result * torch.arange(8)).sum().backward()
+    for half, whole in zip(halves, wholes, strict=True):
+        assert half.grad is not None and whole.grad is not None
+        torch.testing.assert_close(half.grad.float(), whole.grad, atol=0.3, rtol=3e-2)
+
+
 def test_multi_head_attention_is_section_3_2_2() -> None:
     torch.manual_seed(5)
     layer = MultiHeadAttention(SMALL).eval().double()
