@@ -21,7 +21,7 @@ from translate_trt.runtime.bundle import read_manifest
 
 def training(run: Path) -> dict[str, Any]:
     """Wall time, speed and validation scores from a run's files."""
-    entries = [json.loads(line) for line in (run / "training.jsonl").read_text().splitlines()]
+    entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     speeds = [entry["target_tokens_per_second"] for entry in entries if "loss" in entry]
     began = (run / "run.json").stat().st_mtime  # written when the vocabulary is ready
     ended = (run / "checkpoint-averaged" / "config.json").stat().st_mtime

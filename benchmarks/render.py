@@ -96,8 +96,8 @@ def render_training(report: dict[str, Any]) -> str:
     return (
         "`python benchmarks/training.py --source train.en --target train.de --joeynmt PYTHON`\n\n"
         f"{where(report)} One epoch over {settings['pairs']:,} pairs of Multi30k, batches of "
-        f"{settings['batch_tokens']:,} tokens, the `small` preset's shape, each system at its default "
-        f"precision on this processor (JoeyNMT: fp32).\n\n{text}"
+        f"{settings['batch_tokens']:,} tokens, the `small` preset's shape, each system at "
+        f"its default precision on this processor (JoeyNMT: fp32).\n\n{text}"
     )
 
 

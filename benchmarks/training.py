@@ -133,7 +133,7 @@ def run_ours(directory: Path, threads: int) -> float:
         ],
         check=True, capture_output=True,
     )  # fmt: skip
-    first = json.loads((out / "training.jsonl").read_text().splitlines()[0])
+    first = json.loads((out / "metrics.jsonl").read_text().splitlines()[0])
     return float(first["target_tokens_per_second"])
 
 
@@ -200,8 +200,9 @@ def parts(data: ParallelData, rounds: int) -> dict[str, Any]:
         )
         value.backward()  # type: ignore[no-untyped-call]
 
-    heads = (272, model.heads, 15, model.head_size)  # a batch of Multi30k
-    query, key, value = (torch.randn(heads, dtype=torch.bfloat16, requires_grad=True) for _ in "qkv")
+    heads = (272, model.heads, 15, model.d_v)  # a batch of Multi30k
+    sides = (torch.randn(heads, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    query, key, value = sides
 
     def attention(function: Callable[..., torch.Tensor]) -> Callable[[], float]:
         return seconds_of(

@@ -77,14 +77,25 @@ class BuildOptions:
         if self.max_source_length is not None and self.max_source_length < 2:
             raise OptionError("max_source_length must be at least 2: one token, the end symbol.")
 
-    def limits(self, trained_length: int) -> Limits:
+    def limits(self, trained_length: int, longest: int | None) -> Limits:
         """The lengths to compile for.
 
+        Args:
+            trained_length: of the longest sentence in training.
+            longest: the model has positions for so many tokens; None: for any.
+
         Raises:
-            OptionError: the target limit leaves no room for the default maximum, source + 50.
+            OptionError: the target limit leaves no room for the default maximum, source + 50, or
+                the model has too few positions.
         """
-        source = self.max_source_length or trained_length
+        default = trained_length if longest is None else min(trained_length, longest - 50)
+        source = self.max_source_length or max(2, default)
         target = self.max_target_length or source + 50
+        if longest is not None and target > longest:
+            raise OptionError(
+                f"a target length of {target} does not fit the model: it has learned positions "
+                f"for {longest} tokens. Lower max_source_length to {longest - 50} or less."
+            )
         if target < source + 50:
             raise OptionError(
                 f"max_target_length {target} is less than max_source_length {source} + 50, "
@@ -108,7 +119,7 @@ def compile_bundle(
         CheckpointError: the checkpoint is damaged.
         OutputError: `out` exists, or the disk is full.
     """
-    limits = options.limits(int(checkpoint.train.get("max_length", 256)))
+    limits = options.limits(int(checkpoint.train.get("max_length", 256)), checkpoint.model.longest)
     with new_directory(out, force) as directory:
         model = checkpoint.load_model()
         traced = trace_graphs(model, limits, options.attention)
@@ -176,7 +187,8 @@ def describe(model: Transformer) -> ModelDescription:
         encoder_layers=config.encoder_layers,
         decoder_layers=config.decoder_layers,
         heads=config.heads,
-        head_size=config.head_size,
+        key_size=config.d_k,
+        value_size=config.d_v,
         model_size=config.d_model,
         feed_forward_size=config.d_ff,
         vocabulary_size=config.vocabulary_size,

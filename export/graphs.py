@@ -22,7 +22,6 @@ from translate_trt.train.model import (
     FeedForward,
     MultiHeadAttention,
     Transformer,
-    sinusoid,
     split_heads,
 )
 
@@ -89,8 +88,19 @@ class FeedForwardBlock(nn.Module):
         return self.outer(F.relu(self.inner(x)))  # type: ignore[no-any-return]
 
 
-def _query_scale(config: ModelConfig) -> float:
-    return float(config.head_size**-0.5)
+class QueryKeyValue(nn.Module):
+    """Scaled queries, keys and values of one self-attention, in one product."""
+
+    def __init__(self, attention: MultiHeadAttention) -> None:
+        super().__init__()
+        layers = [attention.query, attention.key, attention.value]
+        self.product = Product(layers, [attention.d_k**-0.5, 1.0, 1.0])
+        self.sizes = [layer.out_features for layer in layers]
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x [N, T, d_model] -> [N, T, H * d_k], [N, T, H * d_k], [N, T, H * d_v]."""
+        query, key, value = self.product(x).split(self.sizes, dim=-1)
+        return query, key, value
 
 
 class Embedding(nn.Module):
@@ -103,7 +113,7 @@ class Embedding(nn.Module):
         super().__init__()
         d_model = model.config.d_model
         self.register_buffer("table", model.embedding.weight.detach() * math.sqrt(d_model))
-        self.register_buffer("positions", sinusoid(torch.arange(max_positions), d_model))
+        self.register_buffer("positions", model.positions(0, max_positions).detach().clone())
 
 
 class EncoderLayerGraph(nn.Module):
@@ -111,22 +121,21 @@ class EncoderLayerGraph(nn.Module):
 
     def __init__(self, layer: EncoderLayer, config: ModelConfig) -> None:
         super().__init__()
-        own = layer.self_attention
-        scales = [_query_scale(config), 1.0, 1.0]
-        self.query_key_value = Product([own.query, own.key, own.value], scales)
-        self.attention = Attention(own)
-        self.attention_norm = layer.self_attention_norm.norm
+        self.query_key_value = QueryKeyValue(layer.self_attention)
+        self.attention = Attention(layer.self_attention)
+        self.attention_norm = layer.self_attention_norm
         self.feed_forward = FeedForwardBlock(layer.feed_forward)
-        self.feed_forward_norm = layer.feed_forward_norm.norm
+        self.feed_forward_norm = layer.feed_forward_norm
         self.heads = config.heads
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         """One layer: x [N, S, d_model] under bias [N, 1, 1, S]."""
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)  # [N, S, d_model] each
+        query, key, value = self.query_key_value(self.attention_norm.before(x))
         keys = split_heads(key, self.heads).transpose(-1, -2)  # [N, H, D, S]
         attended, _ = self.attention(query, keys, split_heads(value, self.heads), bias)
-        x = self.attention_norm(x + attended)
-        return self.feed_forward_norm(x + self.feed_forward(x))  # type: ignore[no-any-return]
+        x = self.attention_norm.after(x, attended)
+        inner = self.feed_forward(self.feed_forward_norm.before(x))
+        return self.feed_forward_norm.after(x, inner)
 
 
 class EncoderGraph(nn.Module):
@@ -135,13 +144,15 @@ class EncoderGraph(nn.Module):
     def __init__(self, model: Transformer, max_source_length: int) -> None:
         super().__init__()
         config = model.config
-        self.heads, self.decoder_layers = config.heads, config.decoder_layers
+        self.heads = config.heads
         self.embedding = Embedding(model, max_source_length)
         layers = model.encoder_layers
         self.layers = nn.ModuleList(EncoderLayerGraph(layer, config) for layer in layers)
+        self.norm = model.encoder_norm
         # Every decoder layer reads the same encoder output: all keys and values in one product.
         crosses = [layer.cross_attention for layer in model.decoder_layers]
-        self.cross = Product([linear for c in crosses for linear in (c.key, c.value)])
+        cross = [linear for c in crosses for linear in (c.key, c.value)]
+        self.cross, self.cross_sizes = Product(cross), [linear.out_features for linear in cross]
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
         size = source_ids.shape[1]
@@ -150,7 +161,7 @@ class EncoderGraph(nn.Module):
         x = F.embedding(source_ids, self.embedding.table) + self.embedding.positions[:size]
         for layer in self.layers:
             x = layer(x, bias)
-        parts = self.cross(x).chunk(2 * self.decoder_layers, dim=-1)  # [N, S, d_model] each
+        parts = self.cross(self.norm(x)).split(self.cross_sizes, dim=-1)  # [N, S, H * D] each
         split = [split_heads(part, self.heads) for part in parts]  # [N, H, S, D]
         keys = [part.transpose(-1, -2) for part in split[0::2]]
         return (bias, *(x for pair in zip(keys, split[1::2], strict=True) for x in pair))
@@ -161,16 +172,15 @@ class DecoderLayerGraph(nn.Module):
 
     def __init__(self, layer: DecoderLayer, config: ModelConfig) -> None:
         super().__init__()
-        own, cross = layer.self_attention, layer.cross_attention
-        scale = _query_scale(config)
-        self.query_key_value = Product([own.query, own.key, own.value], [scale, 1.0, 1.0])
-        self.self_attention = Attention(own)
-        self.cross_query = Product([cross.query], [scale])
+        cross = layer.cross_attention
+        self.query_key_value = QueryKeyValue(layer.self_attention)
+        self.self_attention = Attention(layer.self_attention)
+        self.cross_query = Product([cross.query], [cross.d_k**-0.5])
         self.cross_attention = Attention(cross)
         self.feed_forward = FeedForwardBlock(layer.feed_forward)
-        self.self_attention_norm = layer.self_attention_norm.norm
-        self.cross_attention_norm = layer.cross_attention_norm.norm
-        self.feed_forward_norm = layer.feed_forward_norm.norm
+        self.self_attention_norm = layer.self_attention_norm
+        self.cross_attention_norm = layer.cross_attention_norm
+        self.feed_forward_norm = layer.feed_forward_norm
         self.heads = config.heads
 
     def forward(
@@ -197,16 +207,16 @@ class DecoderLayerGraph(nn.Module):
         Returns:
             The new x, keys and values [N, H, P + K, D], cross-attention weights [N, H, K, S].
         """
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)  # [N, K, d_model] each
+        query, key, value = self.query_key_value(self.self_attention_norm.before(x))
         keys = torch.cat((past_key, split_heads(key, self.heads)), dim=2)
         values = torch.cat((past_value, split_heads(value, self.heads)), dim=2)
         attended, _ = self.self_attention(query, keys.transpose(-1, -2), values, own_bias)
-        x = self.self_attention_norm(x + attended)
-        attended, weights = self.cross_attention(
-            self.cross_query(x), cross_key, cross_value, source_bias
-        )
-        x = self.cross_attention_norm(x + attended)
-        return self.feed_forward_norm(x + self.feed_forward(x)), keys, values, weights
+        x = self.self_attention_norm.after(x, attended)
+        query = self.cross_query(self.cross_attention_norm.before(x))
+        attended, weights = self.cross_attention(query, cross_key, cross_value, source_bias)
+        x = self.cross_attention_norm.after(x, attended)
+        inner = self.feed_forward(self.feed_forward_norm.before(x))
+        return self.feed_forward_norm.after(x, inner), keys, values, weights
 
 
 class StepGraph(nn.Module):
@@ -221,6 +231,7 @@ class StepGraph(nn.Module):
         self.embedding = Embedding(model, max_target_length)
         layers = model.decoder_layers
         self.layers = nn.ModuleList(DecoderLayerGraph(layer, config) for layer in layers)
+        self.norm = model.decoder_norm
         # A constant of its own, transposed: else it is neither prepacked nor quantized.
         weight = model.embedding.weight.detach().T.contiguous()
         self.register_buffer("vocabulary", weight)  # [d_model, V]
@@ -247,7 +258,7 @@ class StepGraph(nn.Module):
                 named["source_bias"],
             )
             caches += (keys, values)
-        logits = x @ self.vocabulary  # [N, K, V]
+        logits = self.norm(x) @ self.vocabulary  # [N, K, V]
         request = [named[spec.name] for spec in shape.request()]
         state = [named[name] for name in BeamSearchStep.STATE]
         parents, *following = self.search(logits, *request, *state)
@@ -368,4 +379,4 @@ def _length_penalty(lengths: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
 
 def graph_shape(config: ModelConfig, attention: bool) -> GraphShape:
     """The contract's view of a model."""
-    return GraphShape(config.decoder_layers, config.heads, config.head_size, attention)
+    return GraphShape(config.decoder_layers, config.heads, config.d_k, config.d_v, attention)

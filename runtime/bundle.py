@@ -39,7 +39,8 @@ class ModelDescription:
     encoder_layers: int
     decoder_layers: int
     heads: int
-    head_size: int
+    key_size: int
+    value_size: int
     model_size: int
     feed_forward_size: int
     vocabulary_size: int

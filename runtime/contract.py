@@ -43,13 +43,15 @@ class GraphShape:
     Attributes:
         decoder_layers: L.
         heads: H.
-        head_size: D.
+        key_size: columns of a head's queries and keys.
+        value_size: columns of a head's values.
         attention: the step graph also returns cross-attention weights.
     """
 
     decoder_layers: int
     heads: int
-    head_size: int
+    key_size: int
+    value_size: int
     attention: bool = False
 
     def encoder_inputs(self) -> tuple[TensorSpec, ...]:
@@ -61,15 +63,15 @@ class GraphShape:
 
     def encoder_outputs(self) -> tuple[TensorSpec, ...]:
         """Cross-attention keys and values of every decoder layer, and the padding mask."""
-        h, d = self.heads, self.head_size
+        h, dk, dv = self.heads, self.key_size, self.value_size
         return (
             TensorSpec("source_bias", "float32", ("N", 1, 1, "S")),
             *(
                 spec
                 for layer in range(self.decoder_layers)
                 for spec in (
-                    TensorSpec(f"cross_key_{layer}", "float32", ("N", h, d, "S")),
-                    TensorSpec(f"cross_value_{layer}", "float32", ("N", h, "S", d)),
+                    TensorSpec(f"cross_key_{layer}", "float32", ("N", h, dk, "S")),
+                    TensorSpec(f"cross_value_{layer}", "float32", ("N", h, "S", dv)),
                 )
             ),
         )
@@ -86,7 +88,7 @@ class GraphShape:
 
     def state(self, past: str = "P") -> tuple[TensorSpec, ...]:
         """What a step hands to the next one, each as input `x` and output `next_x`."""
-        h, d = self.heads, self.head_size
+        h, dk, dv = self.heads, self.key_size, self.value_size
         return (
             TensorSpec("tokens", "int64", ("N", "K")),  # token that each live beam ended with
             TensorSpec("log_probs", "float32", ("N", "K")),  # cumulative, of the live beams
@@ -101,8 +103,8 @@ class GraphShape:
                 spec
                 for layer in range(self.decoder_layers)
                 for spec in (
-                    TensorSpec(f"self_key_{layer}", "float32", ("N", h, past, d)),
-                    TensorSpec(f"self_value_{layer}", "float32", ("N", h, past, d)),
+                    TensorSpec(f"self_key_{layer}", "float32", ("N", h, past, dk)),
+                    TensorSpec(f"self_value_{layer}", "float32", ("N", h, past, dv)),
                 )
             ),
         )

@@ -74,7 +74,11 @@ class Translator:
         self._batch_tokens = batch_tokens
         model = self.manifest.model
         self._shape = GraphShape(
-            model.decoder_layers, model.heads, model.head_size, "attention" in self.target.features
+            model.decoder_layers,
+            model.heads,
+            model.key_size,
+            model.value_size,
+            "attention" in self.target.features,
         )
         files = {role: entry.locate(path) for role, entry in self.target.files.items()}
         self._backend = load_backend(self.target.backend, files, self._shape, threads)

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import shutil
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +22,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from translate_trt.runtime.errors import CheckpointError
+from translate_trt.runtime.errors import CheckpointError, OutputError
 from translate_trt.runtime.files import new_directory
 from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json
 from translate_trt.train.model import Transformer
+
+log = logging.getLogger("translate_trt")
 
 FORMAT_VERSION = 1
 AVERAGED = "checkpoint-averaged"
@@ -155,22 +160,24 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 @dataclass
 class TrainingState:
-    """Everything beside the weights that a resumed run needs to go on as if never stopped."""
+    """Everything beside the weights that a resumed run needs to go on as if never stopped.
+
+    No random states: those of a step are a function of the seed, the step and the process.
+    """
 
     step: int
     epoch: int
-    batch: int  # micro-batches of this epoch already used
+    epoch_step: int  # steps of this epoch that are done
     fingerprint: int  # of the training data
-    random: Tensor  # torch's generator, uint8
+    skipped: int  # steps left out because a gradient was not finite
+    scaler: dict[str, float]  # of losses in float16; empty in other precisions
     optimizer: dict[str, Tensor]
 
     def save(self, directory: Path) -> None:
         """Write `optimizer.safetensors` and `state.json`."""
         directory.mkdir()
-        tensors = {**self.optimizer, "random": self.random}
-        save_file(tensors, directory / "optimizer.safetensors")
-        names = ("step", "epoch", "batch", "fingerprint")
-        values = {name: getattr(self, name) for name in names}
+        save_file(self.optimizer, directory / "optimizer.safetensors")
+        values = {key: value for key, value in vars(self).items() if key != "optimizer"}
         (directory / "state.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
 
     @classmethod
@@ -183,8 +190,8 @@ class TrainingState:
         values = read_json(directory / "state.json")
         tensors = load_tensors(directory / "optimizer.safetensors")
         try:
-            return cls(**values, random=tensors.pop("random"), optimizer=tensors)
-        except (KeyError, TypeError) as error:
+            return cls(**values, optimizer=tensors)
+        except TypeError as error:
             raise CheckpointError(
                 f"{directory} does not hold what resuming needs ({error}); use another checkpoint."
             ) from error
@@ -231,15 +238,78 @@ def save_checkpoint(
 
 
 def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:
-    """The mean of each weight over those checkpoints (section 6.1), summed in float64."""
+    """The mean of each weight over those checkpoints (section 6.1), summed in float64.
+
+    Damaged ones are left out with a warning: they must not cost the end of a long run.
+
+    Raises:
+        CheckpointError: all are damaged.
+    """
     total: dict[str, Tensor] = {}
+    used, damage = 0, None
     for path in checkpoints:
-        for name, tensor in load_tensors(path / "model.safetensors").items():
+        try:
+            weights = load_tensors(path / "model.safetensors")
+        except CheckpointError as error:
+            log.warning("the average goes without one checkpoint: %s", error)
+            damage = error
+            continue
+        used += 1
+        for name, tensor in weights.items():
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
-    return {name: (tensor / len(checkpoints)).float() for name, tensor in total.items()}
+    if damage is not None and not used:
+        raise damage
+    return {name: (tensor / used).float() for name, tensor in total.items()}
 
 
 def remove_old_checkpoints(run: Path, keep: int) -> None:
     """Delete all but the last `keep` numbered checkpoints."""
     for path in numbered_checkpoints(run)[:-keep]:
         shutil.rmtree(path)
+
+
+def remove_leftovers(run: Path) -> None:
+    """Delete what a run that was killed while it wrote a checkpoint has left half-done."""
+    for kind in ("partial", "old"):
+        for path in run.glob(f".{PREFIX}*.{kind}"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+class CheckpointWriter:
+    """Writes checkpoints in a thread, one at a time, while training goes on.
+
+    A checkpoint that cannot be written (a full disk) is reported; those before it stand, and
+    training goes on.
+    """
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, "checkpoint")
+        self._pending: Future[OutputError | None] | None = None
+
+    def start(self, path: Path, write: Callable[[], None]) -> None:
+        """Have `write` called, which makes `path`; waits for the one before it."""
+        self.finish()
+        self._pending = self._executor.submit(self._attempt, path, write)
+
+    def finish(self, required: bool = False) -> None:
+        """Wait until the last one is written.
+
+        Args:
+            required: raise if it could not be.
+
+        Raises:
+            OutputError: it could not be written.
+        """
+        pending, self._pending = self._pending, None
+        error = None if pending is None else pending.result()
+        if error is not None and required:
+            raise error
+
+    @staticmethod
+    def _attempt(path: Path, write: Callable[[], None]) -> OutputError | None:
+        try:
+            write()
+        except OutputError as error:
+            log.error("%s was not saved: %s The checkpoints before it stand.", path.name, error)
+            return error
+        return None

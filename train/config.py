@@ -14,15 +14,23 @@ from translate_trt.runtime.errors import CheckpointError, OptionError
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 
 
-def _setting(default: Any, description: str) -> Any:
+def _setting(default: Any, description: str, choices: tuple[str, ...] = ()) -> Any:
     """A field with the sentence that `translate-trt train --help` prints for it."""
-    return dataclasses.field(default=default, metadata={"help": description})
+    metadata = {"help": description, "choices": choices}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def _at_least(config: Any, least: int, *names: str) -> None:
     for name in names:
         if getattr(config, name) < least:
             raise OptionError(f"{name} is {getattr(config, name)}; it must be at least {least}.")
+
+
+def _one_of_its_choices(config: Any) -> None:
+    for field in dataclasses.fields(config):
+        choices, value = field.metadata["choices"], getattr(config, field.name)
+        if choices and value not in choices:
+            raise OptionError(f"{field.name} {value!r}: choose {', '.join(choices)}.")
 
 
 def _positive(config: Any, *names: str) -> None:
@@ -40,14 +48,26 @@ class ModelConfig:
     decoder_layers: int = _setting(6, "N of the decoder.")
     d_model: int = _setting(512, "Width of every layer's input and output.")
     d_ff: int = _setting(2048, "Inner width of the feed-forward layers.")
-    heads: int = _setting(8, "h: attention heads, of d_model / h columns each.")
+    heads: int = _setting(8, "h: attention heads, of d_v = d_model / h columns each.")
+    key_size: int = _setting(0, "d_k: columns of a head's queries and keys; 0: as many as d_v.")
     dropout: float = _setting(0.1, "P_drop, on each sub-layer's output and the embedding sums.")
+    norm: str = _setting(
+        "post", "LayerNorm after each residual sum (the paper's), or pre: before each sub-layer.",
+        ("post", "pre"),
+    )  # fmt: skip
     layer_norm_epsilon: float = _setting(1e-5, "Added to the variance in LayerNorm.")
+    positions: str = _setting(
+        "sinusoidal", "Position encodings: sinusoidal, or learned (Table 3, row E).",
+        ("sinusoidal", "learned"),
+    )  # fmt: skip
+    max_positions: int = _setting(512, "Rows of a table of learned positions.")
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "vocabulary_size", "encoder_layers", "decoder_layers")
-        _at_least(self, 1, "d_model", "d_ff", "heads")
+        _at_least(self, 1, "d_model", "d_ff", "heads", "max_positions")
+        _at_least(self, 0, "key_size")
         _positive(self, "layer_norm_epsilon")
+        _one_of_its_choices(self)
         if self.d_model % self.heads:
             raise OptionError(
                 f"d_model {self.d_model} is not a multiple of heads {self.heads}; "
@@ -61,9 +81,19 @@ class ModelConfig:
             raise OptionError(f"dropout {self.dropout} is outside [0, 1).")
 
     @property
-    def head_size(self) -> int:
-        """D, the columns of one head."""
+    def d_k(self) -> int:
+        """Columns of one head's queries and keys."""
+        return self.key_size or self.d_model // self.heads
+
+    @property
+    def d_v(self) -> int:
+        """Columns of one head's values."""
         return self.d_model // self.heads
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens of the longest sentence that has positions; None: any."""
+        return self.max_positions if self.positions == "learned" else None
 
 
 @dataclass(frozen=True)
@@ -75,8 +105,9 @@ class TrainConfig:
         25_000, "Source and target tokens per optimizer step, padding included, at most."
     )
     micro_batch_tokens: int = _setting(
-        4_096, "Tokens per forward pass; gradients accumulate up to --batch-tokens."
-    )
+        3_125, "Tokens per forward pass, of sentences of like length (25,000 / 8 GPUs); processes "
+        "share those of a step, and gradients accumulate up to --batch-tokens.",
+    )  # fmt: skip
     max_length: int = _setting(
         256, "Pairs with a longer side, in tokens, are left out (and counted)."
     )
@@ -91,14 +122,19 @@ class TrainConfig:
     adam_epsilon: float = _setting(1e-9, "Added to Adam's denominator.")
     label_smoothing: float = _setting(0.1, "Share of the target spread over the vocabulary.")
     precision: str = _setting(
-        "auto", "fp32, bf16, or auto: bf16 where the processor multiplies in it."
+        "auto", "Of matrix products; auto: bf16 where the processor multiplies in it, fp16 with "
+        "scaled losses on older GPUs, else fp32.",
+        ("auto", "fp32", "bf16", "fp16"),
+    )  # fmt: skip
+    compile: str = _setting(
+        "auto", "torch.compile the layers and the loss; auto: on a GPU.", ("auto", "on", "off")
     )
 
     # ---- what is kept and looked at ----
     checkpoint_every: int = _setting(1_500, "Steps between checkpoints.")
     average_checkpoints: int = _setting(5, "So many of the last checkpoints are kept and averaged.")
     validate_every: int = _setting(1_500, "Steps between validations; 0: only at the end.")
-    log_every: int = _setting(50, "Steps between lines of training.jsonl.")
+    log_every: int = _setting(50, "Steps between lines of metrics.jsonl.")
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "batch_tokens", "micro_batch_tokens", "max_length")
@@ -109,8 +145,7 @@ class TrainConfig:
         for name in ("adam_beta1", "adam_beta2", "label_smoothing"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise OptionError(f"{name} {getattr(self, name)} is outside [0, 1).")
-        if self.precision not in ("auto", "fp32", "bf16"):
-            raise OptionError(f"precision {self.precision!r}: choose auto, fp32 or bf16.")
+        _one_of_its_choices(self)
 
 
 Config = TypeVar("Config", ModelConfig, TrainConfig)
@@ -133,13 +168,25 @@ PRESETS: dict[str, Preset] = {
     "tiny": _preset(
         {"vocabulary_size": 2_000, "encoder_layers": 2, "decoder_layers": 2, "d_model": 128}
         | {"d_ff": 512, "heads": 4},
-        {"batch_tokens": 2_048, "steps": 1_200, "warmup_steps": 300, "checkpoint_every": 100}
+        {
+            "batch_tokens": 2_048,
+            "micro_batch_tokens": 2_048,
+            "steps": 1_200,
+            "warmup_steps": 300,
+            "checkpoint_every": 100,
+        }
         | {"validate_every": 400, "log_every": 20, "learning_rate_scale": 0.8},
     ),
     "small": _preset(
         {"vocabulary_size": 8_000, "encoder_layers": 3, "decoder_layers": 3, "d_model": 256}
         | {"d_ff": 1_024, "heads": 4, "dropout": 0.2},
-        {"batch_tokens": 4_096, "steps": 2_000, "warmup_steps": 800, "checkpoint_every": 100}
+        {
+            "batch_tokens": 4_096,
+            "micro_batch_tokens": 4_096,
+            "steps": 2_000,
+            "warmup_steps": 800,
+            "checkpoint_every": 100,
+        }
         | {"validate_every": 500, "log_every": 20},
     ),
     "base": _preset({}, {}),
@@ -150,15 +197,76 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+@dataclass(frozen=True)
+class Table3Row:
+    """A variation of the paper's Table 3, and what the paper measured with it on newstest2013.
+
+    Attributes:
+        group: the letter of its group; empty for `base` and `big`.
+        changes: settings that differ from the model it varies.
+        perplexity: per piece.
+        bleu: tokenized, of one checkpoint (nothing averaged).
+        parameters: millions; None where the paper leaves it blank (that of `base`).
+    """
+
+    group: str
+    changes: dict[str, Any]
+    perplexity: float
+    bleu: float
+    parameters: int | None
+
+
+#: Each row is the preset `base-ROW`; the same changes vary any other preset (`tiny-h16`).
+TABLE3: dict[str, Table3Row] = {
+    "h1": Table3Row("A", {"heads": 1}, 5.29, 24.9, None),
+    "h4": Table3Row("A", {"heads": 4}, 5.00, 25.5, None),
+    "h16": Table3Row("A", {"heads": 16}, 4.91, 25.8, None),
+    "h32": Table3Row("A", {"heads": 32}, 5.01, 25.4, None),
+    "k16": Table3Row("B", {"key_size": 16}, 5.16, 25.1, 58),
+    "k32": Table3Row("B", {"key_size": 32}, 5.01, 25.4, 60),
+    "n2": Table3Row("C", {"encoder_layers": 2, "decoder_layers": 2}, 6.11, 23.7, 36),
+    "n4": Table3Row("C", {"encoder_layers": 4, "decoder_layers": 4}, 5.19, 25.3, 50),
+    "n8": Table3Row("C", {"encoder_layers": 8, "decoder_layers": 8}, 4.88, 25.5, 80),
+    "d256": Table3Row("C", {"d_model": 256}, 5.75, 24.5, 28),
+    "d1024": Table3Row("C", {"d_model": 1024}, 4.66, 26.0, 168),
+    "ff1024": Table3Row("C", {"d_ff": 1024}, 5.12, 25.4, 53),
+    "ff4096": Table3Row("C", {"d_ff": 4096}, 4.75, 26.2, 90),
+    "dropout0.0": Table3Row("D", {"dropout": 0.0}, 5.77, 24.6, None),
+    "dropout0.2": Table3Row("D", {"dropout": 0.2}, 4.95, 25.5, None),
+    "smoothing0.0": Table3Row("D", {"label_smoothing": 0.0}, 4.67, 25.3, None),
+    "smoothing0.2": Table3Row("D", {"label_smoothing": 0.2}, 5.47, 25.7, None),
+    "learned": Table3Row("E", {"positions": "learned"}, 4.92, 25.7, None),
+}
+
+#: The two models that Table 3 varies and ends with.
+TABLE3_MODELS = {
+    "base": Table3Row("", {}, 4.92, 25.8, 65),
+    "big": Table3Row("", {}, 4.33, 26.4, 213),
+}
+
+
 def preset(name: str) -> Preset:
-    """The preset of that name.
+    """The preset of that name, or `PRESET-ROW`: one varied as that row of Table 3.
 
     Raises:
         OptionError: there is none; the message lists them.
     """
-    if name not in PRESETS:
-        raise OptionError(f"no preset {name!r}; choose one of {', '.join(PRESETS)}.")
-    return PRESETS[name]
+    base, _, row = name.partition("-")
+    if base in PRESETS and not row:
+        return PRESETS[base]
+    if base not in PRESETS or row not in TABLE3:
+        raise OptionError(
+            f"no preset {name!r}; choose one of {', '.join(PRESETS)}, or a variation of one as in "
+            f"the paper's Table 3: base-ROW with ROW one of {', '.join(TABLE3)}."
+        )
+    chosen, changes = PRESETS[base], TABLE3[row].changes
+    return Preset(apply(chosen.model, changes), apply(chosen.train, changes))
+
+
+def apply(config: Config, changes: dict[str, Any]) -> Config:
+    """`config` with those of the changes that are fields of it."""
+    names = {field.name for field in dataclasses.fields(config)}
+    return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in names})
 
 
 def config_from_json(kind: type[Config], values: object, path: Path) -> Config:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import END, PAD, START
+from translate_trt.train.model import source_padding_bias
 
 log = logging.getLogger("translate_trt")
 
@@ -57,19 +58,29 @@ class TokenArray:
 class Batch:
     """Source [N, S], its lengths [N], previous target tokens [N, T] and the tokens to predict.
 
-    `targets` holds the M tokens that count, in row order, and `target_index` [M] their places in
-    the flattened [N * T], so that nothing after the decoder is computed for padding.
+    `source_bias` [N, 1, 1, S] hides the source's padding; None where there is none. `targets` holds
+    the M tokens that count, in row order, and `target_index` [M] their places in the flattened
+    [N * T], so that nothing after the decoder is computed for padding.
     """
 
     source: Tensor
     source_lengths: Tensor
+    source_bias: Tensor | None
     previous: Tensor
     targets: Tensor
     target_index: Tensor
 
     def to(self, device: torch.device) -> Batch:
         """The same on that device."""
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in vars(self).values()))
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> Batch:
+        """The same in page-locked memory."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        changed = {k: v if v is None else change(v) for k, v in vars(self).items()}
+        return Batch(**changed)
 
     @property
     def padded_tokens(self) -> int:
@@ -99,7 +110,8 @@ class ParallelData:
         previous = torch.cat((target.new_full((len(rows), 1), START), target[:, :-1]), dim=1)
         inside = torch.arange(target.shape[1]) < target_lengths[:, None]
         index = inside.flatten().nonzero()[:, 0]
-        return Batch(source, source_lengths, previous, target.flatten()[index], index)
+        bias = source_padding_bias(source, source_lengths)
+        return Batch(source, source_lengths, bias, previous, target.flatten()[index], index)
 
     def fingerprint(self) -> int:
         """A checksum of all tokens, by which a resumed run knows its data again."""

@@ -45,7 +45,7 @@ def validation_loss(model: Transformer, data: ParallelData, batch_tokens: int = 
     total, tokens = 0.0, 0
     for rows in plan_batches(data.source.lengths, data.target.lengths, batch_tokens, None):
         batch = data.batch(rows).to(device)
-        hidden = model(batch.source, batch.source_lengths, batch.previous)
+        hidden = model(batch.source, batch.source_bias, batch.previous)
         hidden = hidden.flatten(0, 1)[batch.target_index].float()
         _, likelihood = projected_cross_entropy(hidden, model.embedding.weight, batch.targets, 0.0)
         total += float(likelihood)

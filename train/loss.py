@@ -6,6 +6,8 @@ taken a few hundred at a time, and their gradients are computed while the logits
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,10 +20,41 @@ ELEMENTS_AT_ONCE = 2_048_000
 ELEMENTS_AT_ONCE_ACCELERATOR = 134_217_728
 
 
+def _losses_and_gradient(
+    logits: Tensor, targets: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Smoothed loss and negative log-likelihood, summed, and the logits' gradient.
+
+    Args:
+        logits: [C, V]; overwritten.
+        targets: [C].
+        smoothing: eps.
+    """
+    columns = targets[:, None]
+    target_logits = logits.gather(1, columns)
+    mean_logits = logits.mean(1, keepdim=True)
+    top = logits.amax(1, keepdim=True)
+    shares = logits.sub_(top).exp_()
+    total = shares.sum(1, keepdim=True)
+    log_total = top + total.log()
+    # -sum_v q_v log p_v with q = (1 - eps) onehot + eps / V needs these three numbers only.
+    likelihood = (log_total - target_logits).sum()
+    smoothed = (log_total - (1 - smoothing) * target_logits - smoothing * mean_logits).sum()
+    gradient = shares.div_(total).sub_(smoothing / logits.shape[1])
+    gradient.scatter_add_(1, columns, gradient.new_full((1, 1), smoothing - 1).expand_as(columns))
+    return smoothed, likelihood, gradient
+
+
+@functools.cache
+def _compiled() -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    """The same, its dozen passes over the logits fused into a few."""
+    return torch.compile(_losses_and_gradient, dynamic=True)
+
+
 class _ProjectedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, fuse: bool
     ) -> tuple[Tensor, Tensor]:
         size = weight.shape[0]
         at_once = ELEMENTS_AT_ONCE if hidden.device.type == "cpu" else ELEMENTS_AT_ONCE_ACCELERATOR
@@ -32,6 +65,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         likelihood = hidden.new_zeros((), dtype=torch.float32)
         matrix = weight.to(hidden.dtype)
         rows = max(1, at_once // size)
+        compute = _compiled() if fuse else _losses_and_gradient
         for hidden_rows, target_rows, first in zip(
             torch.split(hidden, rows),
             torch.split(targets, rows),
@@ -39,23 +73,10 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             strict=True,
         ):
             logits = (hidden_rows @ matrix.T).float()  # [C, V]
-            columns = target_rows[:, None]
-            target_logits = logits.gather(1, columns)
-            mean_logits = logits.mean(1, keepdim=True)
-            top = logits.amax(1, keepdim=True)
-            shares = logits.sub_(top).exp_()
-            total = shares.sum(1, keepdim=True)
-            log_total = top + total.log()
-            # -sum_v q_v log p_v with q = (1 - eps) onehot + eps / V needs these three numbers only.
-            likelihood += (log_total - target_logits).sum()
-            smoothed += (
-                log_total - (1 - smoothing) * target_logits - smoothing * mean_logits
-            ).sum()
+            one, other, gradient = compute(logits, target_rows, smoothing)
+            smoothed += one
+            likelihood += other
             if grad_hidden is not None and grad_weight is not None:
-                gradient = shares.div_(total).sub_(smoothing / size)
-                gradient.scatter_add_(
-                    1, columns, gradient.new_full((1, 1), smoothing - 1).expand_as(columns)
-                )
                 gradient = gradient.to(hidden.dtype)
                 torch.mm(gradient, matrix, out=grad_hidden[first : first + rows])
                 if hidden.dtype == torch.float32:
@@ -67,18 +88,19 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return smoothed, likelihood
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         return (
             grad_hidden * gradients[0].to(grad_hidden.dtype),
             grad_weight * gradients[0],
             None,
             None,
+            None,
         )
 
 
 def projected_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, fuse: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Sum over tokens of the label-smoothed cross-entropy (section 5.4), in nats.
 
@@ -89,8 +111,9 @@ def projected_cross_entropy(
         weight: [V, d_model] output projection.
         targets: [M] the right tokens.
         smoothing: eps.
+        fuse: compile what is between the products (torch.compile).
 
     Returns:
         The smoothed loss (differentiable) and the plain negative log-likelihood, both sums over M.
     """
-    return _ProjectedCrossEntropy.apply(hidden, weight, targets, smoothing)  # type: ignore[no-any-return,no-untyped-call]
+    return _ProjectedCrossEntropy.apply(hidden, weight, targets, smoothing, fuse)  # type: ignore[no-any-return,no-untyped-call]

@@ -1,8 +1,9 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), in the paper's order.
 
 Post-norm, sinusoidal positions, one embedding matrix shared by source, target and the output
-projection (section 3.4). Letters: N sentences, S source tokens, T target tokens, H heads, D head
-size, V vocabulary.
+projection (section 3.4); pre-norm and learned positions by configuration. Letters: N sentences, S
+source tokens, T target tokens, H heads, D a head's columns (d_k of queries and keys, d_v of
+values), V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from translate_trt.runtime.contract import MASKED
+from translate_trt.runtime.errors import OptionError
 from translate_trt.train.config import PAD, ModelConfig
 
 
@@ -67,6 +69,12 @@ def padding_bias(lengths: Tensor, size: int) -> Tensor:
     return (hidden * MASKED)[:, None, None, :]
 
 
+def source_padding_bias(source: Tensor, lengths: Tensor) -> Tensor | None:
+    """`padding_bias` of source [N, S], or None where no row has padding."""
+    full = bool((lengths == source.shape[1]).all())
+    return None if full else padding_bias(lengths, source.shape[1])
+
+
 class Dropout(nn.Module):
     """Inverted dropout.
 
@@ -96,9 +104,9 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.heads, self.head_size = config.heads, config.head_size
-        self.query = nn.Linear(config.d_model, config.d_model)
-        self.key = nn.Linear(config.d_model, config.d_model)
+        self.heads, self.d_k = config.heads, config.d_k
+        self.query = nn.Linear(config.d_model, config.heads * config.d_k)
+        self.key = nn.Linear(config.d_model, config.heads * config.d_k)
         self.value = nn.Linear(config.d_model, config.d_model)
         self.output = nn.Linear(config.d_model, config.d_model)
 
@@ -115,11 +123,11 @@ class MultiHeadAttention(nn.Module):
         return cast(Tensor, self.output(context.transpose(1, 2).flatten(-2)))
 
     def weights(self, x: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-        """The attention weights that `attend` applies, averaged over heads: [N, T, S]."""
-        query: Tensor = split_heads(self.query(x), self.heads) * self.head_size**-0.5
+        """The attention weights that `attend` applies: [N, H, T, S]."""
+        query: Tensor = split_heads(self.query(x), self.heads) * self.d_k**-0.5
         scores = query @ key.transpose(-1, -2)  # [N, H, T, S]
         scores = scores if bias is None else scores + bias
-        return torch.softmax(scores, -1).mean(1)
+        return torch.softmax(scores, -1)
 
 
 class FeedForward(nn.Module):
@@ -134,16 +142,27 @@ class FeedForward(nn.Module):
         return cast(Tensor, self.outer(F.relu(self.inner(x))))
 
 
-class AddNorm(nn.Module):
-    """LayerNorm(x + Dropout(sub-layer output)): residual, then norm (sections 3.1 and 5.4)."""
+class Residual(nn.Module):
+    """The residual connection, dropout and LayerNorm around a sub-layer (sections 3.1 and 5.4).
+
+    Post-norm, the paper's: LayerNorm(x + Dropout(sub-layer(x))). Pre-norm: x +
+    Dropout(sub-layer(LayerNorm(x))), with one more LayerNorm at the end of the stack.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
+        self.first = config.norm == "pre"
 
-    def forward(self, x: Tensor, sublayer: Tensor) -> Tensor:
-        return cast(Tensor, self.norm(x + self.dropout(sublayer)))
+    def before(self, x: Tensor) -> Tensor:
+        """What the sub-layer reads."""
+        return cast(Tensor, self.norm(x)) if self.first else x
+
+    def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
+        """The block's output, from its input and the sub-layer's output."""
+        total = x + self.dropout(sublayer)
+        return total if self.first else cast(Tensor, self.norm(total))
 
 
 class EncoderLayer(nn.Module):
@@ -152,15 +171,17 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config)
-        self.self_attention_norm = AddNorm(config)
+        self.self_attention_norm = Residual(config)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = AddNorm(config)
+        self.feed_forward_norm = Residual(config)
 
     def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x [N, S, d_model] -> the same shape."""
-        key, value = self.self_attention.keys_values(x)
-        x = self.self_attention_norm(x, self.self_attention.attend(x, key, value, bias))
-        return cast(Tensor, self.feed_forward_norm(x, self.feed_forward(x)))
+        y = self.self_attention_norm.before(x)
+        attended = self.self_attention.attend(y, *self.self_attention.keys_values(y), bias)
+        x = self.self_attention_norm.after(x, attended)
+        y = self.feed_forward_norm.before(x)
+        return self.feed_forward_norm.after(x, self.feed_forward(y))
 
 
 class DecoderLayer(nn.Module):
@@ -169,32 +190,46 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config)
-        self.self_attention_norm = AddNorm(config)
+        self.self_attention_norm = Residual(config)
         self.cross_attention = MultiHeadAttention(config)
-        self.cross_attention_norm = AddNorm(config)
+        self.cross_attention_norm = Residual(config)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = AddNorm(config)
+        self.feed_forward_norm = Residual(config)
 
     def forward(
         self,
         x: Tensor,
-        self_keys_values: tuple[Tensor, Tensor],
+        past: tuple[Tensor, Tensor] | None,
         cross_keys_values: tuple[Tensor, Tensor],
         source_bias: Tensor | None,
-        causal: bool,
         record: list[Tensor] | None = None,
-    ) -> Tensor:
-        """x [N, T, d_model] -> the same shape; keys and values are given already projected.
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """One layer.
 
-        Cross-attention weights [N, T, S] (mean over heads) are appended to `record` if it is given.
+        Args:
+            x: [N, T, d_model].
+            past: keys and values [N, H, P, D] of the P positions before; x is then one position.
+                None if x is the whole sentence: each position then looks at those up to its own.
+            cross_keys_values: of the encoder output, [N, H, S, D] each.
+            source_bias: [N, 1, 1, S].
+            record: cross-attention weights [N, H, T, S] are appended to it.
+
+        Returns:
+            The new x, and the keys and values [N, H, P + T, D] that it looked at.
         """
-        attended = self.self_attention.attend(x, *self_keys_values, None, causal)
-        x = self.self_attention_norm(x, attended)
+        y = self.self_attention_norm.before(x)
+        key, value = self.self_attention.keys_values(y)
+        if past is not None:
+            key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
+        attended = self.self_attention.attend(y, key, value, None, causal=past is None)
+        x = self.self_attention_norm.after(x, attended)
+        y = self.cross_attention_norm.before(x)
         if record is not None:
-            record.append(self.cross_attention.weights(x, cross_keys_values[0], source_bias))
-        attended = self.cross_attention.attend(x, *cross_keys_values, source_bias)
-        x = self.cross_attention_norm(x, attended)
-        return cast(Tensor, self.feed_forward_norm(x, self.feed_forward(x)))
+            record.append(self.cross_attention.weights(y, cross_keys_values[0], source_bias))
+        attended = self.cross_attention.attend(y, *cross_keys_values, source_bias)
+        x = self.cross_attention_norm.after(x, attended)
+        y = self.feed_forward_norm.before(x)
+        return self.feed_forward_norm.after(x, self.feed_forward(y)), (key, value)
 
 
 def sinusoid(positions: Tensor, d_model: int) -> Tensor:
@@ -221,7 +256,8 @@ class DecoderCache:
         source_bias: [N, 1, 1, S].
         past: per layer, keys and values of the tokens so far, [N, H, T, D] each.
         length: T.
-        attention: of the last position and layer, [N, S]; kept if `record_attention`.
+        attention: of the last position and layer, averaged over heads, [N, S]; kept if
+            `record_attention`.
     """
 
     cross: list[tuple[Tensor, Tensor]]
@@ -242,21 +278,58 @@ class DecoderCache:
         )
 
 
+class Positions(nn.Module):
+    """One vector per position: sinusoidal, for any position, or a learned table (Table 3, E)."""
+
+    table: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.d_model, self.longest = config.d_model, config.longest
+        if self.longest is None:
+            table = sinusoid(torch.arange(1024), config.d_model)
+            self.register_buffer("table", table, persistent=False)
+        else:
+            self.table = nn.Parameter(torch.empty(self.longest, config.d_model))
+
+    def forward(self, first: int, end: int) -> Tensor:
+        """Vectors of positions `first` up to `end`: [end - first, d_model].
+
+        Raises:
+            OptionError: the learned table is shorter.
+        """
+        if end > len(self.table):
+            if self.longest is not None:
+                raise OptionError(
+                    f"a sentence of {end} tokens: the model has learned positions for "
+                    f"{self.longest} (max_positions); shorten it."
+                )
+            longer = torch.arange(2 * end, device=self.table.device)
+            self.table = sinusoid(longer, self.d_model)
+        return self.table[first:end]
+
+
 class Transformer(nn.Module):
     """Encoder, decoder, and the embedding matrix they share with the output projection."""
 
-    positions: Tensor
-
-    def __init__(self, config: ModelConfig, max_positions: int = 1024) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary_size, config.d_model)
+        self.positions = Positions(config)
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
-        table = sinusoid(torch.arange(max_positions), config.d_model)
-        self.register_buffer("positions", table, persistent=False)
+        self.encoder_norm = self._last_norm()
+        self.decoder_norm = self._last_norm()
         self.reset_parameters()
+
+    def _last_norm(self) -> nn.Module:
+        """Pre-norm leaves the sum of a stack's residuals as it is; this normalizes it."""
+        config = self.config
+        if config.norm == "post":
+            return nn.Identity()
+        return nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
 
     @property
     def encoder_layers(self) -> list[EncoderLayer]:
@@ -276,33 +349,31 @@ class Transformer(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
-        nn.init.normal_(self.embedding.weight, std=self.config.d_model**-0.5)
+        tables = [self.embedding.weight]
+        tables += [table for table in self.positions.parameters()]  # noqa: C416
+        for table in tables:
+            nn.init.normal_(table, std=self.config.d_model**-0.5)
 
     def embed(self, tokens: Tensor, first_position: int = 0) -> Tensor:
         """Dropout(embedding * sqrt(d_model) + position), [N, T] -> [N, T, d_model] (3.4, 3.5)."""
-        end = first_position + tokens.shape[1]
-        if end > len(self.positions):
-            longer = torch.arange(2 * end, device=self.positions.device)
-            self.positions = sinusoid(longer, self.config.d_model)
         embedded = self.embedding(tokens) * math.sqrt(self.config.d_model)
-        return cast(Tensor, self.dropout(embedded + self.positions[first_position:end]))
+        positions = self.positions(first_position, first_position + tokens.shape[1])
+        return cast(Tensor, self.dropout(embedded + positions))
 
-    def encode(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Encoder output and the bias that hides its padding.
+    def encode(self, source: Tensor, source_bias: Tensor | None) -> Tensor:
+        """Encoder output.
 
         Args:
             source: [N, S] token ids, each row closed by the end symbol.
-            source_lengths: [N] tokens per row, the end symbol included.
+            source_bias: `padding_bias` [N, 1, 1, S], or None where no row has padding.
 
         Returns:
-            [N, S, d_model], and [N, 1, 1, S] or None where no row has padding.
+            [N, S, d_model].
         """
-        size = source.shape[1]
-        bias = None if bool((source_lengths == size).all()) else padding_bias(source_lengths, size)
         x = self.embed(source)
         for layer in self.encoder_layers:
-            x = layer(x, bias)
-        return x, bias
+            x = layer(x, source_bias)
+        return cast(Tensor, self.encoder_norm(x))
 
     def decode(self, target: Tensor, memory: Tensor, source_bias: Tensor | None) -> Tensor:
         """Decoder output at every position (before the output projection).
@@ -310,7 +381,7 @@ class Transformer(nn.Module):
         Args:
             target: [N, T] previous tokens, the first is the start symbol.
             memory: [N, S, d_model] encoder output.
-            source_bias: what `encode` returned beside it.
+            source_bias: what it was made with.
 
         Returns:
             [N, T, d_model]. Padding may only be on the right: it is after every token that counts,
@@ -318,39 +389,36 @@ class Transformer(nn.Module):
         """
         x = self.embed(target)
         for layer in self.decoder_layers:
-            own = layer.self_attention.keys_values(x)
-            cross = layer.cross_attention.keys_values(memory)
-            x = layer(x, own, cross, source_bias, causal=True)
-        return x
+            x, _ = layer(x, None, layer.cross_attention.keys_values(memory), source_bias)
+        return cast(Tensor, self.decoder_norm(x))
 
     def project(self, hidden: Tensor) -> Tensor:
         """Logits over the vocabulary: hidden [..., d_model] times the embedding matrix (3.4)."""
         return F.linear(hidden, self.embedding.weight)
 
-    def forward(self, source: Tensor, source_lengths: Tensor, target: Tensor) -> Tensor:
+    def forward(self, source: Tensor, source_bias: Tensor | None, target: Tensor) -> Tensor:
         """Decoder output [N, T, d_model] for source [N, S] and previous target tokens [N, T]."""
-        return self.decode(target, *self.encode(source, source_lengths))
+        return self.decode(target, self.encode(source, source_bias), source_bias)
 
     def start_cache(self, source: Tensor, source_lengths: Tensor) -> DecoderCache:
         """Encode, and project what every decoding step will look at."""
-        memory, bias = self.encode(source, source_lengths)
+        bias = source_padding_bias(source, source_lengths)
+        memory = self.encode(source, bias)
         cross = [layer.cross_attention.keys_values(memory) for layer in self.decoder_layers]
-        empty = memory.new_zeros(len(memory), self.config.heads, 0, self.config.head_size)
-        return DecoderCache(cross, bias, [(empty, empty) for _ in self.decoder])
+        key, value = (x[:, :, :0] for x in cross[0])
+        return DecoderCache(cross, bias, [(key, value) for _ in self.decoder])
 
     def decode_next(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
         """Logits [N, V] of the token after `tokens` [N]; the cache grows by one position."""
         x = self.embed(tokens[:, None], cache.length)
         record: list[Tensor] | None = [] if cache.record_attention else None
         for index, layer in enumerate(self.decoder_layers):
-            new = layer.self_attention.keys_values(x)
-            old = cache.past[index]
-            own = (torch.cat((old[0], new[0]), dim=2), torch.cat((old[1], new[1]), dim=2))
-            cache.past[index] = own
-            x = layer(x, own, cache.cross[index], cache.source_bias, False, record)
+            x, cache.past[index] = layer(
+                x, cache.past[index], cache.cross[index], cache.source_bias, record
+            )
         cache.length += 1
-        cache.attention = record[-1][:, 0] if record else None
-        return self.project(x[:, 0])
+        cache.attention = record[-1][:, :, 0].mean(1) if record else None
+        return self.project(self.decoder_norm(x[:, 0]))
 
 
 def pad(sequences: list[list[int]], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:

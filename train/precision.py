@@ -21,12 +21,13 @@ def processor_multiplies_bf16() -> bool:
 
 def resolve_precision(config: TrainConfig, device: torch.device) -> torch.dtype:
     """The type matrices are multiplied in; weights and their updates always stay in float32."""
-    if config.precision == "fp32":
-        return torch.float32
-    if config.precision == "bf16":
-        return torch.bfloat16
+    named = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    if config.precision in named:
+        return named[config.precision]
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+        # including_emulation=False: Volta and Turing have fp16 tensor cores only.
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if native else torch.float16
     return torch.bfloat16 if processor_multiplies_bf16() else torch.float32
 
 
@@ -35,3 +36,8 @@ def autocast(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractCon
     if dtype == torch.float32:
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=dtype)
+
+
+def loss_scaler(device: torch.device, dtype: torch.dtype) -> torch.amp.GradScaler:
+    """What multiplies the loss in float16, so that small gradients do not become zero."""
+    return torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)

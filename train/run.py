@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import shutil
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,16 +22,18 @@ from translate_trt.train.checkpoint import (
     TOKENIZER,
     numbered_checkpoints,
     read_json,
+    remove_leftovers,
 )
-from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json, preset
+from translate_trt.train.config import ModelConfig, TrainConfig, apply, config_from_json, preset
 from translate_trt.train.data import encode_parallel
+from translate_trt.train.distributed import Group
+from translate_trt.train.metrics import METRICS, TENSORBOARD
 from translate_trt.train.tokenizer import train_tokenizer
 from translate_trt.train.trainer import Job, Trainer, Validation
 
 log = logging.getLogger("translate_trt")
 
 SETTINGS = "run.json"
-LOG = "training.jsonl"
 
 
 @dataclass(frozen=True)
@@ -55,32 +59,18 @@ def use_threads(count: int | None) -> None:
         torch.set_num_threads(count)
 
 
-def choose_device(name: str) -> torch.device:
-    """`auto` is the GPU if there is one.
+def _check_run_directory(out: Path, resume: bool, force: bool) -> bool:
+    """True if `out` holds a run to resume.
 
     Raises:
-        OptionError: cuda is asked for and there is none.
+        OutputError: it holds something that may not be replaced.
     """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise OptionError("--device cuda: torch finds no CUDA GPU here; use --device cpu.")
-    return torch.device(name)
-
-
-def _apply(kind: Any, defaults: Any, overrides: dict[str, Any]) -> Any:
-    names = {field.name for field in dataclasses.fields(kind)}
-    given = {name: value for name, value in overrides.items() if name in names}
-    return dataclasses.replace(defaults, **given)
-
-
-def _make_run_directory(out: Path, resume: bool, force: bool) -> None:
-    """Prepare `out`; with `force`, the run in it is deleted."""
     begun = (out / SETTINGS).is_file()
     if resume:
         if not begun:
             log.warning("%s holds no run to resume; starting a new one", out)
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        return begun
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
         if not force:
             raise OutputError(
                 f"{out} exists; choose another --out, continue the run in it with --resume, "
@@ -88,14 +78,20 @@ def _make_run_directory(out: Path, resume: bool, force: bool) -> None:
             )
         if not begun:
             raise OutputError(f"{out} holds no run of translate-trt; --force will not delete it.")
-        for path in (*numbered_checkpoints(out), out / AVERAGED):
-            shutil.rmtree(path, ignore_errors=not path.exists())
-        for path in (out / SETTINGS, out / LOG, out / TOKENIZER):
-            path.unlink(missing_ok=True)
+    return False
+
+
+def _clear_run_directory(out: Path) -> None:
+    """Make `out`; if a run is in it, delete what the run wrote."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{out} cannot be made: {error.strerror}.") from error
+    for path in (*numbered_checkpoints(out), out / AVERAGED, out / TENSORBOARD):
+        shutil.rmtree(path, ignore_errors=not path.exists())
+    remove_leftovers(out)
+    for path in (out / SETTINGS, out / METRICS, out / TOKENIZER):
+        path.unlink(missing_ok=True)
 
 
 def _settings(
@@ -104,10 +100,7 @@ def _settings(
     """Configurations of a new run, or those the run began with (only `steps` may then change)."""
     if not begun:
         chosen = preset(preset_name)
-        return (
-            _apply(ModelConfig, chosen.model, overrides),
-            _apply(TrainConfig, chosen.train, overrides),
-        )
+        return apply(chosen.model, overrides), apply(chosen.train, overrides)
     values = read_json(out / SETTINGS)
     model = config_from_json(ModelConfig, values.get("model"), out / SETTINGS)
     train = config_from_json(TrainConfig, values.get("train"), out / SETTINGS)
@@ -122,7 +115,7 @@ def _settings(
             f"a resumed run keeps its settings; {', '.join(sorted(changed))} would change. "
             "Leave these options out, or start a new run."
         )
-    return model, _apply(TrainConfig, train, {k: v for k, v in overrides.items() if k == "steps"})
+    return model, apply(train, {k: v for k, v in overrides.items() if k == "steps"})
 
 
 def _read(pair: TextPair) -> tuple[list[str], list[str]]:
@@ -163,29 +156,33 @@ def prepare_job(
         raise InputError(f"{train.source} is empty; there is nothing to train on.")
     if not valid_source:
         raise InputError(f"{valid.source} is empty; validation needs at least one pair.")
-    begun = resume and (out / SETTINGS).is_file()
-    # Before the directory is prepared: a mistyped setting must not cost the run that is in it.
+    begun = _check_run_directory(out, resume, force)
     model, settings = _settings(out, begun, preset_name, overrides)
-    _make_run_directory(out, resume, force)
-    tokenizer_path = out / TOKENIZER
-    if not begun:
-        size = train_tokenizer([*source, *target], model.vocabulary_size, tokenizer_path)
-        if size < model.vocabulary_size:
-            log.info("the text gave %d of %d pieces", size, model.vocabulary_size)
-        model = dataclasses.replace(model, vocabulary_size=size)
+    # Everything that can be wrong with text and settings shows here, in a place of its own: none
+    # of it may cost the run that is in `out`.
+    with tempfile.TemporaryDirectory() as scratch:
+        tokenizer_path = out / TOKENIZER if begun else Path(scratch) / TOKENIZER
+        if not begun:
+            size = train_tokenizer([*source, *target], model.vocabulary_size, tokenizer_path)
+            if size < model.vocabulary_size:
+                log.info("the text gave %d of %d pieces", size, model.vocabulary_size)
+            model = dataclasses.replace(model, vocabulary_size=size)
+        tokenizer = Tokenizer(tokenizer_path, tokenizer_path)
+        data = encode_parallel(
+            tokenizer.encode_source_batch(source),
+            tokenizer.encode_target_batch(target),
+            min(settings.max_length, model.longest or settings.max_length),
+        )
+        valid_data = encode_parallel(
+            tokenizer.encode_source_batch(valid_source),
+            tokenizer.encode_target_batch(valid_target),
+            model.longest,
+        )
+        if not begun:
+            _clear_run_directory(out)
+            shutil.copyfile(tokenizer_path, out / TOKENIZER)
     write_json(
         out / SETTINGS, {"model": dataclasses.asdict(model), "train": dataclasses.asdict(settings)}
-    )
-    tokenizer = Tokenizer(tokenizer_path, tokenizer_path)
-    data = encode_parallel(
-        tokenizer.encode_source_batch(source),
-        tokenizer.encode_target_batch(target),
-        settings.max_length,
-    )
-    valid_data = encode_parallel(
-        tokenizer.encode_source_batch(valid_source),
-        tokenizer.encode_target_batch(valid_target),
-        None,
     )
     log.info("%d training pairs, %d target tokens", len(data), len(data.target.tokens))
     return Job(
@@ -194,11 +191,31 @@ def prepare_job(
         settings,
         data,
         Validation(valid_data, valid_source, valid_target),
-        tokenizer_path,
+        out / TOKENIZER,
+        data.fingerprint(),
         *train.languages,
     )
 
 
-def train_model(job: Job, device: torch.device, resume: bool = False) -> Path:
-    """Run the training; returns the averaged checkpoint."""
-    return Trainer(job, device, resume).run()
+def in_turn(group: Group, prepare: Callable[[bool], Job]) -> Job:
+    """The job, made by the group's leading process and then reopened by the others.
+
+    Args:
+        group: the processes.
+        prepare: makes it; called with True where it only reopens what has been made.
+    """
+    if group.leads:
+        job = prepare(False)
+        group.wait()
+        return job
+    group.wait()
+    return prepare(True)
+
+
+def train_model(job: Job, group: Group, resume: bool = False) -> Path | None:
+    """Run the training.
+
+    Returns:
+        The averaged checkpoint; None if SIGTERM ended the run before, after saving.
+    """
+    return Trainer(job, group, resume).run()

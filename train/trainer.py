@@ -1,45 +1,53 @@
-"""The training loop: one process, exact to resume, interruptible between two steps."""
+"""The training loop: one process or a group of them, exact to resume, stoppable between steps."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
-import math
 import signal
-import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
-from tqdm import tqdm
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from translate_trt.runtime.errors import CheckpointError, TranslateTrtError
+from translate_trt.runtime.errors import CheckpointError, InputError, TranslateTrtError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     AVERAGED,
     PREFIX,
+    CheckpointWriter,
     TrainingState,
     average_weights,
     load_weights,
     numbered_checkpoints,
+    remove_leftovers,
     remove_old_checkpoints,
     save_checkpoint,
 )
 from translate_trt.train.config import ModelConfig, TrainConfig
-from translate_trt.train.data import Batch, ParallelData, epoch_batches
+from translate_trt.train.data import Batch, ParallelData
+from translate_trt.train.distributed import Group
 from translate_trt.train.evaluate import bleu, perplexity, translate_reference, validation_loss
-from translate_trt.train.loss import projected_cross_entropy
+from translate_trt.train.metrics import Meter, Metrics
 from translate_trt.train.model import Transformer
-from translate_trt.train.precision import autocast, resolve_precision
+from translate_trt.train.objective import Objective
+from translate_trt.train.precision import loss_scaler, resolve_precision
 from translate_trt.train.schedule import learning_rate
+from translate_trt.train.steps import Step, StepLoader
+from translate_trt.train.stop import StopRequest
 
 log = logging.getLogger("translate_trt")
+
+# So many steps in a row without a finite gradient, and it will not mend by itself.
+MOST_SKIPPED_IN_A_ROW = 10
+# In a group, a signal is looked at this often: to agree on it costs a message to everyone.
+STEPS_BETWEEN_AGREEMENTS = 10
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,11 @@ class Validation:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything a run is made of."""
+    """Everything a run is made of.
+
+    Attributes:
+        fingerprint: by which a resumed run knows its data again.
+    """
 
     out: Path
     model: ModelConfig
@@ -61,52 +73,25 @@ class Job:
     data: ParallelData
     validation: Validation
     tokenizer: Path
+    fingerprint: int
     source_language: str | None = None
     target_language: str | None = None
 
 
-class StopRequest:
-    """Turns Ctrl-C and SIGTERM into a wish that the loop looks at between two steps.
-
-    A second Ctrl-C interrupts at once.
-    """
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-        self._previous: dict[int, Any] = {}
-
-    def __enter__(self) -> StopRequest:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._previous[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None:
-            raise KeyboardInterrupt
-        self.signal = number
-
-
 class Trainer:
-    """Trains one model in one process.
+    """Trains one model.
 
     Raises:
-        CheckpointError: `resume` finds checkpoints of other data.
+        CheckpointError: `resume` finds checkpoints, but none that can be read.
+        InputError: they are of other data.
     """
 
-    def __init__(self, job: Job, device: torch.device, resume: bool = False) -> None:
-        self.job, self.config, self.device = job, job.train, device
+    def __init__(self, job: Job, group: Group, resume: bool = False) -> None:
+        self.job, self.config, self.group = job, job.train, group
         torch.manual_seed(self.config.seed)
-        self.model = Transformer(job.model).to(device)
-        self.dtype = resolve_precision(self.config, device)
+        self.model = Transformer(job.model).to(group.device)
+        self.dtype = resolve_precision(self.config, group.device)
+        self.scaler = loss_scaler(group.device, self.dtype)
         self.optimizer = torch.optim.Adam(
             self.model.parameters(),
             lr=0.0,
@@ -114,48 +99,49 @@ class Trainer:
             eps=self.config.adam_epsilon,
             fused=True,
         )
-        self.step = self.epoch = self.batch = 0
-        self.fingerprint = job.data.fingerprint()
+        self.step = self.epoch = self.epoch_step = 0
+        self._writer = CheckpointWriter()
+        # On the device, so that no step waits to look at them: sums of smoothed loss and negative
+        # log-likelihood, and of steps skipped: in a row, in the longest row, and in all.
+        self._sums = torch.zeros(2, dtype=torch.float64, device=group.device)
+        self._skipped = torch.zeros(3, dtype=torch.int64, device=group.device)
         if resume:
             self._resume()
+        fuse = self.config.compile == "on" or (
+            self.config.compile == "auto" and group.device.type == "cuda"
+        )
+        objective = Objective(self.model, self.config.label_smoothing, self.dtype, fuse)
+        # Exchanges gradients in buckets while the backward pass goes on.
+        self.objective: nn.Module = (
+            DistributedDataParallel(objective) if group.size > 1 else objective
+        )
 
     # ---- one step ----
 
-    def _micro_batches(self) -> Iterator[Batch]:
-        """Batches from where the run stands, epoch after epoch, without end."""
-        size = min(self.config.micro_batch_tokens, self.config.batch_tokens)
-        while True:
-            plan = epoch_batches(self.job.data, size, self.config.seed, self.epoch)
-            while self.batch < len(plan):
-                rows = plan[self.batch]
-                self.batch += 1
-                yield self.job.data.batch(rows).to(self.device)
-            self.epoch, self.batch = self.epoch + 1, 0
-
-    def _optimizer_step(self, batches: list[Batch]) -> tuple[float, float, int]:
-        """Gradients of those batches together, one update.
-
-        Returns:
-            Smoothed loss and negative log-likelihood per token in nats, and the target tokens.
-        """
-        tokens = sum(len(batch.targets) for batch in batches)
-        loss = likelihood = 0.0
-        for batch in batches:
-            with autocast(self.device, self.dtype):
-                hidden = self.model(batch.source, batch.source_lengths, batch.previous)
-            hidden = hidden.flatten(0, 1)[batch.target_index].to(self.dtype)
-            smoothed, plain = projected_cross_entropy(
-                hidden, self.model.embedding.weight, batch.targets, self.config.label_smoothing
-            )
-            (smoothed / tokens).backward()  # type: ignore[no-untyped-call]
-            loss += float(smoothed.detach()) / tokens
-            likelihood += float(plain) / tokens
-        if not math.isfinite(loss):
-            raise TranslateTrtError(
-                f"the loss is {loss} at step {self.step + 1}; the last checkpoint is from before. "
-                "Lower --learning-rate-scale or raise --warmup-steps, then continue with --resume."
-            )
+    def _optimizer_step(self, step: Step) -> None:
+        """Gradients of the step's batches, of all processes together, and one update."""
+        _seed(self.config.seed, self.step, self.group.rank)
+        batches: list[Batch | None] = [batch.to(self.group.device) for batch in step.batches]
+        batches = batches or [None]  # too few sentences for all: this process adds nothing
+        for index, batch in enumerate(batches):
+            with self._exchange(index + 1 == len(batches)):
+                smoothed, likelihood = self.objective(batch)
+                # DistributedDataParallel takes the mean of all processes; wanted is the sum.
+                loss = smoothed * (self.group.size / step.target_tokens)
+                self.scaler.scale(loss).backward()
+            self._sums += torch.stack((smoothed.detach(), likelihood))
         self.step += 1
+        self.epoch, self.epoch_step = step.next_position
+        self._update()
+
+    def _exchange(self, wanted: bool) -> contextlib.AbstractContextManager[Any]:
+        """Processes exchange gradients in the backward pass of a step's last batch only."""
+        if wanted or not isinstance(self.objective, DistributedDataParallel):
+            return contextlib.nullcontext()
+        return self.objective.no_sync()
+
+    def _update(self) -> None:
+        """Move the weights, unless a gradient is not finite; known on the device alone."""
         rate = learning_rate(
             self.step,
             self.job.model.d_model,
@@ -164,96 +150,142 @@ class Trainer:
         )
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
+        self.scaler.unscale_(self.optimizer)
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        bad = ~torch.isfinite(nn.utils.get_total_norm(gradients))
+        # What a GradScaler hands to a fused optimizer: with it the update does nothing.
+        self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        return loss, likelihood, tokens
+        row, longest, total = self._skipped
+        row = (row + 1) * bad
+        self._skipped = torch.stack((row, torch.maximum(row, longest), total + bad))
+
+    def _check_skipped(self, known: int) -> int:
+        """Steps skipped so far; warns if they are more than `known`.
+
+        Raises:
+            TranslateTrtError: too many in a row.
+        """
+        _, longest, total = self._skipped.tolist()
+        if longest >= MOST_SKIPPED_IN_A_ROW:
+            raise TranslateTrtError(
+                f"the gradients were not finite in {longest} steps in a row, the last up to step "
+                f"{self.step}; such steps change no weight. Lower --learning-rate-scale or raise "
+                "--warmup-steps, and look at the data; the checkpoints before it stand."
+            )
+        if total > known:
+            log.warning(
+                "up to step %d, %d steps were skipped: their gradients were not finite",
+                self.step, total,
+            )  # fmt: skip
+        return int(total)
 
     # ---- the run ----
 
-    def run(self) -> Path:
+    def run(self) -> Path | None:
         """Train to the last step, then average the last checkpoints.
 
         Returns:
-            The averaged checkpoint.
+            The averaged checkpoint; None if SIGTERM ended the run, after a checkpoint was saved.
 
         Raises:
-            KeyboardInterrupt: stopped by a signal, after a checkpoint was saved.
+            KeyboardInterrupt: Ctrl-C ended it, after a checkpoint was saved.
+            OutputError: the last checkpoint could not be written.
         """
-        self.model.train()
-        batches = self._micro_batches()
-        size = min(self.config.micro_batch_tokens, self.config.batch_tokens)
-        accumulate = max(1, self.config.batch_tokens // size)
-        with (
-            StopRequest() as stop,
-            tqdm(
-                total=self.config.steps,
-                initial=self.step,
-                unit="step",
-                disable=not sys.stderr.isatty(),
-            ) as bar,
-        ):
-            meter = _Meter()
-            while self.step < self.config.steps:
-                results = self._optimizer_step([next(batches) for _ in range(accumulate)])
-                meter.add(*results)
-                bar.update()
-                if self.step % self.config.log_every == 0 or self.step == self.config.steps:
-                    self._report(meter, bar)
-                    meter = _Meter()
-                every = self.config.checkpoint_every
-                # Looked at once: a signal that comes after this is for the next step to save.
-                stopped = stop.signal is not None
-                if self.step % every == 0 or self.step == self.config.steps or stopped:
-                    self.save()
-                if stopped:
-                    log.warning("stopped at step %d; continue with --resume", self.step)
-                    raise KeyboardInterrupt
-                interval = self.config.validate_every
-                if interval and self.step % interval == 0 and self.step < self.config.steps:
-                    self.validate("validation")
-                    meter.restart()
-        return self._finish()
-
-    def _report(self, meter: _Meter, bar: tqdm[Any]) -> None:
-        loss, likelihood, speed = meter.summary()
-        left = (self.config.steps - self.step) * meter.seconds_per_step()
-        bar.set_postfix(epoch=self.epoch + 1, loss=f"{loss:.3f}", tokens_per_second=round(speed))
-        if bar.disable:
-            log.info(
-                "step %d/%d epoch %d loss %.3f perplexity %.2f, %.0f target tokens/s, %s left",
-                self.step, self.config.steps, self.epoch + 1, loss, perplexity(likelihood),
-                speed, time.strftime("%H:%M:%S", time.gmtime(left)),
-            )  # fmt: skip
-        self._record(
-            {
-                "step": self.step,
-                "epoch": self.epoch + 1,
-                "loss": loss,
-                "log_likelihood": -likelihood,
-                "target_tokens_per_second": speed,
-                "learning_rate": self.optimizer.param_groups[0]["lr"],
-            }
+        start = (self.epoch, self.epoch_step)
+        on_gpu = self.group.device.type == "cuda"
+        loader = StepLoader(
+            self.job.data, self.config, self.group.rank, self.group.size, start, pin=on_gpu
         )
-
-    def _record(self, entry: dict[str, Any]) -> None:
-        with (self.job.out / "training.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-
-    def validate(self, name: str) -> float:
-        """Loss and greedy BLEU on the validation set; both are logged. Returns BLEU."""
-        self.model.eval()
-        loss = validation_loss(self.model, self.job.validation.data)
-        tokenizer = Tokenizer(self.job.tokenizer, self.job.tokenizer)
-        greedy = SearchOptions(beam_size=1)
-        texts, _ = translate_reference(self.model, tokenizer, self.job.validation.source, greedy)
-        score = bleu(texts, self.job.validation.reference)
+        metrics = Metrics(self.job.out, self.step, self.config.steps) if self.group.leads else None
         self.model.train()
-        log.info(
-            "%s at step %d: loss %.3f, perplexity %.2f, greedy BLEU %.2f (%s)",
-            name, self.step, loss, perplexity(loss), score.score, score.signature,
-        )  # fmt: skip
-        self._record({"step": self.step, name: {"loss": loss, "bleu": score.score}})
-        return score.score
+        try:
+            with StopRequest() as stop:
+                number = self._loop(loader, metrics, stop)
+            if number:
+                log.warning("stopped at step %d; continue with --resume", self.step)
+                if number == signal.SIGTERM:
+                    return None
+                raise KeyboardInterrupt
+            return self._finish(metrics)
+        finally:
+            loader.close()
+            self._writer.finish()
+            if metrics is not None:
+                metrics.close()
+
+    def _loop(self, loader: StepLoader, metrics: Metrics | None, stop: StopRequest) -> int:
+        """Steps until the last one or a signal; returns the signal's number, or 0."""
+        config, meter, steps = self.config, Meter(), iter(loader)
+        skipped = self._check_skipped(known=10**18)
+        while self.step < config.steps:
+            step = next(steps)
+            self._optimizer_step(step)
+            meter.add(step.target_tokens)
+            if metrics is not None:
+                metrics.advance()
+            last = self.step == config.steps
+            if last or self.step % config.log_every == 0:
+                skipped = self._check_skipped(skipped)
+                self._report(meter, metrics)
+            # Looked at once: a signal that comes after this is for the next step to save.
+            number = self._agreed(stop)
+            if last or number or self.step % config.checkpoint_every == 0:
+                skipped = self._check_skipped(skipped)
+                self.save(required=bool(last or number))
+            if number:
+                return number
+            if config.validate_every and self.step % config.validate_every == 0 and not last:
+                before = time.perf_counter()
+                self.validate("validation", metrics)
+                meter.skip(time.perf_counter() - before)
+        return 0
+
+    def _agreed(self, stop: StopRequest) -> int:
+        """The signal that any process of the group has got, or 0; the same for all of them."""
+        if self.group.size > 1 and self.step % STEPS_BETWEEN_AGREEMENTS:
+            return 0
+        return self.group.largest(stop.signal)
+
+    def _report(self, meter: Meter, metrics: Metrics | None) -> None:
+        """Mean loss and speed since the last report."""
+        loss, likelihood = (self.group.sum(self._sums) / max(1, meter.tokens)).tolist()
+        self._sums.zero_()
+        speed = meter.tokens / meter.seconds
+        left = (self.config.steps - self.step) * meter.seconds / max(1, meter.steps)
+        meter.restart()
+        if metrics is None:
+            return
+        entry = {
+            "step": self.step,
+            "epoch": self.epoch + 1,
+            "loss": loss,
+            "log_likelihood": -likelihood,
+            "target_tokens_per_second": speed,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "skipped_steps": int(self._skipped[2]),
+        }
+        metrics.progress(entry, perplexity(likelihood), left)
+
+    def validate(self, name: str, metrics: Metrics | None) -> None:
+        """Loss and greedy BLEU on the validation set, by the leading process; both are recorded."""
+        if metrics is not None:
+            self.model.eval()
+            loss = validation_loss(self.model, self.job.validation.data)
+            tokenizer = Tokenizer(self.job.tokenizer, self.job.tokenizer)
+            greedy = SearchOptions(beam_size=1)
+            source = self.job.validation.source
+            texts, _ = translate_reference(self.model, tokenizer, source, greedy)
+            score = bleu(texts, self.job.validation.reference)
+            self.model.train()
+            log.info(
+                "%s at step %d: loss %.3f, perplexity %.2f, greedy BLEU %.2f (%s)",
+                name, self.step, loss, perplexity(loss), score.score, score.signature,
+            )  # fmt: skip
+            metrics.write({"step": self.step, name: {"loss": loss, "bleu": score.score}})
+        self.group.wait()
 
     # ---- checkpoints ----
 
@@ -263,79 +295,105 @@ class Trainer:
             path, weights, self.job.model, self.config, self.job.tokenizer, languages, state
         )
 
-    def save(self) -> Path:
-        """Write a checkpoint of this step, then delete those no longer needed."""
-        optimizer = {
+    def save(self, required: bool = True) -> Path:
+        """Write a checkpoint of this step, then delete those no longer needed.
+
+        The weights are copied at once and written while training goes on.
+
+        Args:
+            required: wait until it is written.
+
+        Raises:
+            OutputError: it is required and could not be written.
+        """
+        path = self.job.out / f"{PREFIX}{self.step:08d}"
+        if self.group.leads:
+            weights = _copy(self.model.state_dict())
+            state = TrainingState(
+                self.step, self.epoch, self.epoch_step, self.job.fingerprint,
+                int(self._skipped[2]), self.scaler.state_dict(),
+                _copy(self._optimizer_tensors()),
+            )  # fmt: skip
+
+            def write() -> None:
+                self._save(path, weights, state)
+                remove_old_checkpoints(self.job.out, keep=self.config.average_checkpoints)
+
+            self._writer.start(path, write)
+            if required:
+                self._writer.finish(required=True)
+        return path
+
+    def _optimizer_tensors(self) -> dict[str, Tensor]:
+        return {
             f"{name}.{key}": value
             for name, parameter in self.model.named_parameters()
             for key, value in self.optimizer.state[parameter].items()
         }
-        state = TrainingState(
-            self.step, self.epoch, self.batch, self.fingerprint,
-            torch.get_rng_state(), optimizer,
-        )  # fmt: skip
-        path = self.job.out / f"{PREFIX}{self.step:08d}"
-        self._save(path, self.model.state_dict(), state)
-        remove_old_checkpoints(self.job.out, keep=self.config.average_checkpoints)
-        return path
 
     def _resume(self) -> None:
+        """Go back to the last checkpoint that can be read; to the same one in all processes."""
         found = numbered_checkpoints(self.job.out)
-        if not found:
+        if self.group.leads:
+            remove_leftovers(self.job.out)
+            while found and (damage := self._try_to_load(found[-1])):
+                if len(found) == 1:
+                    raise damage
+                log.warning("%s The checkpoint before it is used.", damage)
+                found.pop()
+        index = self.group.largest(len(found) if self.group.leads else 0)
+        if index == 0:
             return
-        path = found[-1]
+        if not self.group.leads:
+            self._load(found[index - 1])
+        log.info("continuing from %s", found[index - 1])
+
+    def _try_to_load(self, path: Path) -> CheckpointError | None:
+        try:
+            self._load(path)
+        except CheckpointError as error:
+            return error
+        return None
+
+    def _load(self, path: Path) -> None:
         state = TrainingState.load(path / "training")
-        if state.fingerprint != self.fingerprint:
-            raise CheckpointError(
-                f"{path} was trained on other data than this; give the same --train files to "
+        if state.fingerprint != self.job.fingerprint:
+            raise InputError(
+                f"{path} was trained on other data than this; give the same training text to "
                 "--resume, or another --out directory."
             )
+        names = dict(self.model.named_parameters())
+        keys = ("step", "exp_avg", "exp_avg_sq")
+        missing = {f"{name}.{key}" for name in names for key in keys} - set(state.optimizer)
+        if missing:
+            raise CheckpointError(f"{path}/training lacks {min(missing)}; it is damaged.")
         load_weights(self.model, path / "model.safetensors")
-        for name, parameter in self.model.named_parameters():
-            keys = ("step", "exp_avg", "exp_avg_sq")
+        for name, parameter in names.items():
             self.optimizer.state[parameter] = {
-                key: state.optimizer[f"{name}.{key}"].to(
-                    self.device if key != "step" or self.device.type == "cuda" else "cpu"
-                )
-                for key in keys
+                key: state.optimizer[f"{name}.{key}"].to(self.group.device) for key in keys
             }
-        self.step, self.epoch, self.batch = state.step, state.epoch, state.batch
-        torch.set_rng_state(state.random)
-        log.info("continuing from %s", path)
+        self.step, self.epoch, self.epoch_step = state.step, state.epoch, state.epoch_step
+        self._skipped[2] = state.skipped
+        self.scaler.load_state_dict(state.scaler)
 
-    def _finish(self) -> Path:
+    def _finish(self, metrics: Metrics | None) -> Path:
         """Average the last checkpoints (section 6.1) and measure the result."""
-        last = numbered_checkpoints(self.job.out)[-self.config.average_checkpoints :]
-        weights = average_weights(last)
-        self.model.load_state_dict(weights)
-        self.validate("averaged")
         path = self.job.out / AVERAGED
-        self._save(path, weights, None)
+        if self.group.leads:
+            last = numbered_checkpoints(self.job.out)[-self.config.average_checkpoints :]
+            weights = average_weights(last)
+            self.model.load_state_dict(weights)
+            self._save(path, weights, None)
+        self.validate("averaged", metrics)
         return path
 
 
-class _Meter:
-    """Loss and speed since the last report."""
+def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies in main memory that the next step does not change."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
-    def __init__(self) -> None:
-        self.restart()
 
-    def restart(self) -> None:
-        self.loss = self.likelihood = 0.0
-        self.tokens = self.steps = 0
-        self.begin = time.perf_counter()
-
-    def add(self, loss: float, likelihood: float, tokens: int) -> None:
-        self.loss += loss * tokens
-        self.likelihood += likelihood * tokens
-        self.tokens += tokens
-        self.steps += 1
-
-    def seconds_per_step(self) -> float:
-        return (time.perf_counter() - self.begin) / max(1, self.steps)
-
-    def summary(self) -> tuple[float, float, float]:
-        """Loss and negative log-likelihood per token, target tokens per second."""
-        seconds = max(time.perf_counter() - self.begin, 1e-9)
-        tokens = max(1, self.tokens)
-        return self.loss / tokens, self.likelihood / tokens, self.tokens / seconds
+def _seed(seed: int, step: int, rank: int) -> None:
+    """Make dropout a function of the seed, the step and the process alone: resuming is exact."""
+    numbers = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)
+    torch.manual_seed(int(numbers[0] >> np.uint64(1)))

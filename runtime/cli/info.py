@@ -8,7 +8,13 @@ from typing import Any
 
 import click
 
-from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
+from translate_trt.runtime.bundle import (
+    Manifest,
+    ModelDescription,
+    TargetEntry,
+    read_manifest,
+    verify_files,
+)
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.errors import BundleError
 
@@ -81,11 +87,16 @@ def _model_rows(manifest: Manifest) -> Rows:
         ("parameters", f"{model.parameters:,}"),
         ("layers", f"{model.encoder_layers} encoder, {model.decoder_layers} decoder"),
         ("sizes", f"{model.model_size} model, {model.feed_forward_size} feed-forward"),
-        ("attention", f"{model.heads} heads of {model.head_size}"),
+        ("attention", _attention(model)),
         ("vocabulary", f"{model.vocabulary_size:,} pieces"),
         ("longest source", f"{limits.max_source_length} tokens, the end symbol included"),
         ("longest target", f"{limits.max_target_length} tokens, the end symbol included"),
     ]
+
+
+def _attention(model: ModelDescription) -> str:
+    keys = "" if model.key_size == model.value_size else f", keys of {model.key_size}"
+    return f"{model.heads} heads of {model.value_size}{keys}"
 
 
 def _tokenizer_rows(manifest: Manifest) -> Rows:

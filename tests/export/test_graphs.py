@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from support.models import lively_model, save_model
 
+from translate_trt.export.compile import BuildOptions, compile_bundle
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
-from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
@@ -71,6 +75,28 @@ def test_equal_to_the_reference(
     sources = random_sources(24)
     found = translator.translate_ids(sources, options)
     assert_same(found, beam_search(model, sources, options))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"norm": "pre", "key_size": 5}, {"positions": "learned", "max_positions": 98}]
+)
+def test_every_kind_of_model_is_equal_to_its_reference(
+    changes: dict[str, Any], tokenizer_model: Path, tmp_path: Path
+) -> None:
+    size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
+    model = lively_model(size, **changes)
+    checkpoint = open_checkpoint(save_model(model, tmp_path / "checkpoint", tokenizer_model))
+    targets = ("onnx-fp32", "onnx-int8")
+    compile_bundle(checkpoint, tmp_path / "bundle", BuildOptions(targets, attention=True))
+    sources = random_sources(24)
+    options = SearchOptions(num_hypotheses=4, return_attention=True)
+    expected = beam_search(checkpoint.load_model(), sources, options)
+    translator = Translator(tmp_path / "bundle", "onnx-fp32", threads=1)
+    assert_same(translator.translate_ids(sources, options), expected)
+    int8 = Translator(tmp_path / "bundle", "onnx-int8", threads=1)
+    pairs = zip(int8.translate_ids(sources, options), expected, strict=True)
+    same = [a[0].tokens == b[0].tokens for a, b in pairs]
+    assert sum(same) >= 0.7 * len(same)
 
 
 def test_the_model_of_these_tests_finishes_and_is_cut_off(translator: Translator) -> None:

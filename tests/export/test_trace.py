@@ -25,8 +25,14 @@ def test_the_files_keep_the_contract(compiled_bundle: Path, target: str, role: s
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     assert [(o.domain, o.version) for o in model.opset_import] == [("", OPSET)]
-    shape = GraphShape(manifest.model.decoder_layers, manifest.model.heads,
-                       manifest.model.head_size, attention=True)  # fmt: skip
+    described = manifest.model
+    shape = GraphShape(
+        described.decoder_layers,
+        described.heads,
+        described.key_size,
+        described.value_size,
+        attention=True,
+    )
     for values, specs in zip(
         (model.graph.input, model.graph.output), contract(shape)[role], strict=True
     ):

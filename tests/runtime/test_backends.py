@@ -23,7 +23,9 @@ LONG = [*range(4, 40), 3]
 
 def shape_of(manifest: Manifest, attention: bool = True) -> GraphShape:
     model = manifest.model
-    return GraphShape(model.decoder_layers, model.heads, model.head_size, attention)
+    return GraphShape(
+        model.decoder_layers, model.heads, model.key_size, model.value_size, attention
+    )
 
 
 def files_of(bundle: Path, target: str) -> dict[str, Path]:

@@ -5,7 +5,7 @@ import pytest
 
 from translate_trt.runtime.contract import MASKED, NEXT, GraphShape
 
-SHAPE = GraphShape(decoder_layers=2, heads=4, head_size=8)
+SHAPE = GraphShape(decoder_layers=2, heads=4, key_size=8, value_size=6)
 
 
 def test_what_a_step_hands_on_comes_back_in() -> None:

@@ -14,7 +14,7 @@ from translate_trt.runtime.contract import NEXT, GraphShape
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.search import Request, Trace, search_batch
 
-SHAPE = GraphShape(decoder_layers=1, heads=1, head_size=2, attention=True)
+SHAPE = GraphShape(decoder_layers=1, heads=1, key_size=2, value_size=2, attention=True)
 END, START = 3, 2
 
 

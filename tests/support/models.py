@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +15,14 @@ from translate_trt.train.loss import projected_cross_entropy
 from translate_trt.train.model import Transformer
 
 
-def lively_model(vocabulary_size: int, seed: int = 0, steps: int = 150) -> Transformer:
+def lively_model(
+    vocabulary_size: int, seed: int = 0, steps: int = 150, **changes: Any
+) -> Transformer:
     """A model trained for a few seconds to say its source backwards.
 
     A random one has nearly flat distributions: it would hardly end a sentence, and rounding would
     decide between its candidates. This one is sure enough, and unsure enough to need its beams.
+    `changes` are fields of ModelConfig.
     """
     torch.manual_seed(seed)
     config = ModelConfig(
@@ -29,6 +33,7 @@ def lively_model(vocabulary_size: int, seed: int = 0, steps: int = 150) -> Trans
         d_ff=48,
         heads=4,
         dropout=0.0,
+        **changes,
     )
     model = Transformer(config)
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
@@ -37,7 +42,7 @@ def lively_model(vocabulary_size: int, seed: int = 0, steps: int = 150) -> Trans
         sources = [torch.randint(4, 40, (length,)).tolist() for length in lengths]
         data = encode_parallel(sources, [source[::-1] for source in sources], None)
         batch = data.batch(np.arange(len(sources)))
-        hidden = model(batch.source, batch.source_lengths, batch.previous)
+        hidden = model(batch.source, batch.source_bias, batch.previous)
         hidden = hidden.flatten(0, 1)[batch.target_index]
         loss, _ = projected_cross_entropy(hidden, model.embedding.weight, batch.targets, 0.1)
         (loss / len(batch.targets)).backward()  # type: ignore[no-untyped-call]

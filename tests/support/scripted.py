@@ -167,7 +167,7 @@ class ScriptedBackend:
     steps: int = 0
     fetched: list[str] = field(default_factory=list)
 
-    SHAPE = GraphShape(decoder_layers=0, heads=1, head_size=1)
+    SHAPE = GraphShape(decoder_layers=0, heads=1, key_size=1, value_size=1)
     REQUEST = tuple(spec.name for spec in SHAPE.request())
     STATE = (
         "tokens",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from translate_trt.train.distributed import Group
 from translate_trt.train.run import TextPair, prepare_job, train_model
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -43,6 +44,7 @@ def settings() -> dict[str, Any]:
         "validate_every": 0,
         "log_every": 4,
         "average_checkpoints": 2,
+        "precision": "fp32",
     }
 
 
@@ -73,6 +75,8 @@ def run(text: tuple[TextPair, TextPair], settings: dict[str, Any]) -> Callable[.
 
     def train(out: Path, resume: bool = False, **changes: Any) -> Path:
         job = prepare_job(*text, out, "tiny", {**settings, **changes}, resume=resume)
-        return train_model(job, torch.device("cpu"), resume)
+        averaged = train_model(job, Group(torch.device("cpu")), resume)
+        assert averaged is not None
+        return averaged
 
     return train

@@ -11,9 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from translate_trt.runtime.errors import CheckpointError, InputError, OptionError, OutputError
+from translate_trt.runtime.errors import (
+    CheckpointError,
+    InputError,
+    OptionError,
+    OutputError,
+    TranslateTrtError,
+)
 from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints
-from translate_trt.train.run import TextPair, choose_device, prepare_job
+from translate_trt.train.distributed import choose_device
+from translate_trt.train.run import TextPair, prepare_job
 
 Text = tuple[TextPair, TextPair]
 Run = Callable[..., Path]
@@ -76,7 +83,7 @@ def test_other_data_is_noticed(
     run(tmp_path / "run", steps=2)
     write_pairs("train", 200, 9)
     before = names(tmp_path / "run")
-    with pytest.raises(CheckpointError, match="other data"):
+    with pytest.raises(InputError, match="other data"):
         run(tmp_path / "run", resume=True, steps=20)
     assert names(tmp_path / "run") == before
 
@@ -119,14 +126,21 @@ def test_force_does_not_delete_what_is_no_run(
 
 
 @pytest.mark.parametrize(
-    ("preset", "change"), [("tiny", {"heads": 3}), ("tiny", {"steps": 0}), ("huge", {})]
+    ("preset", "change"),
+    [
+        ("tiny", {"heads": 3}),
+        ("tiny", {"steps": 0}),
+        ("huge", {}),
+        ("tiny", {"vocabulary_size": 100}),  # fewer than the bytes take
+        ("tiny", {"max_length": 1}),  # leaves no pair
+    ],
 )
 def test_a_mistyped_setting_does_not_cost_the_old_run(
     run: Run, text: Text, settings: Settings, tmp_path: Path, preset: str, change: Settings
 ) -> None:
     run(tmp_path / "run", steps=2)
     before = names(tmp_path / "run")
-    with pytest.raises(OptionError):
+    with pytest.raises(TranslateTrtError):
         prepare_job(*text, tmp_path / "run", preset, {**settings, **change}, force=True)
     assert names(tmp_path / "run") == before
 

@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from translate_trt.runtime.errors import CheckpointError, TranslateTrtError
+from translate_trt.runtime.errors import CheckpointError, OutputError, TranslateTrtError
+from translate_trt.train import checkpoint as checkpoint_module
 from translate_trt.train import trainer as trainer_module
-from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints
+from translate_trt.train.checkpoint import AVERAGED, average_weights, numbered_checkpoints
 from translate_trt.train.data import Batch
+from translate_trt.train.distributed import Group
 from translate_trt.train.run import TextPair, prepare_job
-from translate_trt.train.trainer import Trainer
+from translate_trt.train.steps import Step
+from translate_trt.train.stop import StopRequest
+from translate_trt.train.trainer import Job, Trainer
 
 Text = tuple[TextPair, TextPair]
 Run = Callable[..., Path]
 Settings = dict[str, Any]
-CPU = torch.device("cpu")
+CPU = Group(torch.device("cpu"))
 
 
 def entries(out: Path) -> list[dict[str, Any]]:
-    lines = (out / "training.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 
 def last_step(out: Path) -> int:
-    """The last step that training.jsonl tells of; 0 before the first."""
-    return int(entries(out)[-1]["step"]) if (out / "training.jsonl").exists() else 0
+    """The last step that metrics.jsonl tells of; 0 before the first."""
+    return int(entries(out)[-1]["step"]) if (out / "metrics.jsonl").exists() else 0
 
 
 def saved_step(out: Path) -> int:
@@ -146,17 +156,16 @@ def test_killed_and_resumed_gives_the_same_weights(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("sent", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_interrupted_saves_and_resumes(
-    run: Run, text: Text, settings: Settings, tmp_path: Path
+    sent: signal.Signals, expected: int, run: Run, text: Text, settings: Settings, tmp_path: Path
 ) -> None:
     out, whole = tmp_path / "run", tmp_path / "whole"
     settings |= {"checkpoint_every": 100_000, "log_every": 1}
     code, errors = train_until(
-        lambda: last_step(out) >= 5,
-        signal.SIGINT,
-        command(text, out, {**settings, "steps": 100_000}),
+        lambda: last_step(out) >= 5, sent, command(text, out, {**settings, "steps": 100_000})
     )
-    assert code == 130, errors
+    assert code == expected, errors
     step = saved_step(out)
     assert step >= 5
     assert f"stopped at step {step}; continue with --resume" in errors
@@ -195,12 +204,12 @@ def test_a_signal_at_any_moment_stops_only_what_was_saved(
         left = looks
 
         @property
-        def signal(self) -> int | None:
+        def signal(self) -> int:
             self.left -= 1
-            return None if self.left >= 0 else int(signal.SIGINT)
+            return 0 if self.left >= 0 else int(signal.SIGINT)
 
         @signal.setter
-        def signal(self, value: int | None) -> None:
+        def signal(self, value: int) -> None:
             pass
 
     monkeypatch.setattr(trainer_module, "StopRequest", Later)
@@ -212,16 +221,24 @@ def test_a_signal_at_any_moment_stops_only_what_was_saved(
     assert saved_step(tmp_path / "run") == trainer.step
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_interrupts_at_once(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with trainer_module.StopRequest() as stop:
-        assert stop.signal is None
-        signal.raise_signal(number)
-        assert stop.signal == number
+def test_a_second_interrupt_is_obeyed_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with StopRequest() as stop:
+        assert stop.signal == 0
+        signal.raise_signal(signal.SIGINT)
+        assert stop.signal == signal.SIGINT
         with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(number)
-    assert signal.getsignal(number) is before
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_repeated_sigterm_changes_nothing() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.signal == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_resume_with_dropout_in_one_process(run: Run, tmp_path: Path) -> None:
@@ -244,73 +261,165 @@ def test_the_seed_decides(run: Run, tmp_path: Path) -> None:
         assert_equal(tmp_path / "one" / name, tmp_path / "other" / name)
 
 
-def test_a_damaged_checkpoint_is_named(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.safetensors", r"model\.safetensors is damaged"),
+        ("training/optimizer.safetensors", r"optimizer\.safetensors is damaged"),
+        ("training/state.json", r"state\.json cannot be read"),
+        ("missing tensor", r"lacks embedding\.weight\.exp_avg; it is damaged"),
+    ],
+)
+def test_of_a_damaged_checkpoint_the_one_before_is_used(
+    name: str, message: str, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(tmp_path / "whole", steps=13)
     run(tmp_path / "run")
-    path = numbered_checkpoints(tmp_path / "run")[-1] / "model.safetensors"
-    os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged"):
+    earlier, last = numbered_checkpoints(tmp_path / "run")
+    if name == "missing tensor":
+        path = last / "training/optimizer.safetensors"
+        tensors = load_file(path)
+        del tensors["embedding.weight.exp_avg"]
+        save_file(tensors, path)
+    else:
+        os.truncate(last / name, (last / name).stat().st_size // 2)
+    shutil.copytree(last, tmp_path / "damaged")
+    run(tmp_path / "run", resume=True, steps=13)
+    assert re.search(message + ".*The checkpoint before it is used", caplog.text, re.DOTALL)
+    name = "checkpoint-00000013"
+    assert_equal(tmp_path / "run" / name, tmp_path / "whole" / name)
+    # The steps that were undone are told of once.
+    steps = [entry["step"] for entry in entries(tmp_path / "run") if "loss" in entry]
+    assert steps == sorted(set(steps))
+    shutil.rmtree(earlier, ignore_errors=True)
+    for path in numbered_checkpoints(tmp_path / "run"):
+        shutil.rmtree(path)
+    shutil.copytree(tmp_path / "damaged", last)
+    with pytest.raises(CheckpointError, match=message):
         run(tmp_path / "run", resume=True, steps=20)
 
 
-def gradients(trainer: Trainer, batches: list[Batch]) -> tuple[float, int, list[torch.Tensor]]:
-    """Loss per token, target tokens and gradients of one step that changes no weight."""
-    trainer.optimizer.step = lambda: None  # type: ignore[assignment,method-assign,misc]
-    trainer.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
-    loss, _, tokens = trainer._optimizer_step(batches)
-    found = [p.grad.clone() for p in trainer.model.parameters() if p.grad is not None]
+def test_the_average_goes_without_a_damaged_checkpoint(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(tmp_path / "run", average_checkpoints=3)
+    paths = [path / "model.safetensors" for path in numbered_checkpoints(tmp_path / "run")]
+    os.truncate(paths[1], 100)
+    found = average_weights([path.parent for path in paths])
+    one, two = load_file(paths[0]), load_file(paths[2])
+    for name, tensor in found.items():
+        assert torch.equal(tensor, ((one[name].double() + two[name].double()) / 2).float())
+    assert "the average goes without one checkpoint" in caplog.text
+    with pytest.raises(CheckpointError, match="is damaged"):
+        average_weights([paths[1].parent])
+
+
+def test_a_full_disk_costs_only_the_checkpoint_that_does_not_fit(
+    text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        if "checkpoint-00000008" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        save_file(tensors, path)
+
+    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    job = prepare_job(*text, tmp_path / "run", "tiny", settings)
+    assert Trainer(job, CPU).run() == job.out / AVERAGED
+    assert "checkpoint-00000008 was not saved" in caplog.text
+    assert "Free some space" in caplog.text
+    kept = [path.name for path in numbered_checkpoints(job.out)]
+    assert kept == ["checkpoint-00000004", "checkpoint-00000012"]
+    assert not list(job.out.glob(".*"))
+
+
+def test_a_last_checkpoint_that_does_not_fit_ends_the_run_with_an_error(
+    text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        if "checkpoint-00000012" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        save_file(tensors, path)
+
+    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    job = prepare_job(*text, tmp_path / "run", "tiny", settings)
+    with pytest.raises(OutputError, match="Free some space"):
+        Trainer(job, CPU).run()
+    kept = [path.name for path in numbered_checkpoints(job.out)]
+    assert kept == ["checkpoint-00000004", "checkpoint-00000008"]
+
+
+def test_a_checkpoint_is_of_its_step_whatever_comes_while_it_is_written(
+    text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The writer is held back until the run is two steps further.
+    plain, held = tmp_path / "plain", tmp_path / "held"
+    Trainer(prepare_job(*text, plain, "tiny", settings), CPU).run()
+    trainer = Trainer(prepare_job(*text, held, "tiny", settings), CPU)
+    reached = {4: threading.Event(), 8: threading.Event(), 12: threading.Event()}
+
+    def slow(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        number = re.search(r"checkpoint-(\d+)", str(path))
+        assert reached[int(number[1]) if number else 12].wait(60)
+        save_file(tensors, path)
+
+    step = trainer._optimizer_step
+
+    def note(work: Step) -> None:
+        step(work)
+        for number, event in reached.items():
+            if trainer.step >= min(number + 2, 12):
+                event.set()
+
+    monkeypatch.setattr(checkpoint_module, "save_file", slow)
+    monkeypatch.setattr(trainer, "_optimizer_step", note)
+    trainer.run()
+    for name in ("checkpoint-00000008", "checkpoint-00000012", AVERAGED):
+        assert_equal(plain / name, held / name)
+
+
+def test_what_a_killed_run_left_half_written_is_cleared(run: Run, tmp_path: Path) -> None:
+    run(tmp_path / "run", steps=4)
+    (tmp_path / "run/.checkpoint-00000008.0a1b2c3d.partial").mkdir()
+    (tmp_path / "run/.checkpoint-00000008.0a1b2c3d.partial/model.safetensors").write_text("half")
+    (tmp_path / "run/.mine.partial").mkdir()
+    run(tmp_path / "run", resume=True, steps=5)
+    assert [path.name for path in (tmp_path / "run").glob(".*")] == [".mine.partial"]
+
+
+def a_step(job: Job, *slices: tuple[int, int]) -> Step:
+    """One optimizer step of those rows of the training text, a micro-batch each."""
+    batches = [job.data.batch(np.arange(first, last)) for first, last in slices]
+    return Step(batches, sum(len(batch.targets) for batch in batches), (0, 1))
+
+
+def gradients(trainer: Trainer, step: Step) -> tuple[float, list[torch.Tensor]]:
+    """Loss per token and gradients of one step that changes no weight."""
+    found: list[torch.Tensor] = []
+    trainer._update = lambda: found.extend(  # type: ignore[method-assign]
+        p.grad.clone() for p in trainer.model.parameters() if p.grad is not None
+    )
+    trainer._optimizer_step(step)
     assert len(found) == len(list(trainer.model.parameters()))
-    return loss, tokens, found
+    return float(trainer._sums[0]) / step.target_tokens, found
 
 
 def test_gradients_accumulate(text: Text, settings: Settings, tmp_path: Path) -> None:
     job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "dropout": 0.0})
-    quarters = [
-        job.data.batch(torch.arange(first, last).numpy())
-        for first, last in ((0, 10), (10, 30), (30, 35), (35, 60))  # of unequal token counts
-    ]
-    whole = job.data.batch(torch.arange(60).numpy())
-    one, other = gradients(Trainer(job, CPU), quarters), gradients(Trainer(job, CPU), [whole])
-    assert one[1] == other[1]
+    quarters = a_step(job, (0, 10), (10, 30), (30, 35), (35, 60))  # of unequal token counts
+    whole = a_step(job, (0, 60))
+    assert quarters.target_tokens == whole.target_tokens
+    one, other = gradients(Trainer(job, CPU), quarters), gradients(Trainer(job, CPU), whole)
     assert one[0] == pytest.approx(other[0], rel=1e-5)
-    for first, second in zip(one[2], other[2], strict=True):
+    for first, second in zip(one[1], other[1], strict=True):
         torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("batch_tokens", "micro_batch_tokens", "parts", "places"),
-    [(256, 64, 4, 64), (256, 256, 1, 256), (100, 256, 1, 100), (150, 64, 2, 64)],
-)
-def test_a_step_takes_as_many_micro_batches_as_fit(
-    batch_tokens: int,
-    micro_batch_tokens: int,
-    parts: int,
-    places: int,
-    text: Text,
-    settings: Settings,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    settings |= {"batch_tokens": batch_tokens, "micro_batch_tokens": micro_batch_tokens}
-    trainer = Trainer(prepare_job(*text, tmp_path / "run", "tiny", settings), CPU)
-    taken: list[list[Batch]] = []
-
-    def note(batches: list[Batch]) -> None:
-        taken.append(batches)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(trainer, "_optimizer_step", note)
-    with pytest.raises(KeyboardInterrupt):
-        trainer.run()
-    assert len(taken[0]) == parts
-    for batch in taken[0]:
-        assert max(batch.source.numel(), batch.previous.numel()) <= places
 
 
 def test_the_learning_rate_is_the_schedules(text: Text, settings: Settings, tmp_path: Path) -> None:
     job = prepare_job(*text, tmp_path / "run", "tiny", settings)
     trainer = Trainer(job, CPU)
     for step in (1, 2):
-        trainer._optimizer_step([job.data.batch(torch.arange(5).numpy())])
+        trainer._optimizer_step(a_step(job, (0, 5)))
         expected = 0.8 * 32**-0.5 * step * 20**-1.5  # the preset's scale, within the warm-up
         assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(expected, rel=1e-12)
     group = trainer.optimizer.param_groups[0]
@@ -328,13 +437,56 @@ def test_bf16_is_near_fp32(run: Run, tmp_path: Path) -> None:
     assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
 
 
-def test_a_loss_that_is_no_number_stops_the_run(
+def poison(trainer: Trainer, steps: Callable[[int], bool]) -> None:
+    """Make the loss of those steps, by number, not a number."""
+    whole = trainer.objective
+
+    class Poisoned(torch.nn.Module):
+        def forward(self, batch: Batch | None) -> tuple[torch.Tensor, torch.Tensor]:
+            smoothed, likelihood = whole(batch)
+            return smoothed * (float("nan") if steps(trainer.step + 1) else 1.0), likelihood
+
+    trainer.objective = Poisoned()
+
+
+def test_a_gradient_that_is_no_number_costs_its_step_alone(
+    text: Text, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "steps": 3, "log_every": 1})
+    trainer = Trainer(job, CPU)
+    poison(trainer, lambda step: step == 2)
+    trained: list[list[torch.Tensor]] = []
+    update = trainer._update
+
+    def note() -> None:
+        update()
+        state = trainer.optimizer.state.values()
+        moments = [x.clone() for s in state for x in (s["step"], s["exp_avg"], s["exp_avg_sq"])]
+        trained.append([*(p.detach().clone() for p in trainer.model.parameters()), *moments])
+
+    trainer._update = note  # type: ignore[method-assign]
+    trainer.run()
+    same = [all(map(torch.equal, *pair)) for pair in itertools.pairwise(trained)]
+    assert same == [True, False]
+    assert all(torch.isfinite(x).all() for x in trained[-1])
+    assert [entry.get("skipped_steps") for entry in entries(job.out)][:3] == [0, 1, 1]
+    assert caplog.text.count("1 steps were skipped") == 1
+    state = json.loads((job.out / "checkpoint-00000003/training/state.json").read_text())
+    assert state["skipped"] == 1
+
+
+def test_ten_such_steps_in_a_row_stop_the_run(
     text: Text, settings: Settings, tmp_path: Path
 ) -> None:
-    job = prepare_job(*text, tmp_path / "run", "tiny", settings)
+    job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "steps": 40})
     trainer = Trainer(job, CPU)
-    with torch.no_grad():
-        trainer.model.embedding.weight.fill_(float("nan"))
-    with pytest.raises(TranslateTrtError, match="the loss is nan at step 1"):
+    poison(trainer, lambda step: step in range(3, 12))  # nine
+    trainer.run()
+    job = prepare_job(*text, tmp_path / "other", "tiny", {**settings, "steps": 40})
+    trainer = Trainer(job, CPU)
+    poison(trainer, lambda step: step in range(13, 23))
+    with pytest.raises(TranslateTrtError, match=r"not finite in 10 steps in a row.*step 24"):
         trainer.run()
-    assert numbered_checkpoints(job.out) == []
+    assert saved_step(job.out) == 20
+    kept = weights(numbered_checkpoints(job.out)[-1])
+    assert all(torch.isfinite(tensor).all() for tensor in kept.values())

@@ -1,0 +1,5 @@
+"""`python -m translate_trt.runtime.cli`, which torchrun can start in every process."""
+
+from translate_trt.runtime.cli import main
+
+main(prog_name="translate-trt")
