@@ -20,6 +20,8 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text import chunks, display_name, open_input, read_lines
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from translate_trt.train.scoring import Difference, Score
 
 log = logging.getLogger("translate_trt")
@@ -134,7 +136,7 @@ def evaluate(
         raise OptionError(
             "there is nothing to score; name files of translations, checkpoints or bundles."
         )
-    language = target_language or _language(found, reference)
+    language = (target_language or "").lower() or _language(found, reference)
     names = _metric_names(metrics, language)
     rows = _score(found, right, names, language or "", tokenize)
     text = _json(rows, right, reference) if as_json else _table(rows, right)
@@ -233,23 +235,29 @@ class _Models:
 
 
 def _in_chunks(translate: Callable[[list[str]], list[str]], lines: list[str]) -> list[str]:
-    """All translations, with a progress bar on a terminal."""
-    from tqdm import tqdm
-
+    """All translations."""
     texts: list[str] = []
-    hidden = not sys.stderr.isatty()
-    with tqdm(total=len(lines), unit=" lines", disable=hidden, file=sys.stderr) as bar:
+    with _progress(len(lines), " lines") as bar:
         for chunk in chunks(lines, _CHUNK_LINES):
             texts += translate(chunk)
             bar.update(len(chunk))
     return texts
 
 
+def _progress(total: int, unit: str) -> tqdm[Any]:
+    """A bar on stderr, if that is a terminal."""
+    from tqdm import tqdm
+
+    return tqdm(total=total, unit=unit, disable=not sys.stderr.isatty(), file=sys.stderr)
+
+
 def _language(systems: Sequence[_System], reference: str) -> str | None:
-    """The target language as a model or else the reference's name tells it."""
-    told = next((system.language for system in systems if system.language), None)
-    ending = Path(reference).suffix[1:]
-    return told or (ending if ending.isalpha() and len(ending) == 2 else None)
+    """The target language as a model or else the reference's name tells it.
+
+    Models have theirs from names of files too, so that it may be "txt" or "tgt".
+    """
+    told = [*(system.language or "" for system in systems), Path(reference).suffix[1:]]
+    return next((code for code in told if code.isalpha() and len(code) == 2), None)
 
 
 def _metric_names(asked: Sequence[str], language: str | None) -> list[str]:
@@ -272,15 +280,16 @@ def _score(
 ) -> list[_Row]:
     from translate_trt.train.scoring import make_metric, paired_bootstrap
 
-    metrics = [make_metric(name, right, language, tokenize) for name in names]
+    metrics = {name: make_metric(name, right, language, tokenize) for name in names}
     texts = []
     for system in systems:
-        log.info("%d lines of %s", len(right), system.name)
+        log.info("reading or making the %d translations of %s", len(right), system.name)
         texts.append(system.texts())
-    scores = [
-        {name: metric(lines) for name, metric in zip(names, metrics, strict=True)}
-        for lines in texts
-    ]
+    scores: list[dict[str, Score]] = []
+    with _progress(len(texts), " systems") as bar:
+        for lines in texts:
+            scores.append({name: metrics[name](lines) for name in names})
+            bar.update()
     differences = paired_bootstrap(texts, right, tokenize) if len(texts) > 1 else []
     return [
         _Row(system, found, difference)

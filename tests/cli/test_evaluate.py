@@ -13,12 +13,13 @@ from support.models import lively_model, save_model
 
 from translate_trt.export.compile import BuildOptions, compile_bundle
 from translate_trt.runtime.cli import main
+from translate_trt.runtime.cli.evaluate import evaluate as command
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.evaluate import translate_reference
-from translate_trt.train.scoring import make_metric, paired_bootstrap
+from translate_trt.train.scoring import METRICS, make_metric, paired_bootstrap
 
 SOURCE = [
     "the cat runs.",
@@ -182,6 +183,11 @@ def test_the_tokenization_reaches_score_and_difference(three: list[Path]) -> Non
     assert found[1]["difference"]["bleu"] == pytest.approx(difference)
 
 
+def test_every_metric_can_be_asked_for() -> None:
+    (option,) = (parameter for parameter in command.params if parameter.name == "metrics")
+    assert tuple(option.to_info_dict()["type"]["choices"]) == METRICS
+
+
 def test_the_language_of_tokenized_bleu(three: list[Path], tmp_path: Path) -> None:
     def tokens(*flags: object) -> str:
         (system,) = result(three[1], "--metric", "tokenized-bleu", *flags)["systems"]
@@ -190,7 +196,7 @@ def test_the_language_of_tokenized_bleu(three: list[Path], tmp_path: Path) -> No
     nameless = write(tmp_path / "right.txt", three[0].read_text().splitlines())
     assert tokens("--reference", three[0]) == "tok:moses-de+compounds-split"
     assert tokens("--reference", three[0], "--target-language", "fr") == "tok:moses-fr"
-    assert tokens("--reference", nameless, "--target-language", "de").endswith("split")
+    assert tokens("--reference", nameless, "--target-language", "DE").endswith("split")
     refused = run("--reference", nameless, three[1], "--metric", "tokenized-bleu")
     assert refused.exit_code == 1
     assert "give --target-language" in refused.stderr

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import sacrebleu
 from sacrebleu.significance import PairedTest
-from support.data import test_set as folder_of
+from support.data import folder_of
 
+from translate_trt.runtime.text import open_input, read_lines
 from translate_trt.train.scoring import (
     METRICS,
     RESAMPLES,
@@ -253,44 +254,49 @@ def test_bootstrap_draws_what_sacrebleu_draws(reference: list[str]) -> None:
 
 # ---- the systems of WMT17 ----
 
-# By Perl: Moses' tokenizer as it was until November 2018, tensor2tensor's substitution; and the
-# formula of multi-bleu.
-TOKENIZED = {
-    "C-3MA.4959": 23.0377,
-    "FBK.4870": 26.5214,
-    "KIT.4950": 26.2290,
-    "LIUM-NMT.4900": 26.8284,
-    "LMU-nmt-reranked.4934": 27.2652,
-    "LMU-nmt-single.4893": 26.7352,
-    "PROMT-Rule-based.4735": 16.6685,
-    "RWTH-nmt-ensemble.4921": 26.1498,
-    "SYSTRAN.4847": 26.9324,
-    "TALP-UPC.4834": 21.3669,
-    "online-A.0": 20.6041,
-    "online-B.0": 26.6989,
-    "online-F.0": 15.5561,
-    "online-G.0": 17.9572,
-    "uedin-nmt.4722": 28.4589,
-    "xmu.4910": 26.7862,
+# Tokenized BLEU by Perl (Moses' tokenizer as it was until November 2018, tensor2tensor's
+# substitution) and the formula of multi-bleu; chrF by chrF++.py, the metric's first program.
+SYSTEMS = {
+    "C-3MA.4959": (23.0377, 51.9533),
+    "FBK.4870": (26.5214, 54.7152),
+    "KIT.4950": (26.2290, 55.7629),
+    "LIUM-NMT.4900": (26.8284, 55.9284),
+    "LMU-nmt-reranked.4934": (27.2652, 56.3908),
+    "LMU-nmt-single.4893": (26.7352, 55.9216),
+    "PROMT-Rule-based.4735": (16.6685, 50.3511),
+    "RWTH-nmt-ensemble.4921": (26.1498, 55.6116),
+    "SYSTRAN.4847": (26.9324, 55.5758),
+    "TALP-UPC.4834": (21.3669, 51.686),
+    "online-A.0": (20.6041, 52.0023),
+    "online-B.0": (26.6989, 56.2633),
+    "online-F.0": (15.5561, 49.2588),
+    "online-G.0": (17.9572, 51.5871),
+    "uedin-nmt.4722": (28.4589, 57.7227),
+    "xmu.4910": (26.7862, 55.9642),
 }
 # Column of scores.tsv: metric, sacrebleu's tokenization, what our 100 is there, how exact it is.
 COLUMNS = {
-    "bleu13a_computed_here": ("bleu", "13a", 100, 0.0001),
+    # online-A begins with a byte order mark, which this column takes for a part of its first word,
+    # and we for none of the text; everywhere else it is exact to its last digit.
+    "bleu13a_computed_here": ("bleu", "13a", 100, 0.0002),
     "test.sh:MTEVAL": ("bleu", "13a", 100, 0.0051),  # by mteval-v13a.pl, rounded
     "test.sh:MTEVAL14": ("bleu", "intl", 100, 0.0051),
-    "test.sh:CHRF": ("chrf", "", 100, 0.0001),
-    "test.sh:CHRFPP": ("chrf++", "", 100, 0.0001),
+    "test.sh:CHRF": ("chrf", "", 100, 0.0001),  # by chrF++.py
+    # By chrF++.py, which smooths sentences too short for an order of words; sacrebleu, unless told
+    # to do so, leaves the order out. With its eps_smoothing both scores given agree to four digits.
+    "test.sh:CHRFPP": ("chrf++", "", 100, 0.0051),
     "test.sh:TER": ("ter", "", 1, 0.00051),  # by tercom
 }
 EVERYWHERE = {"bleu13a_computed_here", "test.sh:MTEVAL", "test.sh:TER"}
 
 
 def lines_of(path: Path) -> list[str]:
-    return path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode().split("\n")[:-1]
+    with open_input(str(path)) as stream:
+        return list(read_lines(stream, path.name))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TOKENIZED)
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_the_systems_of_wmt17_have_their_published_scores(name: str) -> None:
     folder = folder_of("wmt17-en-de-systems")
     with (folder / "scores.tsv").open(encoding="utf-8") as file:
@@ -304,5 +310,8 @@ def test_the_systems_of_wmt17_have_their_published_scores(name: str) -> None:
         metric, tokenize, hundred, tolerance = COLUMNS[column]
         found = make_metric(metric, right, tokenize=tokenize)(texts).score * hundred / 100
         assert found == pytest.approx(float(row[column]), abs=tolerance), column
-    found = make_metric("tokenized-bleu", right)(texts).score
-    assert found == pytest.approx(TOKENIZED[name], abs=0.0001)
+    tokenized, chrf = SYSTEMS[name]
+    assert make_metric("tokenized-bleu", right)(texts).score == pytest.approx(tokenized, abs=0.0001)
+    # PROMT writes 27 no-break spaces: characters to chrF++.py, blanks to sacrebleu.
+    shown = [line.replace("\u00a0", "_") for line in texts]
+    assert make_metric("chrf", right)(shown).score == pytest.approx(chrf, abs=0.0001)
