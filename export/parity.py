@@ -13,24 +13,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import sacrebleu
-from numpy.typing import NDArray
-
 from translate_trt.export.compile import describe
 from translate_trt.runtime.bundle import read_manifest, write_manifest
+from translate_trt.runtime.cli.output import columns
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
-from translate_trt.train.evaluate import Bleu, bleu
+from translate_trt.train.scoring import Score, bleu, paired_bootstrap
 from translate_trt.train.search import beam_search
 
 log = logging.getLogger("translate_trt")
-
-RESAMPLES = 1_000
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -104,7 +98,7 @@ class _Output:
 
     hypotheses: list[Hypothesis]  # best of each sentence
     texts: list[str]
-    bleu: Bleu
+    bleu: Score
     sentences_per_second: float
 
 
@@ -180,65 +174,23 @@ def compare(
     """The evidence from two systems' output on one test set."""
     pairs = list(zip(yardstick.hypotheses, output.hypotheses, strict=True))
     identical = 100 * sum(a.tokens == b.tokens for a, b in pairs) / len(pairs)
-    difference = output.bleu.score - yardstick.bleu.score
+    (difference,) = paired_bootstrap([yardstick.texts, output.texts], reference)
     return Parity(
         sentences=len(pairs),
         identical_percent=identical,
         largest_score_difference=max(abs(a.score - b.score) for a, b in pairs),
         bleu=output.bleu.score,
         reference_bleu=yardstick.bleu.score,
-        bleu_difference=difference,
-        bleu_difference_interval=bootstrap_interval(yardstick.texts, output.texts, reference),
+        bleu_difference=difference.bleu,
+        bleu_difference_interval=difference.interval,
         signature=output.bleu.signature,
         sentences_per_second=output.sentences_per_second,
         reference_sentences_per_second=yardstick.sentences_per_second,
         beam_size=options.beam_size,
         length_penalty=options.length_penalty,
         gate=str(gate),
-        passed=gate.passes(identical, difference),
+        passed=gate.passes(identical, difference.bleu),
     )
-
-
-def _sentence_statistics(texts: Sequence[str], reference: Sequence[str]) -> NDArray[np.float64]:
-    """[sentences, 10] what BLEU sums over a corpus: lengths, n-gram matches, n-gram totals."""
-    metric = sacrebleu.BLEU()
-    rows = []
-    for text, right in zip(texts, reference, strict=True):
-        score = metric.corpus_score([text], [[right]])
-        rows.append([score.sys_len, score.ref_len, *score.counts, *score.totals])
-    return np.array(rows, dtype=np.float64)
-
-
-def _bleu_of(statistics: NDArray[np.float64]) -> float:
-    """Corpus BLEU of summed statistics [10]."""
-    values = [int(value) for value in statistics]
-    score = sacrebleu.BLEU.compute_bleu(
-        correct=values[2:6],
-        total=values[6:10],
-        sys_len=values[0],
-        ref_len=values[1],
-        smooth_method="exp",
-    )
-    return float(score.score)
-
-
-def bootstrap_interval(
-    first: Sequence[str], second: Sequence[str], reference: Sequence[str], seed: int = 1
-) -> tuple[float, float]:
-    """95 % interval of BLEU(second) - BLEU(first) by paired bootstrap (Koehn 2004).
-
-    The same sentences are drawn for both systems, with replacement, `RESAMPLES` times.
-    """
-    statistics = [_sentence_statistics(texts, reference) for texts in (first, second)]
-    random = np.random.default_rng(seed)
-    differences = []
-    for _ in range(RESAMPLES):
-        rows = random.integers(len(reference), size=len(reference))
-        before, after = (_bleu_of(table[rows].sum(axis=0)) for table in statistics)
-        differences.append(after - before)
-    tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(differences, [tail, 100 - tail])
-    return float(low), float(high)
 
 
 def table(found: dict[str, Parity]) -> str:
@@ -271,9 +223,6 @@ def table(found: dict[str, Parity]) -> str:
                 f"{'passed' if parity.passed else 'FAILED'}: {parity.gate}",
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    lines = [
-        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    lines = columns(rows)
     lines.append(f"{first.sentences} sentences, beam {first.beam_size}, BLEU {first.signature}")
     return "\n".join(lines)

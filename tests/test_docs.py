@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["docs/train.md", "docs/export.md", "docs/translate.md", "README.md"]
+PAGES = ["docs/train.md", "docs/export.md", "docs/translate.md", "docs/evaluate.md", "README.md"]
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # What the reader has: text, and minutes to spare. The test has neither, so training stops after a

@@ -79,8 +79,9 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        changed = {k: v if v is None else change(v) for k, v in vars(self).items()}
-        return Batch(**changed)
+        bias = None if self.source_bias is None else change(self.source_bias)
+        rest = {name: change(x) for name, x in vars(self).items() if name != "source_bias"}
+        return Batch(source_bias=bias, **rest)
 
     @property
     def padded_tokens(self) -> int:

@@ -1,41 +1,25 @@
-"""Validation loss, translations by the reference search, and BLEU."""
+"""Validation loss, and translations by the reference search: of one model or of an ensemble."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import sacrebleu
 import torch
 
+from translate_trt.runtime.errors import CheckpointError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.data import ParallelData, plan_batches
 from translate_trt.train.loss import projected_cross_entropy
 from translate_trt.train.model import Transformer
-from translate_trt.train.search import beam_search
+from translate_trt.train.scoring import bleu as bleu
+from translate_trt.train.search import Ensemble, Model, beam_search
 
-
-@dataclass(frozen=True)
-class Bleu:
-    """Corpus BLEU and what it was computed with.
-
-    Attributes:
-        score: 0 to 100.
-        signature: sacrebleu's, so that others can compute the same.
-    """
-
-    score: float
-    signature: str
-
-
-def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
-    """Cased, detokenized BLEU with sacrebleu's defaults (13a tokenization)."""
-    metric = sacrebleu.BLEU()
-    score = metric.corpus_score(list(hypotheses), [list(references)])
-    return Bleu(score.score, str(metric.get_signature()))
+log = logging.getLogger("translate_trt")
 
 
 @torch.inference_mode()
@@ -58,10 +42,54 @@ def perplexity(loss: float) -> float:
     return math.exp(loss) if loss < 700 else math.inf
 
 
+def check_same_vocabulary(checkpoints: Sequence[Checkpoint]) -> None:
+    """Find out, before any weights are read, whether checkpoints can be an ensemble.
+
+    Raises:
+        CheckpointError: their token ids do not mean the same.
+    """
+    first, *others = checkpoints
+    for other in others:
+        if (
+            other.tokenizer.read_bytes() != first.tokenizer.read_bytes()
+            or other.model.vocabulary_size != first.model.vocabulary_size
+        ):
+            raise CheckpointError(
+                f"{first.path} and {other.path} have different vocabularies, so their "
+                "probabilities cannot be averaged. Make an ensemble of checkpoints that were "
+                f"trained with the same {first.tokenizer.name}."
+            )
+
+
+def load_as_one(checkpoints: Sequence[Checkpoint], device: torch.device) -> tuple[Model, Tokenizer]:
+    """The model of a checkpoint, or the ensemble of several, and the tokenizer.
+
+    Raises:
+        CheckpointError: one is damaged, or their vocabularies differ.
+    """
+    check_same_vocabulary(checkpoints)
+    path = checkpoints[0].tokenizer
+    models = [checkpoint.load_model().to(device) for checkpoint in checkpoints]
+    return models[0] if len(models) == 1 else Ensemble(models), Tokenizer(path, path)
+
+
 def translate_reference(
-    model: Transformer, tokenizer: Tokenizer, lines: Sequence[str], options: SearchOptions
+    model: Model, tokenizer: Tokenizer, lines: Sequence[str], options: SearchOptions
 ) -> tuple[list[str], list[list[Hypothesis]]]:
-    """Best translations as text, and all hypotheses, by the PyTorch beam search."""
+    """Best translations as text, and all hypotheses, by the PyTorch beam search.
+
+    A model with learned positions has no more of them than it was made with: longer sources are
+    cut, so that source + 50 tokens, the end symbol included, fit; a warning counts them.
+    """
     sources = [tokenizer.encode_source(line) for line in lines]
+    if model.longest is not None:
+        room = max(1, model.longest - 50 - 1)
+        cut = sum(len(source) > room for source in sources)
+        if cut:
+            log.warning(
+                "%d of %d lines are cut to %d tokens: the model has learned positions for %d",
+                cut, len(lines), room, model.longest,
+            )  # fmt: skip
+        sources = [source[:room] for source in sources]
     results = beam_search(model, sources, options)
     return [tokenizer.decode(result[0].tokens) for result in results], results

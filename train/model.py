@@ -332,6 +332,11 @@ class Transformer(nn.Module):
         return nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
 
     @property
+    def longest(self) -> int | None:
+        """Tokens of the longest sentence that there are positions for; None: any."""
+        return self.config.longest
+
+    @property
     def encoder_layers(self) -> list[EncoderLayer]:
         """The encoder, bottom first."""
         return cast(list[EncoderLayer], list(self.encoder))

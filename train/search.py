@@ -10,17 +10,81 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.config import END, START
-from translate_trt.train.model import Transformer, pad
+from translate_trt.train.model import DecoderCache, Transformer, pad
+
+
+class Model(Protocol):
+    """What the search uses of a `Transformer`, or of an `Ensemble`, each with its own cache."""
+
+    @property
+    def embedding(self) -> nn.Embedding: ...
+
+    @property
+    def longest(self) -> int | None: ...
+
+    def start_cache(self, source: Tensor, source_lengths: Tensor) -> Any: ...
+
+    def decode_next(self, tokens: Tensor, cache: Any) -> Tensor: ...
+
+
+@dataclass
+class EnsembleCache:
+    """The caches of an ensemble's members, in their order."""
+
+    members: list[DecoderCache]
+    record_attention: bool = False
+    attention: Tensor | None = None  # [N, S], the members' mean; kept if `record_attention`
+
+    def select(self, rows: Tensor) -> EnsembleCache:
+        """The caches of those rows [M], in that order (a row may come more than once)."""
+        return EnsembleCache([m.select(rows) for m in self.members], self.record_attention)
+
+
+class Ensemble:
+    """Several models of one vocabulary that decode as one.
+
+    The probability of a next token is the arithmetic mean of the members' probabilities. (Some
+    toolkits take the mean of log-probabilities, which lets one member veto what the others want.)
+    """
+
+    def __init__(self, members: Sequence[Transformer]) -> None:
+        self.members = members
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        """The first member's; the search looks where it is."""
+        return self.members[0].embedding
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens of the longest sentence that every member has positions for; None: any."""
+        return min((m.longest for m in self.members if m.longest is not None), default=None)
+
+    def start_cache(self, source: Tensor, source_lengths: Tensor) -> EnsembleCache:
+        """Encode with every member."""
+        return EnsembleCache([m.start_cache(source, source_lengths) for m in self.members])
+
+    def decode_next(self, tokens: Tensor, cache: EnsembleCache) -> Tensor:
+        """Log-probabilities [N, V] of the token after `tokens` [N]; the caches grow by one."""
+        log_probs, attention = [], []
+        for model, own in zip(self.members, cache.members, strict=True):
+            own.record_attention = cache.record_attention
+            log_probs.append(model.decode_next(tokens, own).float().log_softmax(-1))
+            if own.attention is not None:
+                attention.append(own.attention)
+        cache.attention = torch.stack(attention).mean(0) if attention else None
+        return torch.stack(log_probs).logsumexp(0) - math.log(len(self.members))
 
 
 @dataclass(frozen=True)
@@ -151,7 +215,7 @@ def _best_candidates(total: Tensor, width: int) -> list[tuple[float, int, int]]:
 
 @torch.inference_mode()
 def beam_search(
-    model: Transformer,
+    model: Model,
     sources: Sequence[Sequence[int]],
     options: SearchOptions,
     target_prefixes: Sequence[Sequence[int]] | None = None,
@@ -160,7 +224,7 @@ def beam_search(
     """Translate token sequences with the PyTorch model.
 
     Args:
-        model: in evaluation mode.
+        model: a `Transformer` in evaluation mode, or an `Ensemble` of them.
         sources: tokens per sentence, without the end symbol; an empty one gives one empty
             hypothesis without running the model.
         options: see docs/beam-search.md.
@@ -188,7 +252,7 @@ def beam_search(
 
 
 def _search_batch(
-    model: Transformer,
+    model: Model,
     sources: Sequence[Sequence[int]],
     options: SearchOptions,
     prefixes: Sequence[Sequence[int]],

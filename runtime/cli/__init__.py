@@ -42,6 +42,9 @@ SUBCOMMANDS = {
     "verify": Subcommand(
         f"{_HERE}.verify", "verify", "Compare a bundle with its checkpoint.", "export"
     ),
+    "evaluate": Subcommand(
+        f"{_HERE}.evaluate", "evaluate", "Score translations, checkpoints and bundles.", "train"
+    ),
     "info": Subcommand(f"{_HERE}.info", "info", "Show and check what is in a bundle."),
 }
 

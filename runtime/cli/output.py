@@ -18,6 +18,15 @@ from translate_trt.runtime.files import output_error
 log = logging.getLogger("translate_trt")
 
 
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row of a table, its cells below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
 class LineOutput:
     """Writes lines in UTF-8, whatever the locale says."""
 

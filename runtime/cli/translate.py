@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import logging
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.search import replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text import (
     STDIN,
@@ -47,36 +46,6 @@ class Chunk(NamedTuple):
     lines: list[str]
 
 
-def _search_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """A flag for each field of SearchOptions (a test compares); the parameter has its name."""
-    flags = (
-        click.option("--beam-size", type=int, help="Live hypotheses per line; 1 is greedy search."),
-        click.option("--length-penalty", type=float, help="Alpha; 0 favours short output."),
-        click.option(
-            "--length-penalty-form",
-            type=click.Choice(list(LENGTH_PENALTY_BETA)),
-            help="gnmt: ((5 + n) / 6) ** alpha, the paper's; length: n ** alpha.",
-        ),
-        click.option(
-            "--max-length", type=int, help="Longest output, in tokens with the end symbol."
-        ),
-        click.option("--min-length", type=int, help="Shortest output, counted the same way."),
-        click.option(
-            "--n-best", "num_hypotheses", type=int, help="Write the N best; more than 1: as JSON."
-        ),
-        click.option(
-            "--attention",
-            "return_attention",
-            is_flag=True,
-            default=None,
-            help="Write cross-attention too, as JSON (of a bundle exported with --attention).",
-        ),
-    )
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
-
-
 @click.command()
 @click.option(
     "--bundle",
@@ -88,7 +57,17 @@ def _search_flags(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
 @click.option("--output", type=click.Path(path_type=Path), help="File to write.")
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")
-@_search_flags
+@search_flags
+@click.option(
+    "--n-best", "num_hypotheses", type=int, help="Write the N best; more than 1: as JSON."
+)
+@click.option(
+    "--attention",
+    "return_attention",
+    is_flag=True,
+    default=None,
+    help="Write cross-attention too, as JSON (of a bundle exported with --attention).",
+)
 @click.option(
     "--target-prefix",
     type=click.Path(path_type=Path),
@@ -144,7 +123,7 @@ def translate(
         # Before the model is loaded: what cannot be written need not be translated.
         results = stack.enter_context(open_output(output, force))
         translator = _load(bundle, target, threads, batch_tokens)
-        options = _options(translator.default_options, search)
+        options = replace_options(translator.default_options, search)
         chunks = _read(inputs, chunk_lines)
         prefixes = stack.enter_context(_Prefixes(target_prefix))
         as_json = as_json or options.num_hypotheses > 1 or bool(search["return_attention"])
@@ -166,12 +145,6 @@ def _load(
     if batch_tokens is None:
         return Translator(bundle, target, threads=threads)
     return Translator(bundle, target, threads=threads, batch_tokens=batch_tokens)
-
-
-def _options(defaults: SearchOptions, flags: dict[str, Any]) -> SearchOptions:
-    """The bundle's defaults, with the flags that were given in their place."""
-    given = {name: value for name, value in flags.items() if value is not None}
-    return dataclasses.replace(defaults, **given)
 
 
 def _read(inputs: Sequence[str], size: int) -> Iterator[Chunk]:

@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import sacrebleu
 from click.testing import CliRunner
 from onnx import numpy_helper
 from support.models import lively_model, save_model
 
-from translate_trt.export import parity
-from translate_trt.export.parity import GATES, Gate, bootstrap_interval, verify
+from translate_trt.export.parity import GATES, Gate, verify
 from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import BundleError, InputError
@@ -110,26 +108,3 @@ def test_gates() -> None:
     assert GATES["int8"].passes(10.0, -0.3)
     assert not GATES["int8"].passes(100.0, -0.31)
     assert Gate(50.0, 1.0).passes(60.0, -0.5)
-
-
-def test_bootstrap_interval() -> None:
-    random = np.random.default_rng(0)
-    words = np.array(["der", "die", "das", "ein", "Hund", "Haus", "läuft", "groß", "und", "sieht"])
-    reference = [" ".join(random.choice(words, 12)) for _ in range(200)]
-
-    def noisy(share: float) -> list[str]:
-        return [
-            " ".join(random.choice(words) if random.random() < share else w for w in line.split())
-            for line in reference
-        ]
-
-    good, bad = noisy(0.1), noisy(0.4)
-    assert bootstrap_interval(good, good, reference) == (0.0, 0.0)
-    low, high = bootstrap_interval(good, bad, reference)
-    assert high < 0
-    assert bootstrap_interval(good, bad, reference) == (low, high)
-    metric = sacrebleu.BLEU()
-    before, after = (metric.corpus_score(texts, [reference]).score for texts in (good, bad))
-    assert low < after - before < high
-    statistics = parity._sentence_statistics(bad, reference).sum(axis=0)
-    assert parity._bleu_of(statistics) == pytest.approx(after, abs=1e-9)

@@ -57,13 +57,13 @@ def test_the_runtime_knows_neither_torch_nor_how_bundles_are_made() -> None:
     ours = ("translate_trt.train", "translate_trt.export")
     found = breaches("runtime", forbidden, everywhere=False)
     found += breaches("runtime", ours, everywhere=False)
-    # The commands train, export and verify import their packages when they are called. The table of
-    # flags of `train` is made of its configuration classes, which need nothing but the runtime.
+    # The commands train, export, verify and evaluate import their packages when they are called.
+    # The flags of `train` are made of its configuration classes, which need only the runtime.
     allowed = {"runtime/cli/train.py imports translate_trt.train.config"}
     assert set(found) == allowed
     config = ROOT / "train" / "config.py"
     assert not any(name.startswith("torch") for name in imports(config, everywhere=True))
-    commands = {f"runtime/cli/{name}.py" for name in ("train", "export", "verify")}
+    commands = {f"runtime/cli/{name}.py" for name in ("train", "export", "verify", "evaluate")}
     inside = breaches("runtime", (*forbidden, *ours), everywhere=True)
     assert {line.partition(" ")[0] for line in inside} <= commands
 

@@ -16,12 +16,17 @@ from translate_trt.train.model import Transformer
 
 
 def lively_model(
-    vocabulary_size: int, seed: int = 0, steps: int = 150, **changes: Any
+    vocabulary_size: int,
+    seed: int = 0,
+    steps: int = 150,
+    tokens: range = range(4, 40),
+    **changes: Any,
 ) -> Transformer:
     """A model trained for a few seconds to say its source backwards.
 
     A random one has nearly flat distributions: it would hardly end a sentence, and rounding would
-    decide between its candidates. This one is sure enough, and unsure enough to need its beams.
+    decide between its candidates. This one is sure enough, and unsure enough to need its beams. It
+    knows the given tokens alone; the default ones are bytes, so that what it says is not text.
     `changes` are fields of ModelConfig.
     """
     torch.manual_seed(seed)
@@ -39,7 +44,9 @@ def lively_model(
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     for _ in range(steps):
         lengths = torch.randint(1, 13, (48,)).tolist()
-        sources = [torch.randint(4, 40, (length,)).tolist() for length in lengths]
+        sources = [
+            torch.randint(tokens.start, tokens.stop, (length,)).tolist() for length in lengths
+        ]
         data = encode_parallel(sources, [source[::-1] for source in sources], None)
         batch = data.batch(np.arange(len(sources)))
         hidden = model(batch.source, batch.source_bias, batch.previous)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import csv
-import os
 from pathlib import Path
 
 import pytest
@@ -12,36 +10,9 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.data import encode_parallel
-from translate_trt.train.evaluate import bleu, perplexity, translate_reference, validation_loss
-from translate_trt.train.model import Transformer, pad
+from translate_trt.train.evaluate import perplexity, translate_reference, validation_loss
+from translate_trt.train.model import Transformer, pad, source_padding_bias
 from translate_trt.train.search import beam_search
-
-HERE = Path(__file__).resolve().parent.parent.parent
-DATA = Path(os.environ.get("TRANSLATE_TRT_DATA", HERE.parent / "shared" / "data"))
-SYSTEMS = DATA / "wmt17-en-de-systems"
-
-
-def lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
-
-
-@pytest.mark.skipif(not SYSTEMS.is_dir(), reason="no wmt17-en-de-systems in TRANSLATE_TRT_DATA")
-def test_bleu_of_wmt17_systems() -> None:
-    with (SYSTEMS / "scores.tsv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    reference = lines(SYSTEMS / "reference.de")
-    for row in rows[:2]:
-        found = bleu(lines(SYSTEMS / f"{row['system']}.de"), reference)
-        # The organizers' own score (mteval, two decimals) is an independent witness.
-        assert found.score == pytest.approx(float(row["bleu13a_computed_here"]), abs=0.01)
-        assert found.score == pytest.approx(float(row["test.sh:MTEVAL"]), abs=0.01)
-        assert "tok:13a" in found.signature
-
-
-def test_bleu_is_cased_and_between_0_and_100() -> None:
-    text = ["Zwei Männer arbeiten im Garten heute ."] * 2
-    assert bleu(text, text).score == pytest.approx(100)
-    assert bleu([line.lower() for line in text], text).score < 60
 
 
 def test_validation_loss_is_cross_entropy() -> None:
@@ -54,7 +25,9 @@ def test_validation_loss_is_cross_entropy() -> None:
     total, count = 0.0, 0
     for one, other in zip(source, target, strict=True):
         ids, lengths = pad([[*one, 3]])
-        logits = model.project(model(ids, lengths, torch.tensor([[2, *other]])))[0]
+        logits = model.project(
+            model(ids, source_padding_bias(ids, lengths), torch.tensor([[2, *other]]))
+        )[0]
         total += float(F.cross_entropy(logits, torch.tensor([*other, 3]), reduction="sum").detach())
         count += len(other) + 1
     data = encode_parallel(source, target, None)
@@ -84,3 +57,22 @@ def test_reference_translations_are_the_best_hypotheses(tokenizer_model: Path) -
     assert texts == [tokenizer.decode(hypotheses[0].tokens) for hypotheses in found]
     assert texts[1] == ""
     assert texts[0]
+
+
+def test_a_model_with_learned_positions_cuts_longer_lines(
+    tokenizer_model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenizer = Tokenizer(tokenizer_model, tokenizer_model)
+    config = ModelConfig(
+        vocabulary_size=tokenizer.vocabulary_size, encoder_layers=1, decoder_layers=1,
+        d_model=16, d_ff=16, heads=2, positions="learned", max_positions=60,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = Transformer(config).eval()
+    long, short = " ".join(["cat"] * 300), " ".join(["dog"] * 3)
+    greedy = SearchOptions(beam_size=1)
+    _, found = translate_reference(model, tokenizer, [long, short], greedy)
+    assert "1 of 2 lines are cut to 9 tokens" in caplog.text
+    expected = beam_search(model, [tokenizer.encode_source(long)[:9]], greedy)
+    assert found[0][0].tokens == expected[0][0].tokens
+    assert len(found[0][0].tokens) > 0

@@ -1,0 +1,355 @@
+"""`translate-trt evaluate`: how good translations are, and whether one system beats another."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from translate_trt.runtime.bundle import MANIFEST_NAME, read_manifest
+from translate_trt.runtime.cli.output import columns, open_output
+from translate_trt.runtime.cli.search import replace_options, search_flags
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.text import chunks, display_name, open_input, read_lines
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from translate_trt.train.scoring import Difference, Score
+
+log = logging.getLogger("translate_trt")
+
+_PATH = click.Path(path_type=Path)
+_CHUNK_LINES = 256  # between two moves of the progress bar
+
+
+@dataclass(frozen=True)
+class _System:
+    """What is to be scored.
+
+    Attributes:
+        name: as the user gave it.
+        texts: gives its translations, which may take a while.
+        search: the options it translates with; None of a file.
+        language: of the target, if it says so.
+    """
+
+    name: str
+    texts: Callable[[], list[str]]
+    search: SearchOptions | None = None
+    language: str | None = None
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A system's line of the result."""
+
+    system: _System
+    scores: dict[str, Score]
+    difference: Difference | None = None
+
+
+@click.command()
+@click.argument("systems", nargs=-1, metavar="[SYSTEM]...")
+@click.option("--reference", type=str, required=True, help="Translations by people, line by line.")
+@click.option("--source", type=str, help="Lines to translate, for checkpoints and bundles.")
+@click.option(
+    "--ensemble",
+    "members",
+    multiple=True,
+    metavar="CHECKPOINT",
+    type=_PATH,
+    help="Give it twice or more: these checkpoints decode as one system, the last one.",
+)
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    type=click.Choice(["bleu", "chrf", "chrf++", "ter", "tokenized-bleu"]),
+    help="Once or more. Default: bleu, chrf and tokenized-bleu.",
+)
+@click.option(
+    "--tokenize",
+    type=click.Choice(["13a", "intl", "zh", "char", "none"]),
+    default="13a",
+    show_default=True,
+    help="sacrebleu's tokenization for BLEU.",
+)
+@click.option(
+    "--target-language",
+    help="Code for tokenized-bleu, such as de. Default: the checkpoint's or bundle's, else the "
+    "ending of the reference's name.",
+)
+@search_flags
+@click.option("--target", help="Of a bundle, such as onnx-int8; its first one if not given.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
+@click.option("--json", "as_json", is_flag=True, help="Write the result as JSON.")
+def evaluate(
+    systems: tuple[str, ...],
+    reference: str,
+    source: str | None,
+    members: tuple[Path, ...],
+    metrics: tuple[str, ...],
+    tokenize: str,
+    target_language: str | None,
+    target: str | None,
+    device: str,
+    threads: int | None,
+    as_json: bool,
+    **search: Any,
+) -> None:
+    """Score systems on a test set, and compare each with the first.
+
+    A SYSTEM is a file of translations, a run or checkpoint of `translate-trt train`, or a bundle.
+    Checkpoints and bundles translate --source, by default with beam size 4 and length penalty 0.6.
+    An ensemble's next-token probabilities are the mean of its checkpoints' probabilities.
+
+    BLEU and chrF are sacrebleu's, with its signatures. tokenized-bleu is the way of "Attention Is
+    All You Need": Moses tokens, for German with compounds split at hyphens. It can differ
+    from BLEU by more than a point: never compare one with the other.
+
+    The difference to the first system is in BLEU, with a 95 % interval and a two-sided p-value by
+    paired bootstrap.
+    """
+    right = _read(reference)
+    if not right:
+        raise InputError(f"{display_name(reference)} is empty; a reference has at least one line.")
+
+    def read(path: str) -> list[str]:
+        return _read_as_long(path, reference, right)
+
+    models = _Models(None if source is None else read(source), search, target, device, threads)
+    found = [
+        models.open(Path(name)) if Path(name).is_dir() else _file(name, read) for name in systems
+    ]
+    if members:
+        found.append(models.ensemble(members))
+    if not found:
+        raise OptionError(
+            "there is nothing to score; name files of translations, checkpoints or bundles."
+        )
+    language = (target_language or "").lower() or _language(found, reference)
+    names = _metric_names(metrics, language)
+    rows = _score(found, right, names, language or "", tokenize)
+    text = _json(rows, right, reference) if as_json else _table(rows, right)
+    with open_output(None, force=False) as output:
+        output.write(text)
+
+
+def _read(path: str) -> list[str]:
+    with open_input(path) as stream:
+        return list(read_lines(stream, display_name(path)))
+
+
+def _read_as_long(path: str, reference: str, right: Sequence[str]) -> list[str]:
+    lines = _read(path)
+    if len(lines) != len(right):
+        raise InputError(
+            f"{display_name(path)} has {len(lines)} lines and {display_name(reference)} has "
+            f"{len(right)}; line for line, they must belong together."
+        )
+    return lines
+
+
+def _file(name: str, read: Callable[[str], list[str]]) -> _System:
+    texts = read(name)
+    return _System(display_name(name), lambda: texts)
+
+
+@dataclass(frozen=True)
+class _Models:
+    """Makes systems of models; looks at all but the weights at once, so that errors come early."""
+
+    source: list[str] | None
+    search: dict[str, Any]
+    target: str | None
+    device: str
+    threads: int | None
+
+    def open(self, path: Path) -> _System:
+        """The bundle or checkpoint in a directory."""
+        if (path / MANIFEST_NAME).is_file():
+            return self._bundle(path)
+        return self._checkpoints([path], str(path))
+
+    def ensemble(self, members: Sequence[Path]) -> _System:
+        """Checkpoints that decode as one."""
+        if len(members) == 1:
+            raise OptionError(
+                f"--ensemble {members[0]} is a single checkpoint; give --ensemble for each of its "
+                "members, or the checkpoint without it."
+            )
+        return self._checkpoints(members, f"ensemble of {', '.join(map(str, members))}")
+
+    def _bundle(self, path: Path) -> _System:
+        manifest = read_manifest(path)
+        target = manifest.target(self.target).name
+        options = replace_options(manifest.search_options(), self.search)
+        lines = self._lines(path)
+
+        def texts() -> list[str]:
+            from translate_trt.runtime.translator import Translator
+
+            translator = Translator(path, target, threads=self.threads)
+            return _in_chunks(
+                lambda chunk: [found.text for found in translator.translate(chunk, options)], lines
+            )
+
+        return _System(f"{path} ({target})", texts, options, manifest.target_language)
+
+    def _checkpoints(self, paths: Sequence[Path], name: str) -> _System:
+        from translate_trt.train.checkpoint import open_checkpoint
+        from translate_trt.train.distributed import choose_device
+        from translate_trt.train.evaluate import (
+            check_same_vocabulary,
+            load_as_one,
+            translate_reference,
+        )
+        from translate_trt.train.run import use_threads
+
+        checkpoints = [open_checkpoint(path) for path in paths]
+        check_same_vocabulary(checkpoints)
+        options = replace_options(SearchOptions(), self.search)
+        lines, device = self._lines(name), choose_device(self.device)
+
+        def texts() -> list[str]:
+            use_threads(self.threads)
+            model, tokenizer = load_as_one(checkpoints, device)
+            return _in_chunks(
+                lambda chunk: translate_reference(model, tokenizer, chunk, options)[0], lines
+            )
+
+        return _System(name, texts, options, checkpoints[0].target_language)
+
+    def _lines(self, name: object) -> list[str]:
+        if self.source is None:
+            raise OptionError(f"{name} has to translate; give it lines with --source.")
+        return self.source
+
+
+def _in_chunks(translate: Callable[[list[str]], list[str]], lines: list[str]) -> list[str]:
+    """All translations."""
+    texts: list[str] = []
+    with _progress(len(lines), " lines") as bar:
+        for chunk in chunks(lines, _CHUNK_LINES):
+            texts += translate(chunk)
+            bar.update(len(chunk))
+    return texts
+
+
+def _progress(total: int, unit: str) -> tqdm[Any]:
+    """A bar on stderr, if that is a terminal."""
+    from tqdm import tqdm
+
+    return tqdm(total=total, unit=unit, disable=not sys.stderr.isatty(), file=sys.stderr)
+
+
+def _language(systems: Sequence[_System], reference: str) -> str | None:
+    """The target language as a model or else the reference's name tells it.
+
+    Models have theirs from names of files too, so that it may be "txt" or "tgt".
+    """
+    told = [*(system.language or "" for system in systems), Path(reference).suffix[1:]]
+    return next((code for code in told if code.isalpha() and len(code) == 2), None)
+
+
+def _metric_names(asked: Sequence[str], language: str | None) -> list[str]:
+    if asked and "tokenized-bleu" in asked and language is None:
+        raise OptionError("tokenized-bleu needs a language; give --target-language, such as de.")
+    if asked:
+        return list(dict.fromkeys(asked))
+    if language is None:
+        log.warning("tokenized BLEU is left out; for it, give --target-language, such as de")
+        return ["bleu", "chrf"]
+    return ["bleu", "chrf", "tokenized-bleu"]
+
+
+def _score(
+    systems: Sequence[_System],
+    right: Sequence[str],
+    names: Sequence[str],
+    language: str,
+    tokenize: str,
+) -> list[_Row]:
+    from translate_trt.train.scoring import make_metric, paired_bootstrap
+
+    metrics = {name: make_metric(name, right, language, tokenize) for name in names}
+    texts = []
+    for system in systems:
+        log.info("reading or making the %d translations of %s", len(right), system.name)
+        texts.append(system.texts())
+    scores: list[dict[str, Score]] = []
+    with _progress(len(texts), " systems") as bar:
+        for lines in texts:
+            scores.append({name: metrics[name](lines) for name in names})
+            bar.update()
+    differences = paired_bootstrap(texts, right, tokenize) if len(texts) > 1 else []
+    return [
+        _Row(system, found, difference)
+        for system, found, difference in zip(systems, scores, [None, *differences], strict=True)
+    ]
+
+
+def _table(rows: Sequence[_Row], right: Sequence[str]) -> list[str]:
+    from translate_trt.train.scoring import BOOTSTRAP
+
+    scores = rows[0].scores
+    compared = len(rows) > 1
+    header = ["system", *(score.label for score in scores.values())]
+    table = [[*header, "difference in BLEU (95 %)", "p"] if compared else header]
+    for row in rows:
+        cells = [row.system.name, *(f"{score.score:.2f}" for score in row.scores.values())]
+        table.append(cells + _difference_cells(row.difference) * compared)
+    notes = [[score.label, score.signature, score.note] for score in scores.values()]
+    if compared:
+        notes.append(["difference", f"to the first system, {BOOTSTRAP}", ""])
+    notes += [["search", _search_text(options), ""] for options in _searches(rows)]
+    return [*columns(table), f"{len(right)} sentences", *(_note(*note) for note in notes)]
+
+
+def _note(label: str, text: str, remark: str) -> str:
+    return f"{label}: {text}{f' ({remark})' if remark else ''}"
+
+
+def _difference_cells(difference: Difference | None) -> list[str]:
+    if difference is None:
+        return ["", ""]
+    low, high = difference.interval
+    return [f"{difference.bleu:+.2f} [{low:+.2f}, {high:+.2f}]", f"{difference.p_value:.3f}"]
+
+
+def _searches(rows: Sequence[_Row]) -> list[SearchOptions]:
+    """The different options that systems were translated with."""
+    return list(dict.fromkeys(row.system.search for row in rows if row.system.search))
+
+
+def _search_text(options: SearchOptions) -> str:
+    parts = [f"beam {options.beam_size}", f"length penalty {options.length_penalty:g}"]
+    parts[1] += f" ({options.length_penalty_form})"
+    if options.max_length is not None:
+        parts.append(f"max length {options.max_length}")
+    if options.min_length:
+        parts.append(f"min length {options.min_length}")
+    return ", ".join(parts)
+
+
+def _json(rows: Sequence[_Row], right: Sequence[str], reference: str) -> list[str]:
+    systems = [
+        {
+            "name": row.system.name,
+            "search": None if row.system.search is None else asdict(row.system.search),
+            "scores": {name: asdict(score) for name, score in row.scores.items()},
+            "difference": None if row.difference is None else asdict(row.difference),
+        }
+        for row in rows
+    ]
+    value = {"reference": reference, "sentences": len(right), "systems": systems}
+    return [json.dumps(value, indent=2, ensure_ascii=False)]

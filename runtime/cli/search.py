@@ -1,0 +1,37 @@
+"""Flags for the search, shared by the commands that translate."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
+
+
+def search_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """A flag for each field of SearchOptions that decides what is found, under the field's name."""
+    flags = (
+        click.option("--beam-size", type=int, help="Live hypotheses per line; 1 is greedy search."),
+        click.option("--length-penalty", type=float, help="Alpha; 0 favours short output."),
+        click.option(
+            "--length-penalty-form",
+            type=click.Choice(list(LENGTH_PENALTY_BETA)),
+            help="gnmt: ((5 + n) / 6) ** alpha, the paper's; length: n ** alpha.",
+        ),
+        click.option(
+            "--max-length", type=int, help="Longest output, in tokens with the end symbol."
+        ),
+        click.option("--min-length", type=int, help="Shortest output, counted the same way."),
+    )
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def replace_options(defaults: SearchOptions, flags: dict[str, Any]) -> SearchOptions:
+    """The defaults, with the flags that were given in their place."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    return dataclasses.replace(defaults, **given)

@@ -1,0 +1,339 @@
+"""`translate-trt evaluate` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from support.models import lively_model, save_model
+
+from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.cli.evaluate import evaluate as command
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.evaluate import translate_reference
+from translate_trt.train.scoring import METRICS, make_metric, paired_bootstrap
+
+SOURCE = [
+    "the cat runs.",
+    "a big dog sleeps under the tree",
+    "",
+    "Haus Hund läuft.",
+    "the house under the tree",
+    "a green cat walks over the small house",
+] * 4
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["evaluate", *map(str, arguments)])
+
+
+def result(*arguments: object) -> dict[str, Any]:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    value: dict[str, Any] = json.loads(done.stdout)
+    return value
+
+
+FIRST_PIECE = 4 + 256  # after the special ones and the bytes
+
+
+def reader(tokenizer: Path, path: Path, seed: int, steps: int) -> Checkpoint:
+    """A checkpoint of a model that says pieces backwards, so that its translations are text."""
+    size = Tokenizer(tokenizer, tokenizer).vocabulary_size
+    model = lively_model(size, seed, steps, range(FIRST_PIECE, size))
+    return open_checkpoint(save_model(model, path, tokenizer))
+
+
+@pytest.fixture(scope="module")
+def readable(tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return reader(tokenizer_model, tmp_path_factory.mktemp("one") / "checkpoint", 0, 150)
+
+
+@pytest.fixture(scope="module")
+def other(tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another model with the same vocabulary."""
+    return reader(tokenizer_model, tmp_path_factory.mktemp("other") / "checkpoint", 5, 100).path
+
+
+@pytest.fixture(scope="module")
+def bundle(readable: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("compiled") / "bundle"
+    compile_bundle(readable, path, BuildOptions())
+    return path
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("text") / "test.en", SOURCE)
+
+
+@pytest.fixture(scope="module")
+def expected(readable: Checkpoint) -> list[str]:
+    """What the checkpoint makes of the source."""
+    tokenizer = Tokenizer(readable.tokenizer, readable.tokenizer)
+    return translate_reference(readable.load_model(), tokenizer, SOURCE, SearchOptions())[0]
+
+
+@pytest.fixture(scope="module")
+def reference(source: Path, expected: list[str]) -> Path:
+    """The same with some words in a different order, so that scores are neither 0 nor 100."""
+    lines = [
+        " ".join(line.split()[::-1]) if index % 3 == 0 else f"{line} UV-Licht"
+        for index, line in enumerate(expected)
+    ]
+    return write(source.with_name("test.de"), lines)
+
+
+# ---- files of translations ----
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> list[Path]:
+    """A reference, a good and a bad system."""
+    right = [f"Das ist die E-Mail-Adresse von Haus Nummer {n}, nicht wahr?" for n in range(40)]
+    good = [line.replace(" nicht", " oder") if "1" in line else line for line in right]
+    bad = [line.replace("die E-Mail-Adresse", "der Brief") for line in right]
+    return [
+        write(tmp_path / name, lines)
+        for name, lines in (("right.de", right), ("good.txt", good), ("bad.txt", bad))
+    ]
+
+
+def test_the_table(three: list[Path]) -> None:
+    reference, good, bad = three
+    done = run("--reference", reference, good, bad)
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    right, *systems = (path.read_text().splitlines() for path in three)
+    scores = [
+        [f"{make_metric(name, right)(texts).score:.2f}" for texts in systems]
+        for name in ("bleu", "chrf", "tokenized-bleu")
+    ]
+    (difference,) = paired_bootstrap(systems, right)
+    low, high = difference.interval
+    shown = f"{difference.bleu:+.2f} [{low:+.2f}, {high:+.2f}]"
+    lines = [re.split(r"  +", line) for line in done.stdout.splitlines()]
+    assert lines[:3] == [
+        ["system", "BLEU", "chrF2", "tokenized BLEU", "difference in BLEU (95 %)", "p"],
+        [str(good), *(column[0] for column in scores)],
+        [str(bad), *(column[1] for column in scores), shown, f"{difference.p_value:.3f}"],
+    ]
+    assert [line for (line,) in lines[3:]] == [
+        "40 sentences",
+        f"BLEU: {make_metric('bleu', right)(right).signature}",
+        f"chrF2: {make_metric('chrf', right)(right).signature}",
+        f"tokenized BLEU: {make_metric('tokenized-bleu', right)(right).signature} "
+        "(compounds split, the paper's way; not comparable with BLEU)",
+        "difference: to the first system, paired bootstrap, 1,000 resamples, seed 12345",
+    ]
+
+
+def test_one_system_is_compared_with_nothing(three: list[Path]) -> None:
+    reference, good, _ = three
+    done = run("--reference", reference, good)
+    assert done.stdout.splitlines()[0].split("  ")[0] == "system"
+    assert "difference" not in done.stdout
+    assert result("--reference", reference, good)["systems"][0]["difference"] is None
+
+
+def test_json(three: list[Path]) -> None:
+    reference, good, bad = three
+    found = result("--reference", reference, good, bad, "--metric", "ter", "--metric", "chrf++")
+    assert (found["reference"], found["sentences"]) == (str(reference), 40)
+    first, second = found["systems"]
+    assert [first["name"], second["name"]] == [str(good), str(bad)]
+    assert list(first["scores"]) == ["ter", "chrf++"]
+    assert "|nw:2|" in first["scores"]["chrf++"]["signature"]
+    assert first["scores"]["ter"]["score"] < second["scores"]["ter"]["score"]
+    assert first["search"] is first["difference"] is second["search"] is None
+    low, high = second["difference"]["interval"]
+    assert low < second["difference"]["bleu"] < high < 0
+    assert second["difference"]["p_value"] < 0.01
+
+
+def test_lines_are_read_as_the_translator_writes_them(tmp_path: Path) -> None:
+    # A byte order mark, line ends of Windows, characters that other readers take for line ends.
+    lines = ["eins zwei drei vier fünf", "sechs\u2028sieben\x85acht\x0bneun zehn elf"]
+    reference = write(tmp_path / "r.de", lines)
+    (tmp_path / "h").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    found = result("--reference", reference, tmp_path / "h", "--metric", "bleu")
+    assert found["sentences"] == 2
+    assert found["systems"][0]["scores"]["bleu"]["score"] == pytest.approx(100)
+
+
+def test_the_tokenization_reaches_score_and_difference(three: list[Path]) -> None:
+    reference, good, bad = three
+    found = result("--reference", reference, good, bad, "--tokenize", "none")["systems"]
+    scores = [system["scores"]["bleu"] for system in found]
+    assert "tok:none" in scores[0]["signature"]
+    difference = scores[1]["score"] - scores[0]["score"]
+    assert found[1]["difference"]["bleu"] == pytest.approx(difference)
+
+
+def test_every_metric_can_be_asked_for() -> None:
+    (option,) = (parameter for parameter in command.params if parameter.name == "metrics")
+    assert tuple(option.to_info_dict()["type"]["choices"]) == METRICS
+
+
+def test_the_language_of_tokenized_bleu(three: list[Path], tmp_path: Path) -> None:
+    def tokens(*flags: object) -> str:
+        (system,) = result(three[1], "--metric", "tokenized-bleu", *flags)["systems"]
+        return str(system["scores"]["tokenized-bleu"]["signature"].split("|")[3])
+
+    nameless = write(tmp_path / "right.txt", three[0].read_text().splitlines())
+    assert tokens("--reference", three[0]) == "tok:moses-de+compounds-split"
+    assert tokens("--reference", three[0], "--target-language", "fr") == "tok:moses-fr"
+    assert tokens("--reference", nameless, "--target-language", "DE").endswith("split")
+    refused = run("--reference", nameless, three[1], "--metric", "tokenized-bleu")
+    assert refused.exit_code == 1
+    assert "give --target-language" in refused.stderr
+    done = run("--reference", nameless, three[1])
+    assert "warning: tokenized BLEU is left out" in done.stderr
+    assert "tokenized BLEU" not in done.stdout
+
+
+# ---- models ----
+
+
+def test_a_checkpoint_scores_as_its_translations(
+    readable: Checkpoint, source: Path, reference: Path, expected: list[str], tmp_path: Path
+) -> None:
+    translations = write(tmp_path / "out.de", expected)
+    first, second = result(
+        "--reference", reference, "--source", source, readable.path, translations
+    )["systems"]
+    assert first["scores"] == second["scores"]
+    assert 1 < first["scores"]["bleu"]["score"] < 99
+    assert second["difference"] == {"bleu": 0.0, "interval": [0.0, 0.0], "p_value": 1.0}
+    assert (first["search"]["beam_size"], first["search"]["length_penalty"]) == (4, 0.6)
+
+
+def test_a_bundle_scores_as_its_translator(
+    bundle: Path, source: Path, reference: Path, tmp_path: Path
+) -> None:
+    options = SearchOptions(beam_size=2, max_length=9)
+    translator = Translator(bundle, threads=1)
+    texts = [found.text for found in translator.translate(SOURCE, options)]
+    first, second = result(
+        "--reference", reference, "--source", source, bundle,
+        write(tmp_path / "out.de", texts), "--beam-size", 2,
+        "--max-length", "9", "--threads", 1,
+    )["systems"]  # fmt: skip
+    assert first["name"] == f"{bundle} (onnx-fp32)"
+    assert first["scores"] == second["scores"]
+    assert (first["search"]["beam_size"], first["search"]["max_length"]) == (2, 9)
+
+
+def test_the_target_of_a_bundle(compiled_bundle: Path, source: Path, reference: Path) -> None:
+    flags = ("--reference", reference, "--source", source, compiled_bundle)
+    for name in ("onnx-fp32", "onnx-int8"):
+        (system,) = result(*flags, "--target", name)["systems"]
+        assert system["name"] == f"{compiled_bundle} ({name})"
+
+
+def test_an_ensemble_is_one_more_system(
+    readable: Checkpoint, other: Path, source: Path, reference: Path
+) -> None:
+    flags = ("--reference", reference, "--source", source, "--metric", "bleu")
+    alone, twice = result(
+        *flags, readable.path, "--ensemble", readable.path, "--ensemble", readable.path
+    )["systems"]
+    assert twice["name"] == f"ensemble of {readable.path}, {readable.path}"
+    assert twice["scores"] == alone["scores"]
+    one, another, both = result(
+        *flags, readable.path, other, "--ensemble", readable.path, "--ensemble", other
+    )["systems"]
+    assert one["scores"] == alone["scores"]
+    scores = {system["scores"]["bleu"]["score"] for system in (one, another, both)}
+    assert len(scores) == 3  # the ensemble writes what neither member does
+
+
+def test_the_search_is_told(readable: Checkpoint, source: Path, reference: Path) -> None:
+    done = run(
+        "--reference", reference, "--source", source, readable.path, "--metric", "bleu",
+        "--beam-size", 1, "--length-penalty", 1, "--length-penalty-form", "length",
+        "--max-length", 5, "--min-length", 2,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == (
+        "search: beam 1, length penalty 1 (length), max length 5, min length 2"
+    )
+
+
+# ---- what cannot be done ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--reference", "r.de"], "there is nothing to score; name files"),
+        (["--reference", "r.de", "h", "missing"], "there is no file missing; check the path"),
+        (["--reference", "missing", "h"], "there is no file missing; check the path"),
+        (["--reference", "empty", "h"], "empty is empty; a reference has at least one line"),
+        (["--reference", "r.de", "empty"], "empty has 0 lines and r.de has 2"),
+        (["--reference", "r.de", "h", "short"], "short has 1 lines and r.de has 2"),
+        (["--reference", "r.de", "--source", "short", "h"], "short has 1 lines and r.de has 2"),
+        (["--reference", "r.de", "folder"], "folder holds no checkpoint"),
+        (["--reference", "r.de", "h", "--beam-size", "0", "folder"], "holds no checkpoint"),
+        (["--reference", "folder", "h"], "folder is a directory"),
+        (["--reference", "r.de", "h", "--ensemble", "folder"], "is a single checkpoint"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for name, lines in (("r.de", ["a", "b"]), ("h", ["a", "b"]), ("short", ["a"]), ("empty", [])):
+        write(Path(name), lines)
+    done = run(*arguments)
+    assert done.exit_code == 1
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+def test_models_need_lines_to_translate(
+    readable: Checkpoint, bundle: Path, reference: Path
+) -> None:
+    for system in (readable.path, bundle):
+        done = run("--reference", reference, system)
+        assert done.exit_code == 1
+        assert f"{system} has to translate; give it lines with --source" in done.stderr
+
+
+def test_wrong_options_are_refused_before_anything_is_translated(
+    readable: Checkpoint, bundle: Path, source: Path, reference: Path
+) -> None:
+    flags = ["--reference", reference, "--source", source]
+    done = run(*flags, readable.path, "--beam-size", 0)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "beam_size is 0" in done.stderr
+    done = run(*flags, bundle, "--target", "trt-fp16")
+    assert done.exit_code == 1
+    assert "trt-fp16" in done.stderr
+    assert run(*flags, readable.path, "--metric", "meteor").exit_code == 2
+
+
+def test_members_with_different_vocabularies(
+    readable: Checkpoint, source: Path, reference: Path, tmp_path: Path
+) -> None:
+    wider = lively_model(readable.model.vocabulary_size + 1, steps=0)
+    path = save_model(wider, tmp_path / "wider", readable.tokenizer)
+    done = run(
+        "--reference", reference, "--source", source, "--ensemble", readable.path,
+        "--ensemble", path,
+    )  # fmt: skip
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "have different vocabularies" in done.stderr

@@ -1,0 +1,18 @@
+"""Public test sets, which are not part of the repository."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DATA = Path(os.environ.get("TRANSLATE_TRT_DATA", ROOT.parent / "shared" / "data"))
+
+
+def folder_of(name: str) -> Path:
+    """The folder of that test set; the test that asks is skipped where there is none."""
+    if not (DATA / name).is_dir():
+        pytest.skip(f"no {name} in {DATA}; TRANSLATE_TRT_DATA names another place")
+    return DATA / name
