@@ -83,7 +83,7 @@ def prepare(
     force: bool,
     **settings: Any,
 ) -> None:
-    r"""Download a named corpus, or take text of your own, and make it ready to train on.
+    """Download a named corpus, or take text of your own, and make it ready to train on.
 
     Pairs are cleaned (what is left out is counted), a vocabulary is trained, and everything is
     tokenized by all cores into --out. A cut download goes on where it stopped when the command is
@@ -92,7 +92,7 @@ def prepare(
     \b
     translate-trt data prepare wmt14-en-de --out wmt14/
     translate-trt data prepare --from train.en train.de --valid val.en val.de --out data/
-    """
+    """  # noqa: D301
     if not ctx.find_root().params.get("quiet"):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # the counts are a result
     from translate_trt.train.prepare import DOWNLOADS, check_directory
