@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import logging
 import os
 import shutil
@@ -28,6 +29,7 @@ from tqdm import tqdm
 
 from translate_trt.runtime.errors import InputError, OutputError
 from translate_trt.runtime.files import output_error, write_json
+from translate_trt.runtime.text import check_input
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.cleaning import REASONS, CleanChunk, clean_chunk, first_occurrences
 from translate_trt.train.config import END
@@ -113,13 +115,18 @@ def prepare(preparation: Preparation, out: Path, workers: int, force: bool = Fal
         OutputError: `out` may not be replaced or written, or the disk is full.
     """
     check_directory(out, force)
+    for source in itertools.chain.from_iterable(preparation.train):
+        check_input(str(source.path))
+    held_out = {"valid": _HeldOut.read(preparation.valid)}  # known to be there before hours of work
+    if preparation.test is not None:
+        held_out["test"] = _HeldOut.read(preparation.test)
     work = out / _WORK
     try:
         out.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(work, ignore_errors=not work.exists())
         work.mkdir()
         with WorkerPool(workers) as pool:
-            index = _fill(preparation, work, pool)
+            index = _fill(preparation, held_out, work, pool)
         _move_into_place(work, out)
         write_json(out / INDEX, index)
         work.rmdir()
@@ -127,7 +134,9 @@ def prepare(preparation: Preparation, out: Path, workers: int, force: bool = Fal
         raise output_error(error.filename or out, error) from error
 
 
-def _fill(preparation: Preparation, work: Path, pool: WorkerPool) -> dict[str, Any]:
+def _fill(
+    preparation: Preparation, held_out: dict[str, _HeldOut], work: Path, pool: WorkerPool
+) -> dict[str, Any]:
     """Write every file but data.json, whose content comes back."""
     options = preparation.options
     clock = _Clock()
@@ -138,9 +147,7 @@ def _fill(preparation: Preparation, work: Path, pool: WorkerPool) -> dict[str, A
     splits = {"train": _encode(text, options, size, work, pool)}
     text.remove()
     clock.lap("encode")
-    for name, pair in (("valid", preparation.valid), ("test", preparation.test)):
-        if pair is not None:
-            splits[name] = _write_held_out(name, pair, size, work)
+    splits |= {name: lines.write(name, size, work) for name, lines in held_out.items()}
     return {
         "format_version": FORMAT_VERSION,
         "created_by": f"translate-trt {importlib.metadata.version('translate-trt')}",
@@ -492,27 +499,41 @@ def fingerprint_files(paths: Sequence[Path]) -> int:
     return checksum
 
 
-def _write_held_out(name: str, pair: Pair, vocabulary_size: int, work: Path) -> dict[str, Any]:
-    """Write a validation or test split: all its text, and tokens of what has any.
+@dataclass(frozen=True)
+class _HeldOut:
+    """All lines of a validation or test split, without their ends."""
 
-    Nothing is left out for its length: BLEU is of every line.
-    """
-    kind = token_type(vocabulary_size)
-    lines: tuple[list[str], list[str]] = ([], [])
-    for chunk in read_line_chunks(*pair, CHUNK_PAIRS):
-        for side in (0, 1):
-            raw = (line.removesuffix(b"\n").removesuffix(b"\r") for line in chunk[side])
-            lines[side].extend(line.decode(errors="replace") for line in raw)
-    with _SplitWriter(work, name) as writer:
-        encoded = _encode_lines(*lines, work / TOKENIZER, None, kind)
-        writer.append(encoded)
-    if not writer.pairs:
-        raise InputError(f"{pair[0]} and {pair[1]} have no pair with text on both sides.")
-    for language, texts in zip(SIDES, lines, strict=True):
-        content = "".join(f"{text}\n" for text in texts).encode()
-        (work / f"{name}.{language}.txt").write_bytes(content)
-    return {
-        "read": len(lines[0]),
-        "dropped": {"empty": encoded.dropped["empty"]},
-        **writer.entry(),
-    }
+    source: list[str]
+    target: list[str]
+
+    @classmethod
+    def read(cls, pair: Pair) -> _HeldOut:
+        """Read them.
+
+        Raises:
+            InputError: they are missing, damaged, not parallel, or there are none.
+        """
+        lines = cls([], [])
+        for chunk in read_line_chunks(*pair, CHUNK_PAIRS):
+            for side, raw_lines in zip((lines.source, lines.target), chunk, strict=True):
+                raw = (line.removesuffix(b"\n").removesuffix(b"\r") for line in raw_lines)
+                side.extend(line.decode(errors="replace") for line in raw)
+        pairs = zip(lines.source, lines.target, strict=True)
+        if not any(source.strip() and target.strip() for source, target in pairs):
+            raise InputError(f"{pair[0]} and {pair[1]} have no pair with text on both sides.")
+        return lines
+
+    def write(self, name: str, vocabulary_size: int, work: Path) -> dict[str, Any]:
+        """Write all the text, and tokens of what has any; the split's entry in data.json.
+
+        Nothing is left out for its length: BLEU is of every line.
+        """
+        kind = token_type(vocabulary_size)
+        encoded = _encode_lines(self.source, self.target, work / TOKENIZER, None, kind)
+        with _SplitWriter(work, name) as writer:
+            writer.append(encoded)
+        for side, lines in zip(SIDES, (self.source, self.target), strict=True):
+            content = "".join(f"{line}\n" for line in lines).encode()
+            (work / f"{name}.{side}.txt").write_bytes(content)
+        dropped = {"empty": encoded.dropped["empty"]}
+        return {"read": len(self.source), "dropped": dropped, **writer.entry()}

@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,33 @@ def test_a_cut_gzip_file(
     source.path.write_bytes(source.path.read_bytes()[:-20])
     job = Preparation("x", (None, None), [(source, target)], (source, source), None, OPTIONS)
     with pytest.raises(InputError, match=r"train\.en\.gz is damaged"):
+        prepare(job, tmp_path / "out", 1)
+
+
+@pytest.mark.parametrize("broken", [("valid", 0), ("test", 1), ("train", 1)])
+def test_what_is_missing_is_known_before_any_work(
+    tmp_path: Path,
+    write: Callable[..., tuple[TextSource, TextSource]],
+    broken: tuple[str, int],
+) -> None:
+    pairs = {name: write(name, PAIRS) for name in ("train", "valid", "test")}
+    missing = pairs[broken[0]][broken[1]].path
+    missing.unlink()
+    job = Preparation(
+        "x", (None, None), [write("first", PAIRS), pairs["train"]], pairs["valid"], pairs["test"],
+        OPTIONS,
+    )  # fmt: skip
+    with pytest.raises(InputError, match=re.escape(f"there is no file {missing}")):
+        prepare(job, tmp_path / "out", 1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_validation_text_without_a_pair(
+    tmp_path: Path, write: Callable[..., tuple[TextSource, TextSource]]
+) -> None:
+    valid = write("valid", [("a", ""), ("", "b")])
+    job = Preparation("x", (None, None), [write("train", PAIRS)], valid, None, OPTIONS)
+    with pytest.raises(InputError, match="have no pair with text on both sides"):
         prepare(job, tmp_path / "out", 1)
 
 
