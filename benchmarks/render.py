@@ -152,11 +152,44 @@ def render_int8(report: dict[str, Any]) -> str:
     )
 
 
+def render_data(report: dict[str, Any]) -> str:
+    """Preparation of a large corpus."""
+    settings, samples = report["settings"], report["samples"]
+    prepare, train = samples["prepare"], samples["prepare"]["train"]
+    batches = [sample["all"] for sample in samples["first_batch_seconds"]]
+    many = samples["36 million pairs"]
+    rows = [
+        *([stage, f"{seconds:.0f} s"] for stage, seconds in prepare["seconds"].items()),
+        ["peak memory, all processes", f"{prepare['peak_memory_gib']:.1f} GiB"],
+        [
+            "first batch, from the start of a process",
+            f"{statistics.median(batches):.1f} s ({min(batches):.1f} to {max(batches):.1f})",
+        ],
+        *(
+            [
+                f"36 million pairs: {name}",
+                f"{part['seconds']:.1f} s, {part['peak_memory_gib']:.1f} GiB",
+            ]
+            for name, part in many.items()
+        ),
+    ]
+    note = f" {settings['note']}" if settings["note"] else ""
+    return (
+        f"`python benchmarks/data_preparation.py --pairs {settings['pairs']} --directory DIR`\n\n"
+        f"{where(report)}{note} A generated corpus of {settings['pairs']:,} pairs "
+        f"({samples['text_bytes'] / 1e9:.1f} GB of text), {settings['workers']} processes; "
+        f"{train['pairs']:,} pairs and {train['source_tokens'] + train['target_tokens']:,} tokens "
+        f"are kept, in a vocabulary of {prepare['vocabulary_size']:,}.\n\n"
+        f"{table(['', ''], rows)}"
+    )
+
+
 SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "run-multi30k": ("Multi30k English-German, test_2016_flickr", render_run),
     "run-quickstart": ("The quickstart's generated corpus", render_run),
     "training": ("Training speed beside JoeyNMT", render_training),
     "training-parts": ("Parts of a training step", render_parts),
+    "data-preparation": ("Preparing five million pairs", render_data),
     "cache-policy": ("Caches: reordered or masked", render_cache),
     "int8-product": ("Forms of the int8 product", render_int8),
 }

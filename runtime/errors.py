@@ -26,5 +26,9 @@ class CheckpointError(TranslateTrtError):
     """A checkpoint that is missing, incomplete, changed, or does not fit what is asked of it."""
 
 
+class DownloadError(TranslateTrtError):
+    """A file that a server does not have, does not send whole, or that is not the right one."""
+
+
 class OutputError(TranslateTrtError):
     """A result that cannot be written where it was asked to go."""

@@ -19,17 +19,22 @@ LONGEST_LINE_BYTES = 16_384
 
 
 def train_tokenizer(
-    lines: Iterable[str], vocabulary_size: int, path: Path, seed_sentences: int = 2_000_000
+    lines: Iterable[str],
+    vocabulary_size: int,
+    path: Path,
+    seed_sentences: int = 2_000_000,
+    model_type: str = "unigram",
 ) -> int:
-    """Train a unigram vocabulary and write its model file.
+    """Train a vocabulary and write its model file.
 
     Byte fallback is on: every text has a tokenization and no input is unknown.
 
     Args:
-        lines: sentences of both languages.
+        lines: sentences of both languages; read once, so that an iterator will do.
         vocabulary_size: pieces wanted. A small corpus may not have so many; then it gets fewer.
         path: where the `.spm` file goes.
-        seed_sentences: at most so many lines are looked at, taken at random.
+        seed_sentences: at most so many lines are looked at, taken at random by a fixed seed.
+        model_type: "unigram", or "bpe" for the paper's byte-pair encoding.
 
     Returns:
         The number of pieces the vocabulary has.
@@ -49,7 +54,7 @@ def train_tokenizer(
             model_writer=model,
             vocab_size=vocabulary_size,
             hard_vocab_limit=False,
-            model_type="unigram",
+            model_type=model_type,
             byte_fallback=True,
             character_coverage=0.9999,
             normalization_rule_name="nmt_nfkc",
@@ -60,7 +65,7 @@ def train_tokenizer(
             unk_id=UNKNOWN,
             bos_id=START,
             eos_id=END,
-            minloglevel=1,
+            minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
         raise InputError(

@@ -57,13 +57,19 @@ def test_the_runtime_knows_neither_torch_nor_how_bundles_are_made() -> None:
     ours = ("translate_trt.train", "translate_trt.export")
     found = breaches("runtime", forbidden, everywhere=False)
     found += breaches("runtime", ours, everywhere=False)
-    # The commands train, export, verify and evaluate import their packages when they are called.
-    # The flags of `train` are made of its configuration classes, which need only the runtime.
-    allowed = {"runtime/cli/train.py imports translate_trt.train.config"}
+    # The commands data, train, export, verify and evaluate import their packages when they are called. The
+    # flags of `data` and `train` are made of option classes, which need nothing but the runtime.
+    allowed = {
+        "runtime/cli/data.py imports translate_trt.train.corpora",
+        "runtime/cli/train.py imports translate_trt.train.config",
+    }
     assert set(found) == allowed
-    config = ROOT / "train" / "config.py"
-    assert not any(name.startswith("torch") for name in imports(config, everywhere=True))
-    commands = {f"runtime/cli/{name}.py" for name in ("train", "export", "verify", "evaluate")}
+    for name in ("config", "corpora"):
+        path = ROOT / "train" / f"{name}.py"
+        assert not any(found.startswith("torch") for found in imports(path, everywhere=True))
+    commands = {
+        f"runtime/cli/{name}.py" for name in ("data", "train", "export", "verify", "evaluate")
+    }
     inside = breaches("runtime", (*forbidden, *ours), everywhere=True)
     assert {line.partition(" ")[0] for line in inside} <= commands
 

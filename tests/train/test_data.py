@@ -36,6 +36,44 @@ def test_every_sentence_once_and_within_budget() -> None:
             assert lengths[rows].max() * len(rows) <= 1000
 
 
+def plainly_planned(
+    source: np.ndarray, target: np.ndarray, batch_tokens: int, shuffle: np.random.Generator | None
+) -> list[list[int]]:
+    """What `plan_batches` is to give, a row at a time."""
+    order = np.arange(len(source))
+    if shuffle is not None:
+        order = shuffle.permutation(order)
+    longer = np.maximum(source, target)
+    difference = np.where(longer % 2, 1, -1) * (source - target)
+    order = order[np.lexsort((difference[order], longer[order]))]
+    batches: list[list[int]] = [[]]
+    for row in order:
+        if batches[-1] and longer[row] * (len(batches[-1]) + 1) > batch_tokens:
+            batches.append([])
+        batches[-1].append(int(row))
+    if shuffle is not None:
+        batches = [batches[index] for index in shuffle.permutation(len(batches))]
+    return batches
+
+
+# 256 is the longest whose sort keys fill 16 bits; 70,000 takes keys of three times 16.
+@pytest.mark.parametrize("longest", [1, 8, 256, 257, 70_000])
+@pytest.mark.parametrize("seed", [None, 1])
+def test_the_same_batches_as_a_plain_loop_makes(longest: int, seed: int | None) -> None:
+    def generator() -> np.random.Generator | None:
+        return None if seed is None else np.random.default_rng(seed)
+
+    random = np.random.default_rng(longest)
+    for rows in (0, 1, 2, 3, 500):
+        source = random.integers(1, longest + 1, rows)
+        for target in (source, random.integers(1, longest + 1, rows)):
+            for batch_tokens in (1, 30, 300, 100_000):
+                planned = plan_batches(source, target, batch_tokens, generator())
+                assert {batch.dtype for batch in planned} == {np.dtype(np.int64)}
+                expected = plainly_planned(source, target, batch_tokens, generator())
+                assert [batch.tolist() for batch in planned] == expected
+
+
 def test_a_sentence_over_the_budget_is_alone() -> None:
     lengths = np.array([5, 300, 6, 7])
     batches = plan_batches(lengths, lengths, 100, None)
@@ -134,6 +172,24 @@ def test_the_fingerprint_knows_every_token() -> None:
     ]
     assert fingerprint(*pair) == fingerprint([[5, 6], [7]], [[8], [9, 10]])
     assert len({fingerprint(*other) for other in (pair, *others)}) == 1 + len(others)
+
+
+def test_a_known_fingerprint_is_believed() -> None:
+    data = encode_parallel([[5, 6]], [[7]], None)
+    assert ParallelData(data.source, data.target, 17).fingerprint() == 17
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.uint32])
+def test_batches_do_not_depend_on_the_type_of_the_tokens(kind: type) -> None:
+    data = encode_parallel([[10, 11], [12]], [[20], [21, 22, 65_535]], None)
+    source, target = (
+        TokenArray(side.tokens.astype(kind), side.offsets) for side in (data.source, data.target)
+    )
+    rows = np.array([1, 0])
+    batch, other = data.batch(rows), ParallelData(source, target).batch(rows)
+    for name, tensor in vars(batch).items():
+        assert getattr(other, name).dtype == tensor.dtype
+        assert getattr(other, name).tolist() == tensor.tolist()
 
 
 def test_token_array() -> None:

@@ -1,0 +1,220 @@
+"""`translate-trt data`: text or a named corpus to memory-mapped token files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.errors import OptionError
+
+# Neither torch nor numpy yet: this module is imported for --help too.
+from translate_trt.train.corpora import BASE_URL, CORPORA, Corpus, PrepareOptions
+
+if TYPE_CHECKING:
+    from translate_trt.train.prepare import Preparation
+
+log = logging.getLogger("translate_trt")
+
+_FILES = click.Path(path_type=Path)
+_TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
+
+
+@click.group()
+def data() -> None:
+    """Turn parallel text into the token files that training maps into memory."""
+
+
+def _settings(command: Callable[..., None]) -> Callable[..., None]:
+    """One flag for every field of PrepareOptions, with the field's own description."""
+    for field in reversed(dataclasses.fields(PrepareOptions)):
+        flag = "--" + field.name.replace("_", "-")
+        text = str(field.metadata["help"])
+        if field.type == "bool":
+            option = click.option(flag, is_flag=True, default=None, help=text)
+        else:
+            default = f"{field.default:,}" if isinstance(field.default, int) else field.default
+            kind = _TYPES[str(field.type)]
+            option = click.option(flag, type=kind, default=None, help=f"{text} [{default}]")
+        command = option(command)
+    return command
+
+
+@data.command()
+@click.argument("name", type=click.Choice(list(CORPORA)), required=False)
+@click.option("--out", type=_FILES, required=True, help="Directory to make.")
+@click.option(
+    "--from",
+    "train_files",
+    nargs=2,
+    type=_FILES,
+    multiple=True,
+    help="Source and target to train on, plain or .gz; may be repeated. Nothing is downloaded.",
+)
+@click.option("--valid", nargs=2, type=_FILES, help="Source, target to validate on (with --from).")
+@click.option("--test", nargs=2, type=_FILES, help="Source, target to test on (with --from).")
+@click.option("--source-language", help="Code such as en. [file ending]")
+@click.option("--target-language", help="Code such as de. [file ending]")
+@click.option("--downloads", type=_FILES, help="Where archives are kept. [OUT/downloads]")
+@click.option("--mirror", default=BASE_URL, show_default=True, help="Server to download from.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes. [all cores]")
+@click.option("--force", is_flag=True, help="Replace what is complete in --out.")
+@_settings
+@click.pass_context
+def prepare(
+    ctx: click.Context,
+    /,
+    name: str | None,
+    out: Path,
+    train_files: tuple[tuple[Path, Path], ...],
+    valid: tuple[Path, Path] | None,
+    test: tuple[Path, Path] | None,
+    source_language: str | None,
+    target_language: str | None,
+    downloads: Path | None,
+    mirror: str,
+    workers: int | None,
+    force: bool,
+    **settings: Any,
+) -> None:
+    """Download a named corpus, or take text of your own, and make it ready to train on.
+
+    Pairs are cleaned (what is left out is counted), a vocabulary is trained, and everything is
+    tokenized by all cores into --out. A cut download goes on where it stopped when the command is
+    run again.
+
+    \b
+    translate-trt data prepare wmt14-en-de --out wmt14/
+    translate-trt data prepare --from train.en train.de --valid val.en val.de --out data/
+    """  # noqa: D301
+    if not ctx.find_root().params.get("quiet"):
+        log.setLevel(min(log.level or logging.INFO, logging.INFO))  # the counts are a result
+    from translate_trt.train.prepare import DOWNLOADS, check_directory
+    from translate_trt.train.prepare import prepare as run
+    from translate_trt.train.workers import available_cores
+
+    given = {field: value for field, value in settings.items() if value is not None}
+    corpus = CORPORA[name] if name else None
+    if corpus:
+        given.setdefault("vocabulary_size", corpus.vocabulary_size)
+    options = PrepareOptions(**given)
+    languages = (source_language, target_language)
+    check_directory(out, force)  # before gigabytes are downloaded
+    if train_files:
+        job = _local(name, languages, train_files, valid, test, options)
+    elif corpus is None or name is None:
+        raise OptionError(f"name a corpus ({', '.join(CORPORA)}) or give text with --from.")
+    elif valid or test:
+        raise OptionError("--valid and --test go with --from; a named corpus brings its own.")
+    else:
+        job = _named(name, languages, downloads or out / DOWNLOADS, mirror, options)
+    run(job, out, workers or available_cores(), force)
+    click.echo(out)
+
+
+def _local(
+    name: str | None,
+    languages: tuple[str | None, str | None],
+    train: tuple[tuple[Path, Path], ...],
+    valid: tuple[Path, Path] | None,
+    test: tuple[Path, Path] | None,
+    options: PrepareOptions,
+) -> Preparation:
+    from translate_trt.train.prepare import Preparation
+    from translate_trt.train.text_sources import TextSource, language_of
+
+    if valid is None:
+        raise OptionError("--from needs --valid SOURCE TARGET: training validates on it.")
+    corpus = CORPORA[name] if name else None
+    named = (corpus.source_language, corpus.target_language) if corpus else (None, None)
+    return Preparation(
+        name or "custom",
+        (
+            languages[0] or named[0] or language_of(train[0][0]),
+            languages[1] or named[1] or language_of(train[0][1]),
+        ),
+        [(TextSource(source), TextSource(target)) for source, target in train],
+        (TextSource(valid[0]), TextSource(valid[1])),
+        (TextSource(test[0]), TextSource(test[1])) if test else None,
+        options,
+        [[str(path) for path in pair] for pair in (*train, valid, *([test] if test else []))],
+    )
+
+
+def _named(
+    name: str,
+    languages: tuple[str | None, str | None],
+    downloads: Path,
+    mirror: str,
+    options: PrepareOptions,
+) -> Preparation:
+    from translate_trt.train.corpora import ArchivePair
+    from translate_trt.train.download import download, recorded_downloads
+    from translate_trt.train.prepare import Preparation
+    from translate_trt.train.text_sources import Pair, TextSource
+
+    corpus: Corpus = CORPORA[name]
+    paths = {archive: download(archive, mirror, downloads) for archive in corpus.archives}
+
+    def sources(pair: ArchivePair) -> Pair:
+        path = paths[pair.archive]
+        return TextSource(path, pair.source), TextSource(path, pair.target)
+
+    return Preparation(
+        name,
+        (languages[0] or corpus.source_language, languages[1] or corpus.target_language),
+        [sources(pair) for pair in corpus.train],
+        sources(corpus.valid),
+        sources(corpus.test),
+        options,
+        recorded_downloads(downloads, corpus.archives),
+    )
+
+
+@data.command()
+@click.argument("directory", type=_FILES)
+@click.option("--check", is_flag=True, help="Read all token files and compare their checksums.")
+@click.option("--json", "as_json", is_flag=True, help="Write data.json.")
+def info(directory: Path, check: bool, as_json: bool) -> None:
+    """Show what `data prepare` made: sizes, and what was left out and why."""
+    from translate_trt.train.prepared import open_prepared
+
+    prepared = open_prepared(directory)
+    for name in prepared.splits:
+        if check:
+            prepared.check(name)
+        else:
+            prepared.split(name)
+    index = prepared.index
+    text = json.dumps(index, indent=2, ensure_ascii=False) if as_json else _table(index)
+    with open_output(None, force=False) as output:
+        output.write([text])
+
+
+def _table(index: dict[str, Any]) -> str:
+    formatter = click.HelpFormatter(width=100)
+    rows = [
+        ("corpus", str(index["name"])),
+        ("languages", f"{index['source_language'] or '?'} to {index['target_language'] or '?'}"),
+        ("vocabulary", f"{index['vocabulary_size']:,} pieces, {index['token_type']}"),
+    ]
+    with formatter.section("data"):
+        formatter.write_dl(rows)
+    for name, split in index["splits"].items():
+        dropped = ", ".join(f"{count:,} {key}" for key, count in split["dropped"].items() if count)
+        rows = [
+            ("pairs", f"{split['pairs']:,} of {split['read']:,}"),
+            ("left out", dropped or "none"),
+        ]
+        for side in ("source", "target"):
+            tokens, longest = split[f"{side}_tokens"], split[f"longest_{side}"]
+            rows.append((side, f"{tokens:,} tokens, {longest} in the longest"))
+        with formatter.section(name):
+            formatter.write_dl(rows)
+    return formatter.getvalue().strip("\n")

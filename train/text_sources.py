@@ -1,0 +1,153 @@
+"""Where lines of parallel text come from: plain files, gzip, members of tar archives, SGM."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+from xml.sax.saxutils import unescape
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.text import check_input
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
+_ENTITIES = {"&quot;": '"', "&apos;": "'"}  # beside &lt; &gt; &amp;
+
+# Archives are read in blocks of this many bytes (tarfile's own 10 kB would cost a call each).
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """Lines of one language: a file, or a member of a tar archive.
+
+    A name that ends in `.gz` is decompressed, one that ends in `.sgm` gives the text of its
+    segments. Nothing is ever extracted to a path that an archive names.
+    """
+
+    path: Path
+    member: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.member}" if self.member else str(self.path)
+
+    @contextmanager
+    def open(self) -> Iterator[Iterator[bytes]]:
+        """The lines, with their ends, as an iterator over bytes.
+
+        Raises:
+            InputError: the file or the member is missing or damaged, here or on the way.
+        """
+        check_input(str(self.path))
+        with ExitStack() as stack:
+            with _reading(self):
+                lines = self._open(stack)
+            yield self._guarded(lines)
+
+    def _open(self, stack: ExitStack) -> Iterator[bytes]:
+        name = self.member or self.path.name
+        if self.member is None:
+            stream: IO[bytes] = stack.enter_context(self.path.open("rb"))
+        else:
+            archive = stack.enter_context(
+                tarfile.open(self.path, mode="r|*", bufsize=_BLOCK)  # noqa: SIM115
+            )
+            stream = stack.enter_context(_find_member(archive, self))
+        if name.endswith(".gz"):
+            unpacked = stack.enter_context(gzip.GzipFile(fileobj=cast(BinaryIO, stream)))
+            stream, name = cast(IO[bytes], unpacked), name.removesuffix(".gz")
+        return iter(_segments(stream.read(), self)) if name.endswith(".sgm") else _lines(stream)
+
+    def _guarded(self, lines: Iterator[bytes]) -> Iterator[bytes]:
+        with _reading(self):
+            yield from lines
+
+
+@contextmanager
+def _reading(source: TextSource) -> Iterator[None]:
+    try:
+        yield
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(
+            f"{source} is damaged ({error or type(error).__name__}); get it again."
+        ) from error
+
+
+def _find_member(archive: tarfile.TarFile, source: TextSource) -> IO[bytes]:
+    """The member's content. The archive is a stream: members before it are passed over."""
+    names = []
+    for member in archive:
+        names.append(member.name.removeprefix("./"))
+        stream = archive.extractfile(member) if names[-1] == source.member else None
+        if stream is not None:
+            return stream
+    raise InputError(f"{source.path} has no file {source.member}; it has {', '.join(names)}.")
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    for index, line in enumerate(stream):
+        if index == 0:
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+            if not line:  # a file of a mark and nothing else
+                return
+        yield line
+
+
+def _segments(content: bytes, source: TextSource) -> list[bytes]:
+    """The text of each <seg> in its order, one line each."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source} is not UTF-8: {error}.") from error
+    segments = _SEGMENT.findall(text)
+    if not segments:
+        raise InputError(f"{source} has no <seg> element; it is not a test set in SGM.")
+    # split(" \t\r\n"): other white space, such as U+00A0 or U+2028, belongs to the text.
+    return [
+        (unescape(re.sub(r"[ \t\r\n]+", " ", segment).strip(" "), _ENTITIES) + "\n").encode()
+        for segment in segments
+    ]
+
+
+Pair = tuple[TextSource, TextSource]
+
+
+def read_line_chunks(
+    source: TextSource, target: TextSource, size: int
+) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Lines of both, in chunks of `size` pairs, the last one shorter.
+
+    Raises:
+        InputError: one cannot be read, or their numbers of lines differ.
+    """
+    with source.open() as sources, target.open() as targets:
+        done = 0
+        while True:
+            chunk = list(itertools.islice(sources, size)), list(itertools.islice(targets, size))
+            if len(chunk[0]) != len(chunk[1]):
+                counts = [
+                    done + len(lines) + sum(1 for _ in rest)
+                    for lines, rest in zip(chunk, (sources, targets), strict=True)
+                ]
+                raise InputError(
+                    f"{source} has {counts[0]} lines and {target} has {counts[1]}; line for line, "
+                    "they must be translations of each other."
+                )
+            if not chunk[0]:
+                return
+            done += len(chunk[0])
+            yield chunk
+
+
+def language_of(path: Path) -> str | None:
+    """The language code that a file's name ends in, if it looks like one: `train.en.gz`, "en"."""
+    code = path.name.removesuffix(".gz").rpartition(".")[2]
+    return code if code.isalpha() and 2 <= len(code) <= 3 and code != path.name else None
