@@ -251,9 +251,9 @@ def preset(name: str) -> Preset:
     Raises:
         OptionError: there is none; the message lists them.
     """
+    if name in PRESETS:
+        return PRESETS[name]
     base, _, row = name.partition("-")
-    if base in PRESETS and not row:
-        return PRESETS[base]
     if base not in PRESETS or row not in TABLE3:
         raise OptionError(
             f"no preset {name!r}; choose one of {', '.join(PRESETS)}, or a variation of one as in "

@@ -25,9 +25,10 @@ from translate_trt.train.checkpoint import (
     remove_leftovers,
 )
 from translate_trt.train.config import ModelConfig, TrainConfig, apply, config_from_json, preset
-from translate_trt.train.data import encode_parallel
+from translate_trt.train.data import ParallelData, encode_parallel
 from translate_trt.train.distributed import Group
 from translate_trt.train.metrics import METRICS, TENSORBOARD
+from translate_trt.train.prepared import open_prepared
 from translate_trt.train.tokenizer import train_tokenizer
 from translate_trt.train.trainer import Job, Trainer, Validation
 
@@ -118,9 +119,15 @@ def _settings(
     return model, apply(train, {k: v for k, v in overrides.items() if k == "steps"})
 
 
-def _read(pair: TextPair) -> tuple[list[str], list[str]]:
-    lines = list(read_parallel(pair.source, pair.target))
-    return [source for source, _ in lines], [target for _, target in lines]
+@dataclass(frozen=True)
+class _Material:
+    """What a job is made of beside its settings; `model` has the vocabulary's true size."""
+
+    model: ModelConfig
+    data: ParallelData
+    validation: Validation
+    tokenizer: Path
+    languages: tuple[str | None, str | None]
 
 
 def prepare_job(
@@ -138,7 +145,7 @@ def prepare_job(
         train: training text.
         valid: validation text.
         out: directory of the run.
-        preset_name: one of `PRESETS`.
+        preset_name: one of `PRESETS`, or a variation of one.
         overrides: fields of ModelConfig and TrainConfig by name.
         resume: continue the run in `out`, if there is one.
         force: delete the run in `out`.
@@ -148,26 +155,22 @@ def prepare_job(
         OptionError: a setting out of range, or changed on resuming; resume and force together.
         OutputError: `out` exists.
     """
-    if resume and force:
-        raise OptionError("--resume continues the run in --out and --force deletes it; give one.")
-    source, target = _read(train)
-    valid_source, valid_target = _read(valid)
-    if not source:
-        raise InputError(f"{train.source} is empty; there is nothing to train on.")
-    if not valid_source:
-        raise InputError(f"{valid.source} is empty; validation needs at least one pair.")
-    begun = _check_run_directory(out, resume, force)
-    model, settings = _settings(out, begun, preset_name, overrides)
-    # Everything that can be wrong with text and settings shows here, in a place of its own: none
-    # of it may cost the run that is in `out`.
-    with tempfile.TemporaryDirectory() as scratch:
-        tokenizer_path = out / TOKENIZER if begun else Path(scratch) / TOKENIZER
+
+    def read(begun: bool, model: ModelConfig, settings: TrainConfig, scratch: Path) -> _Material:
+        source, target = _read(train)
+        valid_source, valid_target = _read(valid)
+        if not source:
+            raise InputError(f"{train.source} is empty; there is nothing to train on.")
+        if not valid_source:
+            raise InputError(f"{valid.source} is empty; validation needs at least one pair.")
+        path = out / TOKENIZER
         if not begun:
-            size = train_tokenizer([*source, *target], model.vocabulary_size, tokenizer_path)
+            path = scratch / TOKENIZER
+            size = train_tokenizer([*source, *target], model.vocabulary_size, path)
             if size < model.vocabulary_size:
                 log.info("the text gave %d of %d pieces", size, model.vocabulary_size)
             model = dataclasses.replace(model, vocabulary_size=size)
-        tokenizer = Tokenizer(tokenizer_path, tokenizer_path)
+        tokenizer = Tokenizer(path, path)
         data = encode_parallel(
             tokenizer.encode_source_batch(source),
             tokenizer.encode_target_batch(target),
@@ -178,22 +181,102 @@ def prepare_job(
             tokenizer.encode_target_batch(valid_target),
             model.longest,
         )
+        validation = Validation(valid_data, valid_source, valid_target)
+        return _Material(model, data, validation, path, train.languages)
+
+    return _make_job(read, out, preset_name, overrides, resume, force)
+
+
+def prepare_job_from_data(
+    directory: Path,
+    out: Path,
+    preset_name: str,
+    overrides: dict[str, Any],
+    resume: bool = False,
+    force: bool = False,
+) -> Job:
+    """Open what `translate-trt data prepare` made, and write down the settings.
+
+    Args:
+        directory: the prepared data; its vocabulary is the model's.
+        out: directory of the run.
+        preset_name: one of `PRESETS`, or a variation of one.
+        overrides: fields of ModelConfig and TrainConfig by name.
+        resume: continue the run in `out`, if there is one.
+        force: delete the run in `out`.
+
+    Raises:
+        InputError: the data is missing, damaged, or without validation text.
+        OptionError: a setting that the data was not prepared for; else as `prepare_job`.
+        OutputError: `out` exists.
+    """
+    prepared = open_prepared(directory)
+
+    def read(begun: bool, model: ModelConfig, settings: TrainConfig, scratch: Path) -> _Material:
+        size = prepared.vocabulary_size
+        if overrides.get("vocabulary_size", size) != size:
+            raise OptionError(
+                f"{directory} was prepared with a vocabulary of {size} pieces; leave "
+                "--vocabulary-size out, or prepare it with another."
+            )
+        model = dataclasses.replace(model, vocabulary_size=size)
+        split = prepared.splits["train"]
+        longest = max(split["longest_source"], split["longest_target"])
+        limit = min(settings.max_length, model.longest or settings.max_length)
+        if longest > limit:
+            raise OptionError(
+                f"{directory} has pairs of up to {longest} tokens, more than --max-length or the "
+                f"model's positions allow; prepare it with --max-length {limit}."
+            )
+        source, target = prepared.text("valid")
+        validation = Validation(prepared.split("valid"), source, target)
+        languages = (prepared.source_language, prepared.target_language)
+        return _Material(model, prepared.split("train"), validation, prepared.tokenizer, languages)
+
+    return _make_job(read, out, preset_name, overrides, resume, force)
+
+
+def _read(pair: TextPair) -> tuple[list[str], list[str]]:
+    lines = list(read_parallel(pair.source, pair.target))
+    return [source for source, _ in lines], [target for _, target in lines]
+
+
+def _make_job(
+    read: Callable[[bool, ModelConfig, TrainConfig, Path], _Material],
+    out: Path,
+    preset_name: str,
+    overrides: dict[str, Any],
+    resume: bool,
+    force: bool,
+) -> Job:
+    """Check everything, then clear or reopen `out` and write down the settings."""
+    if resume and force:
+        raise OptionError("--resume continues the run in --out and --force deletes it; give one.")
+    begun = _check_run_directory(out, resume, force)
+    model, settings = _settings(out, begun, preset_name, overrides)
+    # What can be wrong with text and settings shows in `read`, which writes into a place of its
+    # own: none of it may cost the run that is in `out`.
+    with tempfile.TemporaryDirectory() as scratch:
+        material = read(begun, model, settings, Path(scratch))
         if not begun:
             _clear_run_directory(out)
-            shutil.copyfile(tokenizer_path, out / TOKENIZER)
-    write_json(
-        out / SETTINGS, {"model": dataclasses.asdict(model), "train": dataclasses.asdict(settings)}
-    )
+            shutil.copyfile(material.tokenizer, out / TOKENIZER)
+    configurations = {
+        "model": dataclasses.asdict(material.model),
+        "train": dataclasses.asdict(settings),
+    }
+    write_json(out / SETTINGS, configurations)
+    data = material.data
     log.info("%d training pairs, %d target tokens", len(data), len(data.target.tokens))
     return Job(
         out,
-        model,
+        material.model,
         settings,
         data,
-        Validation(valid_data, valid_source, valid_target),
+        material.validation,
         out / TOKENIZER,
         data.fingerprint(),
-        *train.languages,
+        *material.languages,
     )
 
 

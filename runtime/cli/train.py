@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 # No torch yet: this module is imported for --help too.
+from translate_trt.runtime.errors import OptionError
 from translate_trt.train.config import PRESETS, ModelConfig, TrainConfig
 
 log = logging.getLogger("translate_trt")
@@ -42,8 +44,11 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
     help=f"Model and recipe: {', '.join(PRESETS)}, or a row of the paper's Table 3, as base-h16 "
     "(docs/train.md lists them). The flags below change single settings of it.",
 )
-@click.option("--train", "train_files", nargs=2, type=_FILES, required=True, help="Source, target.")
-@click.option("--valid", "valid_files", nargs=2, type=_FILES, required=True, help="Source, target.")
+@click.option("--train", "train_files", nargs=2, type=_FILES, help="Source, target.")
+@click.option("--valid", "valid_files", nargs=2, type=_FILES, help="Source, target.")
+@click.option(
+    "--data", type=_FILES, help="Instead: what `translate-trt data prepare` made."
+)
 @click.option("--out", type=_FILES, required=True, help="Directory of the run.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out exactly where it was.")
 @click.option("--force", is_flag=True, help="Delete the run in --out and start over.")
@@ -55,8 +60,9 @@ def train(
     ctx: click.Context,
     /,
     config: str,
-    train_files: tuple[Path, Path],
-    valid_files: tuple[Path, Path],
+    train_files: tuple[Path, Path] | None,
+    valid_files: tuple[Path, Path] | None,
+    data: Path | None,
     out: Path,
     resume: bool,
     force: bool,
@@ -66,28 +72,42 @@ def train(
 ) -> None:
     """Train a Transformer on a source file and its translation, line by line.
 
-    The vocabulary is trained from the text. Ctrl-C and SIGTERM save a checkpoint; --resume
-    continues from the last one. Under torchrun, its processes train one model together. At the end
-    the last checkpoints are averaged; `translate-trt export` takes the result.
+    The vocabulary is trained from the text, or is that of the prepared --data. Ctrl-C and SIGTERM
+    save a checkpoint; --resume continues from the last one. Under torchrun, its processes train one
+    model together. At the end the last checkpoints are averaged; `translate-trt export` takes the
+    result.
     """
     if not ctx.find_root().params.get("quiet"):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # progress is what one waits for
     from translate_trt.train.distributed import choose_device, open_group
-    from translate_trt.train.run import TextPair, in_turn, prepare_job, train_model, use_threads
+    from translate_trt.train.run import (
+        TextPair,
+        in_turn,
+        prepare_job,
+        prepare_job_from_data,
+        train_model,
+        use_threads,
+    )
+
+    from translate_trt.train.trainer import Job
 
     use_threads(threads)
     chosen = choose_device(device)  # first: a device that is not there must not cost an old run
     overrides = {name: value for name, value in settings.items() if value is not None}
-    files = TextPair(*train_files), TextPair(*valid_files)
+    begin: Callable[..., Job]
+    if data is not None and train_files is None and valid_files is None:
+        begin = functools.partial(prepare_job_from_data, data)
+    elif data is None and train_files is not None and valid_files is not None:
+        begin = functools.partial(prepare_job, TextPair(*train_files), TextPair(*valid_files))
+    else:
+        raise OptionError("give --train and --valid, or --data alone.")
+
+    def prepare(reopen: bool) -> Job:
+        return begin(out, config, overrides, resume or reopen, force and not reopen)
+
     with open_group(chosen) as group:
         if not group.leads:  # one process tells for all
             log.setLevel(logging.ERROR)
-        job = in_turn(
-            group,
-            lambda reopen: prepare_job(
-                *files, out, config, overrides, resume or reopen, force and not reopen
-            ),
-        )
-        path = train_model(job, group, resume)
+        path = train_model(in_turn(group, prepare), group, resume)
     if group.leads and path is not None:
         click.echo(path)

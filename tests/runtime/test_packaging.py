@@ -57,8 +57,8 @@ def test_the_runtime_knows_neither_torch_nor_how_bundles_are_made() -> None:
     ours = ("translate_trt.train", "translate_trt.export")
     found = breaches("runtime", forbidden, everywhere=False)
     found += breaches("runtime", ours, everywhere=False)
-    # The commands data, train, export, verify and evaluate import their packages when they are called. The
-    # flags of `data` and `train` are made of option classes, which need nothing but the runtime.
+    # The commands that need other packages import them when they are called. The flags of `data`
+    # and `train` are made of option classes, which need nothing but the runtime.
     allowed = {
         "runtime/cli/data.py imports translate_trt.train.corpora",
         "runtime/cli/train.py imports translate_trt.train.config",

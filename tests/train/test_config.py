@@ -5,17 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import CheckpointError, OptionError
 from translate_trt.train.config import (
     PRESETS,
+    TABLE3,
+    TABLE3_MODELS,
     ModelConfig,
     TrainConfig,
     config_from_json,
     preset,
 )
+from translate_trt.train.model import Transformer
 
 SIZES = ("vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads")
 
@@ -37,6 +41,47 @@ def test_an_unknown_preset_lists_the_known() -> None:
     assert list(PRESETS) == ["tiny", "small", "base", "big"]
 
 
+def test_the_rows_of_table_3() -> None:
+    groups = "".join(row.group for row in TABLE3.values())
+    assert groups == "AAAA" + "BB" + "CCCCCCC" + "DDDD" + "E"
+    base = preset("base")
+    for name, row in TABLE3.items():
+        varied = preset(f"base-{name}")
+        before = {**dataclasses.asdict(base.model), **dataclasses.asdict(base.train)}
+        after = {**dataclasses.asdict(varied.model), **dataclasses.asdict(varied.train)}
+        assert {key: after[key] for key in after if after[key] != before[key]} == row.changes
+    # Rows A and C: keys and values share the model's width among the heads.
+    for name, columns in (("h1", 512), ("h4", 128), ("h16", 32), ("h32", 16), ("d256", 32)):
+        model = preset(f"base-{name}").model
+        assert (model.d_k, model.d_v) == (columns, columns)
+    model = preset("base-k16").model
+    assert (model.d_k, model.d_v) == (16, 64)
+    assert preset("tiny-h16").model.d_model == preset("tiny").model.d_model
+    assert preset("tiny-smoothing0.2").train.label_smoothing == 0.2
+
+
+def test_parameters_of_the_rows_of_table_3() -> None:
+    # Where d_model is 512, the paper's count is 2 million above ours in every row (base included,
+    # see test_model.py), to the rounding of its whole millions: the rows differ as they should.
+    for name, row in {"base": TABLE3_MODELS["base"], **TABLE3}.items():
+        model = preset(name if name == "base" else f"base-{name}").model
+        if row.parameters is not None and model.d_model == 512:
+            with torch.device("meta"):
+                count = sum(p.numel() for p in Transformer(model).parameters()) / 1e6
+            assert row.parameters - count == pytest.approx(2.0, abs=0.55)
+
+
+def test_learned_positions_are_as_many_as_the_model_has() -> None:
+    assert preset("base").model.longest is None
+    assert preset("base-learned").model.longest == 512
+
+
+@pytest.mark.parametrize("name", ["base-huge", "huge-h16", "base-", "-h16", "base-h16-k16"])
+def test_an_unknown_row_lists_the_known(name: str) -> None:
+    with pytest.raises(OptionError, match=r"base-ROW with ROW one of h1, h4, .* learned"):
+        preset(name)
+
+
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
@@ -46,6 +91,11 @@ def test_an_unknown_preset_lists_the_known() -> None:
         (TrainConfig, {"steps": 0}),
         (TrainConfig, {"label_smoothing": -0.1}),
         (TrainConfig, {"precision": "fp8"}),
+        (TrainConfig, {"compile": "yes"}),
+        (ModelConfig, {"norm": "none"}),
+        (ModelConfig, {"positions": "rotary"}),
+        (ModelConfig, {"key_size": -1}),
+        (ModelConfig, {"max_positions": 0}),
         (TrainConfig, {"checkpoint_every": 0}),
         (TrainConfig, {"average_checkpoints": 0}),
         (TrainConfig, {"log_every": 0}),

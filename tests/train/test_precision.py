@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from translate_trt.train.config import TrainConfig
-from translate_trt.train.precision import autocast, resolve_precision
+from translate_trt.train.precision import autocast, loss_scaler, resolve_precision
 
 CPU = torch.device("cpu")
 
@@ -25,6 +25,22 @@ def test_auto_looks_at_the_processor(
     assert resolve_precision(TrainConfig(precision="auto"), CPU) == expected
     assert resolve_precision(TrainConfig(precision="fp32"), CPU) == torch.float32
     assert resolve_precision(TrainConfig(precision="bf16"), CPU) == torch.bfloat16
+
+
+@pytest.mark.parametrize(("native", "expected"), [(True, "bfloat16"), (False, "float16")])
+def test_an_older_gpu_takes_fp16(
+    native: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation: native or including_emulation
+    )
+    found = resolve_precision(TrainConfig(precision="auto"), torch.device("cuda"))
+    assert str(found) == f"torch.{expected}"
+
+
+def test_only_fp16_scales_its_losses() -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        assert loss_scaler(CPU, dtype).is_enabled() == (dtype == torch.float16)
 
 
 def test_a_torch_that_does_not_tell_stays_with_fp32(monkeypatch: pytest.MonkeyPatch) -> None:

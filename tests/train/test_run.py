@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 
+from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import (
     CheckpointError,
     InputError,
@@ -18,9 +20,11 @@ from translate_trt.runtime.errors import (
     OutputError,
     TranslateTrtError,
 )
-from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints
-from translate_trt.train.distributed import choose_device
-from translate_trt.train.run import TextPair, prepare_job
+from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints, open_checkpoint
+from translate_trt.train.distributed import Group, choose_device
+from translate_trt.train.prepared import open_prepared
+from translate_trt.train.run import TextPair, prepare_job, prepare_job_from_data, train_model
+from translate_trt.train.trainer import Trainer
 
 Text = tuple[TextPair, TextPair]
 Run = Callable[..., Path]
@@ -207,3 +211,64 @@ def test_devices() -> None:
 def test_cuda_without_a_gpu_is_refused() -> None:
     with pytest.raises(OptionError, match=r"--device cuda.*--device cpu"):
         choose_device("cuda")
+
+
+@pytest.fixture
+def prepared(text: Text, tmp_path: Path) -> Path:
+    """The same text, prepared with a vocabulary of 330 pieces."""
+    command = ["data", "prepare", "--out", str(tmp_path / "data"), "--vocabulary-size", "330"]
+    command += ["--from", str(text[0].source), str(text[0].target), "--workers", "1"]
+    command += ["--valid", str(text[1].source), str(text[1].target)]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    return tmp_path / "data"
+
+
+def test_a_job_of_prepared_data(prepared: Path, settings: Settings, tmp_path: Path) -> None:
+    del settings["vocabulary_size"]
+    out = tmp_path / "run"
+    job = prepare_job_from_data(prepared, out, "tiny", settings)
+    data = open_prepared(prepared)
+    assert job.model.vocabulary_size == data.vocabulary_size
+    assert (out / "tokenizer.spm").read_bytes() == (prepared / "tokenizer.spm").read_bytes()
+    assert (job.source_language, job.target_language) == ("en", "de")
+    assert len(job.validation.source) == 10
+    averaged = train_model(job, Group(torch.device("cpu")))
+    assert averaged is not None
+    checkpoint = open_checkpoint(averaged)
+    assert checkpoint.load_model().embedding.num_embeddings == data.vocabulary_size
+    # Resumed, it goes on; with the text changed and prepared again, it says so.
+    job = prepare_job_from_data(prepared, out, "tiny", {"steps": 14}, resume=True)
+    trainer = Trainer(job, Group(torch.device("cpu")), resume=True)
+    assert trainer.step == 12
+    index = json.loads((prepared / "data.json").read_text())
+    index["splits"]["train"]["fingerprint"] += 1
+    (prepared / "data.json").write_text(json.dumps(index))
+    job = prepare_job_from_data(prepared, out, "tiny", {"steps": 14}, resume=True)
+    with pytest.raises(InputError, match="other data"):
+        Trainer(job, Group(torch.device("cpu")), resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocabulary_size": 320}, r"prepared with a vocabulary of 3\d\d pieces"),
+        ({"max_length": 5}, "prepare it with --max-length 5"),
+        ({"positions": "learned", "max_positions": 6}, "prepare it with --max-length 6"),
+    ],
+)
+def test_settings_that_the_data_was_not_prepared_for(
+    change: Settings, message: str, prepared: Path, settings: Settings, tmp_path: Path
+) -> None:
+    del settings["vocabulary_size"]
+    with pytest.raises(OptionError, match=message):
+        prepare_job_from_data(prepared, tmp_path / "run", "tiny", {**settings, **change})
+    assert not (tmp_path / "run").exists()
+
+
+def test_text_and_prepared_data_exclude_each_other(text: Text, tmp_path: Path) -> None:
+    train = ["--train", str(text[0].source), str(text[0].target)]
+    for arguments in ([], train, [*train, "--data", str(tmp_path)]):
+        done = CliRunner().invoke(main, ["train", "--out", str(tmp_path / "run"), *arguments])
+        assert done.exit_code == 1
+        assert "give --train and --valid, or --data alone" in done.output

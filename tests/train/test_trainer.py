@@ -437,6 +437,41 @@ def test_bf16_is_near_fp32(run: Run, tmp_path: Path) -> None:
     assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
 
 
+def test_fp16_with_scaled_losses_is_near_fp32(run: Run, tmp_path: Path) -> None:
+    losses = []
+    for precision in ("fp32", "fp16"):
+        run(tmp_path / precision, steps=12, dropout=0.0, precision=precision)
+        losses.append([e["loss"] for e in entries(tmp_path / precision) if "loss" in e])
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    assert losses[0] != losses[1]
+    last = numbered_checkpoints(tmp_path / "fp16")[-1]
+    state = json.loads((last / "training/state.json").read_text())
+    assert state["scaler"]["scale"] > 1
+    assert {tensor.dtype for tensor in weights(last).values()} == {torch.float32}
+
+
+def test_a_resumed_fp16_run_keeps_its_scale(run: Run, tmp_path: Path) -> None:
+    run(tmp_path / "whole", steps=11, precision="fp16")
+    run(tmp_path / "parts", steps=7, precision="fp16")
+    run(tmp_path / "parts", resume=True, steps=11, precision="fp16")
+    name = "checkpoint-00000011"
+    assert_equal(tmp_path / "whole" / name, tmp_path / "parts" / name)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_compiled_layers_train_like_plain_ones(run: Run, tmp_path: Path) -> None:
+    losses, same = [], {"log_every": 1, "dropout": 0.0}
+    for choice in ("off", "on"):
+        run(tmp_path / choice, steps=12, compile=choice, **same)
+        losses.append([e["loss"] for e in entries(tmp_path / choice) if "loss" in e])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    # A checkpoint of a compiled model is like any other.
+    one, other = (numbered_checkpoints(tmp_path / choice)[-1] for choice in ("off", "on"))
+    assert weights(one).keys() == weights(other).keys()
+    run(tmp_path / "on", resume=True, steps=13, compile="on", **same)
+
+
 def poison(trainer: Trainer, steps: Callable[[int], bool]) -> None:
     """Make the loss of those steps, by number, not a number."""
     whole = trainer.objective
