@@ -102,6 +102,32 @@ def ratios(samples: dict[str, list[float]], ours: str, theirs: str) -> tuple[flo
     return statistics.median(pairs), min(pairs), max(pairs)
 
 
+def throughput_figures(samples: dict[str, Any]) -> dict[str, float]:
+    """What a report of training speed says: medians over its rounds."""
+
+    def median(of: Callable[[dict[str, float]], float]) -> float:
+        return statistics.median(of(one) for one in samples["rounds"])
+
+    steps, schedule = samples["steps_a_round"], samples["schedule_steps"]
+    speed = median(lambda one: one["target"] / one["seconds"])
+    per_step = median(lambda one: one["flops"]) / steps
+    return {
+        "target tokens per second": speed,
+        "source and target tokens per second": median(
+            lambda one: (one["source"] + one["target"]) / one["seconds"]
+        ),
+        "padding, %": 100 * median(lambda one: 1 - (one["source"] + one["target"]) / one["places"]),
+        "waiting for input, % of the time": 100
+        * median(lambda one: one["waiting"] / one["seconds"]),
+        "input pipeline alone, target tokens per second": samples["input_target_tokens_per_second"],
+        "model-FLOPs utilization, %": 100
+        * median(lambda one: one["flops"] / one["seconds"])
+        / samples["peak_flops"],
+        "hours for the schedule": schedule * median(lambda one: one["seconds"]) / steps / 3600,
+        "FLOPs for the schedule": schedule * per_step,
+    }
+
+
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Options that every benchmark has."""
     options = argparse.ArgumentParser(

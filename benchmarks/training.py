@@ -3,16 +3,24 @@
     python benchmarks/training.py --source train.en --target train.de
         [--pairs 4000] [--joeynmt PYTHON]    an interpreter whose environment has JoeyNMT 2.3
         [--parts]                            instead: dropout, loss and padding one by one
+    python benchmarks/training.py --data DIR --preset base [--device cuda] [--peak-tflops 989]
 
-The epoch is over the first --pairs pairs of the text, with the `small` preset (3+3 layers, d_model
-256, vocabulary 8,000) and batches of 4,096 tokens. JoeyNMT gets the same vocabulary, shape, batch
-size, dropout and optimizer. Both run in processes of their own, in turn; what is compared is target
-tokens per second from the first batch to the last, start-up and validation excluded.
+The third form measures steps of any preset on data of `translate-trt data prepare`: tokens per
+second, padding, the share of a step that waits for input, model-FLOPs utilization, and what the
+paper's schedule would take at that speed. The utilization is of --peak-tflops, or else of what a
+large matrix product in the same precision reaches in the same run.
+
+Of the first two: the epoch is over the first --pairs pairs of the text, with the `small` preset
+(3+3 layers, d_model 256, vocabulary 8,000) and batches of 4,096 tokens. JoeyNMT gets the same
+vocabulary, shape, batch size, dropout and optimizer. Both run in processes of their own, in turn;
+what is compared is target tokens per second from the first batch to the last, start-up and
+validation excluded.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import itertools
@@ -23,6 +31,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,19 +39,24 @@ from typing import Any
 import numpy as np
 import sentencepiece
 import torch
-from report import alternate, parser, ratios, seconds_of, write
+from report import alternate, parser, ratios, seconds_of, throughput_figures, write
 from torch import nn
 
 from translate_trt.train import loss as loss_module
-from translate_trt.train.config import PAD, preset
+from translate_trt.train.config import PAD, ModelConfig, preset
 from translate_trt.train.data import (
     ParallelData,
     encode_parallel,
     epoch_batches,
     plan_batches,
 )
+from translate_trt.train.distributed import Group, choose_device
+from translate_trt.train.flops import training_flops
 from translate_trt.train.model import Dropout, scaled_dot_product_attention
+from translate_trt.train.run import prepare_job_from_data
+from translate_trt.train.steps import Step, StepLoader
 from translate_trt.train.tokenizer import train_tokenizer
+from translate_trt.train.trainer import Trainer
 
 BATCH_TOKENS = 4_096
 
@@ -253,21 +267,135 @@ def padding(data: ParallelData) -> dict[str, float]:
     }
 
 
+def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """Operations per second of a large matrix product."""
+    size = 8_192 if device.type == "cuda" else 2_048
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+
+    def product() -> None:
+        a @ b
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    run = seconds_of(product)
+    return 2 * size**3 / statistics.median([run() for _ in range(12)][2:])
+
+
+def _work(model: ModelConfig, steps: list[Step]) -> dict[str, int]:
+    """Tokens, places and operations of those steps."""
+    totals = dict.fromkeys(("source", "target", "places", "flops"), 0)
+    for batch in itertools.chain.from_iterable(step.batches for step in steps):
+        source = batch.source_lengths.tolist()
+        rows = batch.target_index // batch.previous.shape[1]
+        target = torch.bincount(rows, minlength=len(source)).tolist()
+        totals["source"] += sum(source)
+        totals["target"] += sum(target)
+        totals["places"] += batch.padded_tokens
+        totals["flops"] += training_flops(model, source, target)
+    return totals
+
+
+def throughput(given: argparse.Namespace) -> dict[str, Any]:
+    """Speed of optimizer steps of a preset on prepared data, and what follows from it."""
+    device = choose_device(given.device)
+    overrides = {"validate_every": 0, "seed": 1, **dict(given.set or [])}
+    with tempfile.TemporaryDirectory() as name:
+        job = prepare_job_from_data(given.data, Path(name) / "run", given.preset, overrides)
+    trainer = Trainer(job, Group(device))
+    trainer.model.train()
+    loader = StepLoader(job.data, job.train, 0, 1, (0, 0), pin=device.type == "cuda")
+    steps = iter(loader)
+
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    for _ in range(given.warmup):
+        trainer._optimizer_step(next(steps))
+    wait()
+    rounds = []
+    for _ in range(given.rounds):
+        taken, waiting = [], 0.0
+        begin = time.perf_counter()
+        for _ in range(given.steps):
+            before = time.perf_counter()
+            taken.append(next(steps))
+            waiting += time.perf_counter() - before
+            trainer._optimizer_step(taken[-1])
+        wait()
+        seconds = time.perf_counter() - begin
+        rounds.append({"seconds": seconds, "waiting": waiting, **_work(job.model, taken)})
+    loader.close()
+    alone = StepLoader(job.data, job.train, 0, 1, (0, 0))
+    first = next(iter(alone))
+    begin, tokens = time.perf_counter(), 0
+    for step in itertools.islice(alone, 10 * given.steps):
+        tokens += step.target_tokens
+    input_speed = tokens / (time.perf_counter() - begin)
+    alone.close()
+    assert first.target_tokens > 0
+    peak = given.peak_tflops * 1e12 if given.peak_tflops else peak_flops(device, trainer.dtype)
+    return {
+        "rounds": rounds,
+        "steps_a_round": given.steps,
+        "schedule_steps": job.train.steps,
+        "input_target_tokens_per_second": input_speed,
+        "peak_flops": peak,
+        "peak_is": "given" if given.peak_tflops else "a large matrix product in this run",
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "precision": str(trainer.dtype).removeprefix("torch."),
+    }
+
+
+def print_throughput(samples: dict[str, Any]) -> None:
+    """The figures that throughput() measured, in words."""
+    for name, value in throughput_figures(samples).items():
+        print(f"{name:44} {value:,.4g}")
+
+
 def arguments() -> argparse.Namespace:
     """The command line."""
     options = parser(__doc__)
-    options.add_argument("--source", type=Path, required=True, help="training text")
-    options.add_argument("--target", type=Path, required=True, help="its translation")
+    options.add_argument("--source", type=Path, help="training text")
+    options.add_argument("--target", type=Path, help="its translation")
     options.add_argument("--pairs", type=int, default=4_000, help="pairs of the epoch")
     options.add_argument("--joeynmt", metavar="PYTHON", help="interpreter that has JoeyNMT")
     options.add_argument("--parts", action="store_true", help="measure the parts instead")
-    return options.parse_args()
+    options.add_argument("--data", type=Path, help="directory of `translate-trt data prepare`")
+    options.add_argument("--preset", default="base", help="with --data: model and recipe")
+    options.add_argument("--device", default="auto", help="with --data: auto, cpu or cuda")
+    options.add_argument("--steps", type=int, default=20, help="with --data: steps per round")
+    options.add_argument("--warmup", type=int, default=5, help="with --data: steps before")
+    options.add_argument("--peak-tflops", type=float, help="with --data: what the device can do")
+    options.add_argument(
+        "--set", action="append", metavar="NAME=VALUE", type=_setting,
+        help="with --data: a setting of the recipe, as micro_batch_tokens=25000",
+    )  # fmt: skip
+    given = options.parse_args()
+    if given.data is None and (given.source is None or given.target is None):
+        options.error("give --source and --target, or --data")
+    return given
+
+
+def _setting(text: str) -> tuple[str, int | float | str]:
+    """NAME=VALUE with the value as a number where it is one."""
+    name, _, value = text.partition("=")
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return name, kind(value)
+    return name, value
 
 
 def main() -> None:
     """Measure what was asked for and write it down."""
     given = arguments()
     torch.set_num_threads(given.threads)
+    if given.data is not None:
+        samples = throughput(given)
+        print_throughput(samples)
+        settings = {"preset": given.preset, "threads": given.threads, "set": given.set}
+        print(write(f"training-{given.preset}", settings, samples, given.out))
+        return
     texts = [
         path.read_text(encoding="utf-8").split("\n")[:-1][: given.pairs]
         for path in (given.source, given.target)

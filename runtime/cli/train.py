@@ -46,9 +46,7 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--train", "train_files", nargs=2, type=_FILES, help="Source, target.")
 @click.option("--valid", "valid_files", nargs=2, type=_FILES, help="Source, target.")
-@click.option(
-    "--data", type=_FILES, help="Instead: what `translate-trt data prepare` made."
-)
+@click.option("--data", type=_FILES, help="Instead: what `translate-trt data prepare` made.")
 @click.option("--out", type=_FILES, required=True, help="Directory of the run.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out exactly where it was.")
 @click.option("--force", is_flag=True, help="Delete the run in --out and start over.")
@@ -88,7 +86,6 @@ def train(
         train_model,
         use_threads,
     )
-
     from translate_trt.train.trainer import Job
 
     use_threads(threads)

@@ -1,0 +1,71 @@
+"""The paper's Table 3 from the runs that scripts/table3.sh has trained.
+
+    python benchmarks/table3.py OUT --preset base
+
+Everything is read from what the runs left behind; nothing is measured or typed here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+from report import write
+
+from translate_trt.train.checkpoint import open_checkpoint
+from translate_trt.train.config import TABLE3, TABLE3_MODELS
+from translate_trt.train.metrics import read_metrics
+
+
+def measured(run: Path) -> dict[str, Any]:
+    """Perplexity per piece and BLEU of a finished run, and what it is."""
+    checkpoint = open_checkpoint(run)
+    entries = read_metrics(run)
+    (loss,) = (entry["averaged"]["loss"] for entry in entries if "averaged" in entry)
+    scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))
+    (bleu,) = (score for score in scores["systems"][0]["scores"] if score["metric"] == "bleu")
+    model = checkpoint.load_model()
+    return {
+        "perplexity": math.exp(loss),
+        "bleu": bleu["score"],
+        "signature": bleu["signature"],
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "steps": checkpoint.train["steps"],
+        "target_tokens_per_second": statistics.median(
+            entry["target_tokens_per_second"] for entry in entries if "loss" in entry
+        ),
+    }
+
+
+def main() -> None:
+    """Read the runs, print the table, write it as JSON."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("runs", type=Path, help="what scripts/table3.sh was given as OUT")
+    options.add_argument("--preset", default="base", help="what the rows vary")
+    options.add_argument("--note", default="", help="under which conditions")
+    options.add_argument("--json", type=Path, help="default: benchmarks/results/...")
+    given = options.parse_args()
+    samples = {}
+    for name in ("plain", *TABLE3):
+        if (given.runs / name / "scores.json").exists():
+            samples[name] = measured(given.runs / name)
+    print(f"{'':14} {'PPL':>7} {'BLEU':>6} {'params':>9}    paper's: PPL, BLEU, 10^6 parameters")
+    for name, found in samples.items():
+        row = TABLE3_MODELS.get(given.preset) if name == "plain" else TABLE3[name]
+        paper = f"{row.perplexity} {row.bleu} {row.parameters or ''}" if row else ""
+        print(
+            f"{row.group if row else '':2}{name:12} {found['perplexity']:7.2f} "
+            f"{found['bleu']:6.2f} {found['parameters'] / 1e6:8.1f}M    {paper}"
+        )
+    settings = {"preset": given.preset, "note": given.note}
+    print(write(f"table3-{given.preset}", settings, samples, given.json))
+
+
+if __name__ == "__main__":
+    main()

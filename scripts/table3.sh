@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# The variations of the paper's Table 3: trains each row and prints the table beside the paper's.
+#
+#   bash scripts/table3.sh DATA OUT [PRESET] [ROW ...]
+#
+# DATA was made by `translate-trt data prepare`; perplexity and BLEU (beam 4, alpha 0.6) are of its
+# validation text and, as in the paper, of the last checkpoint. PRESET is varied (default: base);
+# ROW is `plain` for the preset itself or one of the rows (default: all; docs/train.md lists them).
+# Run again, it goes on where it was stopped. Environment:
+#   PARALLEL  rows trained at a time (default 1)
+#   LAUNCH    what starts the training (torchrun --nproc-per-node 8 --no-python)
+#   OPTIONS   more flags for `translate-trt train`
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+[ $# -ge 2 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+data=$(realpath "$1") out=$(realpath -m "$2") preset=${3:-base}
+make_environment train
+rows=("${@:4}")
+[ ${#rows[@]} -gt 0 ] || mapfile -t rows < <(python -c '
+from translate_trt.train.config import TABLE3
+print("plain", *TABLE3, sep="\n")')
+mkdir -p "$out"
+
+train_row() { # row
+    local run=$out/$1 name=$preset
+    [ "$1" = plain ] || name=$preset-$1
+    if [ ! -e "$run/checkpoint-averaged" ]; then
+        # shellcheck disable=SC2086  # LAUNCH and OPTIONS are lists of words
+        ${LAUNCH:-} translate-trt train --config "$name" --data "$data" --out "$run" --resume \
+            --average-checkpoints 1 ${OPTIONS:-} >"$out/$1.log" 2>&1
+    fi
+    if [ ! -e "$run/scores.json" ]; then
+        translate-trt evaluate --reference "$data/valid.target.txt" --threads 1 --json \
+            --source "$data/valid.source.txt" --metric bleu "$run" >"$run/scores.partial"
+        mv "$run/scores.partial" "$run/scores.json"
+    fi
+    say "$1 is done"
+}
+export -f train_row say
+export data out preset
+printf '%s\n' "${rows[@]}" |
+    xargs -P "${PARALLEL:-1}" -I{} bash -c 'set -euo pipefail; train_row "$1"' _ {}
+python benchmarks/table3.py "$out" --preset "$preset" --json "$out/table3.json"

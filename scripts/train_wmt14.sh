@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# The paper's WMT14 models: data, training on all GPUs of this machine, newstest2014.
+#
+#   bash scripts/train_wmt14.sh en-de|en-fr base|big OUT [DATA]
+#
+# DATA (default: OUT/data) is prepared if it is not there: 1.7 GB (en-de) or 6.6 GB (en-fr) are
+# downloaded. A step takes 25,000 source and target tokens on any number of GPUs. Started again, the
+# training goes on from its last checkpoint. On several machines with a common file system, give
+# each the same command and environment:
+#   NODES        how many machines, or a range such as 1:4 that may change while training (default 1)
+#   RENDEZVOUS   HOST:PORT of one of them
+#   GPUS         processes per machine (default: all its GPUs)
+#   OPTIONS      more flags for `translate-trt train`, for example on one large GPU:
+#                --micro-batch-tokens 25000
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+[ $# -ge 3 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+pair=$1 preset=$2 out=$(realpath -m "$3") data=$(realpath -m "${4:-$3/data}")
+make_environment train
+
+[ -e "$data/data.json" ] || {
+    say "preparing $data"
+    translate-trt data prepare "wmt14-$pair" --out "$data"
+}
+
+say "training $preset on $pair"
+options=()
+# Section 6.1: big for English-French drops out 0.1 instead of 0.3.
+[ "$pair/$preset" != en-fr/big ] || options+=(--dropout 0.1)
+launch=(--nproc-per-node "${GPUS:-gpu}" --max-restarts 100)
+if [ -n "${RENDEZVOUS:-}" ]; then
+    launch+=(--nnodes "${NODES:-1}" --rdzv-backend c10d --rdzv-id translate-trt
+        --rdzv-endpoint "$RENDEZVOUS")
+else
+    launch+=(--standalone)
+fi
+# A group that starts again must not find the addresses of the one before (seen with torch 2.13).
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+# shellcheck disable=SC2086  # OPTIONS is a list of words
+torchrun "${launch[@]}" --no-python translate-trt train --config "$preset" --data "$data" \
+    --out "$out/run" --resume "${options[@]}" ${OPTIONS:-}
+[ -e "$out/run/checkpoint-averaged" ] || { say "stopped; start again to go on"; exit 0; }
+
+say "newstest2014, beam 4, alpha 0.6"
+translate-trt evaluate --reference "$data/test.target.txt" --source "$data/test.source.txt" \
+    --target-language "${pair#*-}" "$out/run"
