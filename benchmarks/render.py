@@ -12,7 +12,9 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from report import RESULTS, ratios
+from report import RESULTS, ratios, throughput_figures
+
+from translate_trt.train.config import TABLE3, TABLE3_MODELS
 
 ROOT = RESULTS.parent.parent
 PAGE = ROOT / "docs" / "results.md"
@@ -184,10 +186,60 @@ def render_data(report: dict[str, Any]) -> str:
     )
 
 
+def render_table3(report: dict[str, Any]) -> str:
+    """The rows of Table 3 that were trained."""
+    settings, samples = report["settings"], report["samples"]
+    rows = []
+    for name, found in samples.items():
+        row = TABLE3.get(name)
+        rows.append(
+            [
+                row.group if row else "",
+                name,
+                f"{found['perplexity']:.2f}",
+                f"{found['bleu']:.2f}",
+                f"{found['parameters'] / 1e6:.2f}",
+                f"{row.perplexity:.2f}" if row else f"{TABLE3_MODELS['base'].perplexity:.2f}",
+                f"{row.bleu:.1f}" if row else f"{TABLE3_MODELS['base'].bleu:.1f}",
+            ]
+        )
+    header = ["", "row", "perplexity", "BLEU", "10^6 parameters"]
+    header += ["paper's perplexity (of base)", "paper's BLEU"]
+    note = f" {settings['note']}" if settings["note"] else ""
+    first = next(iter(samples.values()))
+    return (
+        f"`bash scripts/table3.sh DATA OUT {settings['preset']} {' '.join(samples)}`\n\n"
+        f"{where(report)}{note} Variations of `{settings['preset']}`, {first['steps']:,} steps, "
+        "the last checkpoint, beam 4, length penalty 0.6; perplexity per piece and BLEU of the "
+        f"validation text (`{first['signature']}`).\n\n{table(header, rows)}"
+    )
+
+
+def render_throughput(report: dict[str, Any]) -> str:
+    """Training steps of one preset."""
+    settings, samples = report["settings"], report["samples"]
+    rows = [[name, f"{value:,.4g}"] for name, value in throughput_figures(samples).items()]
+    return (
+        f"`python benchmarks/training.py --data DIR --preset {settings['preset']}`\n\n"
+        f"{where(report)} On {samples['device']} in {samples['precision']}; the utilization is of "
+        f"{samples['peak_flops'] / 1e12:.3g} TFLOP/s ({samples['peak_is']}).\n\n"
+        f"{table(['', 'median'], rows)}"
+    )
+
+
 SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "run-multi30k": ("Multi30k English-German, test_2016_flickr", render_run),
+    "run-multi30k-fr": ("Multi30k English-French, test_2016_flickr", render_run),
     "run-quickstart": ("The quickstart's generated corpus", render_run),
     "training": ("Training speed beside JoeyNMT", render_training),
+    "training-without-bf16": (
+        "Training speed beside JoeyNMT, on a processor without bf16 instructions",
+        render_training,
+    ),
+    "training-base": ("Training steps of `base`", render_throughput),
+    "training-big": ("Training steps of `big`", render_throughput),
+    "table3-base": ("Table 3", render_table3),
+    "table3-tiny": ("Table 3 in miniature", render_table3),
     "training-parts": ("Parts of a training step", render_parts),
     "data-preparation": ("Preparing five million pairs", render_data),
     "cache-policy": ("Caches: reordered or masked", render_cache),

@@ -27,7 +27,7 @@ def measured(run: Path) -> dict[str, Any]:
     entries = read_metrics(run)
     (loss,) = (entry["averaged"]["loss"] for entry in entries if "averaged" in entry)
     scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))
-    (bleu,) = (score for score in scores["systems"][0]["scores"] if score["metric"] == "bleu")
+    bleu = scores["systems"][0]["scores"]["bleu"]
     model = checkpoint.load_model()
     return {
         "perplexity": math.exp(loss),

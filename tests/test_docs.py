@@ -24,7 +24,8 @@ BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # What the reader has: text, and minutes to spare. The test has neither, so training stops after a
 # few steps of a small model, and `verify` compares random-looking text.
-SMALL = "--steps 6 --checkpoint-every 3 --d-model 32 --d-ff 32 --heads 2 --vocabulary-size 300"
+SMALL = "--steps 6 --checkpoint-every 3 --d-model 32 --d-ff 32 --heads 2"
+VOCABULARY = "--vocabulary-size 300"  # prepared data has one already
 SUBJECTS = ["Two men", "A dog", "The old woman", "My friend", "A child"]
 VERBS = ["are working", "sees the house", "runs", "reads a book", "is sleeping"]
 GERMAN_SUBJECTS = ["Zwei Männer", "Ein Hund", "Die alte Frau", "Mein Freund", "Ein Kind"]
@@ -52,7 +53,8 @@ def write_shim(directory: Path) -> Path:
     shim.parent.mkdir()
     shim.write_text(
         f'#!/bin/sh\ncase " $* " in\n*" --resume "*) exec {real} "$@" ;;\n'
-        f'" train "*) exec {real} "$@" {SMALL} ;;\n*) exec {real} "$@" ;;\nesac\n'
+        f'*" train "*" --data "*) exec {real} "$@" {SMALL} ;;\n'
+        f'" train "*) exec {real} "$@" {SMALL} {VOCABULARY} ;;\n*) exec {real} "$@" ;;\nesac\n'
     )
     shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
     return shim.parent

@@ -1,0 +1,114 @@
+"""The scripts for Table 3 and WMT14, on a model and a corpus that take seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SMALL = "--device cpu --threads 1 --precision fp32 --d-model 32 --d-ff 32 --steps 6 --log-every 2"
+WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five-six": "fünf-sechs"}
+
+
+def run(script: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    given = {"PATH": path, "TRANSLATE_TRT_VENV": "none", "OMP_NUM_THREADS": "1", **environment}
+    done = subprocess.run(
+        ["bash", ROOT / "scripts" / script, *map(str, arguments)],
+        env={**os.environ, **given}, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("data")
+    rng = random.Random(0)
+    flags = []
+    for name, option, count in (("train", "--from", 200), ("v", "--valid", 9), ("t", "--test", 9)):
+        rows = [rng.choices(list(WORDS), k=rng.randint(1, 8)) for _ in range(count)]
+        for language, words in (("en", dict(zip(WORDS, WORDS, strict=True))), ("de", WORDS)):
+            text = "".join(" ".join(words[word] for word in row) + "\n" for row in rows)
+            (directory / f"{name}.{language}").write_text(text, encoding="utf-8")
+        flags += [option, directory / f"{name}.en", directory / f"{name}.de"]
+    out = directory / "prepared"
+    program = [sys.executable, "-m", "translate_trt.runtime.cli"]
+    options = ["--out", out, "--vocabulary-size", "300", "--workers", "1"]
+    subprocess.run([*program, "data", "prepare", *flags, *options], check=True)
+    return out
+
+
+@pytest.mark.slow
+def test_table_3_is_trained_and_printed(data: Path, tmp_path: Path) -> None:
+    arguments = ("table3.sh", data, tmp_path / "out", "tiny", "plain", "h1", "smoothing0.0")
+    done = run(*arguments, PARALLEL="2", OPTIONS=SMALL)
+    report = json.loads((tmp_path / "out/table3.json").read_text())
+    assert list(report["samples"]) == ["plain", "h1", "smoothing0.0"]
+    for name, found in report["samples"].items():
+        assert found["perplexity"] > 1
+        assert found["steps"] == 6
+        line = next(line for line in done.stdout.splitlines() if f"{name:12} " in line)
+        assert f"{found['perplexity']:7.2f} {found['bleu']:6.2f}" in line
+    assert "A h1 " in done.stdout
+    assert "5.29 24.9" in done.stdout  # the paper's
+    heads = {
+        name: json.loads((tmp_path / "out" / name / "run.json").read_text())["model"]["heads"]
+        for name in ("plain", "h1")
+    }
+    assert heads == {"plain": 4, "h1": 1}
+    # Again: nothing is trained anew.
+    before = (tmp_path / "out/h1/metrics.jsonl").stat().st_mtime_ns
+    assert run(*arguments, OPTIONS=SMALL).stdout.splitlines()[:4] == done.stdout.splitlines()[:4]
+    assert (tmp_path / "out/h1/metrics.jsonl").stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pair", "preset"), [("en-de", "base"), ("en-fr", "big")])
+def test_wmt14_is_trained_by_a_group_and_scored(
+    pair: str, preset: str, data: Path, tmp_path: Path
+) -> None:
+    options = f"{SMALL} --checkpoint-every 3 --heads 2 --warmup-steps 10"
+    done = run("train_wmt14.sh", pair, preset, tmp_path / "out", data, GPUS="2", OPTIONS=options)
+    settings = json.loads((tmp_path / "out/run/run.json").read_text())
+    assert settings["model"]["dropout"] == 0.1  # big for French: not the 0.3 of its preset
+    assert settings["train"]["batch_tokens"] == 25_000
+    assert (tmp_path / "out/run/checkpoint-averaged/config.json").exists()
+    assert "BLEU" in done.stdout
+    assert "step 6/6" in done.stderr
+
+
+@pytest.mark.slow
+def test_two_machines_train_one_model(data: Path, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        rendezvous = f"localhost:{free.getsockname()[1]}"
+    environment = {"NODES": "2", "GPUS": "1", "RENDEZVOUS": rendezvous, "OPTIONS": SMALL}
+    with ThreadPoolExecutor(2) as machines:
+        starts = [
+            machines.submit(
+                run, "train_wmt14.sh", "en-de", "base", tmp_path / "out", data, **environment
+            )
+            for _ in range(2)
+        ]
+        outputs = [start.result().stderr for start in starts]
+    assert sum("step 6/6" in output for output in outputs) == 1  # one process leads both
+    assert (tmp_path / "out/run/checkpoint-averaged/config.json").exists()
+
+
+@pytest.mark.parametrize("script", ["table3.sh", "train_wmt14.sh"])
+def test_without_arguments_they_say_how(script: str) -> None:
+    done = subprocess.run(
+        ["bash", ROOT / "scripts" / script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert f"bash scripts/{script}" in done.stderr
+    assert "#!" not in done.stderr
