@@ -78,6 +78,11 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def started_again() -> bool:
+    """True in processes that torchrun has started anew because one of them had died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
 @contextmanager
 def open_group(device: torch.device) -> Iterator[Group]:
     """Join the processes that torchrun started; without torchrun, a group of one.

@@ -111,10 +111,13 @@ class Trainer:
             self.config.compile == "auto" and group.device.type == "cuda"
         )
         objective = Objective(self.model, self.config.label_smoothing, self.dtype, fuse)
-        # Exchanges gradients in buckets while the backward pass goes on.
-        self.objective: nn.Module = (
-            DistributedDataParallel(objective) if group.size > 1 else objective
-        )
+        self.objective: nn.Module = objective
+        if group.size > 1:
+            # Exchanges gradients in buckets while the backward pass goes on. The only buffer, the
+            # sinusoids, is the same everywhere and grows where a process meets a long sentence.
+            self.objective = DistributedDataParallel(
+                objective, broadcast_buffers=False, gradient_as_bucket_view=True
+            )
 
     # ---- one step ----
 

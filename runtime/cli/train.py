@@ -77,7 +77,7 @@ def train(
     """
     if not ctx.find_root().params.get("quiet"):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # progress is what one waits for
-    from translate_trt.train.distributed import choose_device, open_group
+    from translate_trt.train.distributed import choose_device, open_group, started_again
     from translate_trt.train.run import (
         TextPair,
         in_turn,
@@ -90,6 +90,8 @@ def train(
 
     use_threads(threads)
     chosen = choose_device(device)  # first: a device that is not there must not cost an old run
+    if started_again():  # the checkpoints there are this run's own
+        resume, force = True, False
     overrides = {name: value for name, value in settings.items() if value is not None}
     begin: Callable[..., Job]
     if data is not None and train_files is None and valid_files is None:

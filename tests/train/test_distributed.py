@@ -108,7 +108,9 @@ def test_a_process_that_dies_costs_no_sentence(text: Text, exact: Settings, tmp_
     out, whole, rows = tmp_path / "run", tmp_path / "whole", tmp_path / "rows"
     rows.mkdir()
     exact |= {"steps": 20, "checkpoint_every": 4, "average_checkpoints": 9}
-    arguments = flags(text, out, exact, "--resume")
+    out.mkdir()
+    (out / "run.json").write_text("{}")  # of an old run: --force is for it, not for the new one
+    arguments = flags(text, out, exact, "--force")
     command = torchrun(2, "--max-restarts", "1", str(MEMBER), *arguments)
     done = run(command, ROWS_DIRECTORY=str(rows), DIE_AT_STEP="10")
     assert "continuing from" in done.stderr
