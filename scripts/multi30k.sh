@@ -1,28 +1,31 @@
 #!/usr/bin/env bash
-# Multi30k English-German, task 1, on a CPU: train, export, verify on test_2016_flickr.
+# Multi30k, task 1, English to German or French, on a CPU: train, export, verify on
+# test_2016_flickr.
 #
-#   bash scripts/multi30k.sh DATA [OUT]
+#   bash scripts/multi30k.sh DATA [OUT] [de|fr]
 #
 # DATA holds train.en train.de val.en val.de test_2016_flickr.en test_2016_flickr.de, the raw files
 # of github.com/multi30k/dataset (data/task1/raw, unpacked). Its images' terms of use allow research.
 # docs/results.md has what came out.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-[ $# -ge 1 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-data=$1 out=${2:-$root/multi30k}
+[ $# -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+data=$1 out=${2:-$root/multi30k} language=${3:-de}
 make_environment export
 
 say "training"
 
 translate-trt train --config small --out "$out/run" \
-    --train "$data/train.en" "$data/train.de" --valid "$data/val.en" "$data/val.de"
+    --train "$data/train.en" "$data/train.$language" --valid "$data/val.en" "$data/val.$language"
 
 say "exporting"
 translate-trt export "$out/run" --out "$out/bundle" --target onnx-fp32 --target onnx-int8
 
 say "verifying on test_2016_flickr"
 translate-trt verify --bundle "$out/bundle" --checkpoint "$out/run" \
-    --source "$data/test_2016_flickr.en" --reference "$data/test_2016_flickr.de"
+    --source "$data/test_2016_flickr.en" --reference "$data/test_2016_flickr.$language"
 
-python benchmarks/record_run.py multi30k --run "$out/run" --bundle "$out/bundle" \
-    --command "bash scripts/multi30k.sh DATA" --out "$out/result.json"
+name=multi30k command="bash scripts/multi30k.sh DATA"
+[ "$language" = de ] || { name=multi30k-$language; command+=" OUT $language"; }
+python benchmarks/record_run.py "$name" --run "$out/run" --bundle "$out/bundle" \
+    --command "$command" --out "$out/result.json"
