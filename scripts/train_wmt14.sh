@@ -24,9 +24,6 @@ make_environment train
 }
 
 say "training $preset on $pair"
-options=()
-# Section 6.1: big for English-French drops out 0.1 instead of 0.3.
-[ "$pair/$preset" != en-fr/big ] || options+=(--dropout 0.1)
 launch=(--nproc-per-node "${GPUS:-gpu}" --max-restarts 100)
 if [ -n "${RENDEZVOUS:-}" ]; then
     launch+=(--nnodes "${NODES:-1}" --rdzv-backend c10d --rdzv-id translate-trt
@@ -38,7 +35,7 @@ fi
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 # shellcheck disable=SC2086  # OPTIONS is a list of words
 torchrun "${launch[@]}" --no-python translate-trt train --config "$preset" --data "$data" \
-    --out "$out/run" --resume "${options[@]}" ${OPTIONS:-}
+    --out "$out/run" --resume ${OPTIONS:-}
 [ -e "$out/run/checkpoint-averaged" ] || { say "stopped; start again to go on"; exit 0; }
 
 say "newstest2014, beam 4, alpha 0.6"

@@ -197,6 +197,10 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+#: What the paper does otherwise on a corpus of `translate-trt data prepare` (section 6.1).
+RECIPES: dict[tuple[str, str], dict[str, Any]] = {("big", "wmt14-en-fr"): {"dropout": 0.1}}
+
+
 @dataclass(frozen=True)
 class Table3Row:
     """A variation of the paper's Table 3, and what the paper measured with it on newstest2013.
@@ -245,14 +249,19 @@ TABLE3_MODELS = {
 }
 
 
-def preset(name: str) -> Preset:
+def preset(name: str, corpus: str | None = None) -> Preset:
     """The preset of that name, or `PRESET-ROW`: one varied as that row of Table 3.
+
+    Args:
+        name: of the preset.
+        corpus: what is trained on, if it has a name: for some the paper's recipe differs.
 
     Raises:
         OptionError: there is none; the message lists them.
     """
     if name in PRESETS:
-        return PRESETS[name]
+        chosen, changes = PRESETS[name], RECIPES.get((name, corpus or ""), {})
+        return Preset(apply(chosen.model, changes), apply(chosen.train, changes))
     base, _, row = name.partition("-")
     if base not in PRESETS or row not in TABLE3:
         raise OptionError(

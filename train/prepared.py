@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.text import read_parallel
+from translate_trt.train.corpora import CORPORA
 from translate_trt.train.data import ParallelData, TokenArray
 from translate_trt.train.prepare import FORMAT_VERSION, INDEX, SIDES, TOKENIZER, fingerprint_files
 
@@ -180,6 +181,11 @@ def _read_index(path: Path) -> dict[str, Any]:
     try:
         index = json.loads((path / INDEX).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
+        if not path.exists() and path.name in CORPORA:
+            raise InputError(
+                f"{path} is not there; make it with: "
+                f"translate-trt data prepare {path.name} --out {path}"
+            ) from error
         raise InputError(
             f"{path} has no {INDEX}: it is not, or not completely, a directory that "
             "`translate-trt data prepare` made."

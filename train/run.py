@@ -96,11 +96,11 @@ def _clear_run_directory(out: Path) -> None:
 
 
 def _settings(
-    out: Path, begun: bool, preset_name: str, overrides: dict[str, Any]
+    out: Path, begun: bool, preset_name: str, corpus: str | None, overrides: dict[str, Any]
 ) -> tuple[ModelConfig, TrainConfig]:
     """Configurations of a new run, or those the run began with (only `steps` may then change)."""
     if not begun:
-        chosen = preset(preset_name)
+        chosen = preset(preset_name, corpus)
         return apply(chosen.model, overrides), apply(chosen.train, overrides)
     values = read_json(out / SETTINGS)
     model = config_from_json(ModelConfig, values.get("model"), out / SETTINGS)
@@ -184,7 +184,7 @@ def prepare_job(
         validation = Validation(valid_data, valid_source, valid_target)
         return _Material(model, data, validation, path, train.languages)
 
-    return _make_job(read, out, preset_name, overrides, resume, force)
+    return _make_job(read, out, (preset_name, None), overrides, resume, force)
 
 
 def prepare_job_from_data(
@@ -233,7 +233,7 @@ def prepare_job_from_data(
         languages = (prepared.source_language, prepared.target_language)
         return _Material(model, prepared.split("train"), validation, prepared.tokenizer, languages)
 
-    return _make_job(read, out, preset_name, overrides, resume, force)
+    return _make_job(read, out, (preset_name, prepared.name), overrides, resume, force)
 
 
 def _read(pair: TextPair) -> tuple[list[str], list[str]]:
@@ -244,7 +244,7 @@ def _read(pair: TextPair) -> tuple[list[str], list[str]]:
 def _make_job(
     read: Callable[[bool, ModelConfig, TrainConfig, Path], _Material],
     out: Path,
-    preset_name: str,
+    recipe: tuple[str, str | None],  # preset and corpus
     overrides: dict[str, Any],
     resume: bool,
     force: bool,
@@ -253,7 +253,7 @@ def _make_job(
     if resume and force:
         raise OptionError("--resume continues the run in --out and --force deletes it; give one.")
     begun = _check_run_directory(out, resume, force)
-    model, settings = _settings(out, begun, preset_name, overrides)
+    model, settings = _settings(out, begun, *recipe, overrides)
     # What can be wrong with text and settings shows in `read`, which writes into a place of its
     # own: none of it may cost the run that is in `out`.
     with tempfile.TemporaryDirectory() as scratch:

@@ -11,7 +11,7 @@ import pytest
 
 from translate_trt.export import compile as compile_module
 from translate_trt.export.compile import BuildOptions, compile_bundle
-from translate_trt.runtime.bundle import read_manifest, verify_files
+from translate_trt.runtime.bundle import Limits, read_manifest, verify_files
 from translate_trt.runtime.errors import OptionError, OutputError
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
@@ -58,9 +58,16 @@ def test_options_out_of_range(options: dict[str, object], message: str) -> None:
 
 
 def test_the_target_limit_must_leave_room() -> None:
-    assert BuildOptions(max_source_length=20).limits(99).max_target_length == 70
+    assert BuildOptions(max_source_length=20).limits(99, None).max_target_length == 70
     with pytest.raises(OptionError, match="less than max_source_length 20"):
-        BuildOptions(max_source_length=20, max_target_length=69).limits(99)
+        BuildOptions(max_source_length=20, max_target_length=69).limits(99, None)
+
+
+def test_learned_positions_bound_the_limits() -> None:
+    assert BuildOptions().limits(256, 512) == Limits(256, 306)
+    assert BuildOptions().limits(256, 100) == Limits(50, 100)
+    with pytest.raises(OptionError, match=r"learned positions for 100 tokens.*to 50 or less"):
+        BuildOptions(max_source_length=51).limits(256, 100)
 
 
 def test_an_existing_bundle_is_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_every_kind_of_model_is_equal_to_its_reference(
     int8 = Translator(tmp_path / "bundle", "onnx-int8", threads=1)
     pairs = zip(int8.translate_ids(sources, options), expected, strict=True)
     same = [a[0].tokens == b[0].tokens for a, b in pairs]
-    assert sum(same) >= 0.7 * len(same)
+    assert sum(same) >= 0.5 * len(same)
 
 
 def test_the_model_of_these_tests_finishes_and_is_cut_off(translator: Translator) -> None:

@@ -33,7 +33,7 @@ def test_names_are_unique_and_axes_are_letters_or_sizes() -> None:
 
 
 def test_attention_is_an_output_of_its_own() -> None:
-    with_attention = GraphShape(2, 4, 8, attention=True)
+    with_attention = GraphShape(2, 4, 8, 6, attention=True)
     names = [spec.name for spec in with_attention.step_outputs()]
     assert names == [*(spec.name for spec in SHAPE.step_outputs()), "attention"]
 
@@ -69,5 +69,5 @@ def test_a_step_adds_k_slots_to_what_grows_and_changes_no_other_size() -> None:
 def test_cross_attention_is_kept_per_sentence_and_not_per_beam() -> None:
     specs = {spec.name: spec.axes for spec in SHAPE.encoder_outputs()}
     assert specs["cross_key_1"] == ("N", 4, 8, "S")
-    assert specs["cross_value_1"] == ("N", 4, "S", 8)
+    assert specs["cross_value_1"] == ("N", 4, "S", 6)
     assert not any("K" in axes for axes in specs.values())

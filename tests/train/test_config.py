@@ -71,6 +71,12 @@ def test_parameters_of_the_rows_of_table_3() -> None:
             assert row.parameters - count == pytest.approx(2.0, abs=0.55)
 
 
+def test_big_on_english_french_drops_out_less() -> None:
+    assert preset("big", "wmt14-en-fr").model.dropout == 0.1
+    assert preset("big", "wmt14-en-de").model.dropout == 0.3
+    assert preset("base", "wmt14-en-fr") == preset("base")
+
+
 def test_learned_positions_are_as_many_as_the_model_has() -> None:
     assert preset("base").model.longest is None
     assert preset("base-learned").model.longest == 512

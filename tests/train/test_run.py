@@ -266,6 +266,23 @@ def test_settings_that_the_data_was_not_prepared_for(
     assert not (tmp_path / "run").exists()
 
 
+def test_the_papers_recipe_for_a_corpus(prepared: Path, settings: Settings, tmp_path: Path) -> None:
+    index = json.loads((prepared / "data.json").read_text())
+    (prepared / "data.json").write_text(json.dumps({**index, "name": "wmt14-en-fr"}))
+    del settings["vocabulary_size"], settings["dropout"]
+    job = prepare_job_from_data(prepared, tmp_path / "run", "big", settings)
+    assert job.model.dropout == 0.1
+    given = {**settings, "dropout": 0.2}
+    prepare_job_from_data(prepared, tmp_path / "own", "big", given)
+    job = prepare_job_from_data(prepared, tmp_path / "own", "big", settings, resume=True)
+    assert job.model.dropout == 0.2
+
+
+def test_a_named_corpus_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"data prepare wmt14-en-de --out .*/wmt14-en-de$"):
+        prepare_job_from_data(tmp_path / "wmt14-en-de", tmp_path / "run", "base", {})
+
+
 def test_text_and_prepared_data_exclude_each_other(text: Text, tmp_path: Path) -> None:
     train = ["--train", str(text[0].source), str(text[0].target)]
     for arguments in ([], train, [*train, "--data", str(tmp_path)]):

@@ -137,7 +137,8 @@ def test_token_log_probs_are_those_of_the_model_at_once() -> None:
         for hypothesis in found:
             generated = [*hypothesis.tokens, *([] if hypothesis.truncated else [3])]
             previous = torch.tensor([[2, *generated[:-1]]])
-            logits = model.project(model(*pad([[*source, 3]]), previous))[0]
+            ids, _ = pad([[*source, 3]])
+            logits = model.project(model(ids, None, previous))[0]
             expected = logits.log_softmax(-1)[range(len(generated)), generated]
             np.testing.assert_allclose(hypothesis.token_log_probs, expected.tolist(), atol=1e-5)
 

@@ -46,7 +46,8 @@ def entries(out: Path) -> list[dict[str, Any]]:
 
 def last_step(out: Path) -> int:
     """The last step that metrics.jsonl tells of; 0 before the first."""
-    return int(entries(out)[-1]["step"]) if (out / "metrics.jsonl").exists() else 0
+    found = entries(out) if (out / "metrics.jsonl").exists() else []
+    return int(found[-1]["step"]) if found else 0
 
 
 def saved_step(out: Path) -> int:
