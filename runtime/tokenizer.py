@@ -63,6 +63,14 @@ class Tokenizer:
         texts: list[str] = self._target.decode([list(map(int, tokens)) for tokens in sentences])
         return [_clean(text) for text in texts]
 
+    def source_pieces(self, tokens: Sequence[int]) -> list[str]:
+        """The source vocabulary's pieces of these tokens, word starts marked by U+2581."""
+        return [str(self._source.id_to_piece(int(token))) for token in tokens]
+
+    def target_pieces(self, tokens: Sequence[int]) -> list[str]:
+        """The same of the target vocabulary."""
+        return [str(self._target.id_to_piece(int(token))) for token in tokens]
+
     @property
     def source_vocabulary_size(self) -> int:
         """Number of pieces of the source vocabulary."""

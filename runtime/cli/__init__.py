@@ -46,6 +46,10 @@ SUBCOMMANDS = {
     "evaluate": Subcommand(
         f"{_HERE}.evaluate", "evaluate", "Score translations, checkpoints and bundles.", "train"
     ),
+    "plot": Subcommand(f"{_HERE}.plot", "plot", "Draw the curves of training runs.", "train"),
+    "attention": Subcommand(
+        f"{_HERE}.attention", "attention", "Draw where a checkpoint looks.", "train"
+    ),
     "info": Subcommand(f"{_HERE}.info", "info", "Show and check what is in a bundle."),
 }
 
