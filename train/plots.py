@@ -37,7 +37,8 @@ MOST_PIECES = 60
 def draw_curves(runs: Sequence[Path]) -> Figure:
     """Loss, BLEU, learning rate and speed of runs against their steps.
 
-    The training loss is smoothed, since the target is; the validation loss is not, and lower.
+    The training loss is smoothed, since the target is; the validation loss is not, and lower. The
+    last validation is that of the averaged checkpoints.
 
     Raises:
         InputError: a directory has no metrics.
@@ -67,10 +68,10 @@ def draw_curves(runs: Sequence[Path]) -> Figure:
 
 
 def curve(entries: list[dict[str, Any]], key: tuple[str, ...]) -> tuple[list[int], list[float]]:
-    """Steps and values of the entries that have that number."""
+    """Steps and values of the entries that have that number; the average counts as validated."""
     steps, values = [], []
     for entry in entries:
-        value: Any = entry
+        value: Any = {"validation": entry.get("averaged"), **entry}
         for name in key:
             value = value.get(name) if isinstance(value, dict) else None
         if value is not None:
@@ -161,6 +162,7 @@ def save_figure(figure: Figure, path: Path, force: bool = False) -> None:
     partial = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
     try:
         with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             figure.savefig(partial, dpi=150)
         if any("missing from font" in str(warning.message) for warning in caught):
             log.warning("the font lacks some characters of the text; they are drawn as boxes")

@@ -67,9 +67,8 @@ def test_the_runtime_knows_neither_torch_nor_how_bundles_are_made() -> None:
     for name in ("config", "corpora"):
         path = ROOT / "train" / f"{name}.py"
         assert not any(found.startswith("torch") for found in imports(path, everywhere=True))
-    commands = {
-        f"runtime/cli/{name}.py" for name in ("data", "train", "export", "verify", "evaluate")
-    }
+    needing_packages = ("data", "train", "export", "verify", "evaluate", "plot", "attention")
+    commands = {f"runtime/cli/{name}.py" for name in needing_packages}
     inside = breaches("runtime", (*forbidden, *ours), everywhere=True)
     assert {line.partition(" ")[0] for line in inside} <= commands
 
