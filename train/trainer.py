@@ -276,11 +276,13 @@ class Trainer:
         """Loss and greedy BLEU on the validation set, by the leading process; both are recorded."""
         if metrics is not None:
             self.model.eval()
-            loss = validation_loss(self.model, self.job.validation.data)
             tokenizer = Tokenizer(self.job.tokenizer, self.job.tokenizer)
             greedy = SearchOptions(beam_size=1)
             source = self.job.validation.source
-            texts, _ = translate_reference(self.model, tokenizer, source, greedy)
+            # Decoding has other shapes at every step; compiled layers are for training's.
+            with torch.compiler.set_stance("force_eager"):
+                loss = validation_loss(self.model, self.job.validation.data)
+                texts, _ = translate_reference(self.model, tokenizer, source, greedy)
             score = bleu(texts, self.job.validation.reference)
             self.model.train()
             log.info(
