@@ -36,6 +36,7 @@ _HERE = "translate_trt.runtime.cli"
 SUBCOMMANDS = {
     "data": Subcommand(f"{_HERE}.data", "data", "Make text ready to train on.", "train"),
     "train": Subcommand(f"{_HERE}.train", "train", "Train a Transformer on text pairs.", "train"),
+    "plot": Subcommand(f"{_HERE}.plot", "plot", "Draw the curves of training runs.", "train"),
     "export": Subcommand(
         f"{_HERE}.export", "export", "Compile a checkpoint into a bundle.", "export"
     ),

@@ -1,0 +1,35 @@
+"""`translate-trt plot`: the curves of training runs as a picture."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import click
+
+log = logging.getLogger("translate_trt")
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("curves.png"),
+    show_default=True,
+    help="The picture; it may end in .png, .svg or .pdf.",
+)
+@click.option("--force", is_flag=True, help="Replace the picture if it exists.")
+def plot(runs: tuple[Path, ...], out: Path, force: bool) -> None:
+    """Draw loss, BLEU, learning rate and tokens per second of training runs against the step.
+
+    A RUN is the --out directory of `translate-trt train`, finished or not. Several runs come into
+    one picture, each in its own colour. The training loss is drawn with label smoothing, as it is
+    minimized, and without, as the validation loss is measured; stars are the averaged checkpoint's.
+    """
+    from translate_trt.train.pictures import check_picture, save_picture
+    from translate_trt.train.plots import draw_curves, read_runs
+
+    check_picture(out, force)
+    save_picture(draw_curves(read_runs(runs)), out)
+    log.info("%s shows %d runs", out, len(runs))
