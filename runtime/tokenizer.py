@@ -63,6 +63,14 @@ class Tokenizer:
         texts: list[str] = self._target.decode([list(map(int, tokens)) for tokens in sentences])
         return [_clean(text) for text in texts]
 
+    def source_pieces(self, tokens: Sequence[int]) -> list[str]:
+        """The source vocabulary's pieces of these ids, a word's first with the mark U+2581."""
+        return _pieces(self._source, tokens)
+
+    def target_pieces(self, tokens: Sequence[int]) -> list[str]:
+        """The target vocabulary's pieces of these ids, a word's first with the mark U+2581."""
+        return _pieces(self._target, tokens)
+
     @property
     def source_vocabulary_size(self) -> int:
         """Number of pieces of the source vocabulary."""
@@ -102,6 +110,10 @@ def _encode(model: sentencepiece.SentencePieceProcessor, texts: Sequence[str]) -
     # One thread: the library's pool has one per processor, whatever --threads says.
     tokens: list[list[int]] = model.encode([_clean(text) for text in texts], num_threads=1)
     return tokens
+
+
+def _pieces(model: sentencepiece.SentencePieceProcessor, tokens: Sequence[int]) -> list[str]:
+    return [str(model.id_to_piece(int(token))) for token in tokens]
 
 
 def _load(path: Path) -> sentencepiece.SentencePieceProcessor:

@@ -37,6 +37,9 @@ SUBCOMMANDS = {
     "data": Subcommand(f"{_HERE}.data", "data", "Make text ready to train on.", "train"),
     "train": Subcommand(f"{_HERE}.train", "train", "Train a Transformer on text pairs.", "train"),
     "plot": Subcommand(f"{_HERE}.plot", "plot", "Draw the curves of training runs.", "train"),
+    "attention": Subcommand(
+        f"{_HERE}.attention", "attention", "Draw where a model looks as it translates.", "train"
+    ),
     "export": Subcommand(
         f"{_HERE}.export", "export", "Compile a checkpoint into a bundle.", "export"
     ),

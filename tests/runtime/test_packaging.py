@@ -69,7 +69,7 @@ def test_the_runtime_knows_neither_torch_nor_how_bundles_are_made() -> None:
         assert not any(found.startswith("torch") for found in imports(path, everywhere=True))
     commands = {
         f"runtime/cli/{name}.py"
-        for name in ("data", "train", "plot", "export", "verify", "evaluate")
+        for name in ("data", "train", "plot", "attention", "export", "verify", "evaluate")
     }
     inside = breaches("runtime", (*forbidden, *ours), everywhere=True)
     assert {line.partition(" ")[0] for line in inside} <= commands

@@ -1,0 +1,136 @@
+"""`translate-trt attention`: where a model looks as it translates a sentence."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.search import replace_options, search_flags
+from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from translate_trt.train.attention import AttentionMap
+
+log = logging.getLogger("translate_trt")
+
+_PATH = click.Path(path_type=Path)
+_DEFAULT_OUT = Path("attention.png")
+
+
+@click.command()
+@click.argument("sentence")
+@click.option("--checkpoint", type=_PATH, required=True, help="A run or a checkpoint.")
+@click.option(
+    "--target",
+    help="The translation to look at. Default: the one that beam search finds.",
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["encoder", "decoder", "cross"]),
+    default="cross",
+    show_default=True,
+    help="encoder and decoder: their self-attention; cross: from the decoder to the source.",
+)
+@click.option("--layer", metavar="N|all", help="1 is the bottom one. Default: the top one.")
+@click.option("--head", metavar="N|all", default="all", show_default=True, help="Counted from 1.")
+@click.option(
+    "--style",
+    type=click.Choice(["lines", "matrix"]),
+    default="lines",
+    show_default=True,
+    help="lines: as in the paper's appendix, opacity is the weight; matrix: a heat map per head.",
+)
+@search_flags
+@click.option(
+    "--out",
+    type=_PATH,
+    help="The picture; it may end in .png, .svg or .pdf. Default: attention.png; none with --json.",
+)
+@click.option("--force", is_flag=True, help="Replace the picture if it exists.")
+@click.option("--json", "as_json", is_flag=True, help="Write pieces and weights as JSON.")
+def attention(
+    sentence: str,
+    checkpoint: Path,
+    target: str | None,
+    kind: str,
+    layer: str | None,
+    head: str,
+    style: str,
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+    **search: Any,
+) -> None:
+    """Draw the attention weights of a model on SENTENCE and its translation.
+
+    The pieces that look (the queries) stand above or to the left, those looked at (the keys) below.
+    The decoder's self-attention lies between the pieces it has read, from the start symbol on. In
+    cross-attention each row is a piece that the decoder says, up to the end symbol.
+    """
+    from translate_trt.train.attention import attend_sentence
+    from translate_trt.train.attention_plots import draw_attention
+    from translate_trt.train.checkpoint import open_checkpoint
+    from translate_trt.train.pictures import check_picture, save_picture
+
+    opened = open_checkpoint(checkpoint)
+    config = opened.model
+    stack = "encoder" if kind == "encoder" else "decoder"
+    count = config.encoder_layers if kind == "encoder" else config.decoder_layers
+    layers = _numbers("--layer", layer or str(count), count, f"the {stack} has layers")
+    heads = _numbers("--head", head, config.heads, "each layer has heads")
+    out = _DEFAULT_OUT if out is None and not as_json else out
+    if out is not None:
+        check_picture(out, force)
+    found = attend_sentence(
+        opened.load_model(),
+        Tokenizer(opened.tokenizer, opened.tokenizer),
+        sentence,
+        target,
+        replace_options(SearchOptions(), search),
+    )
+    log.info("translation: %s", found.translation)
+    attended = found.maps[kind]
+    if out is not None:
+        save_picture(draw_attention(attended, layers, heads, style), out)
+    if as_json:
+        value = {"translation": found.translation, **_as_json(attended, layers, heads)}
+        with open_output(None, force=False) as output:
+            output.write([json.dumps(value, ensure_ascii=False)])
+
+
+def _numbers(option: str, value: str, count: int, there_are: str) -> list[int]:
+    """The number, or all from 1 to `count`, that an option asks for.
+
+    Raises:
+        OptionError: it is neither; the message says which there are.
+    """
+    if value == "all":
+        return list(range(1, count + 1))
+    if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= count):
+        raise OptionError(f"{option} {value}: {there_are} 1 to {count}; give one of them, or all.")
+    return [int(value)]
+
+
+def _as_json(attended: AttentionMap, layers: list[int], heads: list[int]) -> dict[str, Any]:
+    return {
+        "kind": attended.kind,
+        "query": attended.query,
+        "key": attended.key,
+        "layers": [
+            {
+                "layer": layer,
+                "heads": [
+                    {"head": head, "weights": attended.weights[layer - 1, head - 1].tolist()}
+                    for head in heads
+                ],
+            }
+            for layer in layers
+        ],
+    }
