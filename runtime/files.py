@@ -46,11 +46,20 @@ def write_text_atomically(path: Path, text: str) -> None:
     Raises:
         OutputError: the disk is full, or the path may not be written.
     """
+    write_bytes_atomically(path, text.encode("utf-8"))
+
+
+def write_bytes_atomically(path: Path, content: bytes) -> None:
+    """`write_text_atomically` of what is not text, such as a picture.
+
+    Raises:
+        OutputError: the disk is full, or the path may not be written.
+    """
     temporary = _sibling(path, "partial")
     try:
         # "x" and not tempfile: the file then has the mode that the user's umask gives.
-        with temporary.open("x", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

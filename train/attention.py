@@ -1,84 +1,169 @@
-"""The attention weights of every layer and head, as the model applies them."""
+"""The attention weights of a model on one sentence and its translation."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from translate_trt.runtime.contract import MASKED
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.config import END, START
 from translate_trt.train.model import Transformer
+from translate_trt.train.search import beam_search
 
 KINDS = ("encoder", "decoder", "cross")
 
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """Where one sentence and its translation looked.
+    """Weights per layer, bottom first, as the model applies them to its values.
 
     Attributes:
-        source: S tokens, the end symbol included.
-        target: T tokens that the decoder read: the start symbol, then the translation.
-        encoder: per encoder layer, source over source, [H, S, S].
-        decoder: per decoder layer, target over target, [H, T, T].
-        cross: per decoder layer, target over source, [H, T, S].
+        encoder: self-attention, [N, H, S, S] each.
+        decoder: masked self-attention, [N, H, T, T] each.
+        cross: attention of the decoder to the encoder output, [N, H, T, S] each.
     """
 
-    source: list[int]
-    target: list[int]
-    encoder: list[NDArray[np.float32]]
-    decoder: list[NDArray[np.float32]]
-    cross: list[NDArray[np.float32]]
-
-    def of(self, kind: str) -> tuple[list[int], list[int], list[NDArray[np.float32]]]:
-        """Query tokens, key tokens and the layers' weights of "encoder", "decoder" or "cross"."""
-        sides = {
-            "encoder": (self.source, self.source, self.encoder),
-            "decoder": (self.target, self.target, self.decoder),
-            "cross": (self.target, self.source, self.cross),
-        }
-        return sides[kind]
+    encoder: list[Tensor]
+    decoder: list[Tensor]
+    cross: list[Tensor]
 
 
 @torch.inference_mode()
 def attention_weights(
-    model: Transformer, source: Sequence[int], target: Sequence[int]
+    model: Transformer, source: Tensor, source_bias: Tensor | None, target: Tensor
 ) -> AttentionWeights:
-    """All weights of one sentence pair.
+    """All attention weights of a pass through the model.
+
+    Goes through the layers as `Transformer.encode` and `Transformer.decode` do; each layer's
+    weights are computed from the same input by the layer's own projections (section 3.2).
 
     Args:
         model: in evaluation mode.
-        source: its tokens, without the end symbol.
-        target: likewise.
+        source: [N, S] token ids, each row closed by the end symbol.
+        source_bias: `padding_bias` [N, 1, 1, S], or None where no row has padding.
+        target: [N, T] previous tokens, the first is the start symbol.
+
+    Raises:
+        OptionError: a sentence is longer than the model's learned positions.
     """
-    device = model.embedding.weight.device
-    source_ids, read = [*source, END], [START, *target]
-    causal = torch.full((len(read), len(read)), MASKED, device=device).triu(1)
-    x = model.embed(torch.tensor([source_ids], device=device))
-    encoder: list[Tensor] = []
-    for layer in model.encoder_layers:
-        y = layer.self_attention_norm.before(x)
-        encoder.append(
-            layer.self_attention.weights(y, layer.self_attention.keys_values(y)[0], None)
-        )
-        x = layer(x, None)
+    found = AttentionWeights([], [], [])
+    x = model.embed(source)  # [N, S, d_model]
+    for encoder_layer in model.encoder_layers:
+        attention = encoder_layer.self_attention
+        y = encoder_layer.self_attention_norm.before(x)
+        found.encoder.append(attention.weights(y, attention.keys_values(y)[0], source_bias))
+        x = encoder_layer(x, source_bias)
     memory = model.encoder_norm(x)
-    x = model.embed(torch.tensor([read], device=device))
-    decoder: list[Tensor] = []
-    cross: list[Tensor] = []
-    for decoder_layer in model.decoder_layers:
-        own = decoder_layer.self_attention
-        y = decoder_layer.self_attention_norm.before(x)
-        decoder.append(own.weights(y, own.keys_values(y)[0], causal))
-        x, _ = decoder_layer(
-            x, None, decoder_layer.cross_attention.keys_values(memory), None, cross
+    x = model.embed(target)  # [N, T, d_model]
+    causal = x.new_full((x.shape[1], x.shape[1]), MASKED).triu(1)  # broadcast over N and H
+    for layer in model.decoder_layers:
+        attention = layer.self_attention
+        y = layer.self_attention_norm.before(x)
+        found.decoder.append(attention.weights(y, attention.keys_values(y)[0], causal))
+        cross = layer.cross_attention.keys_values(memory)
+        x, _ = layer(x, None, cross, source_bias, record=found.cross)
+    return found
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """The weights of one kind of attention, with the pieces that they lie between.
+
+    Attributes:
+        kind: one of `KINDS`.
+        query: the pieces that look, T of them (of the encoder: S).
+        key: the pieces looked at, S of them (of the decoder's self-attention: T).
+        weights: [layers, H, T, S]; each row of the last axis sums to 1.
+    """
+
+    kind: str
+    query: tuple[str, ...]
+    key: tuple[str, ...]
+    weights: Tensor
+
+
+@dataclass(frozen=True)
+class SentenceAttention:
+    """A translation, and the attention by `KINDS`."""
+
+    translation: str
+    maps: dict[str, AttentionMap]
+
+
+def attend_sentence(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    sentence: str,
+    target: str | None,
+    options: SearchOptions,
+) -> SentenceAttention:
+    """The attention of a model as it translates a sentence.
+
+    The encoder's pieces are the source with its end symbol. The decoder reads the start symbol and
+    the translation, and its self-attention lies between these; from each position it says the next
+    piece, under whose name the cross-attention of that position stands, up to the end symbol.
+
+    Args:
+        model: in evaluation mode.
+        tokenizer: of its checkpoint.
+        sentence: source text.
+        target: its translation; None: the one that the beam search finds.
+        options: of that search.
+
+    Raises:
+        InputError: the sentence or the translation given is empty.
+        OptionError: one of them is longer than the model's learned positions.
+    """
+    source = tokenizer.encode_source(sentence)
+    if not source:
+        raise InputError("the sentence is empty; give some words to translate.")
+    if target is None:
+        produced = _translate(model, source, options)
+    else:
+        produced = [*tokenizer.encode_target(target), END]
+        if produced == [END]:
+            raise InputError(
+                "the given translation is empty; without --target the sentence is translated."
+            )
+    return _maps(model, tokenizer, [*source, END], produced)
+
+
+def _translate(model: Transformer, source: Sequence[int], options: SearchOptions) -> list[int]:
+    """The best translation, with the end symbol unless it was cut."""
+    if (
+        model.longest is not None
+    ):  # of learned positions the search must not use more than there are
+        longest = min(options.max_length_for(len(source)), model.longest)
+        options = dataclasses.replace(options, max_length=longest)
+    best = beam_search(model, [source], options)[0][0]
+    return [*best.tokens, *([] if best.truncated else [END])]
+
+
+def _maps(
+    model: Transformer, tokenizer: Tokenizer, source: Sequence[int], produced: Sequence[int]
+) -> SentenceAttention:
+    device = model.embedding.weight.device
+    previous = [START, *produced[:-1]]
+    found = attention_weights(
+        model, torch.tensor([source], device=device), None, torch.tensor([previous], device=device)
+    )
+    read = tuple(tokenizer.source_pieces(source))
+    before = tuple(tokenizer.target_pieces(previous))
+    said = tuple(tokenizer.target_pieces(produced))
+    maps = {
+        kind: AttentionMap(kind, query, key, torch.cat(weights).float().cpu())
+        for kind, query, key, weights in (
+            ("encoder", read, read, found.encoder),
+            ("decoder", before, before, found.decoder),
+            ("cross", said, read, found.cross),
         )
-    return AttentionWeights(
-        source_ids, read, *([layer[0].float().cpu().numpy() for layer in layers]
-                            for layers in (encoder, decoder, cross))
-    )  # fmt: skip
+    }
+    words = [token for token in produced if token != END]
+    return SentenceAttention(tokenizer.decode(words), maps)

@@ -69,7 +69,7 @@ class Metrics:
         """Record an entry; it must have `step`."""
         self._file.write(json.dumps(entry) + "\n")
         if self._board is not None:
-            for name, value in _scalars(entry):
+            for name, value in scalars(entry):
                 self._board.add_scalar(name, value, entry["step"])
 
     def close(self) -> None:
@@ -80,11 +80,11 @@ class Metrics:
             self._board.close()
 
 
-def _scalars(entry: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers of an entry under their TensorBoard names, as `validation/bleu`."""
+def scalars(entry: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers of an entry under their TensorBoard names: `train/loss`, `validation/bleu`."""
     for name, value in entry.items():
         if isinstance(value, dict):
-            yield from _scalars(value, f"{prefix}{name}/")
+            yield from scalars(value, f"{prefix}{name}/")
         elif name not in ("step", "epoch"):
             yield (prefix or "train/") + name, float(value)
 

@@ -1,173 +1,178 @@
-"""Pictures: the curves of a run, and where a model looks."""
+"""The curves of training runs: loss, BLEU, learning rate and speed against the step."""
 
 from __future__ import annotations
 
-import logging
-import secrets
-import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal, NamedTuple
 
-import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from matplotlib.lines import Line2D
+from matplotlib.ticker import StrMethodFormatter
 
-from translate_trt.runtime.errors import InputError, OptionError, OutputError
-from translate_trt.runtime.files import output_error
-from translate_trt.train.metrics import METRICS, read_metrics
+from translate_trt.runtime.errors import InputError
+from translate_trt.train.metrics import METRICS, read_metrics, scalars
+from translate_trt.train.pictures import Colour, colours, legend_columns
 
-log = logging.getLogger("translate_trt")
+_WIDTH = 12.0  # inches
 
-# (title, label of the axis, where the numbers are in an entry).
-PANELS: tuple[tuple[str, str, tuple[tuple[str, ...], ...]], ...] = (
-    ("loss", "nats per token", (("loss",), ("validation", "loss"))),
-    ("validation BLEU, greedy", "BLEU", (("validation", "bleu"),)),
-    ("learning rate", "", (("learning_rate",),)),
-    ("speed", "target tokens per second", (("target_tokens_per_second",),)),
+
+class Curve(NamedTuple):
+    """A number of a run as it went."""
+
+    steps: list[int]
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a training run has recorded.
+
+    Attributes:
+        name: for the legend.
+        curves: by the names of `metrics.scalars`, such as `train/loss` or `validation/bleu`.
+    """
+
+    name: str
+    curves: dict[str, Curve]
+
+
+class _Line(NamedTuple):
+    """A curve of each run: its name, what the panel's legend calls it, and how it is drawn."""
+
+    curve: str
+    label: str
+    style: Literal["-", "--", ":", ""] = "-"
+    marker: str = ""
+    sign: int = 1
+
+
+class _Panel(NamedTuple):
+    title: str
+    unit: str
+    lines: tuple[_Line, ...]
+    from_zero: bool = True
+    number_format: str = ""  # of the values on the axis; empty: matplotlib's
+
+
+# The training loss has label smoothing in it and the validation loss has not. Only the negative
+# log-likelihood of the training steps can be held against the validation loss, so it is drawn too.
+_PANELS = (
+    _Panel(
+        "loss",
+        "nats per target token",
+        (
+            _Line("train/loss", "training, with label smoothing"),
+            _Line("train/log_likelihood", "training, without it", ":", sign=-1),
+            _Line("validation/loss", "validation, without it", "--", "."),
+            _Line("averaged/loss", "averaged checkpoint", "", "*"),
+        ),
+        from_zero=False,
+    ),
+    _Panel(
+        "validation BLEU",
+        "BLEU, greedy search",
+        (
+            _Line("validation/bleu", "validation", "--", "."),
+            _Line("averaged/bleu", "averaged checkpoint", "", "*"),
+        ),
+    ),
+    _Panel("learning rate", "learning rate", (_Line("train/learning_rate", "training"),)),
+    _Panel(
+        "speed",
+        "target tokens per second",
+        (_Line("train/target_tokens_per_second", "training"),),
+        number_format="{x:,.0f}",
+    ),
 )
-FORMATS = (".png", ".pdf", ".svg")
-# Of the words of a sentence, so that the pieces of a line can still be read.
-MOST_PIECES = 60
 
 
-def draw_curves(runs: Sequence[Path]) -> Figure:
-    """Loss, BLEU, learning rate and speed of runs against their steps.
-
-    The training loss is smoothed, since the target is; the validation loss is not, and lower. The
-    last validation is that of the averaged checkpoints.
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """The curves of runs, named by their directories, or by the whole paths if two are alike.
 
     Raises:
-        InputError: a directory has no metrics.
+        InputError: one has no metrics, or none that can be read.
     """
-    figure = Figure(figsize=(12, 8), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(2, 2)
-    for index, run in enumerate(runs):
-        entries = read_metrics(run)
-        if not entries:
-            raise InputError(
-                f"{run} has no {METRICS} with a step in it; give the --out directory of "
-                "`translate-trt train`."
-            )
-        for panel, (title, label, keys) in zip(axes.flat, PANELS, strict=True):
-            panel.set(title=title, xlabel="step", ylabel=label)
-            panel.grid(visible=True, alpha=0.3)
-            for key in keys:
-                steps, values = curve(entries, key)
-                measured_now_and_then = len(key) > 1
-                kind = " (validation)" if measured_now_and_then and len(keys) > 1 else ""
-                style = "o--" if measured_now_and_then else "-"
-                panel.plot(steps, values, style, color=f"C{index}", label=f"{run.name}{kind}")
-    for panel in axes.flat:
-        panel.legend()
-    return figure
+    names = [path.name or path.resolve().name for path in paths]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in paths]
+    return [Run(name, _read_curves(path)) for name, path in zip(names, paths, strict=True)]
 
 
-def curve(entries: list[dict[str, Any]], key: tuple[str, ...]) -> tuple[list[int], list[float]]:
-    """Steps and values of the entries that have that number; the average counts as validated."""
-    steps, values = [], []
-    for entry in entries:
-        value: Any = {"validation": entry.get("averaged"), **entry}
-        for name in key:
-            value = value.get(name) if isinstance(value, dict) else None
-        if value is not None:
-            steps.append(entry["step"])
-            values.append(float(value))
-    return steps, values
-
-
-def draw_lines(
-    queries: Sequence[str], keys: Sequence[str], weights: NDArray[np.float32], title: str
-) -> Figure:
-    """Attention as in the paper's appendix: a line from each piece to those it looks at.
-
-    Args:
-        queries: T pieces, on the left.
-        keys: S pieces, on the right.
-        weights: [H, T, S]; a head has a colour, a weight is how solid its line is.
-        title: above it.
-    """
-    rows = max(len(queries), len(keys))
-    figure = Figure(figsize=(7, 1.2 + 0.28 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    axes.set_title(title)
-    axes.set(xlim=(-0.45, 1.45), ylim=(rows - 0.5, -0.5))
-    axes.axis("off")
-    for x, pieces, side in ((0.0, queries, "right"), (1.0, keys, "left")):
-        for y, piece in enumerate(pieces):
-            place = x - 0.02 if side == "right" else x + 0.02
-            axes.text(place, y, piece, ha=side, va="center", parse_math=False)
-    for head, (matrix, color) in enumerate(zip(weights, _colors(len(weights)), strict=True)):
-        for (t, s), weight in np.ndenumerate(matrix):
-            if weight >= 0.01:  # fainter ones cannot be seen
-                axes.plot(
-                    [0, 1], [t, s], color=color, alpha=float(weight), linewidth=2, gid=f"head{head}"
-                )
-    return figure
-
-
-def draw_matrices(
-    queries: Sequence[str], keys: Sequence[str], weights: NDArray[np.float32], title: str
-) -> Figure:
-    """The same as one heat map per head: queries downwards, keys to the right."""
-    heads = len(weights)
-    columns = min(4, heads)
-    lines = -(-heads // columns)
-    size = 1.5 + 0.22 * max(len(queries), len(keys))
-    figure = Figure(figsize=(size * columns, size * lines + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title)
-    grid = figure.subplots(lines, columns, squeeze=False)
-    for head, axes in enumerate(grid.flat):
-        if head >= heads:
-            axes.axis("off")
-            continue
-        _matrix(axes, queries, keys, weights[head])
-        if heads > 1:
-            axes.set_title(f"head {head + 1}")
-    return figure
-
-
-def _matrix(
-    axes: Axes, queries: Sequence[str], keys: Sequence[str], matrix: NDArray[np.float32]
-) -> None:
-    axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis")
-    axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8, parse_math=False)
-    axes.set_yticks(range(len(queries)), queries, fontsize=8, parse_math=False)
-
-
-def _colors(count: int) -> list[Any]:
-    """As many colours as heads, told apart as well as they can be."""
-    if count <= 10:
-        return [f"C{index}" for index in range(count)]
-    return [colormaps["hsv"](index / count) for index in range(count)]
-
-
-def save_figure(figure: Figure, path: Path, force: bool = False) -> None:
-    """Write the picture, whole or not at all, in the format of the file's ending.
-
-    Raises:
-        OptionError: an ending that is none of FORMATS.
-        OutputError: the file exists and `force` is not given, or cannot be written.
-    """
-    if path.suffix.lower() not in FORMATS:
-        raise OptionError(f"{path}: the file's ending says the format; {', '.join(FORMATS)}.")
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists; choose another --out or add --force.")
-    partial = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+def _read_curves(run: Path) -> dict[str, Curve]:
+    if not (run / METRICS).is_file():
+        raise InputError(
+            f"{run} has no {METRICS}; give the --out directory of `translate-trt train`."
+        )
+    found: dict[str, Curve] = {}
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            figure.savefig(partial, dpi=150)
-        if any("missing from font" in str(warning.message) for warning in caught):
-            log.warning("the font lacks some characters of the text; they are drawn as boxes")
-        partial.replace(path)
+        for entry in read_metrics(run):
+            for name, value in scalars(entry):
+                curve = found.setdefault(name, Curve([], []))
+                curve.steps.append(int(entry["step"]))
+                curve.values.append(value)
     except OSError as error:
-        raise output_error(path, error) from error
-    finally:
-        partial.unlink(missing_ok=True)
+        raise InputError(f"{run / METRICS} cannot be read: {error.strerror}.") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"{run / METRICS} is damaged ({error!r}): each line is to be an object as "
+            "`translate-trt train` writes them. Delete the line that is not."
+        ) from error
+    if not found:
+        raise InputError(
+            f"{run / METRICS} has no numbers yet; the first ones come after --log-every steps."
+        )
+    return found
+
+
+def draw_curves(runs: Sequence[Run]) -> Figure:
+    """Four panels with the curves of all runs, a colour for each; a legend names the runs."""
+    names = [run.name for run in runs]
+    columns = legend_columns(names, _WIDTH)
+    height = 8 + 0.25 * -(-len(runs) // columns)  # the legend's lines above the panels
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    of_run = colours(len(runs))
+    grid = figure.subplots(2, 2, sharex=True)
+    for axes, panel in zip(grid.flat, _PANELS, strict=True):
+        _draw_panel(axes, panel, runs, of_run)
+    for axes in grid[1]:
+        axes.set_xlabel("step")
+    handles = [Line2D([], [], color=colour) for colour in of_run]
+    legend = figure.legend(handles, names, loc="outside upper center", ncols=columns)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a dollar sign in a name is one
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: _Panel, runs: Sequence[Run], of_run: Sequence[Colour]) -> None:
+    axes.set_title(panel.title)
+    axes.set_ylabel(panel.unit)
+    axes.grid(alpha=0.3)
+    drawn = [line for line in panel.lines if any(line.curve in run.curves for run in runs)]
+    for run, colour in zip(runs, of_run, strict=True):
+        for line in drawn:
+            if line.curve in run.curves:
+                _draw_line(axes, line, run.curves[line.curve], colour)
+    if not drawn:
+        axes.text(0.5, 0.5, "no numbers", transform=axes.transAxes, ha="center", color="gray")
+    elif panel.from_zero:
+        axes.set_ylim(bottom=0)
+    if panel.number_format:
+        axes.yaxis.set_major_formatter(StrMethodFormatter(panel.number_format))
+    if len(panel.lines) > 1 and drawn:
+        styles = [
+            Line2D(
+                [], [], color="black", linestyle=line.style, marker=line.marker, label=line.label
+            )
+            for line in drawn
+        ]
+        axes.legend(handles=styles)
+
+
+def _draw_line(axes: Axes, line: _Line, curve: Curve, colour: Colour) -> None:
+    # A single point has no line to be seen by.
+    marker = line.marker or ("." if len(curve.steps) == 1 else "")
+    values = [line.sign * value for value in curve.values]
+    axes.plot(curve.steps, values, color=colour, linestyle=line.style, marker=marker)

@@ -36,6 +36,10 @@ _HERE = "translate_trt.runtime.cli"
 SUBCOMMANDS = {
     "data": Subcommand(f"{_HERE}.data", "data", "Make text ready to train on.", "train"),
     "train": Subcommand(f"{_HERE}.train", "train", "Train a Transformer on text pairs.", "train"),
+    "plot": Subcommand(f"{_HERE}.plot", "plot", "Draw the curves of training runs.", "train"),
+    "attention": Subcommand(
+        f"{_HERE}.attention", "attention", "Draw where a model looks as it translates.", "train"
+    ),
     "export": Subcommand(
         f"{_HERE}.export", "export", "Compile a checkpoint into a bundle.", "export"
     ),
@@ -45,10 +49,6 @@ SUBCOMMANDS = {
     ),
     "evaluate": Subcommand(
         f"{_HERE}.evaluate", "evaluate", "Score translations, checkpoints and bundles.", "train"
-    ),
-    "plot": Subcommand(f"{_HERE}.plot", "plot", "Draw the curves of training runs.", "train"),
-    "attention": Subcommand(
-        f"{_HERE}.attention", "attention", "Draw where a checkpoint looks.", "train"
     ),
     "info": Subcommand(f"{_HERE}.info", "info", "Show and check what is in a bundle."),
 }

@@ -1,109 +1,136 @@
-"""`translate-trt attention`: where a model looks, drawn as in the paper's appendix."""
+"""`translate-trt attention`: where a model looks as it translates a sentence."""
 
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.search import replace_options, search_flags
+from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from translate_trt.train.attention import AttentionMap
+
+log = logging.getLogger("translate_trt")
 
 _PATH = click.Path(path_type=Path)
+_DEFAULT_OUT = Path("attention.png")
 
 
 @click.command()
 @click.argument("sentence")
 @click.option("--checkpoint", type=_PATH, required=True, help="A run or a checkpoint.")
-@click.option("--translation", help="What the decoder reads; default: the model's own.")
+@click.option(
+    "--target",
+    help="The translation to look at. Default: the one that beam search finds.",
+)
 @click.option(
     "--kind",
     type=click.Choice(["encoder", "decoder", "cross"]),
     default="cross",
     show_default=True,
-    help="Self-attention of either side, or from the translation to the sentence.",
+    help="encoder and decoder: their self-attention; cross: from the decoder to the source.",
 )
-@click.option("--layer", type=int, help="From 1; default: the last.")
-@click.option(
-    "--head", "heads", type=int, multiple=True, help="From 1, once or more; default: all."
-)
+@click.option("--layer", metavar="N|all", help="1 is the bottom one. Default: the top one.")
+@click.option("--head", metavar="N|all", default="all", show_default=True, help="Counted from 1.")
 @click.option(
     "--style",
     type=click.Choice(["lines", "matrix"]),
     default="lines",
     show_default=True,
-    help="lines: as in the paper's appendix; matrix: a heat map per head.",
+    help="lines: as in the paper's appendix, opacity is the weight; matrix: a heat map per head.",
 )
+@search_flags
 @click.option(
-    "--out", type=_PATH, default=Path("attention.png"), show_default=True,
-    help="Picture to write: .png, .pdf or .svg.",
-)  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace the picture that is there.")
-@click.option("--json", "as_json", is_flag=True, help="Print the weights, draw nothing.")
+    "--out",
+    type=_PATH,
+    help="The picture; it may end in .png, .svg or .pdf. Default: attention.png; none with --json.",
+)
+@click.option("--force", is_flag=True, help="Replace the picture if it exists.")
+@click.option("--json", "as_json", is_flag=True, help="Write pieces and weights as JSON.")
 def attention(
     sentence: str,
     checkpoint: Path,
-    translation: str | None,
+    target: str | None,
     kind: str,
-    layer: int | None,
-    heads: tuple[int, ...],
+    layer: str | None,
+    head: str,
     style: str,
-    out: Path,
+    out: Path | None,
     force: bool,
     as_json: bool,
+    **search: Any,
 ) -> None:
-    """Draw the attention weights of one layer for SENTENCE and its translation.
+    """Draw the attention weights of a model on SENTENCE and its translation.
 
-    A row is what a piece looks at while the model reads or predicts there: the piece after it, on
-    the side of the translation.
+    The pieces that look (the queries) stand above or to the left, those looked at (the keys) below.
+    The decoder's self-attention lies between the pieces it has read, from the start symbol on. In
+    cross-attention each row is a piece that the decoder says, up to the end symbol.
     """
-    from translate_trt.runtime.options import SearchOptions
-    from translate_trt.runtime.tokenizer import Tokenizer
-    from translate_trt.train.attention import attention_weights
+    from translate_trt.train.attention import attend_sentence
+    from translate_trt.train.attention_plots import draw_attention
     from translate_trt.train.checkpoint import open_checkpoint
-    from translate_trt.train.search import beam_search
+    from translate_trt.train.pictures import check_picture, save_picture
 
     opened = open_checkpoint(checkpoint)
-    model = opened.load_model()
-    tokenizer = Tokenizer(opened.tokenizer, opened.tokenizer)
-    source = tokenizer.encode_source(sentence)
-    if not source:
-        raise InputError("the sentence is empty; there is nothing to look at.")
-    if translation is None:
-        target = list(beam_search(model, [source], SearchOptions())[0][0].tokens)
-    else:
-        target = tokenizer.encode_target(translation)
-    queries, keys, layers = attention_weights(model, source, target).of(kind)
-    chosen = _number("layer", layer, len(layers))
-    picked = [_number("head", head, model.config.heads) for head in heads]
-    picked = picked or list(range(model.config.heads))
-    weights = layers[chosen][picked]
-    pieces = [tokenizer.source_pieces(ids) if side == "source" else tokenizer.target_pieces(ids)
-              for ids, side in ((queries, "source" if kind == "encoder" else "target"),
-                                (keys, "target" if kind == "decoder" else "source"))]  # fmt: skip
+    config = opened.model
+    stack = "encoder" if kind == "encoder" else "decoder"
+    count = config.encoder_layers if kind == "encoder" else config.decoder_layers
+    layers = _numbers("--layer", layer or str(count), count, f"the {stack} has layers")
+    heads = _numbers("--head", head, config.heads, "each layer has heads")
+    out = _DEFAULT_OUT if out is None and not as_json else out
+    if out is not None:
+        check_picture(out, force)
+    found = attend_sentence(
+        opened.load_model(),
+        Tokenizer(opened.tokenizer, opened.tokenizer),
+        sentence,
+        target,
+        replace_options(SearchOptions(), search),
+    )
+    log.info("translation: %s", found.translation)
+    attended = found.maps[kind]
+    if out is not None:
+        save_picture(draw_attention(attended, layers, heads, style), out)
     if as_json:
-        value = {"kind": kind, "layer": chosen + 1, "heads": [head + 1 for head in picked],
-                 "queries": pieces[0], "keys": pieces[1], "weights": weights.tolist()}  # fmt: skip
-        click.echo(json.dumps(value, ensure_ascii=False))
-        return
-    from translate_trt.train.plots import MOST_PIECES, draw_lines, draw_matrices, save_figure
-
-    longest = max(map(len, pieces))
-    if longest > MOST_PIECES:
-        raise InputError(
-            f"the sentence or its translation has {longest} pieces; a picture has room for "
-            f"{MOST_PIECES}. Shorten it, or take the numbers with --json."
-        )
-    draw = draw_lines if style == "lines" else draw_matrices
-    title = f"{kind} attention, layer {chosen + 1} of {len(layers)}"
-    save_figure(draw(pieces[0], pieces[1], weights, title), out, force)
-    click.echo(out)
+        value = {"translation": found.translation, **_as_json(attended, layers, heads)}
+        with open_output(None, force=False) as output:
+            output.write([json.dumps(value, ensure_ascii=False)])
 
 
-def _number(name: str, given: int | None, count: int) -> int:
-    """A layer or head, from 1, as an index; the last one if none is given."""
-    if given is None:
-        return count - 1
-    if not 1 <= given <= count:
-        raise OptionError(f"--{name} {given}: the model has {name}s 1 to {count}.")
-    return given - 1
+def _numbers(option: str, value: str, count: int, there_are: str) -> list[int]:
+    """The number, or all from 1 to `count`, that an option asks for.
+
+    Raises:
+        OptionError: it is neither; the message says which there are.
+    """
+    if value == "all":
+        return list(range(1, count + 1))
+    if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= count):
+        raise OptionError(f"{option} {value}: {there_are} 1 to {count}; give one of them, or all.")
+    return [int(value)]
+
+
+def _as_json(attended: AttentionMap, layers: list[int], heads: list[int]) -> dict[str, Any]:
+    return {
+        "kind": attended.kind,
+        "query": attended.query,
+        "key": attended.key,
+        "layers": [
+            {
+                "layer": layer,
+                "heads": [
+                    {"head": head, "weights": attended.weights[layer - 1, head - 1].tolist()}
+                    for head in heads
+                ],
+            }
+            for layer in layers
+        ],
+    }

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import click
 
-_PATH = click.Path(path_type=Path)
+log = logging.getLogger("translate_trt")
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=_PATH, metavar="RUN...")
-@click.option("--out", type=_PATH, help="Picture to write: .png, .pdf or .svg. [RUN/curves.png]")
-@click.option("--force", is_flag=True, help="Replace the picture that is there.")
-def plot(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
-    """Draw loss, BLEU, learning rate and tokens per second of training runs.
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("curves.png"),
+    show_default=True,
+    help="The picture; it may end in .png, .svg or .pdf.",
+)
+@click.option("--force", is_flag=True, help="Replace the picture if it exists.")
+def plot(runs: tuple[Path, ...], out: Path, force: bool) -> None:
+    """Draw loss, BLEU, learning rate and tokens per second of training runs against the step.
 
-    Several runs come into one picture, a colour each. Without --out the picture goes into the first
-    run, and replaces the one before.
+    A RUN is the --out directory of `translate-trt train`, finished or not. Several runs come into
+    one picture, each in its own colour. The training loss is drawn with label smoothing, as it is
+    minimized, and without, as the validation loss is measured; stars are the averaged checkpoint's.
     """
-    from translate_trt.train.plots import draw_curves, save_figure
+    from translate_trt.train.pictures import check_picture, save_picture
+    from translate_trt.train.plots import draw_curves, read_runs
 
-    path = runs[0] / "curves.png" if out is None else out
-    save_figure(draw_curves(runs), path, force or out is None)
-    click.echo(path)
+    check_picture(out, force)
+    save_picture(draw_curves(read_runs(runs)), out)
+    log.info("%s shows %d runs", out, len(runs))

@@ -3,103 +3,223 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
+from typing import Any
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from support.models import lively_model, save_model
 
 from translate_trt.runtime.cli import main
+from translate_trt.runtime.cli.attention import attention as attention_command
+from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.tokenizer import Tokenizer
-from translate_trt.train.attention import attention_weights
-from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.attention import KINDS, attend_sentence
+from translate_trt.train.attention_plots import STYLES
+from translate_trt.train.checkpoint import open_checkpoint
 
-PNG = b"\x89PNG\r\n\x1a\n"
+SENTENCE = "the cat runs under the tree"
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, list(map(str, arguments)))
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    """Width and height as the header of a PNG file says; what follows is not looked at."""
+    content = path.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    assert content[-8:-4] == b"IEND"
+    width, height = struct.unpack(">II", content[16:24])
+    return int(width), int(height)
+
+
+# ---- plot ----
 
 
 @pytest.fixture
-def run_directory(tmp_path: Path) -> Path:
-    entry = {"step": 2, "epoch": 1, "loss": 1.0, "learning_rate": 1.0}
-    (tmp_path / "run").mkdir()
-    text = json.dumps({**entry, "target_tokens_per_second": 1.0}) + "\n"
-    (tmp_path / "run" / "metrics.jsonl").write_text(text)
-    return tmp_path / "run"
+def metrics(tmp_path: Path) -> Path:
+    """A run with numbers, and nothing else."""
+    path = tmp_path / "run"
+    path.mkdir()
+    lines: list[dict[str, Any]] = [
+        {
+            "step": step, "epoch": 1, "loss": 100 / step, "log_likelihood": -90 / step,
+            "target_tokens_per_second": 1e4 + step, "learning_rate": 1e-5 * step,
+            "skipped_steps": 0,
+        }
+        for step in range(10, 60, 10)
+    ]  # fmt: skip
+    lines.append({"step": 50, "validation": {"loss": 3.0, "bleu": 12.5}})
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
 
 
-def test_plot_writes_into_the_run_again_and_again(run_directory: Path) -> None:
-    for _ in range(2):
-        done = run("plot", run_directory)
-        assert (done.exit_code, done.stdout) == (0, f"{run_directory / 'curves.png'}\n")
-    assert (run_directory / "curves.png").read_bytes()[:8] == PNG
-
-
-def test_plot_does_not_replace_a_named_picture(run_directory: Path, tmp_path: Path) -> None:
+def test_plot_draws_runs(metrics: Path, tmp_path: Path) -> None:
     out = tmp_path / "curves.png"
-    assert run("plot", run_directory, run_directory, "--out", out).exit_code == 0
-    done = run("plot", run_directory, "--out", out)
-    assert done.exit_code == 1
-    assert "--force" in done.stderr
-    assert run("plot", run_directory, "--out", out, "--force").exit_code == 0
-    done = run("plot", tmp_path)
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "metrics.jsonl" in done.stderr
+    done = run("plot", metrics, metrics, "--out", out)
+    assert (done.exit_code, done.output) == (0, "")
+    width, height = png_size(out)
+    assert width == 1200
+    assert height >= 800
+    refused = run("plot", metrics, "--out", out)
+    assert refused.exit_code == 1
+    assert "exists; choose another path or add --force" in refused.stderr
+    before = out.read_bytes()
+    assert run("plot", metrics, "--out", out, "--force").exit_code == 0
+    assert out.read_bytes() != before  # one run instead of two
 
 
-@pytest.mark.parametrize("style", ["lines", "matrix"])
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_attention_is_drawn(kind: str, style: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
-    out = tmp_path / "picture.png"
-    arguments = ("attention", "the cat runs", "--checkpoint", checkpoint.path, "--kind", kind)
-    done = run(*arguments, "--style", style, "--layer", 1, "--head", 2, "--out", out)
-    assert (done.exit_code, done.stdout) == (0, f"{out}\n")
-    assert out.read_bytes()[:8] == PNG
-    assert run(*arguments, "--out", out).exit_code == 1  # exists
-
-
-def test_attention_as_numbers(checkpoint: Checkpoint) -> None:
-    tokenizer = Tokenizer(checkpoint.tokenizer, checkpoint.tokenizer)
-    source = tokenizer.encode_source("the big cat")
-    target = tokenizer.encode_target("Haus Hund")
-    expected = attention_weights(checkpoint.load_model(), source, target).cross
-    base = ("attention", "the big cat", "--checkpoint", checkpoint.path, "--json")
-    for flags, layer, heads in (
-        ((), 1, [0, 1, 2, 3]),
-        (("--layer", 1, "--head", 4, "--head", 2), 0, [3, 1]),
-    ):
-        done = run(*base, "--translation", "Haus Hund", *flags)
-        value = json.loads(done.stdout)
-        assert value["layer"] == layer + 1
-        assert value["heads"] == [head + 1 for head in heads]
-        np.testing.assert_allclose(value["weights"], expected[layer][heads], atol=1e-6)
-        assert value["queries"][0] == "<s>"
-        assert value["keys"][-1] == "</s>"
-        assert "".join(value["queries"][1:]).replace("\u2581", " ").strip() == "Haus Hund"
-    own = json.loads(run(*base).stdout)  # of the model's own translation
-    assert own["keys"] == value["keys"]
-    assert len(own["queries"]) >= 1
+def test_plot_has_a_default_name(
+    metrics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("plot", "run/").exit_code == 0
+    assert png_size(tmp_path / "curves.png")[0] == 1200
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("name", "out", "message"),
     [
-        (["the cat", "--layer", "3"], "the model has layers 1 to 2"),
-        (["the cat", "--layer", "0"], "the model has layers 1 to 2"),
-        (["the cat", "--head", "5"], "the model has heads 1 to 4"),
-        (["  "], "the sentence is empty"),
-        (["the cat " * 40], "a picture has room for 60"),
-        (["the cat", "--out", "a.bmp"], "the file's ending says the format"),
+        ("nothing", "a.png", "nothing has no metrics.jsonl"),
+        ("run", "a.jpg", "ends in .png"),
+        ("run", "nowhere/a.png", "nowhere is no directory"),
     ],
 )
-def test_what_cannot_be_drawn(
-    flags: list[str], message: str, checkpoint: Checkpoint, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    done = run("attention", *flags, "--checkpoint", checkpoint.path)
+def test_plot_says_what_is_wrong(
+    metrics: Path, tmp_path: Path, name: str, out: str, message: str
+) -> None:
+    done = run("plot", tmp_path / name, "--out", tmp_path / out)
     assert done.exit_code == 1
     assert message in done.stderr
-    assert not list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [metrics]
+
+
+# ---- attention ----
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
+    model = lively_model(size, steps=60, tokens=range(260, size))
+    return save_model(model, tmp_path_factory.mktemp("attention") / "checkpoint", tokenizer_model)
+
+
+def expected(checkpoint: Path, target: str | None, options: SearchOptions) -> Any:
+    opened = open_checkpoint(checkpoint)
+    tokenizer = Tokenizer(opened.tokenizer, opened.tokenizer)
+    return attend_sentence(opened.load_model(), tokenizer, SENTENCE, target, options)
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_draws_every_kind(
+    checkpoint: Path, tmp_path: Path, kind: str, style: str
+) -> None:
+    sizes = []
+    for layer in ("1", "all"):
+        out = tmp_path / f"{layer}.png"
+        arguments = ("--kind", kind, "--style", style, "--layer", layer, "--head", "2")
+        done = run("attention", "--checkpoint", checkpoint, SENTENCE, *arguments, "--out", out)
+        assert (done.exit_code, done.output) == (0, "")
+        sizes.append(png_size(out))
+    assert sizes[0][0] == sizes[1][0]
+    assert sizes[1][1] > 1.5 * sizes[0][1]  # a panel for each of the two layers
+
+
+def test_attention_has_a_default_name_and_does_not_replace_it(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ("attention", "--checkpoint", checkpoint, SENTENCE)
+    assert run(*arguments).exit_code == 0
+    width, height = png_size(tmp_path / "attention.png")
+    assert width == 600  # the least, for a short sentence
+    assert height > 300
+    assert "exists" in run(*arguments).stderr
+    assert run(*arguments, "--force").exit_code == 0
+
+
+def test_attention_as_json(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("attention", "--checkpoint", checkpoint, SENTENCE, "--json", "--beam-size", 1)
+    assert list(tmp_path.iterdir()) == []
+    value = json.loads(done.stdout)
+    found = expected(checkpoint, None, SearchOptions(beam_size=1))
+    assert value["translation"] == found.translation
+    cross = found.maps["cross"]
+    assert (value["kind"], tuple(value["query"]), tuple(value["key"])) == (
+        "cross",
+        cross.query,
+        cross.key,
+    )
+    (layer,) = value["layers"]  # the top one
+    assert layer["layer"] == 2
+    assert [head["head"] for head in layer["heads"]] == [1, 2, 3, 4]
+    weights = np.array([head["weights"] for head in layer["heads"]])
+    np.testing.assert_allclose(weights, cross.weights[1].numpy(), atol=1e-6)
+
+
+def test_attention_of_a_given_translation(checkpoint: Path) -> None:
+    arguments = ("--target", "der Hund", "--layer", "all", "--head", "3", "--kind", "decoder")
+    done = run("attention", "--checkpoint", checkpoint, SENTENCE, *arguments, "--json")
+    value = json.loads(done.stdout)
+    decoder = expected(checkpoint, "der Hund", SearchOptions()).maps["decoder"]
+    assert tuple(value["query"]) == decoder.query
+    assert [layer["layer"] for layer in value["layers"]] == [1, 2]
+    for layer, weights in zip(value["layers"], decoder.weights, strict=True):
+        (head,) = layer["heads"]
+        assert head["head"] == 3
+        np.testing.assert_allclose(head["weights"], weights[2].numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((SENTENCE, "--layer", "3"), "--layer 3: the decoder has layers 1 to 2"),
+        ((SENTENCE, "--layer", "0"), "--layer 0: the decoder has layers 1 to 2"),
+        (
+            (SENTENCE, "--layer", "top", "--kind", "encoder"),
+            "--layer top: the encoder has layers 1 to 2",
+        ),
+        ((SENTENCE, "--head", "5"), "--head 5: each layer has heads 1 to 4"),
+        (("  ",), "the sentence is empty"),
+        ((SENTENCE, "--target", ""), "the given translation is empty"),
+        ((SENTENCE, "--out", "a.gif"), "ends in .png"),
+        (("cat " * 200, "--target", "Hund"), "pieces cannot be drawn legibly"),
+    ],
+)
+def test_attention_says_what_is_wrong(
+    checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("attention", "--checkpoint", checkpoint, *arguments)
+    assert done.exit_code == 1
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sentence_too_long_to_draw_still_has_numbers(checkpoint: Path) -> None:
+    arguments = ("cat " * 200, "--target", "Hund", "--head", "1", "--json")
+    value = json.loads(run("attention", "--checkpoint", checkpoint, *arguments).stdout)
+    assert len(value["key"]) > 128
+    assert len(value["layers"][0]["heads"][0]["weights"][0]) == len(value["key"])
+
+
+def test_the_choices_are_those_of_the_code() -> None:
+    choices = {
+        option.name: tuple(option.type.choices)
+        for option in attention_command.params
+        if isinstance(option.type, click.Choice)
+    }
+    assert choices["kind"] == KINDS
+    assert choices["style"] == STYLES

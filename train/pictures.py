@@ -1,0 +1,104 @@
+"""Pictures as files: matplotlib figures, made without pyplot, whose state is shared by everyone."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from translate_trt.runtime.errors import OptionError, OutputError
+from translate_trt.runtime.files import write_bytes_atomically
+
+log = logging.getLogger("translate_trt")
+
+FORMATS = (".png", ".svg", ".pdf")
+DOTS_PER_INCH = 100
+
+Colour = tuple[float, float, float]
+
+_MISSING_GLYPH = re.compile(r"Glyph (\d+) .*missing from")
+
+
+def check_picture(path: Path, force: bool) -> None:
+    """Find out, before any work is done, whether a picture can be written to `path`.
+
+    Args:
+        path: of the file; its ending names the format.
+        force: it may replace a file.
+
+    Raises:
+        OptionError: the ending is none of `FORMATS`.
+        OutputError: the path is taken, or its directory is not there.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise OptionError(
+            f"{path}: a picture's name ends in {', '.join(FORMATS)}; give such a one."
+        )
+    if path.is_dir():
+        raise OutputError(f"{path} is a directory; name a file.")
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists; choose another path or add --force.")
+    if not path.parent.is_dir():
+        raise OutputError(f"{path.parent} is no directory; make it, or choose another path.")
+
+
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write a figure in the format that the ending of `path` names, whole or not at all.
+
+    Characters that the font lacks come out as boxes; one warning lists them.
+
+    Raises:
+        OutputError: the disk is full, or the path may not be written.
+    """
+    FigureCanvasAgg(figure)  # attaches itself: what the layout measures text with
+    content = io.BytesIO()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kind = path.suffix[1:].lower()
+        figure.savefig(content, format=kind, dpi=DOTS_PER_INCH)
+    _tell(str(warning.message) for warning in caught)
+    write_bytes_atomically(path, content.getvalue())
+
+
+def _tell(messages: Iterable[str]) -> None:
+    """Pass on matplotlib's warnings; those of missing glyphs, many of each, become one."""
+    lacking: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for message in messages:
+        match = _MISSING_GLYPH.search(message)
+        if match:
+            lacking[chr(int(match[1]))] = None
+        else:
+            others[message] = None
+    if lacking:
+        log.warning(
+            "the font has no %s: boxes are drawn instead. Name a font that has them as font.family "
+            "in a matplotlibrc file.", " ".join(lacking),
+        )  # fmt: skip
+    for message in others:
+        log.warning("matplotlib: %s", message)
+
+
+def legend_columns(labels: Sequence[str], inches: float) -> int:
+    """How many columns of a legend with those labels fit into that width, at least one."""
+    column = 0.8 + 0.1 * max(map(len, labels))  # a sample of the line, and about 0.1 a character
+    return max(1, min(len(labels), int(inches / column)))
+
+
+def colours(count: int) -> list[Colour]:
+    """So many colours, as far apart as can be."""
+    if count <= 20:
+        table = matplotlib.colormaps["tab10" if count <= 10 else "tab20"]
+        places: list[float | int] = list(range(count))
+    else:
+        table = matplotlib.colormaps["turbo"]
+        places = [index / (count - 1) for index in range(count)]
+    found = [table(place) for place in places]  # an integer is an index, a float a share
+    return [(red, green, blue) for red, green, blue, _ in found]
