@@ -221,7 +221,8 @@ def render_throughput(report: dict[str, Any]) -> str:
     rows = [[name, f"{value:,.4g}"] for name, value in throughput_figures(samples).items()]
     return (
         f"`python benchmarks/training.py --data DIR --preset {settings['preset']}`\n\n"
-        f"{where(report)} On {samples['device']} in {samples['precision']}; the utilization is of "
+        f"{where(report)} {settings['note']} On {samples['device']} in {samples['precision']}; "
+        "the utilization is of "
         f"{samples['peak_flops'] / 1e12:.3g} TFLOP/s ({samples['peak_is']}).\n\n"
         f"{table(['', 'median'], rows)}"
     )

@@ -116,7 +116,7 @@ def throughput_figures(samples: dict[str, Any]) -> dict[str, float]:
         "source and target tokens per second": median(
             lambda one: (one["source"] + one["target"]) / one["seconds"]
         ),
-        "padding, %": 100 * median(lambda one: 1 - (one["source"] + one["target"]) / one["places"]),
+        "padding of a whole epoch, %": 100 * samples["padding_of_an_epoch"],
         "waiting for input, % of the time": 100
         * median(lambda one: one["waiting"] / one["seconds"]),
         "input pipeline alone, target tokens per second": samples["input_target_tokens_per_second"],

@@ -43,7 +43,7 @@ from report import alternate, parser, ratios, seconds_of, throughput_figures, wr
 from torch import nn
 
 from translate_trt.train import loss as loss_module
-from translate_trt.train.config import PAD, ModelConfig, preset
+from translate_trt.train.config import PAD, ModelConfig, TrainConfig, preset
 from translate_trt.train.data import (
     ParallelData,
     encode_parallel,
@@ -54,7 +54,7 @@ from translate_trt.train.distributed import Group, choose_device
 from translate_trt.train.flops import training_flops
 from translate_trt.train.model import Dropout, scaled_dot_product_attention
 from translate_trt.train.run import prepare_job_from_data
-from translate_trt.train.steps import Step, StepLoader
+from translate_trt.train.steps import Step, StepLoader, plan_epoch
 from translate_trt.train.tokenizer import train_tokenizer
 from translate_trt.train.trainer import Trainer
 
@@ -295,6 +295,16 @@ def _work(model: ModelConfig, steps: list[Step]) -> dict[str, int]:
     return totals
 
 
+def epoch_padding(data: ParallelData, config: TrainConfig) -> float:
+    """Share of the places of a whole epoch's batches that hold no token."""
+    source, target = data.source.lengths, data.target.lengths
+    places = sum(
+        len(rows) * int(source[rows].max() + target[rows].max())
+        for rows in itertools.chain.from_iterable(plan_epoch(data, config, 0))
+    )
+    return 1 - int(source.sum() + target.sum()) / places
+
+
 def throughput(given: argparse.Namespace) -> dict[str, Any]:
     """Speed of optimizer steps of a preset on prepared data, and what follows from it."""
     device = choose_device(given.device)
@@ -329,7 +339,7 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
     alone = StepLoader(job.data, job.train, 0, 1, (0, 0))
     first = next(iter(alone))
     begin, tokens = time.perf_counter(), 0
-    for step in itertools.islice(alone, 10 * given.steps):
+    for step in itertools.islice(alone, 300):
         tokens += step.target_tokens
     input_speed = tokens / (time.perf_counter() - begin)
     alone.close()
@@ -338,6 +348,7 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
     return {
         "rounds": rounds,
         "steps_a_round": given.steps,
+        "padding_of_an_epoch": epoch_padding(job.data, job.train),
         "schedule_steps": job.train.steps,
         "input_target_tokens_per_second": input_speed,
         "peak_flops": peak,
@@ -371,6 +382,7 @@ def arguments() -> argparse.Namespace:
         "--set", action="append", metavar="NAME=VALUE", type=_setting,
         help="with --data: a setting of the recipe, as micro_batch_tokens=25000",
     )  # fmt: skip
+    options.add_argument("--note", default="", help="with --data: which data, which conditions")
     given = options.parse_args()
     if given.data is None and (given.source is None or given.target is None):
         options.error("give --source and --target, or --data")
@@ -394,6 +406,7 @@ def main() -> None:
         samples = throughput(given)
         print_throughput(samples)
         settings = {"preset": given.preset, "threads": given.threads, "set": given.set}
+        settings["note"] = given.note
         print(write(f"training-{given.preset}", settings, samples, given.out))
         return
     texts = [
