@@ -22,6 +22,10 @@ from translate_trt.runtime.errors import TranslateTrtError
 
 _LARGEST = 127  # of a signed byte, symmetric
 _ZERO_POINT = 128  # of the unsigned activations
+# ONNX Runtime 1.23.2 (the last for Python 3.10) returns wrong products on processors with AMX where
+# the columns are no multiple of 16 and the rows are 32 or more; 1.31.1 does not. Columns of zeros
+# fill up the matrix.
+_COLUMNS = 16
 # A row of zeros would divide by zero; any scale serves it.
 _SMALLEST_SCALE = 1e-12
 
@@ -103,6 +107,8 @@ class DynamicInt8:
         assert constant is not None
         assert weights is not None
         quantized, scales = quantize_weights(weights, axis=0)
+        columns = quantized.shape[1]
+        quantized = np.pad(quantized, ((0, 0), (0, -columns % _COLUMNS)))
         name = str(constant.name)
         rows, row_scale = self._quantized(activation, node)
         integer = self._add(
@@ -115,6 +121,10 @@ class DynamicInt8:
             ],
             ir.DataType.INT32,
         )
+        if quantized.shape[1] > columns:
+            bounds = (("first_column", 0), (f"{name}_columns", columns), ("last_axis", -1))
+            slicing = [self._constant(n, np.array([i], dtype=np.int64)) for n, i in bounds]
+            integer = self._add(node, "Slice", [integer, *slicing], ir.DataType.INT32)
         real = self._cast(node, integer, ir.DataType.FLOAT)
         scaled = self._add(node, "Mul", [real, self._constant(f"{name}_scale", scales)])
         self._replace(node, self._add(node, "Mul", [scaled, row_scale]))

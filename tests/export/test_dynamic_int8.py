@@ -72,6 +72,24 @@ def test_products_become_8_bit_and_share_their_activation() -> None:
     assert [output.name for output in given.graph.outputs] == ["y", "z"]
 
 
+@pytest.mark.parametrize(("columns", "slices"), [(10, 1), (16, 0), (32, 0), (33, 1)])
+def test_columns_are_filled_up_for_the_kernel_and_cut_off_again(columns: int, slices: int) -> None:
+    weights = RANDOM.standard_normal((24, columns)).astype(np.float32)
+    given = model([helper.make_node("MatMul", ["x", "w"], ["y"])], ["y"], w=weights)
+    x = RANDOM.standard_normal((8, 16, 24)).astype(np.float32)  # 128 rows
+    (right,) = run(given, x)
+    DynamicInt8(given).run()
+    shape = given.graph.initializers["w_int8"].shape
+    assert shape is not None
+    assert shape[1] % 16 == 0
+    assert operators(given).count("Slice") == slices
+    (found,) = run(given, x)
+    assert found.shape == right.shape == (8, 16, columns)
+    assert np.abs(found - right).max() < 0.03 * np.abs(right).max()
+    alone = [run(given, x[:1, row : row + 1])[0][0, 0] for row in range(3)]
+    np.testing.assert_array_equal(found[0, :3], alone)
+
+
 def test_outputs_are_within_the_8_bit_step() -> None:
     x = RANDOM.standard_normal((3, 5, 24)).astype(np.float32)
     expected = run(products(), x)
