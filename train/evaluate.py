@@ -16,7 +16,6 @@ from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.data import ParallelData, plan_batches
 from translate_trt.train.loss import projected_cross_entropy
 from translate_trt.train.model import Transformer
-from translate_trt.train.scoring import bleu as bleu
 from translate_trt.train.search import Ensemble, Model, beam_search
 
 log = logging.getLogger("translate_trt")

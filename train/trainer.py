@@ -33,12 +33,13 @@ from translate_trt.train.checkpoint import (
 from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.data import Batch, ParallelData
 from translate_trt.train.distributed import Group
-from translate_trt.train.evaluate import bleu, perplexity, translate_reference, validation_loss
+from translate_trt.train.evaluate import perplexity, translate_reference, validation_loss
 from translate_trt.train.metrics import Meter, Metrics
 from translate_trt.train.model import Transformer
 from translate_trt.train.objective import Objective
 from translate_trt.train.precision import loss_scaler, resolve_precision
 from translate_trt.train.schedule import learning_rate
+from translate_trt.train.scoring import bleu
 from translate_trt.train.steps import Step, StepLoader
 from translate_trt.train.stop import StopRequest
 
@@ -222,7 +223,7 @@ class Trainer:
     def _loop(self, loader: StepLoader, metrics: Metrics | None, stop: StopRequest) -> int:
         """Steps until the last one or a signal; returns the signal's number, or 0."""
         config, meter, steps = self.config, Meter(), iter(loader)
-        skipped = self._check_skipped(known=10**18)
+        skipped = int(self._skipped[2])
         while self.step < config.steps:
             step = next(steps)
             self._optimizer_step(step)
