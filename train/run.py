@@ -27,7 +27,7 @@ from translate_trt.train.checkpoint import (
 from translate_trt.train.config import ModelConfig, TrainConfig, apply, config_from_json, preset
 from translate_trt.train.data import ParallelData, encode_parallel
 from translate_trt.train.distributed import Group
-from translate_trt.train.metrics import METRICS, TENSORBOARD
+from translate_trt.train.metrics import DAMAGED, METRICS, TENSORBOARD
 from translate_trt.train.prepared import open_prepared
 from translate_trt.train.tokenizer import train_tokenizer
 from translate_trt.train.trainer import Job, Trainer, Validation
@@ -91,7 +91,7 @@ def _clear_run_directory(out: Path) -> None:
     for path in (*numbered_checkpoints(out), out / AVERAGED, out / TENSORBOARD):
         shutil.rmtree(path, ignore_errors=not path.exists())
     remove_leftovers(out)
-    for path in (out / SETTINGS, out / METRICS, out / TOKENIZER):
+    for path in (out / SETTINGS, out / METRICS, out / DAMAGED, out / TOKENIZER):
         path.unlink(missing_ok=True)
 
 
