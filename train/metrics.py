@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,8 @@ class Metrics:
     """Writes the numbers of a run as they come; only the leading process has one.
 
     Damaged lines of a run that goes on are told of once and moved to `metrics.damaged`: they are
-    no reason to stop a training of days, and whoever wants to can still look at them.
+    no reason to stop a training of days, and whoever wants to can still look at them. Nor is a
+    disk that is full: the next entry tries again, and the console has had the numbers anyway.
 
     Args of the constructor:
         run: directory of the run.
@@ -114,6 +116,8 @@ class Metrics:
         write_text_atomically(run / METRICS, text)
         self._file = (run / METRICS).open("a", encoding="utf-8", buffering=1)
         self._board = _tensorboard(run / TENSORBOARD, step)
+        self._run = run
+        self._failed: set[str] = set()
         self._total = total
         terminal = sys.stderr.isatty()
         self._bar = tqdm(total=total, initial=step, unit="step", disable=not terminal)
@@ -139,17 +143,31 @@ class Metrics:
 
     def write(self, entry: dict[str, Any]) -> None:
         """Record an entry; it must have `step`."""
-        self._file.write(json.dumps(entry) + "\n")
+        with self._surviving(METRICS):
+            self._file.write(json.dumps(entry) + "\n")
         if self._board is not None:
-            for name, value in scalars(entry):
-                self._board.add_scalar(name, value, entry["step"])
+            with self._surviving(TENSORBOARD):
+                for name, value in scalars(entry):
+                    self._board.add_scalar(name, value, entry["step"])
 
     def close(self) -> None:
         """Write out what is left."""
         self._bar.close()
-        self._file.close()
+        with self._surviving(METRICS):
+            self._file.close()
         if self._board is not None:
-            self._board.close()
+            with self._surviving(TENSORBOARD):
+                self._board.close()
+
+    @contextmanager
+    def _surviving(self, name: str) -> Iterator[None]:
+        """Go on after a failed write to that file, which is told of once."""
+        try:
+            yield
+        except OSError as error:
+            if name not in self._failed:
+                log.warning("%s Training goes on.", output_error(self._run / name, error))
+            self._failed.add(name)
 
 
 def scalars(entry: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

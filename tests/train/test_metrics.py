@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +85,54 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_no_file_is_no_entries(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == []
+
+
+class FullBoard:
+    """TensorBoard's writer, whose thread has failed."""
+
+    def add_scalar(self, *_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_does_not_stop_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics(tmp_path, 0, 100)
+    metrics._file = open("/dev/full", "a", buffering=1)  # noqa: SIM115
+    metrics._board = FullBoard()
+    for step in (4, 8):
+        metrics.write(entry(step))
+    metrics.close()
+    assert [message.split(": ")[0] for message in caplog.messages] == [
+        f"cannot write {tmp_path / name}" for name in ("metrics.jsonl", "tensorboard")
+    ]
+    assert "Free some space" in caplog.text
+
+
+def test_once_there_is_room_again_what_was_missing_is_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Raw(io.FileIO):
+        full = True
+
+        def write(self, content: Any) -> int:
+            if self.full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(content) or 0
+
+    metrics = Metrics(tmp_path, 0, 100)
+    raw = Raw(tmp_path / METRICS, "a")
+    metrics._file = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", line_buffering=True)
+    metrics.write(entry(4))
+    assert read_metrics(tmp_path) == []
+    raw.full = False
+    metrics.write(entry(8))
+    assert read_metrics(tmp_path) == [entry(4), entry(8)]
+    metrics.close()
 
 
 def test_a_run_goes_on_past_a_damaged_line(
