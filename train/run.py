@@ -195,20 +195,13 @@ def prepare_job_from_data(
     resume: bool = False,
     force: bool = False,
 ) -> Job:
-    """Open what `translate-trt data prepare` made, and write down the settings.
+    """`prepare_job` of a directory that `translate-trt data prepare` made.
 
-    Args:
-        directory: the prepared data; its vocabulary is the model's.
-        out: directory of the run.
-        preset_name: one of `PRESETS`, or a variation of one.
-        overrides: fields of ModelConfig and TrainConfig by name.
-        resume: continue the run in `out`, if there is one.
-        force: delete the run in `out`.
+    Its vocabulary becomes the model's. The other arguments and the errors are as there, except:
 
     Raises:
         InputError: the data is missing, damaged, or without validation text.
-        OptionError: a setting that the data was not prepared for; else as `prepare_job`.
-        OutputError: `out` exists.
+        OptionError: also a setting that the data was not prepared for.
     """
     prepared = open_prepared(directory)
 
