@@ -7,6 +7,7 @@ import concurrent.futures
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
@@ -36,7 +37,7 @@ class WorkerPool:
             self._executor = concurrent.futures.ProcessPoolExecutor(
                 self.count,
                 mp_context=multiprocessing.get_context("spawn"),
-                initializer=_leave_interrupts_to_the_parent,
+                initializer=_depend_on_the_parent,
             )
         return self
 
@@ -80,6 +81,15 @@ class WorkerPool:
             ) from error
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _depend_on_the_parent() -> None:
     # Ctrl-C reaches all processes of a terminal; the parent ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A parent that is killed cannot, and they would wait for its next task for ever.
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -39,6 +43,29 @@ def test_workers_give_results_in_order_and_take_tasks_as_they_go() -> None:
 def test_a_worker_that_dies_is_an_error_and_not_a_hang() -> None:
     with WorkerPool(2) as pool, pytest.raises(TranslateTrtError, match="--workers 1"):
         list(pool.map(end_at_three, range(6)))
+
+
+PARENT = """
+from translate_trt.train.workers import WorkerPool
+with WorkerPool(2) as pool:
+    for number in pool.map(abs, range(1_000_000_000)):
+        print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_their_parent_however_it_ends(sent: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as parent:
+        try:
+            assert parent.stdout is not None
+            assert [parent.stdout.readline() for _ in range(3)] == ["0\n", "1\n", "2\n"]
+            parent.send_signal(sent)
+            parent.communicate(timeout=20)  # its output ends when nobody holds it any more
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(parent.pid, signal.SIGKILL)
 
 
 def test_one_worker_is_this_process() -> None:
