@@ -1,4 +1,4 @@
-"""Processes that work in order. (Started anew, they import this file: it needs no torch.)"""
+"""Processes that work in order."""
 
 from __future__ import annotations
 
@@ -10,19 +10,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from support.work import double, end_at_three
 
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.train.workers import WorkerPool, available_cores
-
-
-def double(number: int) -> int:
-    return 2 * number
-
-
-def end_at_three(number: int) -> int:
-    if number == 3:
-        os._exit(1)
-    return number
 
 
 def test_workers_give_results_in_order_and_take_tasks_as_they_go() -> None:
