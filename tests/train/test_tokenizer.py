@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sentencepiece
 
-from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.errors import InputError, TranslateTrtError
 from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.train import tokenizer as module
 from translate_trt.train.config import END, PAD, START, UNKNOWN
 from translate_trt.train.tokenizer import SMALLEST_VOCABULARY, train_tokenizer
 
@@ -58,3 +60,28 @@ def test_too_few_pieces_and_no_text(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="SentencePiece could not train"):
         train_tokenizer([" ", ""], 300, tmp_path / "t.spm")
     assert not (tmp_path / "t.spm").exists()
+
+
+def test_a_newline_in_a_line_ends_no_text(tmp_path: Path) -> None:
+    for name, lines in (("a", LINES), ("b", [line.replace(" ", "\n") for line in LINES])):
+        train_tokenizer(["", *lines, "\n", *lines], 320, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_an_error_in_the_text_comes_out_and_leaves_no_file(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        yield from LINES
+        raise InputError("the text is damaged")
+
+    with pytest.raises(InputError, match="the text is damaged"):
+        train_tokenizer(lines(), 320, tmp_path / "t.spm")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_end_of_the_process_that_trains_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "run_apart", lambda *_: (-9, b""))
+    with pytest.raises(TranslateTrtError, match=r"status -9.*lack of memory"):
+        train_tokenizer(LINES, 320, tmp_path / "t.spm")
+    assert list(tmp_path.iterdir()) == []
