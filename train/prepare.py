@@ -113,8 +113,12 @@ def prepare(preparation: Preparation, out: Path, workers: int, force: bool = Fal
         out.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(work, ignore_errors=not work.exists())
         work.mkdir()
-        with WorkerPool(workers) as pool:
-            index = _fill(preparation, held_out, work, pool)
+        try:
+            with WorkerPool(workers) as pool:
+                index = _fill(preparation, held_out, work, pool)
+        except BaseException:  # Ctrl-C too: it would be gigabytes of text that nobody needs
+            shutil.rmtree(work, ignore_errors=True)
+            raise
         _move_into_place(work, out)
         write_json(out / INDEX, index)
         work.rmdir()

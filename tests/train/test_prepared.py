@@ -217,6 +217,8 @@ def test_an_interrupted_directory_is_not_taken_for_whole(
             patch.setattr(module, function, stop)
             with pytest.raises(KeyboardInterrupt):
                 make()
+        if function == "_train_vocabulary":
+            assert [path.name for path in (tmp_path / "data").iterdir()] == ["downloads"]
         with pytest.raises(InputError, match=r"has no data\.json"):
             open_prepared(tmp_path / "data")
     assert len(make().split("train")) == len(PAIRS)
