@@ -29,7 +29,7 @@ from translate_trt.train.cleaning import REASONS, CleanChunk, clean_chunk, first
 from translate_trt.train.corpora import PrepareOptions
 from translate_trt.train.encode import SIDES, Encoded, SplitWriter, encode_lines, token_type
 from translate_trt.train.text_sources import Pair, read_line_chunks
-from translate_trt.train.tokenizer import train_tokenizer
+from translate_trt.train.tokenizer import sample_rows, train_tokenizer
 from translate_trt.train.workers import WorkerPool
 
 log = logging.getLogger("translate_trt")
@@ -286,14 +286,10 @@ def _train_vocabulary(
 ) -> int:
     """Train on a sample of the pairs that are kept; returns the number of pieces."""
     rows = np.flatnonzero(text.keep)
-    wanted = min(len(rows), options.vocabulary_sentences // 2)
-    random = np.random.Generator(np.random.PCG64(options.seed))
-    sample = np.sort(random.choice(rows, wanted, replace=False, shuffle=False))
-    log.info("training a vocabulary of %d pieces on %d pairs", options.vocabulary_size, wanted)
-    size = train_tokenizer(
-        _sampled_lines(text, sample, pool), options.vocabulary_size, path,
-        seed_sentences=0, model_type=options.vocabulary_type,
-    )  # fmt: skip
+    sample = rows[sample_rows(len(rows), options.vocabulary_sentences, options.seed)]
+    log.info("training a vocabulary of %d pieces on %d pairs", options.vocabulary_size, len(sample))
+    lines = _sampled_lines(text, sample, pool)
+    size = train_tokenizer(lines, options.vocabulary_size, path, options.vocabulary_type)
     if size < options.vocabulary_size:
         log.warning("the text gave %d of %d pieces", size, options.vocabulary_size)
     return size

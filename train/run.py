@@ -30,13 +30,15 @@ from translate_trt.train.data import ParallelData, encode_parallel
 from translate_trt.train.distributed import Group
 from translate_trt.train.metrics import DAMAGED, METRICS, TENSORBOARD
 from translate_trt.train.prepared import open_prepared
-from translate_trt.train.tokenizer import train_tokenizer
+from translate_trt.train.tokenizer import sample_rows, train_tokenizer
 from translate_trt.train.trainer import Job, Trainer, Validation
 
 log = logging.getLogger("translate_trt")
 
 SETTINGS = "run.json"
 
+# A vocabulary is trained on so many at most, sampled by the seed.
+VOCABULARY_SENTENCES = 2_000_000
 # Lines tokenized in one call: a fraction of a second, and enough that a call costs nothing.
 CHUNK_LINES = 10_000
 
@@ -171,8 +173,10 @@ def prepare_job(
         if not begun:
             path = scratch / TOKENIZER
             pieces = model.vocabulary_size
-            log.info("training a vocabulary of %d pieces on %d pairs", pieces, len(source))
-            size = train_tokenizer(itertools.chain(source, target), pieces, path)
+            rows = sample_rows(len(source), VOCABULARY_SENTENCES, settings.seed)
+            log.info("training a vocabulary of %d pieces on %d pairs", pieces, len(rows))
+            lines = (side[row] for side in (source, target) for row in rows)
+            size = train_tokenizer(lines, pieces, path)
             if size < pieces:
                 log.info("the text gave %d of %d pieces", size, pieces)
             model = dataclasses.replace(model, vocabulary_size=size)

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sentencepiece
+from numpy.typing import NDArray
 
 from translate_trt.runtime.errors import InputError, TranslateTrtError
 from translate_trt.runtime.files import write_bytes_atomically
@@ -29,7 +31,6 @@ def train_tokenizer(
     lines: Iterable[str],
     vocabulary_size: int,
     path: Path,
-    seed_sentences: int = 2_000_000,
     model_type: str = "unigram",
 ) -> int:
     """Train a vocabulary and write its model file.
@@ -40,10 +41,9 @@ def train_tokenizer(
     process of its own, so that Ctrl-C takes effect at once.
 
     Args:
-        lines: sentences of both languages; read once, so that an iterator will do.
+        lines: sentences of both languages; read once, so that an iterator will do. All are used.
         vocabulary_size: pieces wanted. A small corpus may not have so many; then it gets fewer.
         path: where the `.spm` file goes, whole or not at all.
-        seed_sentences: at most so many lines are looked at, taken at random by a fixed seed.
         model_type: "unigram", or "bpe" for the paper's byte-pair encoding.
 
     Returns:
@@ -67,8 +67,7 @@ def train_tokenizer(
         "character_coverage": 0.9999,
         "normalization_rule_name": "nmt_nfkc",
         "max_sentence_length": LONGEST_LINE_BYTES,
-        "input_sentence_size": seed_sentences,
-        "shuffle_input_sentence": True,
+        "input_sentence_size": 0,  # all: what 0.2.3 samples differs from run to run, seed or not
         "pad_id": PAD,
         "unk_id": UNKNOWN,
         "bos_id": START,
@@ -88,6 +87,13 @@ def train_tokenizer(
         )
     write_bytes_atomically(path, answer)
     return int(sentencepiece.SentencePieceProcessor(model_proto=answer).get_piece_size())
+
+
+def sample_rows(count: int, sentences: int, seed: int) -> NDArray[np.int64]:
+    """Which of `count` pairs to train on, in their order, to have at most so many sentences."""
+    wanted = min(count, sentences // 2)
+    random = np.random.Generator(np.random.PCG64(seed))
+    return np.sort(random.choice(count, wanted, replace=False, shuffle=False))
 
 
 def _messages(settings: dict[str, Any], lines: Iterable[str]) -> Iterator[bytes]:

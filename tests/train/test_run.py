@@ -204,6 +204,17 @@ def test_pairs_longer_than_the_limit_are_left_out_of_training_alone(
         prepare_job(*text, tmp_path / "none", "tiny", {**settings, "max_length": 1})
 
 
+def test_the_seed_decides_on_which_text_the_vocabulary_is_trained(
+    text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "VOCABULARY_SENTENCES", 60)
+    models = []
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        job = prepare_job(*text, tmp_path / name, "tiny", {**settings, "seed": seed})
+        models.append(job.tokenizer.read_bytes())
+    assert models[0] == models[1] != models[2]
+
+
 def test_text_is_tokenized_some_lines_at_a_time(
     text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from translate_trt.runtime.errors import InputError, TranslateTrtError
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train import tokenizer as module
 from translate_trt.train.config import END, PAD, START, UNKNOWN
-from translate_trt.train.tokenizer import SMALLEST_VOCABULARY, train_tokenizer
+from translate_trt.train.tokenizer import SMALLEST_VOCABULARY, sample_rows, train_tokenizer
 
 LINES = ["the cat sat on the mat", "der Hund läuft über die Straße", "a dog and a cat"] * 50
 
@@ -37,6 +37,15 @@ def test_the_same_text_gives_the_same_file(tmp_path: Path) -> None:
     for name in ("a", "b"):
         train_tokenizer(LINES, 320, tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_sample_is_of_different_rows_in_their_order_and_by_the_seed() -> None:
+    rows = sample_rows(1000, 601, 3).tolist()
+    assert len(rows) == 300
+    assert rows == sorted(set(rows))
+    assert 0 <= rows[0] < rows[-1] < 1000
+    assert sample_rows(1000, 601, 3).tolist() == rows != sample_rows(1000, 601, 4).tolist()
+    assert sample_rows(5, 10, 3).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_special_pieces_and_bytes_come_first(tmp_path: Path) -> None:
