@@ -2,46 +2,122 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from translate_trt.runtime.files import write_text_atomically
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.files import output_error, write_text_atomically
 
 log = logging.getLogger("translate_trt")
 
 METRICS = "metrics.jsonl"
+DAMAGED = "metrics.damaged"
 TENSORBOARD = "tensorboard"
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The entries of a run's metrics.jsonl; a last line cut off by a crash is left out."""
-    path = run / METRICS
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-    return [json.loads(line) for line in lines]
+    """The entries of a run's metrics.jsonl; a last line cut off by a crash is left out.
+
+    Raises:
+        InputError: the file cannot be read, or a line of it is damaged.
+    """
+    entries, damaged = _read(run / METRICS)
+    if damaged:
+        number, line = next(iter(damaged.items()))
+        raise InputError(
+            f"{run / METRICS}, line {number} is damaged ({_shortened(line)}): each line is to be "
+            "an object with numbers as `translate-trt train` writes them. Delete the line."
+        )
+    return entries
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], dict[int, bytes]]:
+    """The entries of whole lines, and those lines by number that are none."""
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        lines = []
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    entries: list[dict[str, Any]] = []
+    damaged: dict[int, bytes] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            entries.append(_entry(line))
+        except (ValueError, TypeError):
+            damaged[number] = line
+    return entries, damaged
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """What a line says; ValueError or TypeError if it is not one that `Metrics` writes."""
+    entry = json.loads(line.decode("utf-8"))
+    if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+        raise ValueError("no object with a step")
+    for _ in scalars(entry):  # each is a number
+        pass
+    return entry
+
+
+def _shortened(line: bytes) -> str:
+    text = line.decode("utf-8", errors="backslashreplace")
+    return repr(text if len(text) <= 40 else text[:40] + "...")
+
+
+def _set_aside(run: Path, damaged: dict[int, bytes]) -> None:
+    """Keep damaged lines in a file of their own, after those that earlier starts put there."""
+    path = run / DAMAGED
+    try:
+        with path.open("ab") as file:
+            file.writelines(line + b"\n" for line in damaged.values())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise output_error(path, error) from error
+    numbers = ", ".join(map(str, itertools.islice(damaged, 5)))
+    log.warning(
+        "%s: damaged lines (%s%s) were moved to %s; the run goes on without them",
+        run / METRICS, numbers, ", ..." if len(damaged) > 5 else "", DAMAGED,
+    )  # fmt: skip
 
 
 class Metrics:
     """Writes the numbers of a run as they come; only the leading process has one.
 
+    Damaged lines of a run that goes on are told of once and moved to `metrics.damaged`: they are
+    no reason to stop a training of days, and whoever wants to can still look at them. Nor is a
+    disk that is full: the next entry tries again, and the console has had the numbers anyway.
+
     Args of the constructor:
         run: directory of the run.
         step: entries after it, of steps that a crash has undone, are dropped.
         total: steps of the whole run.
+
+    Raises:
+        InputError: the metrics so far cannot be read.
+        OutputError: they cannot be written.
     """
 
     def __init__(self, run: Path, step: int, total: int) -> None:
-        kept = [entry for entry in read_metrics(run) if entry["step"] <= step]
-        text = "".join(json.dumps(entry) + "\n" for entry in kept)
+        entries, damaged = _read(run / METRICS)
+        if damaged:
+            _set_aside(run, damaged)
+        text = "".join(json.dumps(entry) + "\n" for entry in entries if entry["step"] <= step)
         write_text_atomically(run / METRICS, text)
         self._file = (run / METRICS).open("a", encoding="utf-8", buffering=1)
         self._board = _tensorboard(run / TENSORBOARD, step)
+        self._run = run
+        self._failed: set[str] = set()
         self._total = total
         terminal = sys.stderr.isatty()
         self._bar = tqdm(total=total, initial=step, unit="step", disable=not terminal)
@@ -67,17 +143,31 @@ class Metrics:
 
     def write(self, entry: dict[str, Any]) -> None:
         """Record an entry; it must have `step`."""
-        self._file.write(json.dumps(entry) + "\n")
+        with self._surviving(METRICS):
+            self._file.write(json.dumps(entry) + "\n")
         if self._board is not None:
-            for name, value in scalars(entry):
-                self._board.add_scalar(name, value, entry["step"])
+            with self._surviving(TENSORBOARD):
+                for name, value in scalars(entry):
+                    self._board.add_scalar(name, value, entry["step"])
 
     def close(self) -> None:
         """Write out what is left."""
         self._bar.close()
-        self._file.close()
+        with self._surviving(METRICS):
+            self._file.close()
         if self._board is not None:
-            self._board.close()
+            with self._surviving(TENSORBOARD):
+                self._board.close()
+
+    @contextmanager
+    def _surviving(self, name: str) -> Iterator[None]:
+        """Go on after a failed write to that file, which is told of once."""
+        try:
+            yield
+        except OSError as error:
+            if name not in self._failed:
+                log.warning("%s Training goes on.", output_error(self._run / name, error))
+            self._failed.add(name)
 
 
 def scalars(entry: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

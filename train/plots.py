@@ -107,19 +107,11 @@ def _read_curves(run: Path) -> dict[str, Curve]:
             f"{run} has no {METRICS}; give the --out directory of `translate-trt train`."
         )
     found: dict[str, Curve] = {}
-    try:
-        for entry in read_metrics(run):
-            for name, value in scalars(entry):
-                curve = found.setdefault(name, Curve([], []))
-                curve.steps.append(int(entry["step"]))
-                curve.values.append(value)
-    except OSError as error:
-        raise InputError(f"{run / METRICS} cannot be read: {error.strerror}.") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(
-            f"{run / METRICS} is damaged ({error!r}): each line is to be an object as "
-            "`translate-trt train` writes them. Delete the line that is not."
-        ) from error
+    for entry in read_metrics(run):
+        for name, value in scalars(entry):
+            curve = found.setdefault(name, Curve([], []))
+            curve.steps.append(entry["step"])
+            curve.values.append(value)
     if not found:
         raise InputError(
             f"{run / METRICS} has no numbers yet; the first ones come after --log-every steps."

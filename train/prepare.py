@@ -6,22 +6,17 @@ archives through the cleaning into files, and from there, a chunk at a time, int
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import hashlib
 import importlib.metadata
 import itertools
 import logging
-import os
 import shutil
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +25,11 @@ from tqdm import tqdm
 from translate_trt.runtime.errors import InputError, OutputError
 from translate_trt.runtime.files import output_error, write_json
 from translate_trt.runtime.text import check_input
-from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.cleaning import REASONS, CleanChunk, clean_chunk, first_occurrences
-from translate_trt.train.config import END
 from translate_trt.train.corpora import PrepareOptions
+from translate_trt.train.encode import SIDES, Encoded, SplitWriter, encode_lines, token_type
 from translate_trt.train.text_sources import Pair, read_line_chunks
-from translate_trt.train.tokenizer import train_tokenizer
+from translate_trt.train.tokenizer import sample_rows, train_tokenizer
 from translate_trt.train.workers import WorkerPool
 
 log = logging.getLogger("translate_trt")
@@ -44,7 +38,6 @@ FORMAT_VERSION = 1
 INDEX = "data.json"
 TOKENIZER = "tokenizer.spm"
 DOWNLOADS = "downloads"
-SIDES = ("source", "target")
 # Under way; its presence marks a directory as ours, its absence and data.json as complete.
 _WORK = "unfinished"
 
@@ -73,11 +66,6 @@ class Preparation:
     test: Pair | None
     options: PrepareOptions
     origin: list[Any] = field(default_factory=list)
-
-
-def token_type(vocabulary_size: int) -> str:
-    """The smallest unsigned type, as numpy names it, that holds every id."""
-    return "uint16" if vocabulary_size <= 1 << 16 else "uint32"
 
 
 def check_directory(out: Path, force: bool) -> None:
@@ -125,8 +113,12 @@ def prepare(preparation: Preparation, out: Path, workers: int, force: bool = Fal
         out.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(work, ignore_errors=not work.exists())
         work.mkdir()
-        with WorkerPool(workers) as pool:
-            index = _fill(preparation, held_out, work, pool)
+        try:
+            with WorkerPool(workers) as pool:
+                index = _fill(preparation, held_out, work, pool)
+        except BaseException:  # Ctrl-C too: it would be gigabytes of text that nobody needs
+            shutil.rmtree(work, ignore_errors=True)
+            raise
         _move_into_place(work, out)
         write_json(out / INDEX, index)
         work.rmdir()
@@ -294,14 +286,10 @@ def _train_vocabulary(
 ) -> int:
     """Train on a sample of the pairs that are kept; returns the number of pieces."""
     rows = np.flatnonzero(text.keep)
-    wanted = min(len(rows), options.vocabulary_sentences // 2)
-    random = np.random.Generator(np.random.PCG64(options.seed))
-    sample = np.sort(random.choice(rows, wanted, replace=False, shuffle=False))
-    log.info("training a vocabulary of %d pieces on %d pairs", options.vocabulary_size, wanted)
-    size = train_tokenizer(
-        _sampled_lines(text, sample, pool), options.vocabulary_size, path,
-        seed_sentences=0, model_type=options.vocabulary_type,
-    )  # fmt: skip
+    sample = rows[sample_rows(len(rows), options.vocabulary_sentences, options.seed)]
+    log.info("training a vocabulary of %d pieces on %d pairs", options.vocabulary_size, len(sample))
+    lines = _sampled_lines(text, sample, pool)
+    size = train_tokenizer(lines, options.vocabulary_size, path, options.vocabulary_type)
     if size < options.vocabulary_size:
         log.warning("the text gave %d of %d pieces", size, options.vocabulary_size)
     return size
@@ -344,7 +332,7 @@ def _encode(
     tasks = (
         _EncodingTask(text.paths, chunk, text.keep[chunk.rows], *settings) for chunk in text.chunks
     )
-    with _SplitWriter(work, "train") as writer, _bar("tokenizing", len(text.keep)) as bar:
+    with SplitWriter(work, "train") as writer, _bar("tokenizing", len(text.keep)) as bar:
         for encoded, chunk in zip(pool.map(_encode_task, tasks), text.chunks, strict=True):
             writer.append(encoded)
             text.drop(encoded.dropped)
@@ -366,137 +354,12 @@ class _EncodingTask:
     kind: str
 
 
-@dataclass(frozen=True)
-class _Encoded:
-    """Tokens of both sides, each sentence with its end symbol, and how many each has."""
-
-    tokens: tuple[bytes, bytes]
-    lengths: tuple[NDArray[np.int64], NDArray[np.int64]]
-    dropped: dict[str, int]
-
-
-@functools.lru_cache(maxsize=1)
-def _tokenizer(path: Path, modified: int) -> Tokenizer:
-    """One for all chunks of a process; `modified` tells a new file of the same name."""
-    return Tokenizer(path, path)
-
-
-def _encode_task(task: _EncodingTask) -> _Encoded:
+def _encode_task(task: _EncodingTask) -> Encoded:
     sides = [
         [line for line, kept in zip(lines, task.keep.tolist(), strict=True) if kept]
         for lines in _read_chunk(task.paths, task.chunk)
     ]
-    return _encode_lines(sides[0], sides[1], task.tokenizer, task.max_length, task.kind)
-
-
-def _encode_lines(
-    source: list[str], target: list[str], tokenizer: Path, max_length: int | None, kind: str
-) -> _Encoded:
-    """Tokenize pairs; those with a side of no token, or too many with the end symbol, go."""
-    model = _tokenizer(tokenizer, tokenizer.stat().st_mtime_ns)
-    sides = model.encode_source_batch(source), model.encode_target_batch(target)
-    kept: tuple[list[list[int]], list[list[int]]] = ([], [])
-    dropped = {"empty": 0, "too_long": 0}
-    for pair in zip(*sides, strict=True):
-        if not pair[0] or not pair[1]:
-            dropped["empty"] += 1
-        elif max_length is not None and max(map(len, pair)) >= max_length:
-            dropped["too_long"] += 1
-        else:
-            kept[0].append(pair[0])
-            kept[1].append(pair[1])
-    return _Encoded(
-        (_flatten(kept[0], kind), _flatten(kept[1], kind)), (_lengths(kept[0]), _lengths(kept[1])),
-        dropped,
-    )  # fmt: skip
-
-
-def _flatten(sentences: list[list[int]], kind: str) -> bytes:
-    tokens: list[int] = []
-    for sentence in sentences:
-        tokens.extend(sentence)
-        tokens.append(END)
-    return np.array(tokens, dtype=kind).tobytes()
-
-
-def _lengths(sentences: list[list[int]]) -> NDArray[np.int64]:
-    return np.array([len(sentence) + 1 for sentence in sentences], dtype=np.int64)
-
-
-class _SplitWriter:
-    """Writes the four files of a split, in pieces.
-
-    Files are native-endian, like everything this runs on: little-endian.
-    """
-
-    def __init__(self, directory: Path, name: str) -> None:
-        self._names = [f"{name}.{side}" for side in SIDES]
-        self._directory = directory
-        self._stack = contextlib.ExitStack()
-        self._tokens: list[BinaryIO] = []
-        self._offsets: list[BinaryIO] = []
-        self.pairs = 0
-        self._total = [0, 0]
-        self._longest = [0, 0]
-
-    def __enter__(self) -> _SplitWriter:
-        for name in self._names:
-            self._tokens.append(self._open(f"{name}.tokens"))
-            self._offsets.append(self._open(f"{name}.offsets"))
-            self._offsets[-1].write(np.zeros(1, np.int64).tobytes())
-        return self
-
-    def _open(self, name: str) -> BinaryIO:
-        return self._stack.enter_context((self._directory / name).open("wb"))
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        with self._stack:
-            if kind is None:
-                for file in (*self._tokens, *self._offsets):
-                    file.flush()
-                    os.fsync(file.fileno())
-
-    def append(self, encoded: _Encoded) -> None:
-        self.pairs += len(encoded.lengths[0])
-        for side, lengths in enumerate(encoded.lengths):
-            self._tokens[side].write(encoded.tokens[side])
-            self._offsets[side].write((self._total[side] + np.cumsum(lengths)).tobytes())
-            self._total[side] += int(lengths.sum())
-            self._longest[side] = max(self._longest[side], int(lengths.max(initial=0)))
-
-    def entry(self) -> dict[str, Any]:
-        """What data.json says of the files, which must be closed."""
-        paths = [
-            self._directory / f"{name}.{part}"
-            for name in self._names
-            for part in ("offsets", "tokens")
-        ]
-        return {
-            "pairs": self.pairs,
-            "source_tokens": self._total[0],
-            "target_tokens": self._total[1],
-            "longest_source": self._longest[0],
-            "longest_target": self._longest[1],
-            "fingerprint": fingerprint_files(paths),
-        }
-
-
-def fingerprint_files(paths: Sequence[Path]) -> int:
-    """The CRC-32 of the files one after another.
-
-    Of offsets and tokens of the source, then of the target, it is `ParallelData.fingerprint()`.
-    """
-    checksum = 0
-    for path in paths:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                checksum = zlib.crc32(block, checksum)
-    return checksum
+    return encode_lines(sides[0], sides[1], task.tokenizer, task.max_length, task.kind)
 
 
 @dataclass(frozen=True)
@@ -529,8 +392,8 @@ class _HeldOut:
         Nothing is left out for its length: BLEU is of every line.
         """
         kind = token_type(vocabulary_size)
-        encoded = _encode_lines(self.source, self.target, work / TOKENIZER, None, kind)
-        with _SplitWriter(work, name) as writer:
+        encoded = encode_lines(self.source, self.target, work / TOKENIZER, None, kind)
+        with SplitWriter(work, name) as writer:
             writer.append(encoded)
         for side, lines in zip(SIDES, (self.source, self.target), strict=True):
             content = "".join(f"{line}\n" for line in lines).encode()

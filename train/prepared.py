@@ -24,7 +24,8 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.text import read_parallel
 from translate_trt.train.corpora import CORPORA
 from translate_trt.train.data import ParallelData, TokenArray
-from translate_trt.train.prepare import FORMAT_VERSION, INDEX, SIDES, TOKENIZER, fingerprint_files
+from translate_trt.train.encode import SIDES, fingerprint_files
+from translate_trt.train.prepare import FORMAT_VERSION, INDEX, TOKENIZER
 
 _MAKE_AGAIN = "Make the directory again with: translate-trt data prepare --force"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,19 @@ from translate_trt.train.checkpoint import (
 from translate_trt.train.config import ModelConfig, TrainConfig, apply, config_from_json, preset
 from translate_trt.train.data import ParallelData, encode_parallel
 from translate_trt.train.distributed import Group
-from translate_trt.train.metrics import METRICS, TENSORBOARD
+from translate_trt.train.metrics import DAMAGED, METRICS, TENSORBOARD
 from translate_trt.train.prepared import open_prepared
-from translate_trt.train.tokenizer import train_tokenizer
+from translate_trt.train.tokenizer import sample_rows, train_tokenizer
 from translate_trt.train.trainer import Job, Trainer, Validation
 
 log = logging.getLogger("translate_trt")
 
 SETTINGS = "run.json"
+
+# A vocabulary is trained on so many at most, sampled by the seed.
+VOCABULARY_SENTENCES = 2_000_000
+# Lines tokenized in one call: a fraction of a second, and enough that a call costs nothing.
+CHUNK_LINES = 10_000
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ def _clear_run_directory(out: Path) -> None:
     for path in (*numbered_checkpoints(out), out / AVERAGED, out / TENSORBOARD):
         shutil.rmtree(path, ignore_errors=not path.exists())
     remove_leftovers(out)
-    for path in (out / SETTINGS, out / METRICS, out / TOKENIZER):
+    for path in (out / SETTINGS, out / METRICS, out / DAMAGED, out / TOKENIZER):
         path.unlink(missing_ok=True)
 
 
@@ -166,19 +172,23 @@ def prepare_job(
         path = out / TOKENIZER
         if not begun:
             path = scratch / TOKENIZER
-            size = train_tokenizer([*source, *target], model.vocabulary_size, path)
-            if size < model.vocabulary_size:
-                log.info("the text gave %d of %d pieces", size, model.vocabulary_size)
+            pieces = model.vocabulary_size
+            rows = sample_rows(len(source), VOCABULARY_SENTENCES, settings.seed)
+            log.info("training a vocabulary of %d pieces on %d pairs", pieces, len(rows))
+            lines = (side[row] for side in (source, target) for row in rows)
+            size = train_tokenizer(lines, pieces, path)
+            if size < pieces:
+                log.info("the text gave %d of %d pieces", size, pieces)
             model = dataclasses.replace(model, vocabulary_size=size)
         tokenizer = Tokenizer(path, path)
         data = encode_parallel(
-            tokenizer.encode_source_batch(source),
-            tokenizer.encode_target_batch(target),
+            _encode(tokenizer.encode_source_batch, source),
+            _encode(tokenizer.encode_target_batch, target),
             min(settings.max_length, model.longest or settings.max_length),
         )
         valid_data = encode_parallel(
-            tokenizer.encode_source_batch(valid_source),
-            tokenizer.encode_target_batch(valid_target),
+            _encode(tokenizer.encode_source_batch, valid_source),
+            _encode(tokenizer.encode_target_batch, valid_target),
             model.longest,
         )
         validation = Validation(valid_data, valid_source, valid_target)
@@ -195,20 +205,13 @@ def prepare_job_from_data(
     resume: bool = False,
     force: bool = False,
 ) -> Job:
-    """Open what `translate-trt data prepare` made, and write down the settings.
+    """`prepare_job` of a directory that `translate-trt data prepare` made.
 
-    Args:
-        directory: the prepared data; its vocabulary is the model's.
-        out: directory of the run.
-        preset_name: one of `PRESETS`, or a variation of one.
-        overrides: fields of ModelConfig and TrainConfig by name.
-        resume: continue the run in `out`, if there is one.
-        force: delete the run in `out`.
+    Its vocabulary becomes the model's. The other arguments and the errors are as there, except:
 
     Raises:
         InputError: the data is missing, damaged, or without validation text.
-        OptionError: a setting that the data was not prepared for; else as `prepare_job`.
-        OutputError: `out` exists.
+        OptionError: also a setting that the data was not prepared for.
     """
     prepared = open_prepared(directory)
 
@@ -239,6 +242,14 @@ def prepare_job_from_data(
 def _read(pair: TextPair) -> tuple[list[str], list[str]]:
     lines = list(read_parallel(pair.source, pair.target))
     return [source for source, _ in lines], [target for _, target in lines]
+
+
+def _encode(
+    encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str]
+) -> list[list[int]]:
+    """The tokens of all lines, some at a time: no signal is heard within a call of C++."""
+    chunks = (lines[begin : begin + CHUNK_LINES] for begin in range(0, len(lines), CHUNK_LINES))
+    return list(itertools.chain.from_iterable(map(encode, chunks)))
 
 
 def _make_job(

@@ -1,8 +1,10 @@
-"""Signals as wishes: looked at between two steps, so that a checkpoint can be saved first."""
+"""Signals that let the program tidy up: as wishes between two steps, or as exceptions."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -39,3 +41,23 @@ class StopRequest:
         if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = self.signal or number
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Within the block SIGTERM ends the program by SystemExit, as Ctrl-C does by KeyboardInterrupt.
+
+    So temporary files are removed and other processes ended. The exit status is 143, what a shell
+    reports of a program that SIGTERM ended. Further SIGTERMs change nothing. Only the main thread
+    may use it.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    previous = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

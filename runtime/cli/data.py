@@ -97,6 +97,7 @@ def prepare(
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # the counts are a result
     from translate_trt.train.prepare import DOWNLOADS, check_directory
     from translate_trt.train.prepare import prepare as run
+    from translate_trt.train.stop import exit_on_sigterm
     from translate_trt.train.workers import available_cores
 
     given = {field: value for field, value in settings.items() if value is not None}
@@ -114,7 +115,8 @@ def prepare(
         raise OptionError("--valid and --test go with --from; a named corpus brings its own.")
     else:
         job = _named(name, languages, downloads or out / DOWNLOADS, mirror, options)
-    run(job, out, workers or available_cores(), force)
+    with exit_on_sigterm():
+        run(job, out, workers or available_cores(), force)
     click.echo(out)
 
 

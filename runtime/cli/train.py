@@ -86,6 +86,7 @@ def train(
         train_model,
         use_threads,
     )
+    from translate_trt.train.stop import exit_on_sigterm
     from translate_trt.train.trainer import Job
 
     use_threads(threads)
@@ -102,7 +103,8 @@ def train(
         raise OptionError("give --train and --valid, or --data alone.")
 
     def prepare(reopen: bool) -> Job:
-        return begin(out, config, overrides, resume or reopen, force and not reopen)
+        with exit_on_sigterm():  # there is nothing to save yet
+            return begin(out, config, overrides, resume or reopen, force and not reopen)
 
     with open_group(chosen) as group:
         if not group.leads:  # one process tells for all

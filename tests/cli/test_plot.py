@@ -98,6 +98,16 @@ def test_plot_says_what_is_wrong(
     assert list(tmp_path.iterdir()) == [metrics]
 
 
+def test_plot_names_the_damaged_line(metrics: Path, tmp_path: Path) -> None:
+    lines = (metrics / "metrics.jsonl").read_bytes().split(b"\n")
+    lines[2] = b"\xff" + lines[2][:20]
+    (metrics / "metrics.jsonl").write_bytes(b"\n".join(lines))
+    done = run("plot", metrics, "--out", tmp_path / "a.png")
+    assert done.exit_code == 1
+    assert f"error: {metrics / 'metrics.jsonl'}, line 3 is damaged" in done.stderr
+    assert list(tmp_path.iterdir()) == [metrics]
+
+
 # ---- attention ----
 
 

@@ -135,10 +135,11 @@ def test_numbers_that_are_not_finite_are_gaps(
         (None, "has no metrics.jsonl; give the --out directory"),
         ("", "has no numbers yet"),
         ('{"step": 10, "loss": 1.0', "has no numbers yet"),  # cut off by a crash
-        ('{"step": 10, "loss"\n', "is damaged"),
-        ('{"loss": 1.0}\n', "is damaged"),
-        ("[1, 2]\n", "is damaged"),
-        ('{"step": 10, "loss": "low"}\n', "is damaged"),
+        ('{"step": 10, "loss"\n', r"line 1 is damaged \(.*Delete the line"),
+        ('{"loss": 1.0}\n', "line 1 is damaged"),
+        ("[1, 2]\n", "line 1 is damaged"),
+        ('{"step": 10, "loss": 1.0}\n{"step": 20, "loss": "low"}\n', "line 2 is damaged"),
+        ('{"step": 10, "loss": 1.0}\n\0\0\0\n{"step": 30}\n', "line 2 is damaged"),
     ],
 )
 def test_metrics_that_cannot_be_drawn(tmp_path: Path, text: str | None, message: str) -> None:

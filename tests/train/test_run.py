@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from translate_trt.runtime.errors import (
     OutputError,
     TranslateTrtError,
 )
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.train import run as module
 from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints, open_checkpoint
 from translate_trt.train.distributed import Group, choose_device
 from translate_trt.train.prepared import open_prepared
@@ -200,6 +202,34 @@ def test_pairs_longer_than_the_limit_are_left_out_of_training_alone(
     assert len(cut.validation.data) == len(whole.validation.data)
     with pytest.raises(InputError, match="no sentence pair is left"):
         prepare_job(*text, tmp_path / "none", "tiny", {**settings, "max_length": 1})
+
+
+def test_the_seed_decides_on_which_text_the_vocabulary_is_trained(
+    text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "VOCABULARY_SENTENCES", 60)
+    models = []
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        job = prepare_job(*text, tmp_path / name, "tiny", {**settings, "seed": seed})
+        models.append(job.tokenizer.read_bytes())
+    assert models[0] == models[1] != models[2]
+
+
+def test_text_is_tokenized_some_lines_at_a_time(
+    text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = prepare_job(*text, tmp_path / "whole", "tiny", settings)
+    sizes, encode = [], Tokenizer.encode_source_batch
+
+    def note(self: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        sizes.append(len(texts))
+        return encode(self, texts)
+
+    monkeypatch.setattr(Tokenizer, "encode_source_batch", note)
+    monkeypatch.setattr(module, "CHUNK_LINES", 60)
+    parts = prepare_job(*text, tmp_path / "parts", "tiny", settings)
+    assert sizes == [60, 60, 60, 20, 10]
+    assert parts.fingerprint == whole.fingerprint
 
 
 def test_devices() -> None:

@@ -30,7 +30,7 @@ from translate_trt.train.data import Batch
 from translate_trt.train.distributed import Group
 from translate_trt.train.run import TextPair, prepare_job
 from translate_trt.train.steps import Step
-from translate_trt.train.stop import StopRequest
+from translate_trt.train.stop import StopRequest, exit_on_sigterm
 from translate_trt.train.trainer import Job, Trainer
 
 Text = tuple[TextPair, TextPair]
@@ -239,6 +239,25 @@ def test_a_repeated_sigterm_changes_nothing() -> None:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         assert stop.signal == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_before_the_first_step_is_an_exit() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    tidied = []
+
+    @exit_on_sigterm()
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)  # a scheduler may repeat it
+            tidied.append(True)
+
+    with pytest.raises(SystemExit) as raised:
+        work()
+    assert raised.value.code == 143
+    assert tidied == [True]
     assert signal.getsignal(signal.SIGTERM) is before
 
 

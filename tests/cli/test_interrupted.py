@@ -1,0 +1,109 @@
+"""Ctrl-C and SIGTERM while SentencePiece, which hears no signal, trains a vocabulary."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the training packages are needed")
+
+PROGRAM = "from translate_trt.runtime.cli import main; main()"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Four files; of so many different words a unigram vocabulary takes 15 seconds and more."""
+    directory = tmp_path_factory.mktemp("text")
+    rng, names = random.Random(1), ["train.en", "train.de", "valid.en", "valid.de"]
+    for name, count in zip(names, (4000, 4000, 3, 3), strict=True):
+        lines = []
+        for _ in range(count):
+            digits = f"{rng.getrandbits(1600):0400x}"
+            lines.append(" ".join(digits[begin : begin + 10] for begin in range(0, 400, 10)))
+        (directory / name).write_text("\n".join(lines) + "\n")
+    return [str(directory / name) for name in names]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a command, its temporary files in tmp_path/temporary; at the end none is left."""
+    (tmp_path / "temporary").mkdir()
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: str) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, *arguments],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                env={**os.environ, "TMPDIR": str(tmp_path / "temporary"), "OMP_NUM_THREADS": "1"},
+            )  # fmt: skip
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+def interrupt(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
+    """Send that signal while a vocabulary is trained; exit status and stderr, soon after."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "training a vocabulary of" in line:
+            break
+    time.sleep(1.5)
+    assert process.poll() is None
+    sent = time.monotonic()
+    if number == signal.SIGINT:  # a terminal sends it to all processes
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    # Its stderr ends with the last process that holds it.
+    _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - sent < 5  # a fraction of a second on a machine with nothing to do
+    return process.returncode, errors
+
+
+ENDINGS: Any = pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+
+
+@ENDINGS
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_data_prepare_stops_at_once(
+    text: list[str], tmp_path: Path, start: Callable[..., subprocess.Popen[str]],
+    number: signal.Signals, status: int, workers: str,
+) -> None:  # fmt: skip
+    process = start(
+        "data", "prepare", "--from", *text[:2], "--valid", *text[2:], "--out", f"{tmp_path}/out",
+        "--vocabulary-type", "unigram", "--vocabulary-size", "2000", "--workers", workers,
+    )  # fmt: skip
+    assert interrupt(process, number) == (status, "")
+    assert list((tmp_path / "out").iterdir()) == []
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+@ENDINGS
+def test_train_stops_at_once_and_leaves_the_run_in_out(
+    text: list[str], tmp_path: Path, start: Callable[..., subprocess.Popen[str]],
+    number: signal.Signals, status: int,
+) -> None:  # fmt: skip
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "run.json").write_text("the run before")
+    process = start(
+        "train", "--config", "tiny", "--train", *text[:2], "--valid", *text[2:],
+        "--out", str(out), "--force", "--device", "cpu", "--threads", "1",
+    )  # fmt: skip
+    assert interrupt(process, number) == (status, "")
+    assert [path.read_text() for path in out.iterdir()] == ["the run before"]
+    assert list((tmp_path / "temporary").iterdir()) == []

@@ -1,0 +1,37 @@
+"""Functions that other processes import by name; none of it needs torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from translate_trt.train.workers import lines_from_parent
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def end_at_three(number: int) -> int:
+    if number == 3:
+        os._exit(1)
+    return number
+
+
+def add() -> None:
+    print(sum(map(int, lines_from_parent())))
+
+
+def refuse_the_second_line() -> None:
+    lines = lines_from_parent()
+    next(lines)
+    print("not", next(lines).decode())
+    sys.exit(3)
+
+
+def work_on() -> None:
+    """Say who is at work as soon as the first line is there, and go on after the last one."""
+    for line in lines_from_parent():
+        print(os.getpid(), len(line), file=sys.stderr, flush=True)
+    time.sleep(600)
