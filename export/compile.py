@@ -5,15 +5,27 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
+from translate_trt.export.dump import Dump
+from translate_trt.export.engines.builder import build_engine
+from translate_trt.export.engines.cache import Engine
+from translate_trt.export.engines.network import Graph, load_builder
+from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.graphs import EncoderGraph, StepGraph, graph_shape
-from translate_trt.export.precision import PRECISIONS
-from translate_trt.export.trace import check, contract, trace
+from translate_trt.export.observe import observed
+from translate_trt.export.passes.half import Half
+from translate_trt.export.passes.pipeline import Report, check_names, passes_for, run_passes
+from translate_trt.export.passes.ranges import Bound
+from translate_trt.export.precision import precision_pass
+from translate_trt.export.targets import TARGETS, Target
+from translate_trt.export.trace import check, contract, declare, trace
 from translate_trt.runtime.bundle import (
     FORMAT_VERSION,
     FileEntry,
@@ -24,6 +36,7 @@ from translate_trt.runtime.bundle import (
     hash_file,
     write_manifest,
 )
+from translate_trt.runtime.contract import GraphForm, GraphShape
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.files import new_directory
 from translate_trt.runtime.version import version
@@ -35,20 +48,12 @@ log = logging.getLogger("translate_trt")
 
 TOKENIZER = "shared.spm"
 
+# An engine's caches hold that many tokens for each of a translation's; 256 beams of a base model
+# take a gigabyte and more per sentence already.
+_MOST_BEAMS = 256
 
-@dataclass(frozen=True)
-class Target:
-    """What one entry of a bundle is compiled for."""
-
-    backend: str
-    precision: str
-
-
-#: By the name that `--target` takes.
-TARGETS = {
-    "onnx-fp32": Target("onnxruntime", "fp32"),
-    "onnx-int8": Target("onnxruntime", "int8"),
-}
+#: By the role of an engine, that of the graph it is built from.
+GRAPH_ROLES = {"encoder": "encoder_graph", "step": "step_graph"}
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ class BuildOptions:
     max_source_length: int | None = None
     max_target_length: int | None = None  # None: max_source_length + 50
     attention: bool = False  # the step graph also returns cross-attention weights
+    # Beams that engines are made for; graphs for ONNX Runtime take any.
+    beam_size: int = 4
+    disabled_passes: tuple[str, ...] = ()  # optimizations to leave out, by name
+    dump: Path | None = None  # directory for each graph after each pass
+    engines: EngineOptions = field(default_factory=EngineOptions)  # how engines are built
 
     def __post_init__(self) -> None:
         if not self.targets:
@@ -74,6 +84,11 @@ class BuildOptions:
                 raise OptionError(f"no target {name!r}; choose from {', '.join(TARGETS)}.")
         if len(set(self.targets)) < len(self.targets):
             raise OptionError(f"a target is named twice in {', '.join(self.targets)}.")
+        check_names(self.disabled_passes)
+        if not 1 <= self.beam_size <= _MOST_BEAMS:
+            raise OptionError(
+                f"beam_size is {self.beam_size}; engines are made for 1 to {_MOST_BEAMS} beams."
+            )
         if self.max_source_length is not None and self.max_source_length < 2:
             raise OptionError("max_source_length must be at least 2: one token, the end symbol.")
 
@@ -104,9 +119,22 @@ class BuildOptions:
         return Limits(source, target)
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """What a compilation made.
+
+    Attributes:
+        manifest: of the bundle.
+        reports: by target, what each pass did to each graph.
+    """
+
+    manifest: Manifest
+    reports: dict[str, list[Report]]
+
+
 def compile_bundle(
     checkpoint: Checkpoint, out: Path, options: BuildOptions, force: bool = False
-) -> Manifest:
+) -> Compiled:
     """Compile a checkpoint for every target and write the bundle.
 
     Args:
@@ -118,11 +146,17 @@ def compile_bundle(
     Raises:
         CheckpointError: the checkpoint is damaged.
         OutputError: `out` exists, or the disk is full.
+        TranslateTrtError: the model cannot be compiled for a target, and why.
     """
     limits = options.limits(int(checkpoint.train.get("max_length", 256)), checkpoint.model.longest)
+    for package in {TARGETS[name].package for name in options.targets} - {None}:
+        options.engines.check_package(str(package))
+        options.engines.buckets(limits)
+        _check_beams(options.beam_size, checkpoint.model.vocabulary_size)
+        load_builder(str(package))  # known to be there before minutes of work
     with new_directory(out, force) as directory:
         model = checkpoint.load_model()
-        traced = trace_graphs(model, limits, options.attention)
+        compiler = _Compiler(model, limits, options)
         shutil.copyfile(checkpoint.tokenizer, directory / TOKENIZER)
         tokenizer = hash_file(directory, TOKENIZER)
         manifest = Manifest(
@@ -134,50 +168,138 @@ def compile_bundle(
             limits=limits,
             search={"beam_size": 4, "length_penalty": 0.6, "length_penalty_form": "gnmt"},
             tokenizer={"source": tokenizer, "target": tokenizer},
-            targets={
-                name: _write_target(name, traced, directory, options) for name in options.targets
-            },
+            targets={name: compiler.write(name, directory) for name in options.targets},
         )
         write_manifest(directory, manifest)
-    return manifest
+    return Compiled(manifest, compiler.reports)
 
 
-def trace_graphs(model: Transformer, limits: Limits, attention: bool) -> dict[str, onnx.ModelProto]:
-    """Both graphs in float32, by name, checked."""
-    shape = graph_shape(model.config, attention)
+def _check_beams(beams: int, vocabulary_size: int) -> None:
+    """Every step looks for the best 2K + 1 pieces of a beam."""
+    if 2 * beams + 1 > vocabulary_size:
+        raise OptionError(
+            f"beam_size {beams} is too large for a vocabulary of {vocabulary_size} pieces; at most "
+            f"{(vocabulary_size - 1) // 2}."
+        )
+
+
+class _Compiler:
+    """Compiles one model for one target after another; what they share is traced once."""
+
+    def __init__(self, model: Transformer, limits: Limits, options: BuildOptions) -> None:
+        self._model, self._limits, self._options = model, limits, options
+        self._traced: dict[tuple[GraphShape, int], dict[str, ir.Model]] = {}
+        self._dumps = {
+            name: Dump(options.dump / name) for name in options.targets if options.dump is not None
+        }
+        self.reports: dict[str, list[Report]] = {}
+
+    def write(self, name: str, directory: Path) -> TargetEntry:
+        """Compile for the target of that name into a bundle's directory."""
+        target, options = TARGETS[name], self._options
+        form = target.form(options.beam_size, self._limits.max_target_length)
+        shape = self._shape(form)
+        files = _Files(directory, f"targets/{name}")
+        records: dict[str, Any] | None = None if target.package is None else {}
+        for role, model in self._graphs(name, target, shape).items():
+            proto = check(model)
+            files.write_graph(role if target.package is None else GRAPH_ROLES[role], proto)
+            if target.package is not None and records is not None:
+                graph = Graph(role, proto.SerializeToString(), *contract(shape)[role])
+                engine = self._engine(target.package, graph)
+                files.write_bytes(role, f"{role}.engine", engine.plan)
+                files.write_bytes(f"{role}_log", f"{role}.log", engine.log.encode())
+                records[role] = engine.record.to_json()
+        packages = ("torch", "onnx", "onnx-ir", "onnxscript")
+        return TargetEntry(
+            name=name,
+            backend=target.backend,
+            precision=target.precision,
+            files=files.entries,
+            features=("attention",) if options.attention else (),
+            form=form,
+            engine=records,
+            builder={package: importlib.metadata.version(package) for package in packages}
+            | {record["package"]: record["version"] for record in (records or {}).values()},
+        )
+
+    def _engine(self, package: str, graph: Graph) -> Engine:
+        options = self._options.engines
+        profiles = options.buckets(self._limits)
+        return build_engine(load_builder(package), graph, profiles, options)
+
+    def _graphs(self, name: str, target: Target, shape: GraphShape) -> dict[str, ir.Model]:
+        """Both graphs of a target, every pass applied."""
+        options, form = self._options, shape.form
+        traced = self._trace(replace(form, cache_type="float32"), target.opset)
+        dump = self._dumps.get(name)
+        bounds: Mapping[str, Bound] = {}
+        graphs, self.reports[name] = {}, []
+        declared = contract(shape)
+        for role, original in traced.items():
+            log.info("%s: the %s graph", name, role)
+            model = original.clone()
+            if dump is not None:
+                dump.stage("traced", model)
+            precision = precision_pass(target.precision, bounds)
+            self.reports[name] += run_passes(
+                model,
+                passes_for(target.backend, precision),
+                options.disabled_passes,
+                None if dump is None else dump.stage,
+            )
+            for values, specs in zip(
+                (model.graph.inputs, model.graph.outputs), declared[role], strict=True
+            ):
+                declare(values, specs, role)
+            if isinstance(precision, Half):
+                bounds = precision.outputs
+            graphs[role] = model
+        return graphs
+
+    def _shape(self, form: GraphForm) -> GraphShape:
+        return graph_shape(self._model.config, self._options.attention, form)
+
+    def _trace(self, form: GraphForm, opset: int) -> dict[str, ir.Model]:
+        shape = self._shape(form)
+        if (shape, opset) not in self._traced:
+            self._traced[shape, opset] = trace_graphs(self._model, self._limits, shape, opset)
+        return self._traced[shape, opset]
+
+
+class _Files:
+    """What is written for one target, and the manifest's entries of it by role."""
+
+    def __init__(self, bundle: Path, folder: str) -> None:
+        self._bundle, self._folder = bundle, folder
+        self.entries: dict[str, FileEntry] = {}
+        (bundle / folder).mkdir(parents=True)
+
+    def write_graph(self, role: str, proto: onnx.ModelProto) -> None:
+        """Write a graph as `<role>.onnx`."""
+        onnx.save(proto, self._bundle / self._folder / f"{role}.onnx")
+        self.entries[role] = hash_file(self._bundle, f"{self._folder}/{role}.onnx")
+
+    def write_bytes(self, role: str, name: str, content: bytes) -> None:
+        """Write a file of that name."""
+        (self._bundle / self._folder / name).write_bytes(content)
+        self.entries[role] = hash_file(self._bundle, f"{self._folder}/{name}")
+
+
+def trace_graphs(
+    model: Transformer, limits: Limits, shape: GraphShape, opset: int
+) -> dict[str, ir.Model]:
+    """Both graphs in float32 as torch gives them, by name."""
     modules = {
         "encoder": EncoderGraph(model, limits.max_source_length),
-        "step": StepGraph(model, limits.max_target_length, attention),
+        "step": StepGraph(model, limits.max_target_length, shape),
     }
     traced = {}
     for name, (inputs, outputs) in contract(shape).items():
         log.info("tracing the %s graph", name)
-        traced[name] = check(trace(modules[name], inputs, outputs, name))
+        with observed(modules[name], model, name) as tensors:
+            traced[name] = trace(modules[name], inputs, outputs, name, opset, tensors)
     return traced
-
-
-def _write_target(
-    name: str, traced: dict[str, onnx.ModelProto], directory: Path, options: BuildOptions
-) -> TargetEntry:
-    target = TARGETS[name]
-    files: dict[str, FileEntry] = {}
-    (directory / "targets" / name).mkdir(parents=True)
-    for role, proto in traced.items():
-        log.info("%s: the %s graph", name, role)
-        model = ir.from_proto(proto)
-        PRECISIONS[target.precision](model)
-        path = f"targets/{name}/{role}.onnx"
-        onnx.save(check(model), directory / path)
-        files[role] = hash_file(directory, path)
-    packages = ("torch", "onnx", "onnx-ir", "onnxscript")
-    return TargetEntry(
-        name=name,
-        backend=target.backend,
-        precision=target.precision,
-        files=files,
-        features=("attention",) if options.attention else (),
-        builder={package: importlib.metadata.version(package) for package in packages},
-    )
 
 
 def describe(model: Transformer) -> ModelDescription:

@@ -8,270 +8,184 @@ and the whole of runtime/contract.py is their signature. Letters as there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from translate_trt.runtime.contract import MASKED, GraphShape
+from translate_trt.runtime.contract import MASKED, GraphForm, GraphShape
 from translate_trt.train.config import END, ModelConfig
-from translate_trt.train.model import (
-    DecoderLayer,
-    EncoderLayer,
-    FeedForward,
-    MultiHeadAttention,
-    Transformer,
-    split_heads,
-)
+from translate_trt.train.model import DecoderLayer, EncoderLayer, MultiHeadAttention, Transformer
 
 
-class Product(nn.Module):
-    """x W + b for one or several linear layers that read the same x, side by side.
+def attend(
+    attention: MultiHeadAttention, x: Tensor, key: Tensor, value: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`MultiHeadAttention.attend` with its weights, as the products it is made of.
 
-    Args of the constructor:
-        layers: linear layers [in, out_i].
-        scales: a factor for each one's output, folded into its weights.
+    Args:
+        attention: whose projections to use.
+        x: [N, T, d_model], what the queries are made from.
+        key: [N, H, S, D].
+        value: [N, H, S, D].
+        bias: broadcast to [N, H, T, S].
+
+    Returns:
+        The sub-layer's output [N, T, d_model] and the attention weights [N, H, T, S].
     """
-
-    weight: Tensor
-    bias: Tensor
-
-    def __init__(self, layers: Sequence[nn.Linear], scales: Sequence[float] | None = None) -> None:
-        super().__init__()
-        factors = [1.0] * len(layers) if scales is None else scales
-        pairs = list(zip(layers, factors, strict=True))
-        weight = torch.cat([layer.weight.detach() * factor for layer, factor in pairs])
-        self.register_buffer("weight", weight.T.contiguous())  # [in, sum of out_i]
-        self.register_buffer("bias", torch.cat([layer.bias.detach() * f for layer, f in pairs]))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight + self.bias
-
-
-class Attention(nn.Module):
-    """softmax(q k + bias) v over projected, scaled queries, and the output projection."""
-
-    def __init__(self, attention: MultiHeadAttention) -> None:
-        super().__init__()
-        self.heads = attention.heads
-        self.output = Product([attention.output])
-
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Attend.
-
-        Args:
-            query: [N, T, H * D], scaled.
-            key: [N, H, D, S].
-            value: [N, H, S, D].
-            bias: broadcast to [N, H, T, S].
-
-        Returns:
-            The sub-layer's output [N, T, d_model] and the weights [N, H, T, S].
-        """
-        weights = (split_heads(query, self.heads) @ key + bias).softmax(-1)
-        context = (weights @ value).transpose(1, 2).flatten(-2)  # [N, T, H * D]
-        return self.output(context), weights
-
-
-class FeedForwardBlock(nn.Module):
-    """max(0, x W_1 + b_1) W_2 + b_2."""
-
-    def __init__(self, feed_forward: FeedForward) -> None:
-        super().__init__()
-        self.inner = Product([feed_forward.inner])
-        self.outer = Product([feed_forward.outer])
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.outer(F.relu(self.inner(x)))  # type: ignore[no-any-return]
-
-
-class QueryKeyValue(nn.Module):
-    """Scaled queries, keys and values of one self-attention, in one product."""
-
-    def __init__(self, attention: MultiHeadAttention) -> None:
-        super().__init__()
-        layers = [attention.query, attention.key, attention.value]
-        self.product = Product(layers, [attention.d_k**-0.5, 1.0, 1.0])
-        self.sizes = [layer.out_features for layer in layers]
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [N, T, d_model] -> [N, T, H * d_k], [N, T, H * d_k], [N, T, H * d_v]."""
-        query, key, value = self.product(x).split(self.sizes, dim=-1)
-        return query, key, value
-
-
-class Embedding(nn.Module):
-    """sqrt(d_model) * embedding + position; the factor is folded into the table [V, d_model]."""
-
-    table: Tensor
-    positions: Tensor
-
-    def __init__(self, model: Transformer, max_positions: int) -> None:
-        super().__init__()
-        d_model = model.config.d_model
-        self.register_buffer("table", model.embedding.weight.detach() * math.sqrt(d_model))
-        self.register_buffer("positions", model.positions(0, max_positions).detach().clone())
-
-
-class EncoderLayerGraph(nn.Module):
-    """One encoder layer."""
-
-    def __init__(self, layer: EncoderLayer, config: ModelConfig) -> None:
-        super().__init__()
-        self.query_key_value = QueryKeyValue(layer.self_attention)
-        self.attention = Attention(layer.self_attention)
-        self.attention_norm = layer.self_attention_norm
-        self.feed_forward = FeedForwardBlock(layer.feed_forward)
-        self.feed_forward_norm = layer.feed_forward_norm
-        self.heads = config.heads
-
-    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        """One layer: x [N, S, d_model] under bias [N, 1, 1, S]."""
-        query, key, value = self.query_key_value(self.attention_norm.before(x))
-        keys = split_heads(key, self.heads).transpose(-1, -2)  # [N, H, D, S]
-        attended, _ = self.attention(query, keys, split_heads(value, self.heads), bias)
-        x = self.attention_norm.after(x, attended)
-        inner = self.feed_forward(self.feed_forward_norm.before(x))
-        return self.feed_forward_norm.after(x, inner)
+    weights = attention.weights(x, key, bias)
+    context = (weights @ value).transpose(1, 2).flatten(-2)  # [N, T, H * D]
+    return attention.output(context), weights
 
 
 class EncoderGraph(nn.Module):
     """source_ids [N, S], source_lengths [N] -> `GraphShape.encoder_outputs`."""
 
+    position_table: Tensor
+
     def __init__(self, model: Transformer, max_source_length: int) -> None:
         super().__init__()
-        config = model.config
-        self.heads = config.heads
-        self.embedding = Embedding(model, max_source_length)
-        layers = model.encoder_layers
-        self.layers = nn.ModuleList(EncoderLayerGraph(layer, config) for layer in layers)
-        self.norm = model.encoder_norm
-        # Every decoder layer reads the same encoder output: all keys and values in one product.
-        crosses = [layer.cross_attention for layer in model.decoder_layers]
-        cross = [linear for c in crosses for linear in (c.key, c.value)]
-        self.cross, self.cross_sizes = Product(cross), [linear.out_features for linear in cross]
+        self.model = model
+        positions = model.positions(0, max_source_length).detach().clone()
+        self.register_buffer("position_table", positions)  # [max_source_length, d_model]
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
         size = source_ids.shape[1]
         hidden = torch.arange(size) >= source_lengths[:, None]
         bias = torch.where(hidden, MASKED, 0.0)[:, None, None, :]  # [N, 1, 1, S]
-        x = F.embedding(source_ids, self.embedding.table) + self.embedding.positions[:size]
-        for layer in self.layers:
-            x = layer(x, bias)
-        parts = self.cross(self.norm(x)).split(self.cross_sizes, dim=-1)  # [N, S, H * D] each
-        split = [split_heads(part, self.heads) for part in parts]  # [N, H, S, D]
-        keys = [part.transpose(-1, -2) for part in split[0::2]]
-        return (bias, *(x for pair in zip(keys, split[1::2], strict=True) for x in pair))
+        x = _embed(self.model, source_ids) + self.position_table[:size]
+        for layer in self.model.encoder_layers:
+            x = _encoder_layer(layer, x, bias)
+        memory = self.model.encoder_norm(x)
+        crosses = [layer.cross_attention for layer in self.model.decoder_layers]
+        return (bias, *(y for cross in crosses for y in cross.keys_values(memory)))
 
 
-class DecoderLayerGraph(nn.Module):
-    """One decoder layer for one position of every beam; beams are the query positions."""
+def _embed(model: Transformer, tokens: Tensor) -> Tensor:
+    """[N, T] -> [N, T, d_model], without positions (section 3.4)."""
+    return cast(Tensor, model.embedding(tokens)) * math.sqrt(model.config.d_model)
 
-    def __init__(self, layer: DecoderLayer, config: ModelConfig) -> None:
-        super().__init__()
-        cross = layer.cross_attention
-        self.query_key_value = QueryKeyValue(layer.self_attention)
-        self.self_attention = Attention(layer.self_attention)
-        self.cross_query = Product([cross.query], [cross.d_k**-0.5])
-        self.cross_attention = Attention(cross)
-        self.feed_forward = FeedForwardBlock(layer.feed_forward)
-        self.self_attention_norm = layer.self_attention_norm
-        self.cross_attention_norm = layer.cross_attention_norm
-        self.feed_forward_norm = layer.feed_forward_norm
-        self.heads = config.heads
 
-    def forward(
-        self,
-        x: Tensor,
-        past_key: Tensor,
-        past_value: Tensor,
-        own_bias: Tensor,
-        cross_key: Tensor,
-        cross_value: Tensor,
-        source_bias: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """One layer.
+def _encoder_layer(layer: EncoderLayer, x: Tensor, bias: Tensor) -> Tensor:
+    """x [N, S, d_model] under bias [N, 1, 1, S]."""
+    y = layer.self_attention_norm.before(x)
+    attended, _ = attend(layer.self_attention, y, *layer.self_attention.keys_values(y), bias)
+    x = layer.self_attention_norm.after(x, attended)
+    y = layer.feed_forward_norm.before(x)
+    return layer.feed_forward_norm.after(x, layer.feed_forward(y))
 
-        Args:
-            x: [N, K, d_model].
-            past_key: [N, H, P, D].
-            past_value: [N, H, P, D].
-            own_bias: [N, 1, K, P + K].
-            cross_key: [N, H, D, S].
-            cross_value: [N, H, S, D].
-            source_bias: [N, 1, 1, S].
 
-        Returns:
-            The new x, keys and values [N, H, P + K, D], cross-attention weights [N, H, K, S].
-        """
-        query, key, value = self.query_key_value(self.self_attention_norm.before(x))
-        keys = torch.cat((past_key, split_heads(key, self.heads)), dim=2)
-        values = torch.cat((past_value, split_heads(value, self.heads)), dim=2)
-        attended, _ = self.self_attention(query, keys.transpose(-1, -2), values, own_bias)
-        x = self.self_attention_norm.after(x, attended)
-        query = self.cross_query(self.cross_attention_norm.before(x))
-        attended, weights = self.cross_attention(query, cross_key, cross_value, source_bias)
-        x = self.cross_attention_norm.after(x, attended)
-        inner = self.feed_forward(self.feed_forward_norm.before(x))
-        return self.feed_forward_norm.after(x, inner), keys, values, weights
+class GrowingCaches:
+    """Caches [N, H, P, D] that each step hands on with K slots more.
+
+    ONNX Runtime has the memory of one step free for the next, and attention never looks at a slot
+    that nothing was written to.
+    """
+
+    def append(self, past: Tensor, new: Tensor, positions: Tensor) -> Tensor:
+        """Put new [N, H, K, D] behind past [N, H, P, D]."""
+        return torch.cat((past, new), dim=2)
+
+    def extend(self, ancestry: Tensor, positions: Tensor) -> Tensor:
+        """[N, K, P] -> [N, K, P + K]: each beam sees its own past, and of the new slots its own."""
+        beams = torch.arange(ancestry.shape[1])
+        own = torch.where(beams[:, None] == beams, 0.0, MASKED)  # [K, K]
+        return torch.cat((ancestry, own.expand(ancestry.shape[0], -1, -1)), dim=2)
+
+
+class StaticCaches:
+    """Caches [N, H, P, D] of one size from the first step to the last, written in place.
+
+    A CUDA graph replays the same addresses, so nothing may grow. A slot nobody has written to is
+    hidden like another beam's: ancestry starts as MASKED.
+    """
+
+    def __init__(self, beams: int) -> None:
+        self.beams = beams
+
+    def append(self, past: Tensor, new: Tensor, positions: Tensor) -> Tensor:
+        """Write new [N, H, K, D] into the slots of this step."""
+        written: Tensor = torch.onnx.ops.symbolic(
+            "TensorScatter",
+            (past, new, positions * self.beams),
+            attrs={"axis": 2},
+            dtype=past.dtype,
+            shape=past.shape,
+            version=24,
+        )
+        return written
+
+    def extend(self, ancestry: Tensor, positions: Tensor) -> Tensor:
+        """[N, K, P] -> [N, K, P]: of this step's slots each beam sees its own."""
+        slots = torch.arange(ancestry.shape[2])
+        now = slots // self.beams == positions[:, None]  # [N, P]
+        own = slots % self.beams == torch.arange(self.beams)[:, None]  # [K, P]
+        return torch.where(now[:, None] & own, 0.0, ancestry)
 
 
 class StepGraph(nn.Module):
     """`GraphShape.step_inputs` -> `GraphShape.step_outputs`: one position of all beams."""
 
-    vocabulary: Tensor
+    position_table: Tensor
 
-    def __init__(self, model: Transformer, max_target_length: int, attention: bool) -> None:
+    def __init__(self, model: Transformer, max_target_length: int, shape: GraphShape) -> None:
         super().__init__()
-        config = model.config
-        self.config, self.attention = config, attention
-        self.embedding = Embedding(model, max_target_length)
-        layers = model.decoder_layers
-        self.layers = nn.ModuleList(DecoderLayerGraph(layer, config) for layer in layers)
-        self.norm = model.decoder_norm
-        # A constant of its own, transposed: else it is neither prepacked nor quantized.
-        weight = model.embedding.weight.detach().T.contiguous()
-        self.register_buffer("vocabulary", weight)  # [d_model, V]
+        self.model, self.shape = model, shape
+        positions = model.positions(0, max_target_length).detach().clone()
+        self.register_buffer("position_table", positions)  # [max_target_length, d_model]
+        beams = shape.form.beams
+        self.caches = GrowingCaches() if beams is None else StaticCaches(beams)
         self.search = BeamSearchStep(END)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        shape = graph_shape(self.config, self.attention)
+        shape = self.shape
         named = {spec.name: x for spec, x in zip(shape.step_inputs(), inputs, strict=True)}
         tokens, positions = named["tokens"], named["positions"]
-        position = F.embedding(positions, self.embedding.positions)[:, None]  # [N, 1, d_model]
-        x = F.embedding(tokens, self.embedding.table) + position  # [N, K, d_model]
-        ancestry = _extend_ancestry(named["ancestry"])  # [N, K, P + K]
-        own_bias = ancestry[:, None]
+        position = F.embedding(positions, self.position_table)[:, None]  # [N, 1, d_model]
+        x = _embed(self.model, tokens) + position  # [N, K, d_model]
+        ancestry = self.caches.extend(named["ancestry"], positions)  # [N, K, P + K]
         caches: list[Tensor] = []
         weights = x
-        for index, layer in enumerate(self.layers):
-            x, keys, values, weights = layer(
-                x,
-                named[f"self_key_{index}"],
-                named[f"self_value_{index}"],
-                own_bias,
-                named[f"cross_key_{index}"],
-                named[f"cross_value_{index}"],
-                named["source_bias"],
-            )
+        for index, layer in enumerate(self.model.decoder_layers):
+            x, keys, values, weights = self._layer(index, layer, x, ancestry[:, None], named)
             caches += (keys, values)
-        logits = self.norm(x) @ self.vocabulary  # [N, K, V]
+        logits = self.model.project(self.model.decoder_norm(x))  # [N, K, V]
         request = [named[spec.name] for spec in shape.request()]
         state = [named[name] for name in BeamSearchStep.STATE]
         parents, *following = self.search(logits, *request, *state)
         ancestry = ancestry.gather(1, parents[..., None].expand_as(ancestry))
         outputs = (parents, *following, ancestry, *caches)
-        return (*outputs, weights.mean(1)) if self.attention else outputs
+        return (*outputs, weights.mean(1)) if shape.attention else outputs
 
+    def _layer(
+        self, index: int, layer: DecoderLayer, x: Tensor, bias: Tensor, named: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """One decoder layer for one position; the beams are the query positions.
 
-def _extend_ancestry(ancestry: Tensor) -> Tensor:
-    """[N, K, P] -> [N, K, P + K]: each beam sees its own past, and of the new slots its own."""
-    beams = torch.arange(ancestry.shape[1])
-    own = torch.where(beams[:, None] == beams, 0.0, MASKED)  # [K, K]
-    return torch.cat((ancestry, own.expand(ancestry.shape[0], -1, -1)), dim=2)
+        Args:
+            index: of the layer.
+            layer: its weights.
+            x: [N, K, d_model].
+            bias: [N, 1, K, P + K], of the self-attention.
+            named: the step's inputs.
+
+        Returns:
+            The new x, keys and values [N, H, P + K, D], cross-attention weights [N, H, K, S].
+        """
+        positions = named["positions"]
+        y = layer.self_attention_norm.before(x)
+        key, value = layer.self_attention.keys_values(y)  # [N, H, K, D]
+        keys = self.caches.append(named[f"self_key_{index}"], key, positions)
+        values = self.caches.append(named[f"self_value_{index}"], value, positions)
+        attended, _ = attend(layer.self_attention, y, keys, values, bias)
+        x = layer.self_attention_norm.after(x, attended)
+        y = layer.cross_attention_norm.before(x)
+        cross = named[f"cross_key_{index}"], named[f"cross_value_{index}"]
+        attended, weights = attend(layer.cross_attention, y, *cross, named["source_bias"])
+        x = layer.cross_attention_norm.after(x, attended)
+        y = layer.feed_forward_norm.before(x)
+        return layer.feed_forward_norm.after(x, layer.feed_forward(y)), keys, values, weights
 
 
 class BeamSearchStep(nn.Module):
@@ -359,16 +273,15 @@ class BeamSearchStep(nn.Module):
         is among them and may not come yet, and one place for a forced token. So only the top of
         the vocabulary is ever looked at twice: the log-sum-exp is taken off the candidates alone.
         """
-        top, choices = logits.topk(2 * logits.shape[1] + 1)  # [N, K, 2K + 1]
-        largest = top[..., :1]
-        log_total = largest + (logits - largest).exp().sum(-1, keepdim=True).log()
+        following = logits.log_softmax(-1)
+        top, choices = following.topk(2 * logits.shape[1] + 1)  # [N, K, 2K + 1]
         forced = forced_tokens[:, None, None]  # [N, 1, 1]
         column = forced.clamp(min=0).expand(-1, logits.shape[1], -1)  # [N, K, 1]
         is_forced = forced >= 0
         barred = is_forced | ((choices == self.end_token) & too_short[:, None, None])
         top = torch.where(barred, -math.inf, top)
-        forced_logits = torch.where(is_forced, logits.gather(2, column), -math.inf)
-        values = torch.cat((top, forced_logits), 2) - log_total + log_probs[..., None]
+        forced_log_probs = torch.where(is_forced, following.gather(2, column), -math.inf)
+        values = torch.cat((top, forced_log_probs), 2) + log_probs[..., None]
         return values, torch.cat((choices, column), 2)
 
 
@@ -377,6 +290,9 @@ def _length_penalty(lengths: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
     return ((beta + lengths) / (beta + 1)) ** alpha
 
 
-def graph_shape(config: ModelConfig, attention: bool) -> GraphShape:
+def graph_shape(
+    config: ModelConfig, attention: bool = False, form: GraphForm | None = None
+) -> GraphShape:
     """The contract's view of a model."""
-    return GraphShape(config.decoder_layers, config.heads, config.d_k, config.d_v, attention)
+    sizes = (config.decoder_layers, config.heads, config.d_k, config.d_v)
+    return GraphShape(*sizes, attention, form or GraphForm())

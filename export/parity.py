@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from translate_trt.export.compile import describe
-from translate_trt.runtime.bundle import read_manifest, write_manifest
-from translate_trt.runtime.cli.output import columns
+from translate_trt.export.stand_in import stand_in, why_engine_cannot_run
+from translate_trt.runtime.bundle import (
+    Manifest,
+    TargetEntry,
+    read_manifest,
+    verify_files,
+    write_manifest,
+)
+from translate_trt.runtime.cli.output import columns, stand_in_note
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.model import Transformer
 from translate_trt.train.scoring import Score, bleu, paired_bootstrap
 from translate_trt.train.search import beam_search
 
@@ -52,7 +60,12 @@ class Gate:
 
 
 #: By precision.
-GATES = {"fp32": Gate(identical_percent=99.9), "int8": Gate(bleu_loss=0.3)}
+GATES = {
+    "fp32": Gate(identical_percent=99.9),
+    "fp16": Gate(bleu_loss=0.1),
+    "bf16": Gate(bleu_loss=0.1),
+    "int8": Gate(bleu_loss=0.3),
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,8 @@ class Parity:
         length_penalty: of both.
         gate: what was asked.
         passed: whether it was reached.
+        engine_not_run: why the target's engine was not run, but in its place the graph that it is
+            built from, in ONNX Runtime on the CPU; None: the target itself ran.
     """
 
     sentences: int
@@ -90,6 +105,7 @@ class Parity:
     length_penalty: float
     gate: str
     passed: bool
+    engine_not_run: str | None = None
 
 
 @dataclass(frozen=True)
@@ -131,37 +147,98 @@ def verify(
         raise InputError("the test set is empty; verify needs at least one line.")
     manifest = read_manifest(bundle)
     model = checkpoint.load_model()
+    check_origin(bundle, manifest, checkpoint, model)
+    entries = [manifest.target(name) for name in (manifest.targets if targets is None else targets)]
+    for entry in entries:  # before hours of translating
+        verify_files(bundle, manifest, entry.name)
+    test_set = _TestSet.of(bundle, manifest, source, reference)
+    yardsticks: dict[SearchOptions, _Output] = {}
+    found = {}
+    for entry in entries:
+        options = _options(manifest, entry)
+        if options not in yardsticks:
+            yardsticks[options] = test_set.translate(
+                "PyTorch", lambda sources, options: beam_search(model, sources, options), options
+            )
+        reason = why_engine_cannot_run(entry, bundle)
+        translator = open_target(bundle, manifest, entry, reason, threads)
+        output = test_set.translate(entry.name, translator.translate_ids, options)
+        gate = GATES[entry.precision]
+        evidence = compare(yardsticks[options], output, reference, options, gate)
+        found[entry.name] = replace(evidence, engine_not_run=reason)
+        proven = replace(entry, parity=asdict(found[entry.name]))
+        manifest = replace(manifest, targets={**manifest.targets, entry.name: proven})
+    write_manifest(bundle, manifest)
+    return found
+
+
+def check_origin(
+    bundle: Path, manifest: Manifest, checkpoint: Checkpoint, model: Transformer
+) -> None:
+    """Raise a BundleError if the bundle cannot have been compiled from that model."""
     if manifest.model != describe(model):
         raise BundleError(
             f"{bundle} was not compiled from {checkpoint.path}: the models differ in shape. "
             "Give the checkpoint that the bundle was exported from."
         )
-    names = list(manifest.targets) if targets is None else list(targets)
-    translators = {name: Translator(bundle, name, threads=threads) for name in names}
-    options = manifest.search_options()
-    tokenizer = translators[names[0]].tokenizer
-    limit = manifest.limits.max_source_length - 1
-    sources = [tokens[:limit] for tokens in tokenizer.encode_source_batch(source)]
 
-    def measure(name: str, translate: Any) -> _Output:
-        log.info("translating %d lines with %s", len(sources), name)
+
+def open_target(
+    bundle: Path,
+    manifest: Manifest,
+    entry: TargetEntry,
+    engine_not_run: str | None,
+    threads: int | None,
+) -> Translator:
+    """A translator for a target or, if there is a reason for that, for what stands in for it."""
+    if engine_not_run is None:
+        return Translator(bundle, entry.name, threads=threads)
+    log.info("%s: the graph stands in for the engine: %s", entry.name, engine_not_run)
+    with stand_in(bundle, manifest, entry) as directory:
+        return Translator(directory, threads=threads)
+
+
+def _options(manifest: Manifest, entry: TargetEntry) -> SearchOptions:
+    """The manifest's, with the number of beams that an engine was made for."""
+    options, beams = manifest.search_options(), entry.form.beams
+    if beams is None or beams == options.beam_size:
+        return options
+    return replace(options, beam_size=beams, num_hypotheses=1)
+
+
+@dataclass(frozen=True)
+class _TestSet:
+    """Lines to translate, as tokens, and their translations by people."""
+
+    sources: list[list[int]]
+    reference: Sequence[str]
+    tokenizer: Tokenizer
+
+    @classmethod
+    def of(
+        cls, bundle: Path, manifest: Manifest, source: Sequence[str], reference: Sequence[str]
+    ) -> _TestSet:
+        """Tokenize; a line that is too long for the bundle is cut off."""
+        sides = manifest.tokenizer
+        tokenizer = Tokenizer(sides["source"].locate(bundle), sides["target"].locate(bundle))
+        limit = manifest.limits.max_source_length - 1
+        sources = [tokens[:limit] for tokens in tokenizer.encode_source_batch(source)]
+        return cls(sources, reference, tokenizer)
+
+    def translate(
+        self,
+        name: str,
+        search: Callable[[Sequence[Sequence[int]], SearchOptions], list[list[Hypothesis]]],
+        options: SearchOptions,
+    ) -> _Output:
+        """What a system makes of it, and how fast."""
+        log.info("translating %d lines with %s", len(self.sources), name)
         begin = time.perf_counter()
-        results: list[list[Hypothesis]] = translate()
+        results = search(self.sources, options)
         seconds = time.perf_counter() - begin
         best = [hypotheses[0] for hypotheses in results]
-        texts = tokenizer.decode_batch([hypothesis.tokens for hypothesis in best])
-        return _Output(best, texts, bleu(texts, reference), len(sources) / seconds)
-
-    yardstick = measure("PyTorch", lambda: beam_search(model, sources, options))
-    found = {}
-    for name, translator in translators.items():
-        output = measure(name, lambda: translator.translate_ids(sources, options))  # noqa: B023
-        gate = GATES[translator.target.precision]
-        found[name] = compare(yardstick, output, reference, options, gate)
-        entry = replace(manifest.targets[name], parity=asdict(found[name]))
-        manifest = replace(manifest, targets={**manifest.targets, name: entry})
-    write_manifest(bundle, manifest)
-    return found
+        texts = self.tokenizer.decode_batch([hypothesis.tokens for hypothesis in best])
+        return _Output(best, texts, bleu(texts, self.reference), len(self.sources) / seconds)
 
 
 def compare(
@@ -195,9 +272,9 @@ def compare(
 
 def table(found: dict[str, Parity]) -> str:
     """The evidence as text, one line per target, the yardstick first."""
-    first = next(iter(found.values()))
     header = (
         "target",
+        "beam",
         "identical",
         "max score diff",
         "BLEU",
@@ -205,24 +282,32 @@ def table(found: dict[str, Parity]) -> str:
         "sentences/s",
         "gate",
     )
-    rows = [header]
-    rows.append(
-        ("PyTorch", "", "", f"{first.reference_bleu:.2f}", "",
-         f"{first.reference_sentences_per_second:.1f}", "")
-    )  # fmt: skip
-    for name, parity in found.items():
-        low, high = parity.bleu_difference_interval
+    rows: list[tuple[str, ...]] = [header]
+    # One yardstick for each number of beams.
+    for size, parity in {parity.beam_size: parity for parity in found.values()}.items():
         rows.append(
-            (
-                name,
-                f"{parity.identical_percent:.2f} %",
-                f"{parity.largest_score_difference:.2e}",
-                f"{parity.bleu:.2f}",
-                f"{parity.bleu_difference:+.2f} [{low:+.2f}, {high:+.2f}]",
-                f"{parity.sentences_per_second:.1f}",
-                f"{'passed' if parity.passed else 'FAILED'}: {parity.gate}",
-            )
-        )
+            ("PyTorch", str(size), "", "", f"{parity.reference_bleu:.2f}", "",
+             f"{parity.reference_sentences_per_second:.1f}", "")
+        )  # fmt: skip
+    rows += [_row(name, parity) for name, parity in found.items()]
     lines = columns(rows)
-    lines.append(f"{first.sentences} sentences, beam {first.beam_size}, BLEU {first.signature}")
+    first = next(iter(found.values()))
+    lines.append(f"{first.sentences} sentences, BLEU {first.signature}")
+    for name, parity in found.items():
+        if parity.engine_not_run is not None:
+            lines.append(f"{name}: {stand_in_note(parity.engine_not_run)}")
     return "\n".join(lines)
+
+
+def _row(name: str, parity: Parity) -> tuple[str, ...]:
+    low, high = parity.bleu_difference_interval
+    return (
+        name,
+        str(parity.beam_size),
+        f"{parity.identical_percent:.2f} %",
+        f"{parity.largest_score_difference:.2e}",
+        f"{parity.bleu:.2f}",
+        f"{parity.bleu_difference:+.2f} [{low:+.2f}, {high:+.2f}]",
+        f"{parity.sentences_per_second:.1f}",
+        f"{'passed' if parity.passed else 'FAILED'}: {parity.gate}",
+    )

@@ -1,21 +1,28 @@
-"""Precisions as passes over a float32 graph."""
+"""Precision as a pass: what to apply to a float32 graph, by the precision's name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from translate_trt.export.passes.base import Pass
 from translate_trt.export.passes.dynamic_int8 import DynamicInt8
+from translate_trt.export.passes.half import Half
+from translate_trt.export.passes.ranges import Bound
+
+_HALF = {"fp16": ir.DataType.FLOAT16, "bf16": ir.DataType.BFLOAT16}
+
+PRECISIONS = ("fp32", "fp16", "bf16", "int8")
 
 
-def _keep(model: ir.Model) -> None:
-    """Float32 is what was traced."""
+def precision_pass(precision: str, bounds: Mapping[str, Bound]) -> Pass | None:
+    """The pass that brings a graph to a precision; None for float32, which is what was traced.
 
-
-def _int8(model: ir.Model) -> None:
-    DynamicInt8(model).run()
-
-
-#: What to do to a traced graph, by the precision's name.
-PRECISIONS: dict[str, Callable[[ir.Model], None]] = {"fp32": _keep, "int8": _int8}
+    Args:
+        precision: one of PRECISIONS.
+        bounds: of the graph's inputs, by name, as far as they are known (see `ranges`).
+    """
+    if precision in _HALF:
+        return Half(_HALF[precision], bounds)
+    return DynamicInt8() if precision == "int8" else None

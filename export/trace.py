@@ -9,13 +9,24 @@ from collections.abc import Sequence
 import onnx
 import onnx_ir as ir
 import torch
+from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
 
 from translate_trt.runtime.contract import GraphShape, TensorSpec
 from translate_trt.runtime.errors import TranslateTrtError
 
-# LayerNormalization needs 17; 20 is the newest whose every operator ONNX Runtime 1.20 runs on CPU.
-OPSET = 20
+# LayerNormalization needs 17; 20 is the newest whose every operator ONNX Runtime 1.21 runs on CPU.
+GROWING_OPSET = 20
+# TensorScatter, which writes static caches in place, came in 24.
+STATIC_OPSET = 24
+
+_TYPES = {
+    "int64": ir.DataType.INT64,
+    "float32": ir.DataType.FLOAT,
+    "float16": ir.DataType.FLOAT16,
+    "bfloat16": ir.DataType.BFLOAT16,
+    "bool": ir.DataType.BOOL,
+}
 
 # Sizes of the example inputs. All differ, so that no two axes can be taken for one.
 _EXAMPLE_SIZES = {"N": 2, "K": 3, "S": 5, "P": 7}
@@ -35,7 +46,12 @@ def _dynamic_axes(spec: TensorSpec) -> dict[int, object]:
 
 
 def trace(
-    module: nn.Module, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], name: str
+    module: nn.Module,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    name: str,
+    opset: int = GROWING_OPSET,
+    named: Sequence[str] = (),
 ) -> ir.Model:
     """Trace a module whose arguments and results are those of the contract.
 
@@ -44,6 +60,9 @@ def trace(
         inputs: the graph's inputs.
         outputs: the graph's outputs.
         name: of the graph.
+        opset: version of ONNX's operators.
+        named: the module returns these tensors too, behind the outputs; the graph does not, but
+            calls them so.
 
     Raises:
         TranslateTrtError: the traced graph departs from the contract.
@@ -60,21 +79,23 @@ def trace(
             # A module with a variable argument list wants its tuple of axes inside one more tuple.
             dynamic_shapes=(axes,) if len(inputs) > 2 else axes,
             input_names=[spec.name for spec in inputs],
-            output_names=[spec.name for spec in outputs],
-            opset_version=OPSET,
-            optimize=True,
+            output_names=[*(spec.name for spec in outputs), *named],
+            opset_version=opset,
+            optimize=False,
             verbose=False,
         )
     if program is None:
         raise TranslateTrtError(f"torch.onnx.export gave no program for the {name} graph.")
     model = program.model
     model.graph.name = name
-    _declare(model.graph.inputs, inputs, name)
-    _declare(model.graph.outputs, outputs, name)
+    # Not `del`, after which the values would go on saying that they are outputs.
+    model.graph.outputs[len(outputs) :] = []
+    declare(model.graph.inputs, inputs, name)
+    declare(model.graph.outputs, outputs, name)
     return model
 
 
-def _declare(values: Sequence[ir.Value], specs: Sequence[TensorSpec], name: str) -> None:
+def declare(values: Sequence[ir.Value], specs: Sequence[TensorSpec], name: str) -> None:
     """Hold the graph's values against the contract and write the contract's axis names on them."""
     found = [value.name for value in values]
     if found != [spec.name for spec in specs]:
@@ -82,17 +103,24 @@ def _declare(values: Sequence[ir.Value], specs: Sequence[TensorSpec], name: str)
             f"the {name} graph has {found} where the contract says {[spec.name for spec in specs]}."
         )
     for value, spec in zip(values, specs, strict=True):
-        dtype = ir.DataType[{"int64": "INT64", "float32": "FLOAT", "bool": "BOOL"}[spec.dtype]]
+        dtype = _TYPES[spec.dtype]
         if value.dtype is not None and value.dtype != dtype:
             raise TranslateTrtError(
                 f"{spec.name} of the {name} graph is {value.dtype}, not {spec.dtype}."
             )
-        value.dtype = dtype
+        # Not `dtype =`, which would change the type that a copy of the graph shares.
+        value.type = ir.TensorType(dtype)
         value.shape = ir.Shape(spec.axes)
 
 
 def check(model: ir.Model) -> onnx.ModelProto:
-    """The model as a protobuf that `onnx.checker` accepts, shapes inferred and checked."""
+    """The model as a protobuf that `onnx.checker` accepts, shapes inferred and checked.
+
+    What torch and the rewriter noted on nodes is left out: stack traces hold the paths of whoever
+    compiled, and are a good part of a small graph.
+    """
+    model = model.clone()
+    ClearMetadataAndDocStringPass()(model)
     proto = ir.to_proto(model)
     onnx.checker.check_model(proto, full_check=True)
     return proto

@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn, get_type_hints
 
+from translate_trt.runtime.contract import CACHE_TYPES, GraphForm
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.files import write_json
 from translate_trt.runtime.options import SearchOptions
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST_NAME = "manifest.json"
 
 _HASH_BLOCK = 1 << 20  # bytes
@@ -129,6 +130,9 @@ class TargetEntry:
         precision: of weights and matrix products, such as "fp32".
         files: by role; ONNX targets have "encoder" and "step".
         features: what was compiled in beyond the plain search, such as "attention".
+        form: how the graphs are laid out.
+        engine: by role, what engines were built with and for (`engines.EngineRecord`); None: the
+            target has none.
         builder: name and version of each package that made it.
         parity: evidence that it computes what the checkpoint computes; None: not verified.
     """
@@ -138,6 +142,8 @@ class TargetEntry:
     precision: str
     files: dict[str, FileEntry]
     features: tuple[str, ...] = ()
+    form: GraphForm = field(default_factory=GraphForm)
+    engine: dict[str, Any] | None = None
     builder: dict[str, str] = field(default_factory=dict)
     parity: dict[str, Any] | None = None
 
@@ -154,8 +160,10 @@ class TargetEntry:
             precision=fields.text("precision"),
             files={role: FileEntry.from_json(entry) for role, entry in files.objects()},
             features=tuple(fields.texts("features")),
+            form=_graph_form(fields.object("form")),
+            engine=fields.optional_object("engine"),
             builder=fields.object("builder").all_texts(),
-            parity=None if fields.is_null("parity") else fields.object("parity").values,
+            parity=fields.optional_object("parity"),
         )
 
 
@@ -243,9 +251,15 @@ def read_manifest(bundle: Path) -> Manifest:
     version = fields.integer("format_version", 1)
     if version > FORMAT_VERSION:
         raise BundleError(
-            f"{path} has format version {version}, this translate-trt reads up to "
+            f"{path} has format version {version}, this translate-trt reads "
             f"{FORMAT_VERSION}: it was made by a newer translate-trt. "
             "Upgrade with pip install -U translate-trt, or export the model again."
+        )
+    if version < FORMAT_VERSION:
+        raise BundleError(
+            f"{path} has format version {version}, this translate-trt reads {FORMAT_VERSION}: it "
+            "was made by an older translate-trt, whose graphs had other inputs. "
+            "Export the model again."
         )
     return Manifest.from_json(fields)
 
@@ -361,6 +375,10 @@ class Fields:
         """An object inside this one."""
         return Fields(self._get(name), self._file, self._path(name))
 
+    def optional_object(self, name: str) -> dict[str, Any] | None:
+        """An object or null."""
+        return None if self.is_null(name) else self.object(name).values
+
     def objects(self, at_least_one: bool = False) -> Iterator[tuple[str, Fields]]:
         """All fields of this object, each of them an object."""
         if at_least_one and not self.values:
@@ -402,6 +420,17 @@ def _search_defaults(fields: Fields) -> dict[str, Any]:
     except OptionError as error:
         fields.fail("*", f"valid defaults ({error})", fields.values)
     return fields.values
+
+
+def _graph_form(fields: Fields) -> GraphForm:
+    numbers = {
+        name: None if fields.is_null(name) else fields.integer(name, 1)
+        for name in ("beams", "slots")
+    }
+    cache_type = fields.text("cache_type")
+    if cache_type not in CACHE_TYPES:
+        fields.fail("cache_type", f"one of {', '.join(CACHE_TYPES)}", cache_type)
+    return GraphForm(**numbers, cache_type=cache_type)
 
 
 def _read_text(bundle: Path) -> bytes:

@@ -26,6 +26,9 @@ MASKED = -1e9
 
 NEXT = "next_"
 
+#: Element types that caches may have.
+CACHE_TYPES = ("float32", "float16", "bfloat16")
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -34,6 +37,21 @@ class TensorSpec:
     name: str
     dtype: str
     axes: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class GraphForm:
+    """How a target lays its graphs out.
+
+    Attributes:
+        beams: K, if they are made for one number of beams; None: for any.
+        slots: P of static caches, which are written in place; None: caches grow by K slots a step.
+        cache_type: of self- and cross-attention keys and values, one of CACHE_TYPES.
+    """
+
+    beams: int | None = None
+    slots: int | None = None
+    cache_type: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -46,6 +64,7 @@ class GraphShape:
         key_size: columns of a head's queries and keys.
         value_size: columns of a head's values.
         attention: the step graph also returns cross-attention weights.
+        form: how the graphs are laid out.
     """
 
     decoder_layers: int
@@ -53,6 +72,7 @@ class GraphShape:
     key_size: int
     value_size: int
     attention: bool = False
+    form: GraphForm = GraphForm()
 
     def encoder_inputs(self) -> tuple[TensorSpec, ...]:
         """Token ids (end symbol included, padded with any valid id) and their counts."""
@@ -70,8 +90,8 @@ class GraphShape:
                 spec
                 for layer in range(self.decoder_layers)
                 for spec in (
-                    TensorSpec(f"cross_key_{layer}", "float32", ("N", h, dk, "S")),
-                    TensorSpec(f"cross_value_{layer}", "float32", ("N", h, "S", dv)),
+                    TensorSpec(f"cross_key_{layer}", self.form.cache_type, ("N", h, "S", dk)),
+                    TensorSpec(f"cross_value_{layer}", self.form.cache_type, ("N", h, "S", dv)),
                 )
             ),
         )
@@ -86,25 +106,31 @@ class GraphShape:
             TensorSpec("length_penalty_beta", "float32", ()),
         )
 
-    def state(self, past: str = "P") -> tuple[TensorSpec, ...]:
-        """What a step hands to the next one, each as input `x` and output `next_x`."""
+    def state(self, following: bool = False) -> tuple[TensorSpec, ...]:
+        """What a step hands to the next one, each as input `x` and output `next_x`.
+
+        Args:
+            following: as it is after the step.
+        """
         h, dk, dv = self.heads, self.key_size, self.value_size
+        k = "K" if self.form.beams is None else self.form.beams
+        past = self.form.slots or ("P+K" if following else "P")
         return (
-            TensorSpec("tokens", "int64", ("N", "K")),  # token that each live beam ended with
-            TensorSpec("log_probs", "float32", ("N", "K")),  # cumulative, of the live beams
+            TensorSpec("tokens", "int64", ("N", k)),  # token that each live beam ended with
+            TensorSpec("log_probs", "float32", ("N", k)),  # cumulative, of the live beams
             TensorSpec("positions", "int64", ("N",)),  # tokens generated so far
             TensorSpec("done", "bool", ("N",)),
             # The pool of finished hypotheses, best first; empty places score minus infinity.
-            TensorSpec("finished_scores", "float32", ("N", "K")),
-            TensorSpec("finished_lengths", "int64", ("N", "K")),  # with the end symbol
-            TensorSpec("finished_parents", "int64", ("N", "K")),  # live beam that ended
-            TensorSpec("ancestry", "float32", ("N", "K", past)),  # 0 own past, MASKED the others'
+            TensorSpec("finished_scores", "float32", ("N", k)),
+            TensorSpec("finished_lengths", "int64", ("N", k)),  # with the end symbol
+            TensorSpec("finished_parents", "int64", ("N", k)),  # live beam that ended
+            TensorSpec("ancestry", "float32", ("N", k, past)),  # 0 own past, MASKED the others'
             *(
                 spec
                 for layer in range(self.decoder_layers)
                 for spec in (
-                    TensorSpec(f"self_key_{layer}", "float32", ("N", h, past, dk)),
-                    TensorSpec(f"self_value_{layer}", "float32", ("N", h, past, dv)),
+                    TensorSpec(f"self_key_{layer}", self.form.cache_type, ("N", h, past, dk)),
+                    TensorSpec(f"self_value_{layer}", self.form.cache_type, ("N", h, past, dv)),
                 )
             ),
         )
@@ -119,13 +145,14 @@ class GraphShape:
         `attention` is that of the live beams *before* selection: row k tells what beam k looked at
         when it scored its continuations.
         """
+        k = "K" if self.form.beams is None else self.form.beams
         return (
-            TensorSpec("parents", "int64", ("N", "K")),
+            TensorSpec("parents", "int64", ("N", k)),
             *(
                 TensorSpec(NEXT + spec.name, spec.dtype, spec.axes)
-                for spec in self.state(past="P+K")
+                for spec in self.state(following=True)
             ),
-            *((TensorSpec("attention", "float32", ("N", "K", "S")),) if self.attention else ()),
+            *((TensorSpec("attention", "float32", ("N", k, "S")),) if self.attention else ()),
         )
 
     def initial_state(
@@ -142,7 +169,11 @@ class GraphShape:
         state: dict[str, NDArray[np.generic]] = {}
         for spec in self.state():
             shape = tuple(sizes.get(axis, axis) for axis in spec.axes)
-            state[spec.name] = np.zeros(shape, dtype=np.dtype(spec.dtype))  # type: ignore[arg-type]
+            # numpy has no bfloat16; zeros are the same bytes in any type of two.
+            dtype = "uint16" if spec.dtype == "bfloat16" else spec.dtype
+            state[spec.name] = np.zeros(shape, dtype=np.dtype(dtype))  # type: ignore[arg-type]
+        if self.form.slots is not None:  # nothing is written yet: every slot is hidden
+            state["ancestry"] = np.full_like(state["ancestry"], MASKED)
         state["tokens"] = np.full((sentences, beams), start_token, dtype=np.int64)
         state["finished_scores"] = np.full((sentences, beams), -np.inf, dtype=np.float32)
         log_probs = np.full((sentences, beams), -np.inf, dtype=np.float32)

@@ -10,6 +10,7 @@ from translate_trt.runtime.backends import load_backend
 from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.contract import GraphShape
+from translate_trt.runtime.engines import check_engines
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.pieces import split_text
@@ -79,7 +80,10 @@ class Translator:
             model.key_size,
             model.value_size,
             "attention" in self.target.features,
+            self.target.form,
         )
+        if self.target.engine is not None:
+            check_engines(self.target, path)
         files = {role: entry.locate(path) for role, entry in self.target.files.items()}
         self._backend = load_backend(self.target.backend, files, self._shape, threads)
 
@@ -207,6 +211,12 @@ class Translator:
             raise OptionError(
                 f"max_length {options.max_length} is more than the {limits.max_target_length} "
                 "tokens this bundle was exported for; export it with a larger --max-target-length."
+            )
+        beams = self.target.form.beams
+        if beams is not None and options.beam_size != beams:
+            raise OptionError(
+                f"beam_size {options.beam_size}: {self.target.name} was made for {beams} beams; "
+                f"ask for that, or export with --beam-size {options.beam_size}."
             )
         largest = (model.vocabulary_size - 1) // 2
         if options.beam_size > largest:

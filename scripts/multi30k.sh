@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 [ $# -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 data=$1 out=${2:-$root/multi30k} language=${3:-de}
-make_environment export
+make_environment export,tensorrt-rtx
 
 say "training"
 
@@ -19,7 +19,9 @@ translate-trt train --config small --out "$out/run" \
     --train "$data/train.en" "$data/train.$language" --valid "$data/val.en" "$data/val.$language"
 
 say "exporting"
-translate-trt export "$out/run" --out "$out/bundle" --target onnx-fp32 --target onnx-int8
+targets=(onnx-fp32 onnx-int8 onnx-fp16 tensorrt-rtx-fp32 tensorrt-rtx-fp16 tensorrt-rtx-bf16)
+# No line has 64 tokens, and an engine's caches are as long as its longest translation.
+translate-trt export "$out/run" --out "$out/bundle" --max-source-length 64 "${targets[@]/#/--target=}"
 
 say "verifying on test_2016_flickr"
 translate-trt verify --bundle "$out/bundle" --checkpoint "$out/run" \

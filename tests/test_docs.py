@@ -16,6 +16,8 @@ PAGES = [
     "docs/data.md",
     "docs/train.md",
     "docs/export.md",
+    "docs/compile.md",
+    "docs/engines.md",
     "docs/translate.md",
     "docs/evaluate.md",
     "README.md",
@@ -137,7 +139,7 @@ def test_every_flag_the_docs_name_exists() -> None:
     scripts = "\n".join(path.read_text() for path in (ROOT / "scripts").glob("*.*"))
     unknown = []
     for page in PAGES:
-        for flag in re.findall(r"`[^`]*?(--[a-z][a-z-]+)", (ROOT / page).read_text()):
+        for flag in re.findall(r"`[^`]*?(--[a-z][a-z0-9-]+)", (ROOT / page).read_text()):
             if flag not in known and flag not in scripts:
                 unknown.append(f"{page}: {flag}")
     assert unknown == []

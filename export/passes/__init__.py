@@ -1,1 +1,1 @@
-"""One graph rewrite per file."""
+"""Rewrites of traced graphs, one file per concern; `pipeline.py` orders them."""

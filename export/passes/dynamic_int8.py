@@ -12,12 +12,18 @@ Embedding tables are stored in 8 bits per row as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from translate_trt.export.passes.base import (
+    Outcome,
+    Pass,
+    add_constant,
+    drop_unused_constants,
+    is_embedding,
+    matrix,
+)
 from translate_trt.runtime.errors import TranslateTrtError
 
 _LARGEST = 127  # of a signed byte, symmetric
@@ -28,21 +34,6 @@ _ZERO_POINT = 128  # of the unsigned activations
 _COLUMNS = 16
 # A row of zeros would divide by zero; any scale serves it.
 _SMALLEST_SCALE = 1e-12
-
-
-@dataclass(frozen=True)
-class Int8Report:
-    """How much the pass changed.
-
-    Attributes:
-        products: matrix products now in 8 bits.
-        activations: tensors quantized for them (a tensor is quantized once for all its readers).
-        tables: embedding tables now in 8 bits.
-    """
-
-    products: int
-    activations: int
-    tables: int
 
 
 def quantize_weights(
@@ -64,23 +55,35 @@ def quantize_weights(
     return quantized, scales.squeeze(axis)
 
 
-class DynamicInt8:
-    """Quantizes every product with, and every lookup in, a constant matrix of one graph."""
+class DynamicInt8(Pass):
+    """Every product with, and every lookup in, a constant matrix of one graph."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self._graph = model.graph
-        self._activations: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
-        self._names = 0
+    name = "int8"
+    summary = "8-bit products: weights per output channel, activations per row; 8-bit tables"
+    required = True
 
-    def run(self) -> Int8Report:
-        """Rewrite the graph in place.
+    def run(self, model: ir.Model) -> Outcome:
+        """Rewrite the model in place; a match is a product or a table in 8 bits.
 
         Raises:
             TranslateTrtError: there was nothing to quantize, so the graph is not what it should be.
         """
+        return Outcome(_Quantizer(model.graph).run())
+
+
+class _Quantizer:
+    """One graph on its way to 8 bits."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self._graph = graph
+        self._activations: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
+        self._names = 0
+
+    def run(self) -> int:
+        """Products and tables that are in 8 bits now."""
         products = tables = 0
         for node in list(self._graph):
-            if node.op_type == "MatMul" and _matrix(node.inputs[1]) is not None:
+            if node.op_type == "MatMul" and matrix(node.inputs[1]) is not None:
                 self._product(node)
                 products += 1
             elif node.op_type == "Gather" and self._is_embedding(node):
@@ -90,19 +93,18 @@ class DynamicInt8:
             raise TranslateTrtError(
                 f"the {self._graph.name} graph has no product with a constant matrix to quantize."
             )
-        self._drop_unused_constants()
-        return Int8Report(products, len(self._activations), tables)
+        drop_unused_constants(self._graph)
+        return products + tables
 
     def _is_embedding(self, node: ir.Node) -> bool:
         # Position tables are small, and their rows are as precise as sentences are long.
-        name = node.inputs[0].name if node.inputs[0] is not None else None
-        return _matrix(node.inputs[0]) is not None and name is not None and name.endswith(".table")
+        return is_embedding(node)
 
     # ---- rewriting ----
 
     def _product(self, node: ir.Node) -> None:
         activation, constant = node.inputs
-        weights = _matrix(constant)
+        weights = matrix(constant)
         assert activation is not None
         assert constant is not None
         assert weights is not None
@@ -117,7 +119,7 @@ class DynamicInt8:
             [
                 rows,
                 self._constant(f"{name}_int8", quantized),
-                self._constant("activation_zero_point", np.array(_ZERO_POINT, dtype=np.uint8)),
+                self._zero_point(),
             ],
             ir.DataType.INT32,
         )
@@ -138,15 +140,19 @@ class DynamicInt8:
             step = self._constant("per_step", np.array(1 / _LARGEST, dtype=np.float32))
             floor = self._constant("smallest_scale", np.array(_SMALLEST_SCALE, dtype=np.float32))
             scale = self._add(before, "Max", [self._add(before, "Mul", [largest, step]), floor])
-            rounded = self._add(before, "Round", [self._add(before, "Div", [x, scale])])
-            offset = self._constant("offset", np.array(_ZERO_POINT, dtype=np.float32))
-            shifted = self._add(before, "Add", [rounded, offset])
-            self._activations[x] = (self._cast(before, shifted, ir.DataType.UINT8), scale)
+            # The operator that rounds, shifts and casts at once takes one scale per tensor: one.
+            rows = [
+                self._add(before, "Div", [x, scale]),
+                self._constant("no_scale", np.array(1, dtype=np.float32)),
+                self._zero_point(),
+            ]
+            quantized = self._add(before, "QuantizeLinear", rows, ir.DataType.UINT8)
+            self._activations[x] = (quantized, scale)
         return self._activations[x]
 
     def _lookup(self, node: ir.Node) -> None:
         table, tokens = node.inputs
-        weights = _matrix(table)
+        weights = matrix(table)
         assert table is not None
         assert tokens is not None
         assert weights is not None
@@ -162,13 +168,11 @@ class DynamicInt8:
 
     # ---- graph handling ----
 
+    def _zero_point(self) -> ir.Value:
+        return self._constant("activation_zero_point", np.array(_ZERO_POINT, dtype=np.uint8))
+
     def _constant(self, name: str, value: NDArray[np.generic]) -> ir.Value:
-        if name not in self._graph.initializers:
-            tensor = ir.tensor(value, name=name)
-            constant = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype))
-            constant.shape = ir.Shape(value.shape)
-            self._graph.register_initializer(constant)
-        return self._graph.initializers[name]
+        return add_constant(self._graph, name, value)
 
     def _add(
         self,
@@ -195,16 +199,3 @@ class DynamicInt8:
         value.shape = old.shape
         self._graph.remove(node, safe=True)
         value.name = name
-
-    def _drop_unused_constants(self) -> None:
-        for name, value in list(self._graph.initializers.items()):
-            if not value.uses() and value not in self._graph.outputs:
-                del self._graph.initializers[name]
-
-
-def _matrix(value: ir.Value | None) -> NDArray[np.float32] | None:
-    """The constant matrix a value is, or None."""
-    if value is None or value.const_value is None or not value.is_initializer():
-        return None
-    array = value.const_value.numpy()
-    return array if array.ndim == 2 and array.dtype == np.float32 else None

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from translate_trt.runtime.contract import GraphShape
+from translate_trt.runtime.engines import PACKAGES
 from translate_trt.runtime.errors import BundleError
 
 #: A tensor where the backend keeps it (an OrtValue, say); nobody else looks inside.
@@ -68,6 +69,11 @@ def load_backend(
     Raises:
         BundleError: this version has no such backend, or a graph does not load.
     """
+    if name in PACKAGES:
+        raise BundleError(
+            "this version builds engines and checks them, but does not run them yet; choose an "
+            "onnx target of the bundle."
+        )
     if name not in BACKENDS:
         known: Sequence[str] = tuple(BACKENDS)
         raise BundleError(

@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from translate_trt.runtime.contract import GraphShape, TensorSpec
 from translate_trt.runtime.errors import BundleError
 
-_TYPES = {"int64": "tensor(int64)", "float32": "tensor(float)", "bool": "tensor(bool)"}
+_TYPES = {
+    "int64": "tensor(int64)",
+    "float32": "tensor(float)",
+    "float16": "tensor(float16)",
+    "bool": "tensor(bool)",
+}
+
+
+# The attention operator of 1.20.1 gave wrong translations, without an error; 1.21.1 does not.
+_OLDEST = (1, 21)
 
 
 class OnnxRuntimeBackend:
@@ -26,6 +35,11 @@ class OnnxRuntimeBackend:
             BundleError: a graph does not load, or has not the inputs and outputs the contract
                 declares.
         """
+        if tuple(map(int, ort.__version__.split(".")[:2])) < _OLDEST:
+            raise BundleError(
+                f"onnxruntime {ort.__version__} is installed, whose attention is wrong; this "
+                f"needs {'.'.join(map(str, _OLDEST))} or newer: pip install -U onnxruntime"
+            )
         options = ort.SessionOptions()
         options.log_severity_level = 3  # errors; warnings here are about ONNX Runtime's own passes
         if threads is not None:

@@ -15,7 +15,7 @@ from translate_trt.runtime.bundle import (
     read_manifest,
     verify_files,
 )
-from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.output import open_output, stand_in_note
 from translate_trt.runtime.errors import BundleError
 
 Rows = list[tuple[str, str]]
@@ -121,8 +121,10 @@ def _parity_rows(parity: dict[str, Any]) -> Rows:
     try:
         low, high = parity["bleu_difference_interval"]
         verdict = "passed" if parity["passed"] else "FAILED"
+        reason = parity.get("engine_not_run")
         return [
             ("parity", f"{verdict}: {parity['gate']}, over {parity['sentences']} sentences"),
+            *([] if reason is None else [("of the", stand_in_note(reason))]),
             ("identical", f"{parity['identical_percent']:.2f} %"),
             ("score difference", f"at most {parity['largest_score_difference']:.2e}"),
             (

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
+from itertools import islice
 from pathlib import Path
 
 import click
 
 from translate_trt.runtime.errors import TranslateTrtError
-from translate_trt.runtime.text import read_parallel
-
-log = logging.getLogger("translate_trt")
+from translate_trt.runtime.text import open_input, read_lines, read_parallel
 
 
 @click.command()
@@ -25,30 +23,74 @@ log = logging.getLogger("translate_trt")
     "--source", type=click.Path(path_type=Path), required=True, help="Lines to translate."
 )
 @click.option(
-    "--reference", type=click.Path(path_type=Path), required=True, help="Their translations."
+    "--reference",
+    type=click.Path(path_type=Path),
+    help="Their translations; --layers needs none.",
 )
 @click.option("--target", "targets", multiple=True, help="Only these; default: all of the bundle.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
+@click.option(
+    "--require-engines", is_flag=True, help="An engine that cannot run here is a failure."
+)
+@click.option(
+    "--layers", is_flag=True, help="Compare tensors layer by layer instead of translations."
+)
+@click.option(
+    "--layers-lines",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="How many lines --layers looks at.",
+)
 def verify(
     bundle: Path,
     checkpoint: Path,
     source: Path,
-    reference: Path,
+    reference: Path | None,
     targets: tuple[str, ...],
     threads: int | None,
+    require_engines: bool,
+    layers: bool,
+    layers_lines: int,
 ) -> None:
     """Compare every target of a bundle with the PyTorch model it was compiled from.
 
     Prints per target: identical outputs, largest score difference, BLEU and its difference with a
     paired bootstrap interval, and speed; writes the same into the bundle's manifest. The exit code
-    is 1 if a target misses its gate.
+    is 1 if a target misses its gate. Where an engine cannot run, the graph it was built from does,
+    in ONNX Runtime, and the result says so.
+
+    With --layers, prints how far each layer's tensors depart from PyTorch's, and which is the first
+    to depart further than its precision explains; the exit code is 1 if there is one.
     """
-    from translate_trt.export import parity
-    from translate_trt.train.checkpoint import open_checkpoint
     from translate_trt.train.run import use_threads
 
     use_threads(threads)
-    lines = list(read_parallel(source, reference))
+    if layers:
+        _compare_layers(bundle, checkpoint, source, targets, threads, layers_lines)
+        return
+    if reference is None:
+        raise click.UsageError(
+            "--reference is missing: give the translations of --source, "
+            "or compare layers alone with --layers."
+        )
+    _compare_translations(
+        bundle, checkpoint, (source, reference), targets, threads, require_engines
+    )
+
+
+def _compare_translations(
+    bundle: Path,
+    checkpoint: Path,
+    test_set: tuple[Path, Path],
+    targets: tuple[str, ...],
+    threads: int | None,
+    require_engines: bool,
+) -> None:
+    from translate_trt.export import parity
+    from translate_trt.train.checkpoint import open_checkpoint
+
+    lines = list(read_parallel(*test_set))
     found = parity.verify(
         bundle,
         open_checkpoint(checkpoint),
@@ -62,4 +104,32 @@ def verify(
     if failed:
         raise TranslateTrtError(
             f"{', '.join(failed)} missed the gate; do not ship. The numbers are in the manifest."
+        )
+    not_run = [name for name, result in found.items() if result.engine_not_run is not None]
+    if require_engines and not_run:
+        raise TranslateTrtError(
+            f"the engines of {', '.join(not_run)} were not run, which --require-engines asks for; "
+            "the reasons stand above. Verify on a machine that can run them."
+        )
+
+
+def _compare_layers(
+    bundle: Path,
+    checkpoint: Path,
+    source: Path,
+    targets: tuple[str, ...],
+    threads: int | None,
+    count: int,
+) -> None:
+    from translate_trt.export.layers import compare_layers, layer_tables
+    from translate_trt.train.checkpoint import open_checkpoint
+
+    with open_input(str(source)) as stream:
+        lines = list(islice(read_lines(stream, str(source)), count))
+    reports = compare_layers(bundle, open_checkpoint(checkpoint), lines, targets or None, threads)
+    click.echo(layer_tables(reports))
+    drifting = [f"{report.target} (from {report.first})" for report in reports if report.first]
+    if drifting:
+        raise TranslateTrtError(
+            f"{', '.join(drifting)} departs from PyTorch further than the precision explains."
         )

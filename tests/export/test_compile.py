@@ -100,18 +100,7 @@ def test_a_failure_midway_leaves_no_half_bundle(
     assert [path.name for path in old.iterdir()] == ["manifest.json"]
 
 
-@pytest.fixture
-def traced(compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The graphs of the session's bundle in place of tracing them again."""
-
-    def load(*_: object) -> dict[str, onnx.ModelProto]:
-        folder = compiled_bundle / "targets/onnx-fp32"
-        return {role: onnx.load(folder / f"{role}.onnx") for role in ("encoder", "step")}
-
-    monkeypatch.setattr(compile_module, "trace_graphs", load)
-
-
-@pytest.mark.usefixtures("traced")
+@pytest.mark.usefixtures("trace_once")
 def test_force_replaces_all_of_a_bundle(
     checkpoint: Checkpoint, compiled_bundle: Path, tmp_path: Path
 ) -> None:
@@ -120,7 +109,7 @@ def test_force_replaces_all_of_a_bundle(
     (out / "manifest.json").write_text("old")
     (out / "left over").write_text("old")
     targets = ("onnx-int8", "onnx-fp32")  # the first is the default
-    compile_bundle(checkpoint, out, BuildOptions(targets), force=True)
+    compile_bundle(checkpoint, out, BuildOptions(targets, attention=True), force=True)
     assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "shared.spm", "targets"]
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
     manifest = read_manifest(out)
@@ -131,7 +120,7 @@ def test_force_replaces_all_of_a_bundle(
         assert manifest.target(name).files["step"].sha256 == other.files["step"].sha256
 
 
-@pytest.mark.usefixtures("traced")
+@pytest.mark.usefixtures("trace_once")
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
 def test_a_failure_at_the_last_graph_leaves_the_old_bundle(
     failure: BaseException, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from translate_trt.export.passes.dynamic_int8 import DynamicInt8, Int8Report, quantize_weights
+from translate_trt.export.passes.dynamic_int8 import DynamicInt8, quantize_weights
+from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.errors import TranslateTrtError
 
 RANDOM = np.random.default_rng(0)
@@ -61,11 +62,11 @@ def operators(given: ir.Model) -> list[str]:
 
 def test_products_become_8_bit_and_share_their_activation() -> None:
     given = products()
-    assert DynamicInt8(given).run() == Int8Report(products=2, activations=1, tables=0)
+    assert DynamicInt8().run(given).matches == 2
     names = operators(given)
     assert names.count("MatMulInteger") == 2
     assert names.count("MatMul") == 0
-    assert names.count("Round") == 1  # quantized once for both readers
+    assert names.count("QuantizeLinear") == 1  # quantized once for both readers
     types = {name: value.dtype for name, value in given.graph.initializers.items()}
     assert types["w_int8"] == types["v_int8"] == ir.DataType.INT8
     assert "w" not in types
@@ -78,7 +79,7 @@ def test_columns_are_filled_up_for_the_kernel_and_cut_off_again(columns: int, sl
     given = model([helper.make_node("MatMul", ["x", "w"], ["y"])], ["y"], w=weights)
     x = RANDOM.standard_normal((8, 16, 24)).astype(np.float32)  # 128 rows
     (right,) = run(given, x)
-    DynamicInt8(given).run()
+    DynamicInt8().run(given)
     shape = given.graph.initializers["w_int8"].shape
     assert shape is not None
     assert shape[1] % 16 == 0
@@ -94,7 +95,7 @@ def test_outputs_are_within_the_8_bit_step() -> None:
     x = RANDOM.standard_normal((3, 5, 24)).astype(np.float32)
     expected = run(products(), x)
     given = products()
-    DynamicInt8(given).run()
+    DynamicInt8().run(given)
     for found, right, weights in zip(run(given, x), expected, (WEIGHTS, OTHER), strict=True):
         # Each factor is off by at most half a step of largest / 127, so a product of sums by:
         x_step = np.abs(x).max(-1, keepdims=True) / 127 / 2
@@ -108,7 +109,7 @@ def test_outputs_are_within_the_8_bit_step() -> None:
 
 def test_a_row_alone_and_in_a_batch_is_the_same_to_the_bit() -> None:
     given = products()
-    DynamicInt8(given).run()
+    DynamicInt8().run(given)
     x = RANDOM.standard_normal((8, 3, 24)).astype(np.float32)
     x[5] *= 1e4  # a neighbour that would ruin a shared scale
     together = run(given, x)
@@ -119,7 +120,7 @@ def test_a_row_alone_and_in_a_batch_is_the_same_to_the_bit() -> None:
 
 def test_a_row_of_zeros_gives_zeros() -> None:
     given = products()
-    DynamicInt8(given).run()
+    DynamicInt8().run(given)
     for found in run(given, np.zeros((1, 2, 24), np.float32)):
         np.testing.assert_array_equal(found, 0.0)
 
@@ -134,7 +135,7 @@ def test_near_misses_are_left_alone() -> None:
     ]
     stack = RANDOM.standard_normal((1, 24, 4)).astype(np.float32)
     given = model(nodes, ["a", "b", "c", "d"], w=WEIGHTS, stack=stack, positions=POSITIONS)
-    assert DynamicInt8(given).run() == Int8Report(products=1, activations=1, tables=0)
+    assert DynamicInt8().run(given).matches == 1
     assert operators(given).count("MatMul") == 2
     assert given.graph.initializers["positions"].dtype == ir.DataType.FLOAT
 
@@ -148,7 +149,7 @@ def test_embedding_tables_are_stored_in_8_bits_per_row() -> None:
     given = model(
         [*nodes, helper.make_node("Identity", ["x"], ["same"])], ["e", "y", "same"], **constants
     )
-    assert DynamicInt8(given).run() == Int8Report(products=1, activations=1, tables=1)
+    assert DynamicInt8().run(given).matches == 2
     assert given.graph.initializers["embedding.table_int8"].dtype == ir.DataType.INT8
     tokens = np.array([[0, 7, 29]])
     found = run(given, np.zeros((1, 3, 24), np.float32), tokens)[0]
@@ -158,10 +159,10 @@ def test_embedding_tables_are_stored_in_8_bits_per_row() -> None:
 
 def test_a_second_run_finds_nothing_and_changes_nothing() -> None:
     given = products()
-    DynamicInt8(given).run()
+    DynamicInt8().run(given)
     before = operators(given)
     with pytest.raises(TranslateTrtError, match="no product with a constant matrix"):
-        DynamicInt8(given).run()
+        DynamicInt8().run(given)
     assert operators(given) == before
 
 
@@ -190,7 +191,10 @@ def test_every_product_of_the_real_graphs_is_in_8_bits(compiled_bundle: Path) ->
         assert sum(node.op_type == "MatMulInteger" for node in nodes) == count
         left = [n for n in nodes if n.op_type == "MatMul" and n.input[1] in constants]
         assert left == []
-        tables = [tensor for name, tensor in constants.items() if name.endswith("table_int8")]
-        assert [tensor.data_type for tensor in tables] == [TensorProto.INT8]
-        if role == "step":
-            assert any("vocabulary" in name for name in constants)
+        size = read_manifest(compiled_bundle).model.vocabulary_size
+        tables = [node.input[0] for node in nodes if node.op_type == "Gather"]
+        looked_up = [constants[name] for name in tables if name in constants]
+        assert [t.data_type for t in looked_up if list(t.dims) == [size, 32]] == [TensorProto.INT8]
+        padded = [32, size + -size % 16]  # of the vocabulary, for the logits
+        logits = [t.data_type for t in constants.values() if list(t.dims) == padded]
+        assert logits == ([TensorProto.INT8] if role == "step" else [])

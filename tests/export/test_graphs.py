@@ -7,13 +7,12 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from support.models import lively_model, save_model
+from support.translations import assert_same, random_sources
 
 from translate_trt.export.compile import BuildOptions, compile_bundle
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
@@ -34,24 +33,6 @@ def translator(compiled_bundle: Path) -> Translator:
 @pytest.fixture(scope="module")
 def int8(compiled_bundle: Path) -> Translator:
     return Translator(compiled_bundle, "onnx-int8", threads=1)
-
-
-def random_sources(count: int, seed: int = 0, longest: int = 40) -> list[list[int]]:
-    rng = random.Random(seed)
-    lengths = [1, longest, *(rng.randint(1, longest) for _ in range(count - 2))]
-    return [[rng.randrange(4, 40) for _ in range(n)] for n in lengths]
-
-
-def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    for ours, theirs in zip(found, expected, strict=True):
-        assert [h.tokens for h in ours] == [h.tokens for h in theirs]
-        assert [h.truncated for h in ours] == [h.truncated for h in theirs]
-        for one, other in zip(ours, theirs, strict=True):
-            assert one.score == pytest.approx(other.score, abs=1e-4)
-            np.testing.assert_allclose(one.token_log_probs, other.token_log_probs, atol=1e-4)
-            if other.attention is not None:
-                assert one.attention is not None
-                np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
 
 
 OPTIONS = [

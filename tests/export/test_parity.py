@@ -11,9 +11,12 @@ from click.testing import CliRunner
 from onnx import numpy_helper
 from support.models import lively_model, save_model
 
-from translate_trt.export.parity import GATES, Gate, verify
-from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
+from translate_trt.export import stand_in as stand_in_module
+from translate_trt.export.parity import GATES, Gate, table, verify
+from translate_trt.export.stand_in import graphs_of, stand_in, why_engine_cannot_run
+from translate_trt.runtime.bundle import hash_file, read_manifest, verify_files, write_manifest
 from translate_trt.runtime.cli import main
+from translate_trt.runtime.engines import Machine
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 
@@ -32,18 +35,18 @@ def bundle(compiled_bundle: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
 
 
-def spoil(bundle: Path, target: str) -> None:
+def spoil(bundle: Path, target: str, role: str = "step") -> None:
     """Change the output projection, and the hashes with it, as a wrong export would."""
     manifest = read_manifest(bundle)
     entry = manifest.target(target)
-    path = entry.files["step"].locate(bundle)
+    path = entry.files[role].locate(bundle)
     model = onnx.load(path)
     for tensor in model.graph.initializer:
-        if tensor.name == "vocabulary":
+        if list(tensor.dims[1:]) == [manifest.model.vocabulary_size]:
             weights = np.roll(numpy_helper.to_array(tensor), 1, axis=1)
             tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
     onnx.save(model, path)
-    files = {**entry.files, "step": hash_file(bundle, entry.files["step"].path)}
+    files = {**entry.files, role: hash_file(bundle, entry.files[role].path)}
     targets = {**manifest.targets, target: dataclasses.replace(entry, files=files)}
     write_manifest(bundle, dataclasses.replace(manifest, targets=targets))
 
@@ -108,3 +111,121 @@ def test_gates() -> None:
     assert GATES["int8"].passes(10.0, -0.3)
     assert not GATES["int8"].passes(100.0, -0.31)
     assert Gate(50.0, 1.0).passes(60.0, -0.5)
+    for name in ("fp16", "bf16"):
+        assert GATES[name].passes(10.0, -0.1)
+        assert not GATES[name].passes(99.0, -0.11)
+
+
+NOT_YET = "this version of translate-trt does not run tensorrt_rtx engines"
+
+
+@pytest.fixture
+def engines(engine_bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(engine_bundle, tmp_path / "engines"))
+
+
+def test_graphs_stand_in_for_engines_and_it_is_said(engines: Path, checkpoint: Checkpoint) -> None:
+    found = verify(engines, checkpoint, SOURCE, REFERENCE, threads=1)
+    assert list(found) == ["tensorrt-rtx-fp16", "tensorrt-rtx-bf16"]
+    shown = CliRunner().invoke(main, ["info", "--bundle", str(engines)]).output
+    words = " ".join(shown.split())
+    for name, evidence in found.items():
+        assert evidence.passed
+        assert evidence.engine_not_run == NOT_YET
+        assert evidence.beam_size == 3  # the engine's; the manifest says 4
+        assert evidence.gate == "BLEU at most 0.1 lower"
+        assert 0 < evidence.largest_score_difference < 0.5
+        recorded = read_manifest(engines).target(name).parity
+        assert recorded is not None
+        assert recorded["engine_not_run"] == NOT_YET
+        line = f"graph in ONNX Runtime on the CPU; the engine itself was not run: {NOT_YET}"
+        assert f"{name}: {line}" in table(found)
+    assert words.count(line) == 2
+
+
+def test_each_beam_has_its_yardstick(bundle: Path, engines: Path, checkpoint: Checkpoint) -> None:
+    shutil.copytree(engines / "targets/tensorrt-rtx-fp16", bundle / "targets/tensorrt-rtx-fp16")
+    manifest, other = read_manifest(bundle), read_manifest(engines)
+    targets = {
+        "onnx-fp32": manifest.target("onnx-fp32"),
+        "tensorrt-rtx-fp16": other.target("tensorrt-rtx-fp16"),
+    }
+    write_manifest(bundle, dataclasses.replace(manifest, targets=targets))
+    found = verify(bundle, checkpoint, SOURCE, REFERENCE, threads=1)
+    assert [evidence.beam_size for evidence in found.values()] == [4, 3]
+    assert [evidence.engine_not_run for evidence in found.values()] == [None, NOT_YET]
+    rows = [line.split() for line in table(found).splitlines()[1:5]]
+    assert [row[:2] for row in rows] == [
+        ["PyTorch", "4"], ["PyTorch", "3"], ["onnx-fp32", "4"], ["tensorrt-rtx-fp16", "3"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_engines_can_be_required(
+    required: bool, engines: Path, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    for name, lines in (("s.en", SOURCE), ("r.de", REFERENCE)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    done = CliRunner().invoke(
+        main,
+        ["verify", "--bundle", str(engines), "--checkpoint", str(checkpoint.path), "--target",
+         "tensorrt-rtx-fp16", "--source", str(tmp_path / "s.en"), "--reference",
+         str(tmp_path / "r.de"), "--threads", "1", *(["--require-engines"] if required else [])],
+    )  # fmt: skip
+    assert done.exit_code == int(required), done.output
+    assert ("the engines of tensorrt-rtx-fp16 were not run" in done.stderr) == required
+    assert NOT_YET in done.stdout
+
+
+def test_a_wrong_stand_in_misses_the_gate(engines: Path, checkpoint: Checkpoint) -> None:
+    spoil(engines, "tensorrt-rtx-bf16", "step_graph")
+    found = verify(engines, checkpoint, SOURCE, REFERENCE, ["tensorrt-rtx-bf16"], threads=1)
+    assert found["tensorrt-rtx-bf16"].identical_percent < 50
+
+
+def test_why_an_engine_cannot_run(
+    engines: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert why_engine_cannot_run(read_manifest(bundle).target("onnx-fp32"), bundle) is None
+    entry = read_manifest(engines).target("tensorrt-rtx-fp16")
+    assert entry.engine is not None
+    assert why_engine_cannot_run(entry, engines) == NOT_YET
+    monkeypatch.setitem(stand_in_module.BACKENDS, "tensorrt_rtx", lambda *_: None)  # type: ignore[arg-type]
+    built_with = entry.engine["step"]["version"]
+    for version, gpu, reason in (
+        (None, "8.6", "the Python package tensorrt_rtx is not installed"),
+        (built_with, None, "there is no NVIDIA GPU, or no driver"),
+        ("1.0.0", "8.6", f"made by tensorrt_rtx {built_with}; installed is 1.0.0"),
+        (built_with, "8.6", None),
+    ):
+        machine = Machine(version, "linux-x86_64", gpu)
+        monkeypatch.setattr(Machine, "present", lambda *_, machine=machine: machine)
+        found = why_engine_cannot_run(entry, engines)
+        assert reason == found if reason is None else reason in str(found)
+
+
+def test_a_stand_in_is_a_bundle_of_one_target_and_goes(engines: Path) -> None:
+    manifest = read_manifest(engines)
+    with stand_in(engines, manifest, manifest.target("tensorrt-rtx-bf16")) as directory:
+        standing = read_manifest(directory)
+        assert list(standing.targets) == ["tensorrt-rtx-bf16"]
+        assert standing.target().backend == "onnxruntime"
+        assert standing.target().form == dataclasses.replace(
+            manifest.target("tensorrt-rtx-bf16").form, cache_type="float32"
+        )
+        verify_files(directory, standing, "tensorrt-rtx-bf16")
+    assert not directory.exists()
+
+
+def test_a_missing_or_damaged_graph_is_no_stand_in(engines: Path) -> None:
+    manifest = read_manifest(engines)
+    entry = manifest.target("tensorrt-rtx-fp16")
+    files = {"step_graph": entry.files["step_graph"]}
+    with pytest.raises(BundleError, match="tensorrt-rtx-fp16 has no file encoder_graph"):
+        graphs_of(dataclasses.replace(entry, files=files))
+    entry.files["step_graph"].locate(engines).write_bytes(b"no graph")
+    with (
+        pytest.raises(BundleError, match=r"cannot read .*step_graph.onnx"),
+        stand_in(engines, manifest, entry),
+    ):
+        pass

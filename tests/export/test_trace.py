@@ -8,7 +8,7 @@ import onnx
 import pytest
 from torch import Tensor, nn
 
-from translate_trt.export.trace import OPSET, contract, trace
+from translate_trt.export.trace import GROWING_OPSET, contract, trace
 from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.contract import GraphShape, TensorSpec
 from translate_trt.runtime.errors import TranslateTrtError
@@ -24,7 +24,10 @@ def test_the_files_keep_the_contract(compiled_bundle: Path, target: str, role: s
     path = manifest.target(target).files[role].locate(compiled_bundle)
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
-    assert [(o.domain, o.version) for o in model.opset_import] == [("", OPSET)]
+    assert [(o.domain, o.version) for o in model.opset_import] == [
+        ("", GROWING_OPSET),
+        ("com.microsoft", 1),
+    ]
     described = manifest.model
     shape = GraphShape(
         described.decoder_layers,
@@ -59,7 +62,13 @@ def test_caches_are_never_gathered(compiled_bundle: Path) -> None:
     # They are appended to and masked; a Gather over one would copy it at every step.
     model = onnx.load(compiled_bundle / "targets/onnx-fp32/step.onnx")
     gathered = {node.input[0] for node in model.graph.node if node.op_type.startswith("Gather")}
-    appended = {node.output[0] for node in model.graph.node if node.op_type == "Concat"}
+    # Each attention appends to its own: its second and third output.
+    appended = {
+        name
+        for node in model.graph.node
+        if node.op_type == "MultiHeadAttention"
+        for name in node.output[1:]
+    }
     caches = {o.name for o in model.graph.output if o.name.startswith("next_self_")}
     assert len(caches) == 4
     assert caches <= appended

@@ -16,6 +16,7 @@ from translate_trt.runtime.backends import BACKENDS, Backend, load_backend
 from translate_trt.runtime.bundle import Manifest, read_manifest
 from translate_trt.runtime.contract import NEXT, GraphShape
 from translate_trt.runtime.errors import BundleError
+from translate_trt.runtime.translator import Translator
 
 TARGETS = ["onnx-fp32", "onnx-int8"]
 LONG = [*range(4, 40), 3]
@@ -157,9 +158,19 @@ def test_tensors_stay_where_the_backend_has_them(backend: Backend) -> None:
         assert isinstance(value, ort.OrtValue)
 
 
+def test_an_onnxruntime_that_computes_wrongly_is_refused(
+    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ort, "__version__", "1.20.1")
+    with pytest.raises(BundleError, match=r"1\.20\.1 is installed.*1\.21 or newer"):
+        Translator(compiled_bundle)
+
+
 def test_a_backend_this_version_does_not_have(shape: GraphShape) -> None:
     assert list(BACKENDS) == ["onnxruntime"]
-    with pytest.raises(BundleError, match=r"'tensorrt'.*it has onnxruntime.*pip install -U"):
+    with pytest.raises(BundleError, match=r"'openvino'.*it has onnxruntime.*pip install -U"):
+        load_backend("openvino", {}, shape, None)
+    with pytest.raises(BundleError, match="does not run them yet; choose an onnx target"):
         load_backend("tensorrt", {}, shape, None)
 
 

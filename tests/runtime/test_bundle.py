@@ -231,3 +231,15 @@ def test_missing_truncated_and_changed_files(bundle: Path, name: str) -> None:
 def test_only_the_files_of_the_target_are_checked(bundle: Path) -> None:
     (bundle / "targets/onnx-int8/step.onnx").unlink()
     verify_files(bundle, read_manifest(bundle), "onnx-fp32")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [("beams", 0, "at least 1"), ("slots", 0, "at least 1"), ("cache_type", "int8", "float16")],
+)
+def test_forms_that_no_graph_has(bundle: Path, field: str, value: object, message: str) -> None:
+    edit(bundle, lambda m: m["targets"]["onnx-int8"]["form"].update({field: value}))
+    with pytest.raises(
+        BundleError, match=rf"targets\.onnx-int8\.form\.{field}' must be.*{message}"
+    ):
+        read_manifest(bundle)

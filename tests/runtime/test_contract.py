@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from translate_trt.runtime.contract import MASKED, NEXT, GraphShape
+from translate_trt.runtime.contract import MASKED, NEXT, GraphForm, GraphShape
 
 SHAPE = GraphShape(decoder_layers=2, heads=4, key_size=8, value_size=6)
 
@@ -68,6 +68,33 @@ def test_a_step_adds_k_slots_to_what_grows_and_changes_no_other_size() -> None:
 
 def test_cross_attention_is_kept_per_sentence_and_not_per_beam() -> None:
     specs = {spec.name: spec.axes for spec in SHAPE.encoder_outputs()}
-    assert specs["cross_key_1"] == ("N", 4, 8, "S")
+    assert specs["cross_key_1"] == ("N", 4, "S", 8)
     assert specs["cross_value_1"] == ("N", 4, "S", 6)
     assert not any("K" in axes for axes in specs.values())
+
+
+STATIC = GraphShape(2, 4, 8, 6, form=GraphForm(beams=3, slots=12, cache_type="float16"))
+
+
+def test_static_caches_have_one_size_and_their_form_s_type() -> None:
+    inputs = {spec.name: spec for spec in STATIC.step_inputs()}
+    outputs = {spec.name: spec for spec in STATIC.step_outputs()}
+    for spec in STATIC.state():
+        assert outputs[NEXT + spec.name].axes == inputs[spec.name].axes
+        assert not {"P", "K"} & set(spec.axes)
+    for name, spec in inputs.items():
+        cache = name.startswith(("self_", "cross_"))
+        assert (spec.dtype == "float16") == cache
+    assert inputs["self_key_1"].axes == ("N", 4, 12, 8)
+    assert inputs["ancestry"].axes == ("N", 3, 12)
+
+
+@pytest.mark.parametrize(("kind", "stored"), [("float16", "float16"), ("bfloat16", "uint16")])
+def test_static_caches_start_hidden(kind: str, stored: str) -> None:
+    shape = GraphShape(1, 4, 8, 6, form=GraphForm(3, 12, kind))
+    state = shape.initial_state(sentences=2, beams=3, start_token=7)
+    assert state["self_key_0"].shape == (2, 4, 12, 8)
+    assert state["self_key_0"].dtype == np.dtype(stored)
+    assert not state["self_key_0"].any()
+    assert (state["ancestry"] == MASKED).all()
+    assert (SHAPE.initial_state(2, 3, 7)["ancestry"] == 0).all()

@@ -1,0 +1,146 @@
+"""What each pass is worth: a decoding step of `base` with and without it, run in turn.
+
+    python benchmarks/graph_choices.py [--threads 1] [--rounds 15]
+
+Random weights, 32,000 pieces, 4 beams, 15 tokens so far, 30 source tokens; ONNX Runtime on the CPU,
+for 1, 8 and 32 sentences. Also: attention as the operator of the ONNX standard (opset 23) in place
+of ONNX Runtime's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import torch
+from report import alternate, parser, seconds_of, write
+
+from translate_trt.export.compile import trace_graphs
+from translate_trt.export.graphs import graph_shape
+from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
+from translate_trt.export.passes.base import Outcome, Pass
+from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
+from translate_trt.export.passes.pipeline import passes_for, run_passes
+from translate_trt.export.precision import precision_pass
+from translate_trt.export.trace import check
+from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.contract import GraphShape
+from translate_trt.train.config import preset
+from translate_trt.train.model import Transformer
+
+VOCABULARY, BEAMS, TOKENS, SOURCE = 32_000, 4, 15, 30
+OPTIONAL = (
+    "store-weights", "fold-scales", "merge-products", "top-k-first", "keep-sizes",
+    "fuse-multi-head", "fuse-residual-norm",
+)  # fmt: skip
+STANDARD = "attention of the ONNX standard"
+
+
+class _ExpandBias(Pass):
+    """ONNX Runtime's Attention wants its bias for every query, where the standard broadcasts."""
+
+    name, summary = "expand-bias", "for the comparison alone"
+
+    def run(self, model: ir.Model) -> Outcome:
+        """Rewrite the model in place."""
+        count = 0
+        for node in [node for node in model.graph if node.op_type == "Attention"]:
+            bias = node.inputs[3]
+            if bias is None or bias.shape is None or bias.shape[2] != 1:
+                continue
+            shape = ir.Value(name=f"queries_{count}", const_value=ir.tensor([1, 1, BEAMS, 1]))
+            model.graph.register_initializer(shape)
+            expanded = ir.node("Expand", [bias, shape])
+            expanded.outputs[0].name = f"bias_{count}"
+            model.graph.insert_before(node, expanded)
+            node.replace_input_with(3, expanded.outputs[0])
+            count += 1
+        return Outcome(count)
+
+
+def variants(precision: str) -> dict[str, tuple[Sequence[Pass], Sequence[str]]]:
+    """By name: passes, and the names of those left out."""
+    shipped = passes_for("onnxruntime", precision_pass(precision, {}))
+    standard: list[Pass] = []
+    for one in shipped:
+        fused = (FuseAttention(), FuseTransposes(), _ExpandBias())
+        standard += fused if isinstance(one, FuseMultiHeadAttention) else (one,)
+    return {
+        "as shipped": (shipped, ()),
+        **{f"without {name}": (shipped, (name,)) for name in OPTIONAL},
+        STANDARD: (standard, ()),
+    }
+
+
+def session(traced: ir.Model, passes: Sequence[Pass], disabled: Sequence[str], threads: int) -> Any:
+    """The step after those passes, loaded."""
+    model = traced.clone()
+    run_passes(model, passes, disabled)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    content = check(model).SerializeToString()
+    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def feeds(shape: GraphShape, sentences: int) -> dict[str, np.ndarray]:
+    """Inputs of a step after TOKENS tokens."""
+    random = np.random.default_rng(0)
+    sizes = {"N": sentences, "K": BEAMS, "S": SOURCE, "P": BEAMS * TOKENS}
+    values: dict[str, np.ndarray] = {}
+    for spec in shape.step_inputs():
+        axes = [sizes.get(axis, axis) for axis in spec.axes]
+        values[spec.name] = random.standard_normal(axes).astype(spec.dtype)
+    values["forced_tokens"] = np.full(sentences, -1)
+    values["min_lengths"], values["max_lengths"] = np.zeros((2, sentences), np.int64)
+    values["max_lengths"] += 100
+    values["positions"] += TOKENS - values["positions"]
+    values["tokens"] = random.integers(4, VOCABULARY, (sentences, BEAMS))
+    values["length_penalty_alpha"] = np.array(0.6, np.float32)
+    values["length_penalty_beta"] = np.array(5, np.float32)
+    return values
+
+
+def main() -> None:
+    """Measure and write."""
+    options = parser(__doc__)
+    args = options.parse_args()
+    torch.manual_seed(0)
+    config = dataclasses.replace(preset("base").model, vocabulary_size=VOCABULARY)
+    shape, limits = graph_shape(config), Limits(256, 306)
+    model = Transformer(config).eval()
+    traced = {
+        23: trace_graphs(model, limits, shape, 23)["step"],
+        20: trace_graphs(model, limits, shape, 20)["step"],
+    }
+    samples: dict[str, Any] = {}
+    for precision in ("fp32", "int8"):
+        chosen = variants(precision)
+        passes, _ = chosen.pop("as shipped")
+        shipped = session(traced[20], passes, (), args.threads)
+        for name, (passes, disabled) in chosen.items():
+            other = session(traced[23 if name == STANDARD else 20], passes, disabled, args.threads)
+            for sentences in (1, 8, 32):
+                given = feeds(shape, sentences)
+                systems = {
+                    "shipped": seconds_of(lambda: shipped.run(None, given)),  # noqa: B023
+                    "other": seconds_of(lambda: other.run(None, given)),  # noqa: B023
+                }
+                found = alternate(systems, args.rounds, warmup=2)
+                samples[f"{precision}, {name}, {sentences} sentences"] = found
+                ratio = statistics.median(
+                    b / a for a, b in zip(found["shipped"], found["other"], strict=True)
+                )
+                print(f"{precision}, {name}, {sentences}: {ratio:.3f}", flush=True)
+    settings = {"threads": args.threads, "vocabulary": VOCABULARY, "beams": BEAMS,
+                "tokens": TOKENS, "source": SOURCE}  # fmt: skip
+    print(write("graph-choices", settings, samples, args.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""ONNX graphs to engines of TensorRT and TensorRT-RTX: one builder, as their APIs agree."""

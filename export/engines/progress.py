@@ -1,0 +1,116 @@
+"""TensorRT's own progress as a bar, and Ctrl-C as its way to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tqdm import tqdm
+
+
+@dataclass
+class _Phase:
+    parent: str | None
+    steps: int
+    done: int = 0
+
+
+class Progress:
+    """Phases inside phases as one fraction between 0 and 1.
+
+    The builder reports from several threads. `stopped` ends the build at the next report; so does
+    an exception from the bar, which must not travel through the builder's own code.
+    """
+
+    def __init__(self, bar: tqdm[Any]) -> None:
+        self.stopped = False
+        self.failure: Exception | None = None
+        self._bar = bar
+        self._phases: dict[str, _Phase] = {}
+        self._lock = threading.Lock()
+
+    def start(self, name: str, parent: str | None, steps: int) -> None:
+        """A phase of so many steps begins, inside another one unless that is None."""
+        with self._lock:
+            self._phases[name] = _Phase(parent, max(1, steps))
+            self._show(name)
+
+    def step(self, name: str, index: int) -> bool:
+        """Step `index` of a phase is done; False stops the build."""
+        with self._lock:
+            if name in self._phases:
+                self._phases[name].done = index + 1
+                self._show(name)
+            return not self.stopped and self.failure is None
+
+    def finish(self, name: str) -> None:
+        """A phase is over."""
+        with self._lock:
+            self._phases.pop(name, None)
+
+    def fraction(self) -> float:
+        """How much of the outermost phase is done, the phases inside it counted."""
+        total, weight = 0.0, 1.0
+        name = next((n for n, phase in self._phases.items() if phase.parent is None), None)
+        while name is not None:
+            phase = self._phases[name]
+            total += weight * min(1.0, phase.done / phase.steps)
+            weight /= phase.steps
+            name = next((n for n, inner in self._phases.items() if inner.parent == name), None)
+        return min(1.0, total)
+
+    def _show(self, name: str) -> None:
+        try:
+            self._bar.set_postfix_str(name, refresh=False)
+            # A phase may start inside one whose last step is already counted: never go back.
+            self._bar.update(max(0.0, round(100 * self.fraction(), 1) - self._bar.n))
+        except Exception as error:
+            self.failure = error
+
+
+def monitor(module: Any, progress: Progress) -> Any:
+    """An IProgressMonitor of that package that tells `progress`."""
+
+    class Monitor(module.IProgressMonitor):  # type: ignore[misc]
+        def __init__(self) -> None:
+            module.IProgressMonitor.__init__(self)
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
+            progress.start(phase_name, parent_phase, num_steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            return progress.step(phase_name, step)
+
+        def phase_finish(self, phase_name: str) -> None:
+            progress.finish(phase_name)
+
+    return Monitor()
+
+
+@contextmanager
+def shown(description: str) -> Iterator[Progress]:
+    """A bar on stderr while the block builds, none where stderr is not a terminal.
+
+    Raises:
+        KeyboardInterrupt: at the end of the block, if Ctrl-C came: the builder stops at its next
+            step, where an exception in the middle of its own code would end the process.
+    """
+    layout = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}{postfix}"
+    with tqdm(total=100, desc=description, disable=None, leave=False, bar_format=layout) as bar:
+        progress = Progress(bar)
+        if threading.current_thread() is not threading.main_thread():
+            yield progress  # signals go to the main thread alone
+        else:
+            previous = signal.signal(signal.SIGINT, lambda *_: setattr(progress, "stopped", True))
+            try:
+                yield progress
+            finally:
+                signal.signal(signal.SIGINT, previous or signal.SIG_DFL)
+    if progress.stopped:
+        raise KeyboardInterrupt
+    if progress.failure is not None:
+        raise progress.failure

@@ -1,0 +1,114 @@
+"""The tensors that PyTorch and every graph have in common, and their names.
+
+They are the residual stream: what a stack of layers begins with, and what each sub-layer leaves
+behind (sections 3.1 and 5.4). Fusions are made between its tensors and not across them, so that
+they outlive every pass; a pass hands on the names of values it replaces. `compile` names them in
+the graphs, where `verify --layers`, Polygraphy and Netron find them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from translate_trt.export.graphs import StepGraph
+from translate_trt.train.model import Residual, Transformer
+
+LOGITS = "logits"
+
+_SUBLAYERS = {
+    "encoder": ("self_attention", "feed_forward"),
+    "decoder": ("self_attention", "cross_attention", "feed_forward"),
+}
+#: By the graph's name, the stack that it runs.
+STACKS = {"encoder": "encoder", "step": "decoder"}
+
+
+def stream(stack: str, layers: int) -> tuple[str, ...]:
+    """Names of a stack's residual stream: embedding, then after each sub-layer, bottom first."""
+    sublayers = (f"{stack}.{i}.{name}" for i in range(layers) for name in _SUBLAYERS[stack])
+    return (f"{stack}.embedding", *sublayers)
+
+
+@contextmanager
+def recording(model: Transformer, stack: str) -> Iterator[dict[str, Tensor]]:
+    """Record the residual stream of a stack, by name, each time it runs.
+
+    Args:
+        model: PyTorch's; it may be part of a module that is being traced.
+        stack: "encoder" or "decoder".
+
+    Yields:
+        The tensors of the latest run, in the order of `stream`.
+    """
+    layers: list[Any] = getattr(model, f"{stack}_layers")
+    residuals: list[Residual] = [
+        getattr(layer, f"{name}_norm") for layer in layers for name in _SUBLAYERS[stack]
+    ]
+    names = stream(stack, len(layers))
+    found: dict[str, Tensor] = {}
+    if model.config.norm == "pre":  # the sum goes on as it is: it is what the next norm reads
+        norms = [*(residual.norm for residual in residuals), getattr(model, f"{stack}_norm")]
+        hooks = [_on_input(norm, name, found) for norm, name in zip(norms, names, strict=True)]
+    else:
+        hooks = [_on_input(layers[0].self_attention.query, names[0], found)]
+        hooks += [
+            _on_output(residual.norm, name, found)
+            for residual, name in zip(residuals, names[1:], strict=True)
+        ]
+    try:
+        yield found
+    finally:
+        for remove in hooks:
+            remove()
+
+
+@contextmanager
+def observed(module: nn.Module, model: Transformer, graph: str) -> Iterator[tuple[str, ...]]:
+    """Let a graph's module return its observed tensors too, behind its own outputs.
+
+    Args:
+        module: an `EncoderGraph` or a `StepGraph`.
+        model: inside it.
+        graph: "encoder" or "step".
+
+    Yields:
+        The tensors' names, in order.
+    """
+    names = stream(STACKS[graph], len(getattr(model, f"{STACKS[graph]}_layers")))
+    with recording(model, STACKS[graph]) as found:
+        hooks = []
+        if isinstance(module, StepGraph):
+            names = (*names, LOGITS)
+            hooks.append(_on_input(module.search, LOGITS, found))
+        hooks.append(
+            module.register_forward_hook(
+                lambda _, __, outputs: (*outputs, *(found[name] for name in names))
+            ).remove
+        )
+        try:
+            yield names
+        finally:
+            for remove in hooks:
+                remove()
+
+
+def _on_input(module: nn.Module, name: str, found: dict[str, Tensor]) -> Callable[[], None]:
+    """Record what a module reads; returns what ends it."""
+
+    def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        found[name] = inputs[0]
+
+    return module.register_forward_pre_hook(hook).remove
+
+
+def _on_output(module: nn.Module, name: str, found: dict[str, Tensor]) -> Callable[[], None]:
+    """Record what a module returns; returns what ends it."""
+
+    def hook(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> None:
+        found[name] = output
+
+    return module.register_forward_hook(hook).remove

@@ -1,0 +1,203 @@
+"""What a pass is: a name, a rewrite of one graph in place, and an account of what it did.
+
+Most passes are rules for onnxscript's rewriter: a pattern, a check that may refuse with a reason,
+and the replacement. `Rule` and `RewritePass` are the thin layer over it that keeps the reasons.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnxscript.rewriter import pattern
+from onnxscript.rewriter._basics import MatchResult
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a pass did to one graph.
+
+    Attributes:
+        matches: places that were rewritten.
+        refused: why places that looked right were left alone, one reason each.
+    """
+
+    matches: int
+    refused: tuple[str, ...] = ()
+
+
+class Pass(ABC):
+    """A rewrite of a graph that leaves its inputs, outputs and what it computes as they were.
+
+    Attributes:
+        name: as --disable-pass and --explain have it.
+        summary: one line for --explain.
+        required: without it the graphs do not do what the target needs; it cannot be switched off.
+    """
+
+    name: str
+    summary: str
+    required = False
+
+    @abstractmethod
+    def run(self, model: ir.Model) -> Outcome:
+        """Rewrite the model in place."""
+
+
+class Rule(pattern.RewriteRuleClassBase, ABC):
+    """One rewrite: subclasses give `pattern(op, ...)`, `rewrite(op, ...)`, perhaps `refusal`.
+
+    Pattern variables come by their names as `ir.Value`s.
+
+    Attributes:
+        remove_nodes: True: a match whose inner values are read elsewhere is none. False: `refusal`
+            is asked about it, and what is dead afterwards is dropped.
+    """
+
+    remove_nodes = True
+
+    def __init__(self) -> None:
+        super().__init__(remove_nodes=type(self).remove_nodes)
+        self.refused: dict[str, str] = {}  # by the name of the output that was to be replaced
+        self._place = ""  # that name, of the match at hand
+        self._graph: ir.Graph | None = None
+
+    def refusal(self, *_: Any, **matched: Any) -> str | None:
+        """Why this match must be left alone; None if it may be rewritten.
+
+        An empty reason says that the pattern was met by chance: there is nothing to report.
+        """
+        return None
+
+    def check(self, context: Any, *_: Any, **matched: Any) -> MatchResult:  # type: ignore[override]
+        """Called by the rewriter on a match of the pattern."""
+        self._place = str(context.root.outputs[0].name)
+        self._graph = context.graph_or_function
+        result = MatchResult()
+        reason = self.refusal(**matched)
+        if reason is None:
+            return result
+        if reason:
+            self.refused[self._place] = reason
+        return result.fail(reason)
+
+    def opset(self) -> int:
+        """Of the graph at hand."""
+        assert self._graph is not None
+        return int(self._graph.opset_imports[""])
+
+    def store(self, op: Any, array: NDArray[Any], name: str) -> ir.Value:
+        """A constant of the graph at hand; one that is there with the same content serves again."""
+        assert self._graph is not None
+        there = self._graph.initializers.get(name)
+        if there is None:
+            return op.initializer(ir.tensor(array, name=name), name=name)  # type: ignore[no-any-return]
+        content = constant(there)
+        if content is not None and content.dtype == array.dtype and np.array_equal(content, array):
+            return there
+        return self.store(op, array, f"{name}_for_{self._place}")
+
+    def store_integers(self, op: Any, name: str, *numbers: int) -> ir.Value:
+        """A constant vector of the graph at hand, a shape for example."""
+        return self.store(op, np.array(numbers, dtype=np.int64), name)
+
+
+class RewritePass(Pass):
+    """Applies rules until none matches any more.
+
+    Attributes:
+        rules: their classes, tried in this order at every node.
+        commute: try the operands of Add and Mul in both orders.
+    """
+
+    rules: tuple[type[Rule], ...]
+    commute = True
+
+    def run(self, model: ir.Model) -> Outcome:
+        """Rewrite the model in place."""
+        rules = [rule() for rule in self.rules]
+        rewriter = pattern.RewriteRuleSet(
+            [_as_rewrite_rule(r) for r in rules], commute=self.commute
+        )
+        matches = 0
+        while found := rewriter.apply_to_model(model):
+            matches += found
+        remaining = {name for rule in rules for name in rule.refused} & _value_names(model)
+        reasons = {name: reason for rule in rules for name, reason in rule.refused.items()}
+        return Outcome(matches, tuple(f"{name}: {reasons[name]}" for name in sorted(remaining)))
+
+
+def _as_rewrite_rule(rule: Rule) -> pattern.RewriteRule:
+    return pattern.RewriteRule(
+        rule.pattern, rule.rewrite, rule.check, name=type(rule).__name__,
+        remove_nodes=rule.remove_nodes, graph_pre_visitor=rule.refused.clear,
+    )  # fmt: skip
+
+
+def _value_names(model: ir.Model) -> set[str]:
+    return {str(value.name) for node in model.graph for value in node.outputs}
+
+
+# ---- what rules ask of values ----
+
+
+def constant(value: ir.Value | None) -> NDArray[Any] | None:
+    """The array that a value is known to be, or None."""
+    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    return None if tensor is None else tensor.numpy()
+
+
+def scalar(value: ir.Value | None) -> float | None:
+    """The number that a constant of one element is, or None.
+
+    One of several axes is none: what it multiplies gets as many.
+    """
+    array = constant(value)
+    single = array is not None and array.size == 1 and array.ndim < 2
+    return float(array.reshape(())) if single else None  # type: ignore[union-attr]
+
+
+def matrix(value: ir.Value | None) -> NDArray[Any] | None:
+    """The constant matrix of floats that a value is, or None."""
+    array = constant(value)
+    fits = array is not None and array.ndim == 2 and np.issubdtype(array.dtype, np.floating)
+    return array if fits else None
+
+
+def axes(value: ir.Value) -> Sequence[int | ir.SymbolicDim] | None:
+    """The sizes of a value, or None where even their number is unknown."""
+    return None if value.shape is None else tuple(value.shape)
+
+
+def is_embedding(node: ir.Node) -> bool:
+    """Whether a Gather looks tokens up: tables of positions keep their precision.
+
+    They are small, and their rows are as precise as sentences are long.
+    """
+    table = node.inputs[0]
+    return matrix(table) is not None and "position" not in str(table.name)  # type: ignore[union-attr]
+
+
+def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
+    """A constant of that graph; one that is there with the same content serves again."""
+    there = constant(graph.initializers.get(name))
+    if there is not None and not (there.dtype == array.dtype and np.array_equal(there, array)):
+        return add_constant(graph, f"{name}_else", array)
+    if there is None:
+        tensor = ir.tensor(array, name=name)
+        value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype))
+        value.shape = ir.Shape(array.shape)
+        graph.register_initializer(value)
+    return graph.initializers[name]
+
+
+def drop_unused_constants(graph: ir.Graph) -> None:
+    """Forget constants that nothing reads any more."""
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and not value.is_graph_output():
+            del graph.initializers[name]

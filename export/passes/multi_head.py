@@ -1,0 +1,149 @@
+"""Attention as ONNX Runtime's own operator: heads split, attended and joined in one kernel.
+
+The operator reads queries, keys and values as their projection wrote them and appends to the caches
+itself, so that no transposed copy of either is made. Of the ways to write an attention for the CPU
+none was faster at any size tried (benchmarks/operator_choices.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from translate_trt.export.passes.base import RewritePass, Rule, axes
+
+_HEADS_FIRST = [0, 2, 1, 3]  # [N, T, H, D] <-> [N, H, T, D]
+
+
+def _split(op: Any, x: Any, name: str) -> Any:
+    return op.Transpose(op.Reshape(x, _outputs=[f"{name}_split"], _allow_other_inputs=True),
+                        perm=_HEADS_FIRST, _outputs=[f"{name}_heads"])  # fmt: skip
+
+
+def _attend(op: Any, query: Any, transposed_key: Any, bias: Any, value: Any) -> Any:
+    scores = op.Add(op.MatMul(query, transposed_key), bias)
+    context = op.MatMul(op.Softmax(scores, axis=-1, _outputs=["weights"]), value)
+    joined = op.Transpose(context, perm=_HEADS_FIRST)
+    return op.Reshape(joined, _allow_other_inputs=True, _outputs=["joined"])
+
+
+def _different_sizes(key: ir.Value, value: ir.Value) -> str | None:
+    sizes = [(axes(x) or (None,))[-1] for x in (key, value)]
+    return None if sizes[0] == sizes[1] else "the operator wants keys and values of one size"
+
+
+class _Fuse(Rule):
+    """What the three kinds have in common."""
+
+    remove_nodes = False
+
+    def refusal(self, *_: Any, **matched: Any) -> str | None:
+        query, query_heads, weights, joined = (
+            matched[name] for name in ("query", "query_heads", "weights", "joined")
+        )
+        if len(weights.uses()) > 1 or weights.is_graph_output():
+            return "the attention weights are read elsewhere (--attention)"
+        if any(len(axes(x) or ()) != 3 for x in (query, joined)):
+            return "queries and what is joined are not known to be [N, T, H * D]"
+        sizes = axes(query_heads)
+        if sizes is None or len(sizes) != 4 or not isinstance(sizes[1], int):
+            return "the number of heads is not known"
+        return None
+
+    def fused(
+        self, op: Any, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value,
+        heads: ir.Value, past: tuple[ir.Value | None, ir.Value | None] = (None, None),
+        outputs: int = 1,
+    ) -> Any:  # fmt: skip
+        """The operator on query [N, T, H * D]."""
+        sizes = axes(heads)
+        assert sizes is not None
+        return op.MultiHeadAttention(
+            query, key, value, None, None, self._for_every_query(op, bias, query), *past,
+            num_heads=sizes[1], scale=1.0, _domain="com.microsoft", _outputs=outputs,
+        )  # fmt: skip
+
+    def _for_every_query(self, op: Any, bias: ir.Value, query: ir.Value) -> Any:
+        """The bias [N, 1, 1, S] as [N, 1, T, S], which is how the operator wants it."""
+        sizes = axes(bias)
+        if sizes is None or sizes[2] != 1:
+            return bias
+        ones = self.store_integers(op, "ones", 1, 1)
+        queries = op.Shape(query, start=1, end=2)
+        return op.Expand(bias, op.Concat(ones, queries, self.store_integers(op, "one", 1), axis=0))
+
+
+class _Encoder(_Fuse):
+    """Self-attention over the whole source."""
+
+    def pattern(self, op: Any, query: Any, key: Any, value: Any, bias: Any) -> Any:
+        key_split = op.Reshape(key, _allow_other_inputs=True)
+        transposed_key = op.Transpose(key_split, perm=[0, 2, 3, 1])
+        heads = _split(op, value, "value")
+        return _attend(op, _split(op, query, "query"), transposed_key, bias, heads)
+
+    def rewrite(
+        self, op: Any, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value,
+        query_heads: ir.Value, **_: Any,
+    ) -> Any:  # fmt: skip
+        return self.fused(op, query, key, value, bias, query_heads)
+
+
+class _Cross(_Fuse):
+    """Cross-attention, whose keys and values are inputs split into heads."""
+
+    def pattern(self, op: Any, query: Any, key: Any, value: Any, bias: Any) -> Any:
+        transposed_key = op.Transpose(key, perm=[0, 1, 3, 2])
+        return _attend(op, _split(op, query, "query"), transposed_key, bias, value)
+
+    def refusal(self, *_: Any, **matched: Any) -> str | None:
+        if not all(matched[name].is_graph_input() for name in ("key", "value")):
+            return ""  # of another kind
+        different = _different_sizes(matched["key"], matched["value"])
+        return different or super().refusal(**matched)
+
+    def rewrite(
+        self, op: Any, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value,
+        query_heads: ir.Value, **_: Any,
+    ) -> Any:  # fmt: skip
+        return self.fused(op, query, key, value, bias, query_heads)
+
+
+class _Cached(_Fuse):
+    """Self-attention of a step, which appends to its caches."""
+
+    def pattern(
+        self, op: Any, query: Any, key: Any, value: Any, bias: Any, past_key: Any, past_value: Any
+    ) -> Any:
+        keys = op.Concat(past_key, _split(op, key, "key"), axis=2, _outputs=["keys"])
+        values = op.Concat(past_value, _split(op, value, "value"), axis=2, _outputs=["values"])
+        transposed_key = op.Transpose(keys, perm=[0, 1, 3, 2])
+        return _attend(op, _split(op, query, "query"), transposed_key, bias, values)
+
+    def refusal(self, *_: Any, **matched: Any) -> str | None:
+        different = _different_sizes(matched["past_key"], matched["past_value"])
+        return different or super().refusal(**matched)
+
+    def rewrite(
+        self, op: Any, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value,
+        past_key: ir.Value, past_value: ir.Value, keys: ir.Value, values: ir.Value,
+        query_heads: ir.Value, **_: Any,
+    ) -> Any:  # fmt: skip
+        joined, *present = self.fused(
+            op, query, key, value, bias, query_heads, (past_key, past_value), outputs=3
+        )
+        for old, new in zip((keys, values), present, strict=True):
+            new.shape, new.dtype, name = old.shape, old.dtype, old.name
+            old.name = f"{name}_unfused"
+            new.name = name
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
+        return joined
+
+
+class FuseMultiHeadAttention(RewritePass):
+    """For ONNX Runtime."""
+
+    name = "fuse-multi-head"
+    summary = "heads, products, bias, softmax and caches become one operator of ONNX Runtime"
+    rules = (_Encoder, _Cached, _Cross)

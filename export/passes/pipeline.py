@@ -1,0 +1,131 @@
+"""The passes of each target in order, and the account of what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
+from translate_trt.export.passes.base import Pass
+from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
+from translate_trt.export.passes.products import FoldScales, MergeProducts, StoredProducts
+from translate_trt.export.passes.residual_norm import FuseResidualNorm
+from translate_trt.export.passes.simplify import KeepSizes, Simplify
+from translate_trt.export.passes.top_k import TopKFirst
+from translate_trt.runtime.errors import OptionError, TranslateTrtError
+
+#: What every target has first: the traced graph without what is known beforehand.
+COMMON: tuple[Pass, ...] = (
+    StoredProducts(),
+    Simplify(),
+    FoldScales(),
+    MergeProducts(),
+    TopKFirst(),
+    KeepSizes(),
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """One line of --explain.
+
+    Attributes:
+        graph: "encoder" or "step".
+        name: of the pass.
+        summary: what it does.
+        matches: places rewritten; None: the pass was switched off.
+        refused: why places that looked right were left alone.
+        nodes_before: of the graph.
+        nodes_after: of the graph.
+    """
+
+    graph: str
+    name: str
+    summary: str
+    matches: int | None
+    refused: tuple[str, ...]
+    nodes_before: int
+    nodes_after: int
+
+
+def passes_for(backend: str, precision: Pass | None) -> tuple[Pass, ...]:
+    """The passes of a target in order.
+
+    Args:
+        backend: as in the manifest.
+        precision: the pass that sets it; None keeps float32.
+    """
+    whole = (*COMMON, *_FUSED[backend], Simplify())
+    # Simplify also infers types, which a precision goes by.
+    return whole if precision is None else (*whole, precision, Simplify())
+
+
+# TensorRT's attention layer is made from ONNX's operator; ONNX Runtime is fastest with its own.
+_FUSED: dict[str, tuple[Pass, ...]] = {
+    "onnxruntime": (FuseMultiHeadAttention(), FuseResidualNorm()),
+    "tensorrt": (FuseAttention(), FuseTransposes()),
+    "tensorrt_rtx": (FuseAttention(), FuseTransposes()),
+}
+
+#: Every pass by its name, for --disable-pass.
+PASSES: dict[str, Pass] = {p.name: p for p in (*COMMON, *(p for f in _FUSED.values() for p in f))}
+
+
+def check_names(disabled: Collection[str]) -> None:
+    """Raise an OptionError if a name is not that of a pass that can be switched off."""
+    for name in disabled:
+        if name not in PASSES:
+            raise OptionError(
+                f"there is no pass {name!r} to switch off; choose from {', '.join(PASSES)}."
+            )
+
+
+def run_passes(
+    model: ir.Model,
+    passes: Sequence[Pass],
+    disabled: Collection[str] = (),
+    after: Callable[[str, ir.Model], None] | None = None,
+) -> list[Report]:
+    """Apply passes to a graph, in place and in order.
+
+    Args:
+        model: the graph.
+        passes: what to apply.
+        disabled: names of passes to leave out.
+        after: called with each pass's name and the graph after it.
+
+    Raises:
+        TranslateTrtError: a pass fails; the message names it and the graph.
+    """
+    graph = str(model.graph.name)
+    reports = []
+    for one in passes:
+        before = len(model.graph)
+        if one.name in disabled:
+            reports.append(Report(graph, one.name, one.summary, None, (), before, before))
+            continue
+        try:
+            outcome = one.run(model)
+        except TranslateTrtError:
+            raise
+        except Exception as error:  # of a library, whose message alone would name neither
+            raise TranslateTrtError(
+                f"the pass {one.name} failed on the {graph} graph: {error}. "
+                f"Leave it out with --disable-pass {one.name}, and please report it."
+            ) from error
+        reports.append(
+            Report(
+                graph,
+                one.name,
+                one.summary,
+                outcome.matches,
+                outcome.refused,
+                before,
+                len(model.graph),
+            )
+        )
+        if after is not None:
+            after(one.name, model)
+    return reports

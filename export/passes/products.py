@@ -1,0 +1,259 @@
+"""Matrix products with constant matrices: stored as they are read, scaled beforehand, merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from translate_trt.export.passes.base import (
+    Outcome,
+    Pass,
+    RewritePass,
+    Rule,
+    add_constant,
+    constant,
+    matrix,
+    scalar,
+)
+
+
+class _TransposeOnce(Rule):
+    """Transpose(W) -> W^T, stored."""
+
+    def pattern(self, op: Any, weights: Any, perm: Any) -> Any:
+        return op.Transpose(weights, perm=perm)
+
+    def refusal(self, weights: ir.Value, perm: ir.Attr, **_: Any) -> str | None:
+        return None if matrix(weights) is not None else ""
+
+    def rewrite(self, op: Any, weights: ir.Value, perm: ir.Attr) -> Any:
+        array = constant(weights)
+        assert array is not None
+        transposed = np.ascontiguousarray(array.transpose(perm.as_ints()))
+        return self.store(op, transposed, f"{weights.name}_transposed")
+
+
+class _GemmToMatMul(Rule):
+    """Gemm(x, W, b) -> x W + b, the form that is prepacked, merged and quantized."""
+
+    def pattern(self, op: Any, x: Any, weights: Any, bias: Any) -> Any:
+        return op.Gemm(x, weights, bias, _allow_other_attributes=True, _outputs=["product"])
+
+    def refusal(self, weights: ir.Value, product: ir.Value, **_: Any) -> str | None:
+        node = product.producer()
+        assert node is not None
+        if matrix(weights) is None:
+            return "its second operand is not a constant matrix"
+        plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+        if any(attribute.value != plain.get(name, attribute.value)
+               for name, attribute in node.attributes.items()):  # fmt: skip
+            return "alpha, beta or transA is set"
+        return None
+
+    def rewrite(
+        self, op: Any, x: ir.Value, weights: ir.Value, bias: ir.Value, product: ir.Value
+    ) -> Any:
+        node = product.producer()
+        assert node is not None
+        transposed = node.attributes.get_int("transB", 0)
+        return op.Add(
+            op.MatMul(x, op.Transpose(weights, perm=[1, 0]) if transposed else weights), bias
+        )
+
+
+class StoredProducts(RewritePass):
+    """The tied vocabulary matrix is the reason: [V, d_model] looks up, [d_model, V] multiplies."""
+
+    name = "store-weights"
+    summary = "store matrices as products read them; Gemm becomes MatMul and Add"
+    rules = (_TransposeOnce, _GemmToMatMul)
+    commute = False
+
+
+class _BeforeTranspose(Rule):
+    """c * Transpose(x) -> Transpose(c * x), on the way to the product that made x."""
+
+    def pattern(self, op: Any, x: Any, factor: Any, perm: Any) -> Any:
+        return op.Mul(op.Transpose(x, perm=perm), factor)
+
+    def refusal(self, factor: ir.Value, **_: Any) -> str | None:
+        return None if scalar(factor) is not None else "the factor is not a constant number"
+
+    def rewrite(self, op: Any, x: ir.Value, factor: ir.Value, perm: ir.Attr) -> Any:
+        return op.Transpose(_times(op, x, factor), perm=perm)
+
+
+class _BeforeReshape(Rule):
+    """c * Reshape(x) -> Reshape(c * x)."""
+
+    def pattern(self, op: Any, x: Any, factor: Any, shape: Any) -> Any:
+        return op.Mul(op.Reshape(x, shape, _outputs=["reshaped"]), factor)
+
+    def refusal(self, factor: ir.Value, **_: Any) -> str | None:
+        return None if scalar(factor) is not None else "the factor is not a constant number"
+
+    def rewrite(
+        self, op: Any, x: ir.Value, factor: ir.Value, shape: ir.Value, reshaped: ir.Value
+    ) -> Any:
+        node = reshaped.producer()
+        assert node is not None
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        result = op.Reshape(_times(op, x, factor), shape, **attributes)
+        result.shape, result.dtype = reshaped.shape, reshaped.dtype
+        return result
+
+
+def _times(op: Any, x: ir.Value, factor: ir.Value) -> Any:
+    product = op.Mul(x, factor)
+    product.shape, product.dtype = x.shape, x.dtype
+    return product
+
+
+class _IntoWeights(Rule):
+    def scaled(self, op: Any, value: ir.Value, factor: ir.Value) -> ir.Value:
+        """A constant times a number, as a constant."""
+        array, number = constant(value), scalar(factor)
+        assert array is not None
+        assert number is not None
+        product = (array * np.asarray(number, array.dtype)).astype(array.dtype)
+        return self.store(op, product, f"{value.name}_times_{number:.6g}")
+
+
+class _IntoBiasedProduct(_IntoWeights):
+    """c * (x W + b) -> x (c W) + c b."""
+
+    def pattern(self, op: Any, x: Any, weights: Any, bias: Any, factor: Any) -> Any:
+        return op.Mul(op.Add(op.MatMul(x, weights), bias), factor)
+
+    def refusal(self, weights: ir.Value, bias: ir.Value, factor: ir.Value, **_: Any) -> str | None:
+        if scalar(factor) is None:
+            return "the factor is not a constant number"
+        if matrix(weights) is None or constant(bias) is None:
+            return "the product's matrix or bias is not constant"
+        return None
+
+    def rewrite(
+        self, op: Any, x: ir.Value, weights: ir.Value, bias: ir.Value, factor: ir.Value
+    ) -> Any:
+        product = op.MatMul(x, self.scaled(op, weights, factor))
+        return op.Add(product, self.scaled(op, bias, factor))
+
+
+class _IntoTable(_IntoWeights):
+    """c * T[ids] -> (c T)[ids]."""
+
+    def pattern(self, op: Any, table: Any, ids: Any, factor: Any) -> Any:
+        return op.Mul(op.Gather(table, ids, axis=0), factor)
+
+    def refusal(self, table: ir.Value, factor: ir.Value, **_: Any) -> str | None:
+        if scalar(factor) is None:
+            return "the factor is not a constant number"
+        return None if matrix(table) is not None else "what is looked up is not a constant matrix"
+
+    def rewrite(self, op: Any, table: ir.Value, ids: ir.Value, factor: ir.Value) -> Any:
+        return op.Gather(self.scaled(op, table, factor), ids, axis=0)
+
+
+class FoldScales(RewritePass):
+    """1 / sqrt(d_k) into the queries' projection, sqrt(d_model) into the embedding table."""
+
+    name = "fold-scales"
+    summary = "multiply constant factors into the weights beforehand"
+    rules = (_BeforeTranspose, _BeforeReshape, _IntoBiasedProduct, _IntoTable)
+
+
+@dataclass(frozen=True)
+class _Projection:
+    """x W + b, as it stands in the graph."""
+
+    product: ir.Node
+    weights: ir.Value
+    bias: ir.Value
+    addition: ir.Node
+
+    @property
+    def output(self) -> ir.Value:
+        return self.addition.outputs[0]
+
+    @property
+    def columns(self) -> int:
+        array = constant(self.weights)
+        assert array is not None
+        return int(array.shape[1])
+
+
+class MergeProducts(Pass):
+    """x W_1 + b_1, x W_2 + b_2, ... -> Split(x [W_1 W_2 ...] + [b_1 b_2 ...]).
+
+    Queries, keys and values of a self-attention; in the encoder, cross-attention keys and values of
+    every decoder layer, all of which read its output. How many share an input is not fixed, so this
+    is no pattern for the rewriter.
+    """
+
+    name = "merge-products"
+    summary = "one product for all projections of the same input"
+
+    def run(self, model: ir.Model) -> Outcome:
+        """Rewrite the model in place; a match is a set of products merged."""
+        groups: dict[ir.Value, list[_Projection]] = {}
+        refused = []
+        for node in model.graph:
+            found = _projection(node)
+            if isinstance(found, _Projection):
+                groups.setdefault(found.product.inputs[0], []).append(found)  # type: ignore[arg-type]
+            elif found:
+                refused.append(f"{node.outputs[0].name}: {found}")
+        merged = [(x, group) for x, group in groups.items() if len(group) > 1]
+        for x, group in merged:
+            _merge(model.graph, x, group)
+        return Outcome(len(merged), tuple(refused))
+
+
+def _projection(node: ir.Node) -> _Projection | str | None:
+    """The projection that a node is the product of, or why it is none; None: it is no product."""
+    if node.op_type != "MatMul" or matrix(node.inputs[1]) is None:
+        return None
+    weights = node.inputs[1]
+    assert weights is not None
+    if node.outputs[0].is_graph_output():
+        return "the product without its bias is an output of the graph"
+    readers = list(node.outputs[0].uses())
+    if len(readers) != 1 or readers[0].node.op_type != "Add":
+        return "nothing, or more than one bias, is added to the product"
+    addition = readers[0].node
+    (bias,) = (value for value in addition.inputs if value is not node.outputs[0])
+    array = constant(bias)
+    if array is None or array.shape != matrix(weights).shape[1:]:  # type: ignore[union-attr]
+        return "what is added to the product is not a constant vector"
+    assert bias is not None
+    return _Projection(node, weights, bias, addition)
+
+
+def _merge(graph: ir.Graph, x: ir.Value, group: list[_Projection]) -> None:
+    weights = np.concatenate([constant(p.weights) for p in group], axis=1)
+    biases = np.concatenate([constant(p.bias) for p in group])
+    name = f"{group[0].weights.name}_and_{len(group) - 1}_more"
+    sizes = np.array([p.columns for p in group], dtype=np.int64)
+    product = ir.node("MatMul", [x, add_constant(graph, name, weights)])
+    addition = ir.node("Add", [product.outputs[0], add_constant(graph, f"{name}_bias", biases)])
+    split = ir.node(
+        "Split",
+        [addition.outputs[0], add_constant(graph, f"{name}_sizes", sizes)],
+        {"axis": -1},
+        num_outputs=len(group),
+    )
+    for node in (product, addition):
+        node.outputs[0].name = f"{group[0].output.name}_merged_{node.op_type.lower()}"
+        node.outputs[0].type = x.type
+        if x.shape is not None:
+            node.outputs[0].shape = ir.Shape([*x.shape[:-1], int(sizes.sum())])
+    graph.insert_before(group[0].product, [product, addition, split])
+    for projection, value in zip(group, split.outputs, strict=True):
+        old = projection.output
+        value.shape, value.type, kept = old.shape, old.type, old.name
+        old.replace_all_uses_with(value, replace_graph_outputs=True)
+        graph.remove([projection.addition, projection.product], safe=True)
+        value.name = kept

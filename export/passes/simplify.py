@@ -1,0 +1,87 @@
+"""Housekeeping: constants folded, equal computations and constants merged, dead ones dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes import common
+from onnxscript import optimizer
+
+from translate_trt.export.passes.base import Outcome, Pass, RewritePass, Rule
+
+# Elements. What is folded here are shapes, masks and scalars; what is done to weights has a pass
+# with a name of its own.
+_LARGEST_FOLDED = 1 << 14
+
+
+class Simplify(Pass):
+    """Everything a general-purpose optimizer does; nothing here knows of Transformers."""
+
+    name = "simplify"
+    summary = "fold constants, merge equal nodes and constants, drop dead ones"
+
+    def run(self, model: ir.Model) -> Outcome:
+        """Rewrite the model in place; a match is a node less."""
+        before = len(model.graph)
+        axes = [value.shape for value in model.graph.outputs]
+        optimizer.optimize_ir(
+            model, input_size_limit=_LARGEST_FOLDED, output_size_limit=_LARGEST_FOLDED
+        )
+        for step in (
+            common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+            common.CommonSubexpressionEliminationPass(),
+            common.DeduplicateInitializersPass(),
+            common.IdentityEliminationPass(),
+            common.RemoveUnusedNodesPass(),
+        ):
+            step(model)
+        # What an eliminated Identity stood between had the axis names of the trace.
+        for value, shape in zip(model.graph.outputs, axes, strict=True):
+            value.shape = shape
+        return Outcome(before - len(model.graph))
+
+
+class _KeepSizes(Rule):
+    """Reshape(x, computed shape) -> Reshape(x, [0, 0, 8, 64]): 0 keeps x's size.
+
+    A computed shape costs a Shape and a Concat, and hides from a compiler what it could plan.
+    """
+
+    def pattern(self, op: Any, x: Any, shape: Any) -> Any:
+        return op.Reshape(x, shape, _outputs=["reshaped"])
+
+    def refusal(self, x: ir.Value, shape: ir.Value, reshaped: ir.Value, **_: Any) -> str | None:
+        if shape.const_value is not None:
+            return ""
+        return None if _sizes(x, reshaped) else "more than one size is neither x's nor constant"
+
+    def rewrite(self, op: Any, x: ir.Value, reshaped: ir.Value, **_: Any) -> Any:
+        sizes = _sizes(x, reshaped)
+        assert sizes is not None
+        name = "sizes_" + "_".join("rest" if size < 0 else str(size) for size in sizes)
+        return op.Reshape(x, self.store(op, np.array(sizes, np.int64), name))
+
+
+def _sizes(x: ir.Value, reshaped: ir.Value) -> list[int] | None:
+    """The shape to write down: a number, 0 for x's size at this place, -1 once for what is left."""
+    if x.shape is None or reshaped.shape is None:
+        return None
+    sizes: list[int] = []
+    for index, size in enumerate(reshaped.shape):
+        same = index < len(x.shape) and x.shape[index] == size
+        if isinstance(size, int):
+            sizes.append(size)
+        else:
+            sizes.append(0 if same and size.value is not None else -1)
+    return sizes if sizes.count(-1) <= 1 else None
+
+
+class KeepSizes(RewritePass):
+    """Heads are split and joined with shapes known beforehand."""
+
+    name = "keep-sizes"
+    summary = "reshape by constant shapes where only the batch and the beams are unknown"
+    rules = (_KeepSizes,)
+    commute = False

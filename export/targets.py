@@ -1,0 +1,62 @@
+"""What a bundle can be compiled for, and the form its graphs then have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from translate_trt.export.trace import GROWING_OPSET, STATIC_OPSET
+from translate_trt.runtime.contract import GraphForm
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of entry of a bundle.
+
+    Attributes:
+        backend: of the runtime, as the manifest names it.
+        precision: of weights and products.
+        package: that builds engines; None: the graphs themselves are what runs.
+        description: for people.
+    """
+
+    backend: str
+    precision: str
+    package: str | None
+    description: str
+
+    @property
+    def opset(self) -> int:
+        """Of the graphs."""
+        return GROWING_OPSET if self.package is None else STATIC_OPSET
+
+    def form(self, beam_size: int, max_target_length: int) -> GraphForm:
+        """How its graphs are laid out.
+
+        Args:
+            beam_size: the one that an engine is made for.
+            max_target_length: the longest translation an engine's caches must hold.
+        """
+        cache_type = {"fp16": "float16", "bf16": "bfloat16"}.get(self.precision, "float32")
+        if self.package is None:
+            return GraphForm(cache_type=cache_type)
+        return GraphForm(beam_size, beam_size * max_target_length, cache_type)
+
+
+def _engine(package: str, precision: str) -> dict[str, Any]:
+    name = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT-RTX"}[package]
+    return {"backend": package, "precision": precision, "package": package,
+            "description": f"{name} engines"}  # fmt: skip
+
+
+#: By the name that `--target` takes.
+TARGETS: dict[str, Target] = {
+    "onnx-fp32": Target("onnxruntime", "fp32", None, "ONNX Runtime, CPU"),
+    "onnx-int8": Target("onnxruntime", "int8", None, "ONNX Runtime, CPU, products in 8 bits"),
+    "onnx-fp16": Target("onnxruntime", "fp16", None, "ONNX Runtime, GPU (a CPU computes in FP32)"),
+    **{
+        f"{package.replace('_', '-')}-{precision}": Target(**_engine(package, precision))
+        for package in ("tensorrt", "tensorrt_rtx")
+        for precision in ("fp16", "bf16", "fp32")
+    },
+}

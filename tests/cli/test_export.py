@@ -1,0 +1,140 @@
+"""`translate-trt export`: what it prints, keeps and refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from translate_trt.export.passes.pipeline import PASSES
+from translate_trt.runtime import engines
+from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.engines import check_engines
+from translate_trt.runtime.errors import BundleError
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import Checkpoint
+
+
+def export(checkpoint: Checkpoint, out: Path, *flags: object) -> Result:
+    arguments = ["export", str(checkpoint.path), "--out", str(out), *map(str, flags)]
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.mark.usefixtures("trace_once")
+def test_explain_has_a_line_for_every_pass_and_graph(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    done = export(checkpoint, tmp_path / "b", "--target", "onnx-int8", "--attention", "--explain",
+                  "--disable-pass", "keep-sizes")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    rows = [line.split() for line in done.stdout.splitlines()]
+    found = {(row[0], row[1]): row[2:5] for row in rows if row and row[0] in ("encoder", "step")}
+    for graph in ("encoder", "step"):
+        assert found[graph, "keep-sizes"][0] == "off"
+        for name in ("store-weights", "merge-products", "fuse-multi-head", "int8"):
+            assert int(found[graph, name][0]) > 0, (graph, name)
+    matches, before, after = map(int, found["step", "fuse-residual-norm"])
+    assert matches == 6
+    assert after < before
+    assert "fuse-multi-head left alone" in done.stdout
+    assert "the attention weights are read elsewhere (--attention)" in done.stdout
+
+
+@pytest.mark.usefixtures("trace_once")
+def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    done = export(checkpoint, tmp_path / "b", "--dump-passes", tmp_path / "stages")
+    assert done.exit_code == 0, done.output
+    names = sorted(path.name for path in (tmp_path / "stages" / "onnx-fp32").glob("step-*.onnx"))
+    assert names[0] == "step-00-traced.onnx"
+    assert [re.sub(r"step-\d\d-|\.onnx", "", name) for name in names[1:]] == [
+        *(name for name in PASSES if name not in ("fuse-attention", "fuse-transposes")),
+        "simplify",
+    ]
+    again = export(checkpoint, tmp_path / "c", "--dump-passes", tmp_path / "stages")
+    assert again.exit_code == 1
+    assert "is not empty" in again.stderr
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--disable-pass", "int8"], "there is no pass 'int8' to switch off; choose from"),
+        (["--beam-size", 0], "engines are made for 1 to 256 beams"),
+        (["--beam-size", 257], "engines are made for 1 to 256 beams"),
+        (["--target", "tensorrt-rtx-fp16", "--beam-size", 250], "too large for a vocabulary"),
+        (["--target", "tensorrt-rtx-fp16", "--profiles", "1x8"], "no profile of 1x8 takes"),
+        (["--target", "tensorrt-rtx-fp16", "--profiles", "1x999"], "for longer sentences than"),
+        (["--profiles", "many"], "'many' is no profile"),
+        (["--optimization-level", 9], "it goes 0 to 5"),
+    ],
+)
+def test_what_is_refused_is_refused_before_any_work(
+    checkpoint: Checkpoint, tmp_path: Path, flags: list[object], message: str
+) -> None:
+    if "tensorrt-rtx-fp16" in flags:
+        pytest.importorskip("tensorrt_rtx")
+    done = export(checkpoint, tmp_path / "bundle", *flags)
+    assert done.exit_code == 1
+    assert message in done.stderr
+    assert "tracing" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_target_has_engines_graphs_logs_and_records(engine_bundle: Path) -> None:
+    entry = read_manifest(engine_bundle).target("tensorrt-rtx-fp16")
+    assert set(entry.files) == {
+        "encoder", "encoder_graph", "encoder_log", "step", "step_graph", "step_log",
+    }  # fmt: skip
+    for file in entry.files.values():
+        assert file.locate(engine_bundle).stat().st_size == file.bytes > 0
+    assert (entry.form.beams, entry.form.cache_type) == (3, "float16")
+    assert entry.form.slots == 3 * 98
+    assert entry.engine is not None
+    assert set(entry.engine) == {"encoder", "step"}
+    assert entry.engine["step"]["tensors"]["self_key_0"].startswith("float16")
+    assert entry.builder["tensorrt_rtx"] == entry.engine["step"]["version"]
+
+
+def test_engines_of_another_version_are_refused_with_the_command_that_rebuilds_them(
+    engine_bundle: Path, tmp_path: Path
+) -> None:
+    bundle = Path(shutil.copytree(engine_bundle, tmp_path / "bundle"))
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    for record in manifest["targets"]["tensorrt-rtx-fp16"]["engine"].values():
+        record["version"] = "1.0.0"
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    command = re.escape(f"--target tensorrt-rtx-fp16 --out {bundle} --force")
+    with pytest.raises(BundleError, match=rf"made by tensorrt_rtx 1\.0\.0;.*{command}"):
+        check_engines(read_manifest(bundle).target("tensorrt-rtx-fp16"), bundle)
+    with pytest.raises(BundleError, match=command):
+        Translator(bundle, "tensorrt-rtx-fp16")
+
+
+def test_engines_are_not_loaded_without_a_gpu(
+    engine_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "compute_capability", lambda *_: None)
+    with pytest.raises(BundleError, match="needs an NVIDIA GPU and its driver"):
+        Translator(engine_bundle, "tensorrt-rtx-fp16")
+
+
+def test_a_damaged_record_is_named(engine_bundle: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(engine_bundle, tmp_path / "bundle"))
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    del manifest["targets"]["tensorrt-rtx-fp16"]["engine"]["encoder"]["profiles"]
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    place = r"targets\.tensorrt-rtx-fp16\.engine\.encoder\.profiles"
+    with pytest.raises(BundleError, match=place):
+        Translator(bundle, "tensorrt-rtx-fp16")
+
+
+def test_graphs_hold_no_paths_of_who_compiled_them(compiled_bundle: Path) -> None:
+    for graph in compiled_bundle.glob("targets/*/*.onnx"):
+        assert b"site-packages" not in graph.read_bytes()
+        assert b".py" not in graph.read_bytes()

@@ -1,0 +1,192 @@
+"""The passes in order, each switched off in turn, and the account of what they did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx_ir as ir
+import pytest
+from support.graphs import build, node
+from support.translations import assert_same, random_sources
+
+from translate_trt.export.compile import BuildOptions, compile_bundle, trace_graphs
+from translate_trt.export.graphs import graph_shape
+from translate_trt.export.passes.base import Outcome, Pass
+from translate_trt.export.passes.pipeline import PASSES, Report, check_names, passes_for, run_passes
+from translate_trt.export.precision import precision_pass
+from translate_trt.export.targets import TARGETS
+from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.errors import OptionError, TranslateTrtError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.config import ModelConfig
+from translate_trt.train.model import Transformer
+from translate_trt.train.search import beam_search
+
+
+class Named(Pass):
+    """Fails, or does nothing."""
+
+    summary = "for tests"
+
+    def __init__(self, name: str, error: Exception | None = None) -> None:
+        self.name, self.error = name, error
+
+    def run(self, model: ir.Model) -> Outcome:
+        if self.error is not None:
+            raise self.error
+        return Outcome(3, ("y: why",))
+
+
+def small() -> ir.Model:
+    model = build([node("Relu", "x", "y")], {"x": ["N"]}, {"y": ["N"]})
+    model.graph.name = "encoder"
+    return model
+
+
+COMMON = ["store-weights", "simplify", "fold-scales", "merge-products", "top-k-first", "keep-sizes"]
+FUSED = {
+    "onnxruntime": ["fuse-multi-head", "fuse-residual-norm"],
+    "tensorrt": ["fuse-attention", "fuse-transposes"],
+    "tensorrt_rtx": ["fuse-attention", "fuse-transposes"],
+}
+
+
+@pytest.mark.parametrize("backend", FUSED)
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "int8"])
+def test_order(backend: str, precision: str) -> None:
+    names = [one.name for one in passes_for(backend, precision_pass(precision, {}))]
+    end = [] if precision == "fp32" else [precision, "simplify"]
+    assert names == [*COMMON, *FUSED[backend], "simplify", *end]
+
+
+def test_every_pass_that_can_be_switched_off_has_a_name_and_a_summary() -> None:
+    assert set(PASSES) == set(COMMON).union(*FUSED.values())
+    for name, one in PASSES.items():
+        assert one.name == name
+        assert one.summary
+        assert not one.required
+    assert precision_pass("fp16", {}).required  # type: ignore[union-attr]
+
+
+def test_unknown_names_are_refused() -> None:
+    check_names(PASSES)
+    for name in ("fuse", "int8", "fp16", ""):
+        with pytest.raises(OptionError, match=f"no pass {name!r} .*fuse-residual-norm"):
+            check_names(["simplify", name])
+    with pytest.raises(OptionError, match="no pass 'folding' to switch off; choose from store"):
+        BuildOptions(disabled_passes=("folding",))
+
+
+def test_reports_and_what_is_called_after_each_pass() -> None:
+    seen: list[str] = []
+    model = small()
+    passes = [Named("first"), Named("second"), Named("third")]
+    reports = run_passes(model, passes, ["second"], lambda name, _: seen.append(name))
+    assert seen == ["first", "third"]
+    assert reports == [
+        Report("encoder", "first", "for tests", 3, ("y: why",), 1, 1),
+        Report("encoder", "second", "for tests", None, (), 1, 1),
+        Report("encoder", "third", "for tests", 3, ("y: why",), 1, 1),
+    ]
+
+
+def test_an_exception_of_a_library_is_reported_with_the_pass() -> None:
+    message = (
+        "the pass wild failed on the encoder graph: 'shape'. "
+        "Leave it out with --disable-pass wild, and please report it."
+    )
+    with pytest.raises(TranslateTrtError) as raised:
+        run_passes(small(), [Named("calm"), Named("wild", KeyError("shape"))])
+    assert str(raised.value) == message
+    assert isinstance(raised.value.__cause__, KeyError)
+    own = TranslateTrtError("too large")
+    with pytest.raises(TranslateTrtError, match=r"^too large$"):
+        run_passes(small(), [Named("wild", own)])
+    with pytest.raises(KeyboardInterrupt):
+        run_passes(small(), [Named("wild", KeyboardInterrupt())])  # type: ignore[arg-type]
+
+
+# ---- whole graphs ----
+
+ENCODER_LAYERS, DECODER_LAYERS = 3, 2
+
+
+def compiled(target: str, norm: str) -> dict[str, list[Report]]:
+    config = ModelConfig(
+        vocabulary_size=50, encoder_layers=ENCODER_LAYERS, decoder_layers=DECODER_LAYERS,
+        d_model=16, d_ff=24, heads=2, norm=norm,
+    )  # fmt: skip
+    form = TARGETS[target].form(beam_size=4, max_target_length=60)
+    traced = trace_graphs(
+        Transformer(config).eval(), Limits(10, 60), graph_shape(config, form=form),
+        TARGETS[target].opset,
+    )  # fmt: skip
+    passes = passes_for(TARGETS[target].backend, None)
+    reports = {}
+    for role, model in traced.items():
+        before = len(model.graph)
+        reports[role] = run_passes(model, passes)
+        counts = [before]
+        for report in reports[role]:
+            assert report.nodes_before == counts[-1], report
+            counts.append(report.nodes_after)
+        assert counts[-1] == len(model.graph)
+        assert counts[-1] < before
+    return reports
+
+
+@pytest.mark.parametrize(
+    ("target", "norm"), [("onnx-fp32", "post"), ("onnx-fp32", "pre"), ("tensorrt-fp32", "post")]
+)
+def test_each_pass_finds_all_there_is_in_a_model(target: str, norm: str) -> None:
+    reports = compiled(target, norm)
+    matches = {
+        role: {report.name: report.matches for report in found} for role, found in reports.items()
+    }
+    expected = {
+        "encoder": {"merge-products": ENCODER_LAYERS + 1, "top-k-first": 0},
+        "step": {"merge-products": DECODER_LAYERS, "top-k-first": 1},
+    }
+    if target == "onnx-fp32":
+        expected["encoder"] |= {
+            "fuse-multi-head": ENCODER_LAYERS, "fuse-residual-norm": 2 * ENCODER_LAYERS,
+        }  # fmt: skip
+        expected["step"] |= {
+            "fuse-multi-head": 2 * DECODER_LAYERS, "fuse-residual-norm": 3 * DECODER_LAYERS,
+        }  # fmt: skip
+    else:
+        expected["encoder"] |= {"fuse-attention": ENCODER_LAYERS}
+        expected["step"] |= {"fuse-attention": 2 * DECODER_LAYERS}
+    for role, counts in expected.items():
+        assert {name: matches[role][name] for name in counts} == counts
+    assert matches["encoder"]["fold-scales"]
+    assert matches["encoder"]["store-weights"]
+    reasons = [reason for found in reports.values() for one in found for reason in one.refused]
+    # Alone stand the logits, which have no bias, and in pre-norm models the sum with positions,
+    # one row for all sentences or beams.
+    assert len(reasons) == (3 if norm == "pre" else 1), reasons
+
+
+@pytest.mark.usefixtures("trace_once")
+@pytest.mark.parametrize("name", PASSES)
+def test_every_pass_can_be_left_out(name: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    targets = ("onnx-fp32", "onnx-fp16", "onnx-int8") if name == "simplify" else ("onnx-fp32",)
+    options = BuildOptions(targets, attention=True, disabled_passes=(name,))
+    reports = compile_bundle(checkpoint, tmp_path / "bundle", options).reports
+    for target in targets:
+        matches = {r.name: r.matches for r in reports[target]}
+        ran = {r.name for r in reports[target] if r.matches is not None}
+        assert name not in ran
+        assert ran >= set(COMMON) - {name}
+        assert matches.get(name) is None
+    sources = random_sources(16)
+    search = SearchOptions(num_hypotheses=4, return_attention=True)
+    expected = beam_search(checkpoint.load_model(), sources, search)
+    translator = Translator(tmp_path / "bundle", threads=1)
+    assert_same(translator.translate_ids(sources, search), expected)
+    for target in targets[1:]:
+        found = Translator(tmp_path / "bundle", target, threads=1).translate_ids(sources, search)
+        same = [a[0].tokens == b[0].tokens for a, b in zip(found, expected, strict=True)]
+        assert sum(same) >= 0.6 * len(same), target

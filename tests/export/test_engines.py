@@ -1,0 +1,514 @@
+"""Engines, built for real: tensorrt_rtx needs no GPU to build, only to run."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx import helper
+from support.engines import addition, attention, crafted, transformer_graphs
+from tqdm import tqdm
+
+from translate_trt.export.engines import builder as builder_module
+from translate_trt.export.engines import cache
+from translate_trt.export.engines.builder import build_engine
+from translate_trt.export.engines.cache import Engine, engine_key
+from translate_trt.export.engines.network import Builder, EngineError, Graph, load_builder
+from translate_trt.export.engines.options import EngineOptions, default_cache, parse_profiles
+from translate_trt.export.engines.progress import Progress
+from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.contract import GraphShape, TensorSpec
+from translate_trt.runtime.engines import Profile, compute_capability
+from translate_trt.runtime.errors import OptionError, TranslateTrtError
+from translate_trt.train.config import ModelConfig
+
+LIMITS = Limits(32, 82)
+PROFILES = (Profile(1, 32), Profile(8, 32))
+TINY = ModelConfig(vocabulary_size=500, encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128,
+                   heads=4, dropout=0.0)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rtx() -> Builder:
+    pytest.importorskip("tensorrt_rtx", reason="tensorrt-rtx is not installed")
+    return load_builder("tensorrt_rtx")
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same engines wherever the tests run."""
+    monkeypatch.setattr(builder_module, "compute_capability", lambda: None)
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> EngineOptions:
+    return EngineOptions(cache=tmp_path / "cache")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> tuple[GraphShape, dict[str, Graph]]:
+    return transformer_graphs(TINY, "tensorrt-rtx-fp32", LIMITS)
+
+
+def uncached(**fields: Any) -> EngineOptions:
+    return EngineOptions(cache=None, **fields)
+
+
+def described(spec: TensorSpec) -> str:
+    axes = ", ".join("?" if isinstance(axis, str) else str(axis) for axis in spec.axes)
+    return f"{spec.dtype} [{axes}]"
+
+
+# ---- real models ----
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_tiny_model_builds(rtx: Builder, precision: str) -> None:
+    _, graphs = transformer_graphs(TINY, f"tensorrt-rtx-{precision}", LIMITS)
+    for graph in graphs.values():
+        engine = build_engine(rtx, graph, PROFILES, uncached())
+        assert_engine_keeps_the_contract(engine, graph)
+        assert engine.record.profiles == PROFILES
+        assert engine.record.compute_capabilities == ()
+        assert f"{graph.outputs[0].name} [profile 1]" in engine.log
+        assert "[profile 2]" not in engine.log
+    # Keys and values of both layers are written in place; two attentions a layer.
+    assert engine.record.layers["KV_CACHE_UPDATE"] == 4
+    assert engine.record.layers["ATTENTION_INPUT"] == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_the_base_model_builds(rtx: Builder, precision: str) -> None:
+    config = ModelConfig(vocabulary_size=32000)
+    _, graphs = transformer_graphs(config, f"tensorrt-rtx-{precision}", LIMITS)
+    for graph in graphs.values():
+        engine = build_engine(rtx, graph, PROFILES, uncached())
+        assert_engine_keeps_the_contract(engine, graph)
+    assert engine.record.layers["KV_CACHE_UPDATE"] == 2 * config.decoder_layers
+
+
+def assert_engine_keeps_the_contract(engine: Engine, graph: Graph) -> None:
+    specs = (*graph.inputs, *graph.outputs)
+    assert engine.record.tensors == {spec.name: described(spec) for spec in specs}
+    assert "Engine Layer Information" in engine.log
+    assert engine.plan[:4] == b"vtrt"
+    assert not engine.cached
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mask"),
+    [
+        ("float32", "float32"),
+        ("float32", "bool"),
+        ("float16", "float16"),
+        ("float16", "bool"),
+        ("bfloat16", "bfloat16"),
+    ],
+)
+def test_fused_attention_builds_or_is_taken_apart(rtx: Builder, dtype: str, mask: str) -> None:
+    # In float32 there is no fused kernel: this fails if the layers are not made decomposable.
+    engine = build_engine(rtx, attention(dtype, mask), PROFILES[:1], uncached())
+    assert engine.record.layers["ATTENTION_INPUT"] == 1
+
+
+# ---- what cannot be built ----
+
+
+def test_a_mask_of_another_type_is_refused_with_the_reason(rtx: Builder) -> None:
+    with pytest.raises(EngineError, match="element type") as caught:
+        build_engine(rtx, attention("float16", "float32"), PROFILES[:1], uncached())
+    assert "Cast both inputs" in str(caught.value)
+
+
+def test_all_unknown_operators_are_named_at_once(rtx: Builder) -> None:
+    x = TensorSpec("x", "int8", ("N", 4))
+    y = TensorSpec("y", "int8", (4, 4))
+    nodes = [
+        helper.make_node("MatMulInteger", ["x", "y"], ["z"], name="product"),
+        helper.make_node("Invented", ["z"], ["w"], name="stranger", domain="elsewhere"),
+    ]
+    graph = crafted(nodes, [x, y], [TensorSpec("w", "int32", ("N", 4))], domain="elsewhere")
+    with pytest.raises(EngineError) as caught:
+        build_engine(rtx, graph, PROFILES[:1], uncached())
+    message = str(caught.value)
+    assert "MatMulInteger at 'product', Invented at 'stranger'" in message
+    assert "choose a tensorrt target" in message
+    assert "Invented: replace it" in message
+
+
+def test_a_parse_error_names_node_operator_and_mend(rtx: Builder) -> None:
+    with pytest.raises(EngineError) as caught:
+        build_engine(rtx, addition("float32", "float16"), PROFILES[:1], uncached())
+    message = str(caught.value)
+    assert "Add at 'sum'" in message
+    assert "same input types" in message
+    assert "none is converted silently" in message
+    assert "catchCudaError" not in message
+
+
+@pytest.mark.parametrize("content", [b"no model at all", b""])
+def test_a_file_that_is_no_model(rtx: Builder, content: bytes) -> None:
+    with pytest.raises(EngineError, match=r"not an ONNX model|is missing"):
+        build_engine(rtx, replace(addition(), model=content), PROFILES[:1], uncached())
+
+
+def test_departures_from_the_contract_are_listed(rtx: Builder) -> None:
+    graph = replace(
+        addition(),
+        inputs=[TensorSpec("x", "float16", ("N", 4)), TensorSpec("q", "float32", ("N", 4))],
+        outputs=[TensorSpec("z", "float32", ("N", "S"))],
+    )
+    with pytest.raises(EngineError) as caught:
+        build_engine(rtx, graph, PROFILES[:1], uncached())
+    message = str(caught.value)
+    for part in (
+        "input x is float32, not float16",
+        "input q is missing",
+        "input y is not known",
+        "output z has axes [?, 4], not ['N', 'S']",
+    ):
+        assert part in message
+
+
+def test_axes_that_changed_places(rtx: Builder) -> None:
+    node = helper.make_node("Identity", ["x"], ["y"])
+    x, y = TensorSpec("x", "float32", ("S", "N")), TensorSpec("y", "float32", ("N", "S"))
+    graph = replace(crafted([node], [x], [y]), inputs=[replace(x, axes=("N", "S"))])
+    with pytest.raises(EngineError, match=r"named \['S', 'N'\], not \['N', 'S'\]"):
+        build_engine(rtx, graph, PROFILES[:1], uncached())
+
+
+def test_a_growing_cache_is_refused(rtx: Builder) -> None:
+    node = helper.make_node("Identity", ["x"], ["y"])
+    x, y = TensorSpec("x", "float32", ("N", "P")), TensorSpec("y", "float32", ("N", "P"))
+    with pytest.raises(EngineError, match="dynamic axes P; engines take N and S alone"):
+        build_engine(rtx, crafted([node], [x], [y]), PROFILES[:1], uncached())
+
+
+def test_a_workspace_too_small(rtx: Builder, tiny: tuple[GraphShape, dict[str, Graph]]) -> None:
+    with pytest.raises(EngineError, match="Raise workspace_mib, now 1"):
+        build_engine(rtx, tiny[1]["encoder"], (Profile(64, 32),), uncached(workspace_mib=1))
+
+
+def test_float32_products_are_refused_for_turing(
+    rtx: Builder, tiny: tuple[GraphShape, dict[str, Graph]]
+) -> None:
+    options = uncached(compute_capabilities=("7.5",))
+    with pytest.raises(EngineError, match="choose tensorrt-rtx-fp16"):
+        build_engine(rtx, tiny[1]["encoder"], PROFILES[:1], options)
+
+
+@pytest.mark.skipif(compute_capability() is not None, reason="with a GPU this builds")
+def test_stripping_weights_without_a_gpu(
+    rtx: Builder, tiny: tuple[GraphShape, dict[str, Graph]]
+) -> None:
+    with pytest.raises(EngineError, match=r"Leave strip_weights out, or build .* with a GPU"):
+        build_engine(rtx, tiny[1]["encoder"], PROFILES[:1], uncached(strip_weights=True))
+
+
+@pytest.mark.parametrize("package", ["tensorrt", "tensorrt_rtx"])
+def test_a_missing_package_says_what_to_install(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(TranslateTrtError) as caught:
+        load_builder(package)
+    assert f"pip install 'translate-trt[{package.replace('_', '-')}]'" in str(caught.value)
+
+
+def test_an_unknown_package() -> None:
+    with pytest.raises(OptionError, match="choose from tensorrt, tensorrt_rtx"):
+        load_builder("tensorflow")
+
+
+# ---- GPUs to build for ----
+
+
+def test_several_compute_capabilities(rtx: Builder) -> None:
+    options = uncached(compute_capabilities=("8.6", "12.0"))
+    engine = build_engine(rtx, addition(), PROFILES[:1], options)
+    assert engine.record.compute_capabilities == ("8.6", "12.0")
+
+
+def test_a_gpu_that_the_package_lacks(rtx: Builder) -> None:
+    with pytest.raises(OptionError, match=r"capability 9\.9; it has .*8\.6"):
+        build_engine(rtx, addition(), PROFILES[:1], uncached(compute_capabilities=("9.9",)))
+
+
+def test_the_present_gpu_without_one(rtx: Builder) -> None:
+    with pytest.raises(EngineError, match="no GPU or driver was found"):
+        build_engine(rtx, addition(), PROFILES[:1], uncached(compute_capabilities=("current",)))
+
+
+def test_the_present_gpu_is_the_default(rtx: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder_module, "compute_capability", lambda: "8.6")
+    record = builder_module._record(rtx, uncached(), PROFILES)
+    assert record.compute_capabilities == ("8.6",)
+    # An engine for 8.6 by name is not the same one: it can be built anywhere.
+    named = builder_module._record(rtx, uncached(compute_capabilities=("8.6",)), PROFILES)
+    assert named.compute_capabilities == ("8.6",)
+    assert engine_key(b"", named.to_json()) != engine_key(b"", record.to_json())
+
+
+# ---- the cache ----
+
+
+def refuse(*_: object) -> None:
+    raise AssertionError("the builder was called")
+
+
+def test_a_second_build_comes_from_the_cache(
+    rtx: Builder, options: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = build_engine(rtx, addition(), PROFILES, options)
+    monkeypatch.setattr(builder_module, "_build", refuse)
+    again = build_engine(rtx, addition(), PROFILES, options)
+    assert again == replace(first, cached=True)
+    others = [
+        (addition("float16"), PROFILES, options),
+        (addition(), PROFILES[:1], options),
+        (addition(), PROFILES, replace(options, tf32=True)),
+        (addition(), PROFILES, replace(options, optimization_level=2)),
+        (addition(), PROFILES, replace(options, compute_capabilities=("8.6",))),
+    ]
+    for graph, profiles, chosen in others:
+        with pytest.raises(AssertionError, match="the builder was called"):
+            build_engine(rtx, graph, profiles, chosen)
+    newer = replace(rtx, version="99.0")
+    with pytest.raises(AssertionError, match="the builder was called"):
+        build_engine(newer, addition(), PROFILES, options)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "foreign"])
+def test_a_damaged_entry_is_built_anew(
+    damage: str, rtx: Builder, options: EngineOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    build_engine(rtx, addition(), PROFILES[:1], options)
+    assert options.cache is not None
+    (entry,) = options.cache.glob("*.engine")
+    content = entry.read_bytes()
+    if damage == "foreign":  # whole, but of another shape
+        cache.store(entry, b'{"record": {}, "log": ""}\nplan')
+    else:
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        entry.write_bytes({"flipped": flipped, "cut": content[:middle], "emptied": b""}[damage])
+    with caplog.at_level(logging.WARNING, "translate_trt"):
+        engine = build_engine(rtx, addition(), PROFILES[:1], options)
+    assert not engine.cached
+    assert "building anew" in caplog.text
+    assert build_engine(rtx, addition(), PROFILES[:1], options).plan == engine.plan
+
+
+def test_a_cache_that_cannot_be_written_costs_no_engine(
+    rtx: Builder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    options = EngineOptions(cache=tmp_path / "file" / "cache")
+    with caplog.at_level(logging.WARNING, "translate_trt"):
+        assert build_engine(rtx, addition(), PROFILES[:1], options).plan
+    assert "the engine cache is not used" in caplog.text
+
+
+def test_readers_never_see_a_part_of_an_entry(tmp_path: Path) -> None:
+    path = tmp_path / "entry"
+    contents = [bytes([number]) * 200_000 for number in range(2)]
+    cache.store(path, contents[0])
+    done = threading.Event()
+
+    def write() -> None:
+        for turn in range(30):
+            cache.store(path, contents[turn % 2])
+        done.set()
+
+    writers = [threading.Thread(target=write) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    seen = set()
+    while not done.is_set():
+        seen.add(cache.load(path))
+    for writer in writers:
+        writer.join()
+    assert seen <= set(contents)
+    assert [child.name for child in tmp_path.iterdir()] == ["entry"]
+
+
+def test_the_default_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache() == tmp_path / "translate-trt" / "engines"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert default_cache() == Path.home() / ".cache" / "translate-trt" / "engines"
+
+
+# ---- progress and Ctrl-C ----
+
+
+def test_ctrl_c_stops_the_build_and_leaves_nothing(
+    rtx: Builder, options: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    step = Progress.step
+
+    def interrupted(self: Progress, name: str, index: int) -> bool:
+        signal.raise_signal(signal.SIGINT)
+        return step(self, name, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            build_engine(rtx, addition(), PROFILES[:1], options)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert options.cache is not None
+    assert not options.cache.exists()
+    assert not build_engine(rtx, addition(), PROFILES[:1], options).cached
+
+
+def test_a_broken_bar_does_not_end_the_process(
+    rtx: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(tqdm, "set_postfix_str", broken)
+    with pytest.raises(BrokenPipeError):
+        build_engine(rtx, addition(), PROFILES[:1], uncached())
+
+
+def test_progress_counts_phases_inside_phases() -> None:
+    progress = Progress(tqdm(total=100, disable=True))
+    progress.start("build", None, 4)
+    assert progress.fraction() == 0
+    assert progress.step("build", 0)
+    progress.start("inner", "build", 2)
+    progress.step("inner", 0)
+    assert progress.fraction() == pytest.approx(1 / 4 + 1 / 8)
+    progress.finish("inner")
+    assert progress.fraction() == pytest.approx(1 / 4)
+    progress.stopped = True
+    assert not progress.step("build", 1)
+
+
+# ---- options ----
+
+
+def test_profiles_as_the_command_line_writes_them() -> None:
+    assert parse_profiles("1x64, 8X64,64x256") == (
+        Profile(1, 64),
+        Profile(8, 64),
+        Profile(64, 256),
+    )
+    assert str(Profile(8, 64)) == "8x64"
+    assert Profile(8, 63).ranges() == {"N": (1, 8, 8), "S": (1, 32, 63)}
+    assert Profile(1, 1).ranges() == {"N": (1, 1, 1), "S": (1, 1, 1)}
+
+
+@pytest.mark.parametrize("text", ["", "8", "8x", "x8", "1x2x3", "1x64,", "-1x64", "1.5x64"])
+def test_profiles_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(OptionError, match="is no profile; write batch x source length"):
+        parse_profiles(text)
+
+
+def test_buckets() -> None:
+    assert EngineOptions().buckets(LIMITS) == (Profile(1, 32), Profile(64, 32))
+    assert EngineOptions(max_batch=1).buckets(LIMITS) == (Profile(1, 32),)
+    given = EngineOptions(profiles=parse_profiles("8x32,1x16"))
+    assert given.buckets(LIMITS) == (Profile(1, 16), Profile(8, 32))
+
+
+@pytest.mark.parametrize(
+    ("profiles", "match"),
+    [("1x33", "max_source_length is 32"), ("8x31,1x8", "takes a sentence of max_source_length")],
+)
+def test_profiles_that_do_not_fit_the_bundle(profiles: str, match: str) -> None:
+    with pytest.raises(OptionError, match=match):
+        EngineOptions(profiles=parse_profiles(profiles)).buckets(LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({"max_batch": 0}, "max_batch is 0"),
+        ({"profiles": (Profile(0, 4),)}, "must be at least 1"),
+        ({"profiles": (Profile(9, 4),), "max_batch": 8}, "more sentences than max_batch"),
+        ({"profiles": (Profile(9, 4),) * 2}, "named twice"),
+        ({"optimization_level": 6}, "it goes 0 to 5"),
+        ({"workspace_mib": 0}, "workspace_mib is 0"),
+        ({"hardware_compatible": "all"}, "choose from none, same_compute_capability"),
+        ({"compute_capabilities": ("sm86",)}, "write it as 8.6"),
+        ({"compute_capabilities": ("8.6", "8.6")}, "named twice"),
+        ({"compute_capabilities": ("8.6", "current")}, "stands alone"),
+    ],
+)
+def test_options_out_of_range(fields: dict[str, Any], match: str) -> None:
+    with pytest.raises(OptionError, match=match):
+        EngineOptions(**fields)
+
+
+@pytest.mark.parametrize(
+    ("package", "fields", "match"),
+    [
+        ("tensorrt", {"compute_capabilities": ("8.6",)}, "use hardware_compatible"),
+        ("tensorrt_rtx", {"hardware_compatible": "ampere_plus"}, "choose compute_capabilities"),
+        ("tensorrt_rtx", {"version_compatible": True}, "lean runtime"),
+    ],
+)
+def test_options_of_the_other_package(package: str, fields: dict[str, Any], match: str) -> None:
+    with pytest.raises(OptionError, match=match):
+        EngineOptions(**fields).check_package(package)
+
+
+# ---- the package that is not installed, played by the one that is ----
+
+
+@pytest.fixture
+def stand_in(rtx: Builder, monkeypatch: pytest.MonkeyPatch) -> Builder:
+    """The branches of `tensorrt` with the package of `tensorrt-rtx`, whose API is the same."""
+    monkeypatch.setitem(sys.modules, "tensorrt", rtx.module)
+    monkeypatch.setattr(builder_module, "compute_capability", lambda: "8.0")
+    return load_builder("tensorrt")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_timings_are_kept_per_version_and_gpu(stand_in: Builder, options: EngineOptions) -> None:
+    engine = build_engine(stand_in, addition(), PROFILES[:1], options)
+    assert engine.record.package == "tensorrt"
+    assert engine.record.compute_capabilities == ("8.0",)
+    assert options.cache is not None
+    (timings,) = options.cache.glob("timings-*.cache")
+    assert stand_in.version in timings.name
+    assert timings.name.endswith("-8.0.cache")
+    assert cache.load(timings)
+    timings.write_bytes(b"damaged")
+    build_engine(stand_in, addition("float16"), PROFILES[:1], options)
+    assert cache.load(timings)
+
+
+def test_tensorrt_builds_for_the_gpu_that_is_here(
+    stand_in: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder_module, "compute_capability", lambda: None)
+    with pytest.raises(EngineError, match="choose a tensorrt-rtx target"):
+        build_engine(stand_in, addition(), PROFILES[:1], uncached())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compatibility_reaches_the_builder(stand_in: Builder) -> None:
+    module = stand_in.module
+    network_builder = module.Builder(builder_module.logger("tensorrt_rtx"))
+    config = network_builder.create_builder_config()
+    flags = module.BuilderFlag
+    assert config.get_flag(flags.TF32)
+    builder_module._configure(
+        stand_in, config, uncached(version_compatible=True, strip_weights=True)
+    )
+    assert not config.get_flag(flags.TF32)
+    assert config.get_flag(flags.VERSION_COMPATIBLE)
+    assert config.get_flag(flags.STRIP_PLAN)

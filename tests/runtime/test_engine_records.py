@@ -1,0 +1,336 @@
+"""Which engine runs where: records against machines, without an engine or a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from translate_trt.runtime import engines
+from translate_trt.runtime.bundle import Fields
+from translate_trt.runtime.engines import (
+    EngineRecord,
+    Machine,
+    Profile,
+    check_engine,
+    compute_capability,
+    load_engine,
+    refit_engine,
+)
+from translate_trt.runtime.errors import BundleError, TranslateTrtError
+
+RECORD = EngineRecord(
+    package="tensorrt",
+    version="10.15.1.29",
+    system="linux-x86_64",
+    compute_capabilities=("8.6",),
+    hardware_compatibility="none",
+    version_compatible=False,
+    weights_stripped=False,
+    profiles=(Profile(1, 64), Profile(8, 64)),
+    layers={"MATRIX_MULTIPLY": 3},
+    tensors={"x": "float32 [?, 4]"},
+    options={"tf32": "false"},
+)
+PORTABLE = replace(RECORD, package="tensorrt_rtx", version="1.7.1.116", compute_capabilities=())
+MACHINE = Machine("10.15.1.29", "linux-x86_64", "8.6")
+RTX_MACHINE = replace(MACHINE, version="1.7.1.116")
+REBUILD = "translate-trt export CHECKPOINT --target tensorrt-fp16 --out bundle --force"
+
+
+def check(record: EngineRecord, machine: Machine) -> None:
+    check_engine(record, machine, "tensorrt-fp16", "bundle")
+
+
+def refusal(record: EngineRecord, machine: Machine) -> str:
+    with pytest.raises(BundleError) as caught:
+        check(record, machine)
+    return str(caught.value)
+
+
+# ---- the record ----
+
+
+def test_a_record_survives_the_manifest() -> None:
+    for record in (RECORD, PORTABLE):
+        value = json.loads(json.dumps(record.to_json()))
+        assert EngineRecord.from_json(Fields(value, Path("manifest.json"), "engine")) == record
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "match"),
+    [
+        ("package", "onnx", "one of tensorrt, tensorrt_rtx"),
+        ("version", 11, "must be a string"),
+        ("hardware_compatibility", "some", "one of none, same_compute_capability"),
+        ("version_compatible", "yes", "must be true or false"),
+        ("weights_stripped", None, "must be true or false"),
+        ("compute_capabilities", "8.6", "a list of strings"),
+        ("profiles", {}, "is empty"),
+        ("profiles", {"0": {"batch": 0, "source_length": 4}}, "at least 1"),
+        ("layers", {"CAST": "many"}, "whole number"),
+    ],
+)
+def test_a_record_that_cannot_be_read(name: str, value: object, match: str) -> None:
+    fields = {**RECORD.to_json(), name: value}
+    with pytest.raises(BundleError, match=match) as caught:
+        EngineRecord.from_json(Fields(fields, Path("manifest.json"), "engine"))
+    assert name in str(caught.value)
+
+
+# ---- versions ----
+
+
+def test_the_machine_it_was_made_on() -> None:
+    check(RECORD, MACHINE)
+    check(PORTABLE, RTX_MACHINE)
+
+
+@pytest.mark.parametrize("version", ["10.15.1.30", "10.14.0.1", "11.0.0.1", "10.15.1"])
+def test_another_version_is_refused(version: str) -> None:
+    message = refusal(RECORD, replace(MACHINE, version=version))
+    assert "were made by tensorrt 10.15.1.29" in message
+    assert f"installed is {version}" in message
+    assert REBUILD in message
+    assert "pip install 'tensorrt==10.15.1.29'" in message
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"),
+    [
+        ("10.15.1.29", True),
+        ("10.15.2", True),
+        ("10.16.0.1.post1", True),
+        ("10.14.9.9", False),
+        ("9.99.0.0", False),
+        ("11.0.0.0", False),
+    ],
+)
+def test_version_compatible_engines_take_newer_ones(version: str, fits: bool) -> None:
+    record = replace(RECORD, version_compatible=True)
+    machine = replace(MACHINE, version=version)
+    if fits:
+        check(record, machine)
+    else:
+        assert REBUILD in refusal(record, machine)
+
+
+def test_a_package_that_is_not_installed() -> None:
+    message = refusal(PORTABLE, replace(MACHINE, version=None))
+    assert "pip install 'translate-trt[tensorrt-rtx]'" in message
+
+
+# ---- GPUs and systems ----
+
+
+@pytest.mark.parametrize("gpu", ["8.0", "8.9", "9.0"])
+@pytest.mark.parametrize("level", ["none", "same_compute_capability"])
+def test_another_gpu_is_refused(gpu: str, level: str) -> None:
+    message = refusal(replace(RECORD, hardware_compatibility=level), replace(MACHINE, gpu=gpu))
+    assert "for compute capability 8.6" in message
+    assert f"this GPU has compute capability {gpu}" in message
+    assert REBUILD in message
+
+
+@pytest.mark.parametrize(("gpu", "fits"), [("8.0", True), ("9.0", True), ("12.0", True),
+                                           ("7.5", False)])  # fmt: skip
+def test_ampere_and_later(gpu: str, fits: bool) -> None:
+    cases = (
+        (replace(RECORD, hardware_compatibility="ampere_plus"), MACHINE),
+        (PORTABLE, RTX_MACHINE),
+    )
+    for record, machine in cases:
+        if fits:
+            check(record, replace(machine, gpu=gpu))
+        else:
+            assert "8.0 and later" in refusal(record, replace(machine, gpu=gpu))
+
+
+def test_named_gpus() -> None:
+    record = replace(PORTABLE, compute_capabilities=("7.5", "8.9"))
+    check(record, replace(RTX_MACHINE, gpu="7.5"))
+    assert "for compute capability 7.5, 8.9" in refusal(record, RTX_MACHINE)
+
+
+def test_another_system() -> None:
+    windows = replace(MACHINE, system="win32-amd64")
+    assert "for linux-x86_64; this is win32-amd64" in refusal(RECORD, windows)
+    check(PORTABLE, replace(windows, version=PORTABLE.version))
+
+
+def test_no_gpu() -> None:
+    message = refusal(RECORD, replace(MACHINE, gpu=None))
+    assert "needs an NVIDIA GPU and its driver" in message
+    assert "onnx target" in message
+
+
+class Driver:
+    """What `compute_capability` asks of libcuda."""
+
+    def __init__(self, init: int = 0, devices: int = 1, attribute: int = 0) -> None:
+        self.init, self.devices, self.attribute = init, devices, attribute
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        assert flags == 0
+        return self.init
+
+    def cuDeviceGet(self, handle: Any, ordinal: int) -> int:  # noqa: N802
+        ctypes.cast(handle, ctypes.POINTER(ctypes.c_int))[0] = 40 + ordinal
+        return 0 if ordinal < self.devices else 101
+
+    def cuDeviceGetAttribute(self, value: Any, name: int, handle: Any) -> int:  # noqa: N802
+        numbers = {(75, 40): 8, (76, 40): 6, (75, 41): 12, (76, 41): 0}
+        ctypes.cast(value, ctypes.POINTER(ctypes.c_int))[0] = numbers[name, handle.value]
+        return self.attribute
+
+
+def test_the_driver_is_asked_for_the_gpu() -> None:
+    assert compute_capability(library=Driver()) == "8.6"
+    assert compute_capability(1, Driver(devices=2)) == "12.0"
+    assert compute_capability(1, Driver()) is None
+    assert compute_capability(library=Driver(init=100)) is None
+    assert compute_capability(library=Driver(attribute=1)) is None
+
+
+def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    assert compute_capability() is None
+
+
+def test_the_present_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = types.ModuleType("tensorrt")
+    package.__dict__["__version__"] = "10.15.1.29"
+    monkeypatch.setitem(sys.modules, "tensorrt", package)
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
+    monkeypatch.setattr(engines, "compute_capability", lambda device: f"8.{device}")
+    assert Machine.present("tensorrt", 6) == Machine("10.15.1.29", engines.system_name(), "8.6")
+    assert Machine.present("tensorrt_rtx").version is None
+
+
+def test_a_package_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise OSError("libnvinfer.so.11: cannot open shared object file")
+
+    monkeypatch.setattr(engines.importlib, "import_module", broken)
+    with pytest.raises(TranslateTrtError, match=r"does not load: libnvinfer.so.11"):
+        engines.import_package("tensorrt", required=False)
+
+
+# ---- loading, with a stand-in for the package ----
+
+
+class StandIn(types.ModuleType):
+    """As much of TensorRT as loading and refitting touch."""
+
+    def __init__(self, loads: bool = True, refits: bool = True) -> None:
+        super().__init__("tensorrt")
+        self.loads, self.refits = loads, refits
+        self.calls: list[object] = []
+        stand_in = self
+
+        class ILogger:
+            pass
+
+        class Runtime:
+            engine_host_code_allowed = False
+
+            def __init__(self, logger: Any) -> None:
+                self.logger = logger
+
+            def deserialize_cuda_engine(self, plan: bytes) -> object:
+                stand_in.calls.append(("deserialize", plan, self.engine_host_code_allowed))
+                if stand_in.loads:
+                    return "engine"
+                self.logger.log(types.SimpleNamespace(name="ERROR"), "version tag does not match")
+                return None
+
+        class Refitter:
+            def __init__(self, engine: object, logger: Any) -> None:
+                stand_in.calls.append(("refitter", engine))
+
+            def refit_cuda_engine(self) -> bool:
+                stand_in.calls.append("refitted")
+                return stand_in.refits
+
+        class OnnxParserRefitter:
+            def __init__(self, refitter: object, logger: Any) -> None:
+                pass
+
+            def refit_from_file(self, path: str) -> bool:
+                stand_in.calls.append(("weights", path))
+                return True
+
+        self.__dict__.update(ILogger=ILogger, Runtime=Runtime, Refitter=Refitter,
+                             OnnxParserRefitter=OnnxParserRefitter)  # fmt: skip
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "step.engine"
+    path.write_bytes(b"plan")
+    return path
+
+
+def install(monkeypatch: pytest.MonkeyPatch, package: StandIn) -> StandIn:
+    monkeypatch.setitem(sys.modules, "tensorrt", package)
+    # The logger belongs to the package; the one kept for the real one stays out of this.
+    monkeypatch.setattr(engines, "logger", engines.logger.__wrapped__)
+    return package
+
+
+def test_loading(monkeypatch: pytest.MonkeyPatch, plan: Path) -> None:
+    package = install(monkeypatch, StandIn())
+    assert load_engine(plan, RECORD) == "engine"
+    assert package.calls == [("deserialize", b"plan", False)]
+
+
+def test_an_engine_that_does_not_load(monkeypatch: pytest.MonkeyPatch, plan: Path) -> None:
+    install(monkeypatch, StandIn(loads=False))
+    with pytest.raises(BundleError, match="version tag does not match"):
+        load_engine(plan, RECORD)
+
+
+def test_code_in_an_engine_is_run_only_when_trusted(
+    monkeypatch: pytest.MonkeyPatch, plan: Path
+) -> None:
+    package = install(monkeypatch, StandIn())
+    record = replace(RECORD, version_compatible=True)
+    with pytest.raises(BundleError, match="brings machine code"):
+        load_engine(plan, record)
+    assert package.calls == []
+    load_engine(plan, record, trust_code=True)
+    assert package.calls == [("deserialize", b"plan", True)]
+
+
+def test_stripped_weights_are_put_back(monkeypatch: pytest.MonkeyPatch, plan: Path) -> None:
+    package = install(monkeypatch, StandIn())
+    record = replace(RECORD, weights_stripped=True)
+    with pytest.raises(BundleError, match="give the ONNX file"):
+        load_engine(plan, record)
+    assert package.calls == []
+    load_engine(plan, record, weights=Path("step.onnx"))
+    assert package.calls[1:] == [("refitter", "engine"), ("weights", "step.onnx"), "refitted"]
+
+
+def test_weights_of_another_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, StandIn(refits=False))
+    with pytest.raises(BundleError, match="do not fit the engine"):
+        refit_engine("engine", Path("other.onnx"), "tensorrt")
+
+
+@pytest.mark.skipif(compute_capability() is not None, reason="with a GPU the plan is looked at")
+def test_the_real_package_without_a_driver(plan: Path) -> None:
+    pytest.importorskip("tensorrt_rtx", reason="tensorrt-rtx is not installed")
+    plan.write_bytes(b"no plan")
+    with pytest.raises(BundleError, match="tensorrt_rtx says: ") as caught:
+        load_engine(plan, PORTABLE)
+    assert "no reason given" not in str(caught.value)

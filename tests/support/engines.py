@@ -1,0 +1,109 @@
+"""Graphs for engines: of small and base Transformers, and crafted ones of a few nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import onnx
+import torch
+from onnx import TensorProto, helper
+
+from translate_trt.export.compile import trace_graphs
+from translate_trt.export.engines.network import Graph
+from translate_trt.export.graphs import graph_shape
+from translate_trt.export.passes.half import Half
+from translate_trt.export.passes.pipeline import passes_for, run_passes
+from translate_trt.export.passes.ranges import Bound
+from translate_trt.export.precision import precision_pass
+from translate_trt.export.targets import TARGETS
+from translate_trt.export.trace import check, contract
+from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.contract import GraphShape, TensorSpec
+from translate_trt.train.config import ModelConfig
+from translate_trt.train.model import Transformer
+
+ONNX_TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "bfloat16": TensorProto.BFLOAT16,
+    "int64": TensorProto.INT64,
+    "int8": TensorProto.INT8,
+    "int32": TensorProto.INT32,
+    "bool": TensorProto.BOOL,
+}
+
+
+def transformer_graphs(
+    config: ModelConfig, target: str, limits: Limits, beams: int = 4
+) -> tuple[GraphShape, dict[str, Graph]]:
+    """Encoder and step of a random model, compiled for a target as far as engines begin."""
+    torch.manual_seed(0)
+    model = Transformer(config).eval()
+    chosen = TARGETS[target]
+    form = chosen.form(beams, limits.max_target_length)
+    traced_form = replace(form, cache_type="float32")  # precision is a pass
+    shape = graph_shape(config, form=traced_form)
+    traced = trace_graphs(model, limits, shape, chosen.opset)
+    shape, graphs = replace(shape, form=form), {}
+    bounds: Mapping[str, Bound] = {}
+    for name, (inputs, outputs) in contract(shape).items():
+        precision = precision_pass(chosen.precision, bounds)
+        run_passes(traced[name], passes_for(chosen.backend, precision))
+        if isinstance(precision, Half):
+            bounds = precision.outputs
+        graphs[name] = Graph(name, check(traced[name]).SerializeToString(), inputs, outputs)
+    return shape, graphs
+
+
+def crafted(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    domain: str = "",
+) -> Graph:
+    """A graph of those nodes."""
+
+    def declared(spec: TensorSpec) -> Any:
+        return helper.make_tensor_value_info(spec.name, ONNX_TYPES[spec.dtype], list(spec.axes))
+
+    opsets = [helper.make_opsetid("", 24)]
+    if domain:
+        opsets.append(helper.make_opsetid(domain, 1))
+    graph = helper.make_graph(nodes, "crafted", list(map(declared, inputs)),
+                              list(map(declared, outputs)))  # fmt: skip
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=11)
+    return Graph("crafted", model.SerializeToString(), inputs, outputs)
+
+
+def addition(dtype: str = "float32", other: str | None = None) -> Graph:
+    """[N, 4] + [N, 4], the second of another type if that is given."""
+    inputs = [TensorSpec("x", dtype, ("N", 4)), TensorSpec("y", other or dtype, ("N", 4))]
+    nodes = [helper.make_node("Add", ["x", "y"], ["z"], name="sum")]
+    return crafted(nodes, inputs, [TensorSpec("z", dtype, ("N", 4))])
+
+
+def attention(dtype: str, mask: str, slots: int = 64) -> Graph:
+    """ONNX Attention of four queries over a cache that TensorScatter writes to."""
+    past, new = ("N", 8, slots, 64), ("N", 8, 4, 64)
+    inputs = [
+        TensorSpec("query", dtype, new),
+        TensorSpec("past_key", dtype, past),
+        TensorSpec("past_value", dtype, past),
+        TensorSpec("new_key", dtype, new),
+        TensorSpec("new_value", dtype, new),
+        TensorSpec("place", "int64", ("N",)),
+        TensorSpec("mask", mask, ("N", 1, 4, slots)),
+    ]
+    outputs = [
+        TensorSpec("context", dtype, new),
+        TensorSpec("key", dtype, past),
+        TensorSpec("value", dtype, past),
+    ]
+    nodes = [
+        helper.make_node("TensorScatter", ["past_key", "new_key", "place"], ["key"], axis=2),
+        helper.make_node("TensorScatter", ["past_value", "new_value", "place"], ["value"], axis=2),
+        helper.make_node("Attention", ["query", "key", "value", "mask"], ["context"], name="att"),
+    ]
+    return crafted(nodes, inputs, outputs)

@@ -1,0 +1,28 @@
+"""Sources, and what two systems made of them held against each other."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from translate_trt.runtime.results import Hypothesis
+
+
+def random_sources(count: int, seed: int = 0, longest: int = 40) -> list[list[int]]:
+    rng = random.Random(seed)
+    lengths = [1, longest, *(rng.randint(1, longest) for _ in range(count - 2))]
+    return [[rng.randrange(4, 40) for _ in range(n)] for n in lengths]
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [h.tokens for h in ours] == [h.tokens for h in theirs]
+        assert [h.truncated for h in ours] == [h.truncated for h in theirs]
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+            np.testing.assert_allclose(one.token_log_probs, other.token_log_probs, atol=1e-4)
+            if other.attention is not None:
+                assert one.attention is not None
+                np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
