@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -27,6 +28,12 @@ WORDS = """
     the a cat dog house tree runs sleeps eats green big small river walks over under
     Haus Hund läuft schläft frisst grün groß klein Fluss geht über unter
 """
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Engines that tests build go into no cache of the user's, nor come from there."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")
