@@ -21,6 +21,7 @@ from translate_trt.runtime.bundle import FileEntry, Manifest, TargetEntry, hash_
 from translate_trt.runtime.contract import GraphForm
 from translate_trt.runtime.engines import Machine, check_engines
 from translate_trt.runtime.errors import BundleError, TranslateTrtError
+from translate_trt.runtime.version import version_numbers
 
 log = logging.getLogger("translate_trt")
 
@@ -100,7 +101,7 @@ def stand_in(bundle: Path, manifest: Manifest, entry: TargetEntry) -> Iterator[P
     Raises:
         TranslateTrtError: the installed ONNX Runtime is too old for these graphs.
     """
-    if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < _OLDEST_ONNXRUNTIME:
+    if version_numbers(onnxruntime.__version__) < _OLDEST_ONNXRUNTIME:
         oldest = ".".join(map(str, _OLDEST_ONNXRUNTIME))
         raise TranslateTrtError(
             f"onnxruntime {onnxruntime.__version__} cannot run the graphs of {entry.name}, which "

@@ -30,6 +30,11 @@ NEXT = "next_"
 CACHE_TYPES = ("float32", "float16", "bfloat16")
 
 
+def most_beams(vocabulary_size: int) -> int:
+    """Every step looks for a beam's best 2K + 1 pieces, so there must be as many."""
+    return (vocabulary_size - 1) // 2
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """Name, element type and axes (letters are dynamic) of one graph input or output."""

@@ -20,6 +20,7 @@ from typing import Any
 
 from translate_trt.runtime.bundle import MANIFEST_NAME, Fields, TargetEntry
 from translate_trt.runtime.errors import BundleError, TranslateTrtError
+from translate_trt.runtime.version import version_numbers
 
 #: The Python packages that make and run engines; their APIs agree.
 PACKAGES = ("tensorrt", "tensorrt_rtx")
@@ -245,20 +246,10 @@ def check_engines(entry: TargetEntry, bundle: Path) -> None:
         check_engine(record, Machine.present(record.package), entry.name, bundle)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    """Its leading numbers: "10.14.1.48.post1" is (10, 14, 1, 48)."""
-    numbers = []
-    for part in version.split("."):
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
-
-
 def _version_fits(record: EngineRecord, installed: str) -> bool:
     if not record.version_compatible:
         return installed == record.version
-    made, here = _numbers(record.version), _numbers(installed)
+    made, here = version_numbers(record.version), version_numbers(installed)
     return made[:1] == here[:1] and here >= made
 
 
@@ -266,7 +257,7 @@ def _gpu_fits(record: EngineRecord, gpu: str) -> bool:
     if gpu in record.compute_capabilities:
         return True
     if record.hardware_compatibility == "ampere_plus" or not record.compute_capabilities:
-        return _numbers(gpu) >= _AMPERE
+        return version_numbers(gpu) >= _AMPERE
     return False
 
 

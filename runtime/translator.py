@@ -9,7 +9,7 @@ from pathlib import Path
 from translate_trt.runtime.backends import load_backend
 from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
-from translate_trt.runtime.contract import GraphShape
+from translate_trt.runtime.contract import GraphShape, most_beams
 from translate_trt.runtime.engines import check_engines
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
@@ -218,7 +218,7 @@ class Translator:
                 f"beam_size {options.beam_size}: {self.target.name} was made for {beams} beams; "
                 f"ask for that, or export with --beam-size {options.beam_size}."
             )
-        largest = (model.vocabulary_size - 1) // 2
+        largest = most_beams(model.vocabulary_size)
         if options.beam_size > largest:
             raise OptionError(
                 f"beam_size {options.beam_size} is too large for a vocabulary of "

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from translate_trt.runtime.contract import GraphShape, TensorSpec
 from translate_trt.runtime.errors import BundleError
+from translate_trt.runtime.version import version_numbers
 
 _TYPES = {
     "int64": "tensor(int64)",
@@ -35,7 +36,7 @@ class OnnxRuntimeBackend:
             BundleError: a graph does not load, or has not the inputs and outputs the contract
                 declares.
         """
-        if tuple(map(int, ort.__version__.split(".")[:2])) < _OLDEST:
+        if version_numbers(ort.__version__) < _OLDEST:
             raise BundleError(
                 f"onnxruntime {ort.__version__} is installed, whose attention is wrong; this "
                 f"needs {'.'.join(map(str, _OLDEST))} or newer: pip install -U onnxruntime"
