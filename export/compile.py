@@ -24,7 +24,7 @@ from translate_trt.export.passes.half import Half
 from translate_trt.export.passes.pipeline import Report, check_names, passes_for, run_passes
 from translate_trt.export.passes.ranges import Bound
 from translate_trt.export.precision import precision_pass
-from translate_trt.export.targets import TARGETS, Target
+from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, contract, declare, trace
 from translate_trt.runtime.bundle import (
     FORMAT_VERSION,
@@ -36,7 +36,7 @@ from translate_trt.runtime.bundle import (
     hash_file,
     write_manifest,
 )
-from translate_trt.runtime.contract import GraphForm, GraphShape
+from translate_trt.runtime.contract import GraphShape, most_beams
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.files import new_directory
 from translate_trt.runtime.version import version
@@ -149,14 +149,16 @@ def compile_bundle(
         TranslateTrtError: the model cannot be compiled for a target, and why.
     """
     limits = options.limits(int(checkpoint.train.get("max_length", 256)), checkpoint.model.longest)
-    for package in {TARGETS[name].package for name in options.targets} - {None}:
-        options.engines.check_package(str(package))
+    packages = {package for name in options.targets if (package := TARGETS[name].package)}
+    if packages:
         options.engines.buckets(limits)
         _check_beams(options.beam_size, checkpoint.model.vocabulary_size)
-        load_builder(str(package))  # known to be there before minutes of work
+    for package in packages:
+        options.engines.check_package(package)
+        load_builder(package)  # known to be there before minutes of work
     with new_directory(out, force) as directory:
         model = checkpoint.load_model()
-        compiler = _Compiler(model, limits, options)
+        compiler = Compiler(model, limits, options)
         shutil.copyfile(checkpoint.tokenizer, directory / TOKENIZER)
         tokenizer = hash_file(directory, TOKENIZER)
         manifest = Manifest(
@@ -175,16 +177,19 @@ def compile_bundle(
 
 
 def _check_beams(beams: int, vocabulary_size: int) -> None:
-    """Every step looks for the best 2K + 1 pieces of a beam."""
-    if 2 * beams + 1 > vocabulary_size:
+    if beams > most_beams(vocabulary_size):
         raise OptionError(
             f"beam_size {beams} is too large for a vocabulary of {vocabulary_size} pieces; at most "
-            f"{(vocabulary_size - 1) // 2}."
+            f"{most_beams(vocabulary_size)}."
         )
 
 
-class _Compiler:
-    """Compiles one model for one target after another; what they share is traced once."""
+class Compiler:
+    """Compiles one model for one target after another; what they share is traced once.
+
+    Attributes:
+        reports: by target, what each pass did to each graph.
+    """
 
     def __init__(self, model: Transformer, limits: Limits, options: BuildOptions) -> None:
         self._model, self._limits, self._options = model, limits, options
@@ -196,16 +201,15 @@ class _Compiler:
 
     def write(self, name: str, directory: Path) -> TargetEntry:
         """Compile for the target of that name into a bundle's directory."""
-        target, options = TARGETS[name], self._options
-        form = target.form(options.beam_size, self._limits.max_target_length)
-        shape = self._shape(form)
+        target, shape = TARGETS[name], self.shape(name)
         files = _Files(directory, f"targets/{name}")
         records: dict[str, Any] | None = None if target.package is None else {}
-        for role, model in self._graphs(name, target, shape).items():
-            proto = check(model)
-            files.write_graph(role if target.package is None else GRAPH_ROLES[role], proto)
+        for role, model in self.graphs(name).items():
+            path = files.write_graph(
+                role if target.package is None else GRAPH_ROLES[role], check(model)
+            )
             if target.package is not None and records is not None:
-                graph = Graph(role, proto.SerializeToString(), *contract(shape)[role])
+                graph = Graph(role, path, *contract(shape)[role])
                 engine = self._engine(target.package, graph)
                 files.write_bytes(role, f"{role}.engine", engine.plan)
                 files.write_bytes(f"{role}_log", f"{role}.log", engine.log.encode())
@@ -216,8 +220,8 @@ class _Compiler:
             backend=target.backend,
             precision=target.precision,
             files=files.entries,
-            features=("attention",) if options.attention else (),
-            form=form,
+            features=("attention",) if self._options.attention else (),
+            form=shape.form,
             engine=records,
             builder={package: importlib.metadata.version(package) for package in packages}
             | {record["package"]: record["version"] for record in (records or {}).values()},
@@ -228,10 +232,17 @@ class _Compiler:
         profiles = options.buckets(self._limits)
         return build_engine(load_builder(package), graph, profiles, options)
 
-    def _graphs(self, name: str, target: Target, shape: GraphShape) -> dict[str, ir.Model]:
-        """Both graphs of a target, every pass applied."""
-        options, form = self._options, shape.form
-        traced = self._trace(replace(form, cache_type="float32"), target.opset)
+    def shape(self, name: str) -> GraphShape:
+        """Inputs and outputs of the graphs of the target of that name."""
+        options = self._options
+        form = TARGETS[name].form(options.beam_size, self._limits.max_target_length)
+        return graph_shape(self._model.config, options.attention, form)
+
+    def graphs(self, name: str) -> dict[str, ir.Model]:
+        """Both graphs of the target of that name, every pass applied."""
+        target, shape = TARGETS[name], self.shape(name)
+        form = replace(shape.form, cache_type="float32")  # which it gets from a pass
+        traced = self._trace(replace(shape, form=form), target.opset)
         dump = self._dumps.get(name)
         bounds: Mapping[str, Bound] = {}
         graphs, self.reports[name] = {}, []
@@ -245,7 +256,7 @@ class _Compiler:
             self.reports[name] += run_passes(
                 model,
                 passes_for(target.backend, precision),
-                options.disabled_passes,
+                self._options.disabled_passes,
                 None if dump is None else dump.stage,
             )
             for values, specs in zip(
@@ -257,11 +268,7 @@ class _Compiler:
             graphs[role] = model
         return graphs
 
-    def _shape(self, form: GraphForm) -> GraphShape:
-        return graph_shape(self._model.config, self._options.attention, form)
-
-    def _trace(self, form: GraphForm, opset: int) -> dict[str, ir.Model]:
-        shape = self._shape(form)
+    def _trace(self, shape: GraphShape, opset: int) -> dict[str, ir.Model]:
         if (shape, opset) not in self._traced:
             self._traced[shape, opset] = trace_graphs(self._model, self._limits, shape, opset)
         return self._traced[shape, opset]
@@ -275,10 +282,12 @@ class _Files:
         self.entries: dict[str, FileEntry] = {}
         (bundle / folder).mkdir(parents=True)
 
-    def write_graph(self, role: str, proto: onnx.ModelProto) -> None:
-        """Write a graph as `<role>.onnx`."""
-        onnx.save(proto, self._bundle / self._folder / f"{role}.onnx")
+    def write_graph(self, role: str, proto: onnx.ModelProto) -> Path:
+        """Write a graph as `<role>.onnx`, and say where that is."""
+        path = self._bundle / self._folder / f"{role}.onnx"
+        onnx.save(proto, path)
         self.entries[role] = hash_file(self._bundle, f"{self._folder}/{role}.onnx")
+        return path
 
     def write_bytes(self, role: str, name: str, content: bytes) -> None:
         """Write a file of that name."""

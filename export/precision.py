@@ -13,14 +13,12 @@ from translate_trt.export.passes.ranges import Bound
 
 _HALF = {"fp16": ir.DataType.FLOAT16, "bf16": ir.DataType.BFLOAT16}
 
-PRECISIONS = ("fp32", "fp16", "bf16", "int8")
-
 
 def precision_pass(precision: str, bounds: Mapping[str, Bound]) -> Pass | None:
     """The pass that brings a graph to a precision; None for float32, which is what was traced.
 
     Args:
-        precision: one of PRECISIONS.
+        precision: "fp32", "fp16", "bf16" or "int8".
         bounds: of the graph's inputs, by name, as far as they are known (see `ranges`).
     """
     if precision in _HALF:

@@ -196,6 +196,17 @@ def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
     return graph.initializers[name]
 
 
+def take_place(new: ir.Value, old: ir.Value) -> None:
+    """Let every reader of a value, and the graph's outputs, have another in its place.
+
+    The new one gets the name, type and axes of the old one, which is dead then.
+    """
+    new.shape, new.type, name = old.shape, old.type, old.name
+    old.name = f"{name}_replaced"
+    new.name = name
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+
+
 def drop_unused_constants(graph: ir.Graph) -> None:
     """Forget constants that nothing reads any more."""
     for name, value in list(graph.initializers.items()):

@@ -23,6 +23,7 @@ from translate_trt.export.passes.base import (
     drop_unused_constants,
     is_embedding,
     matrix,
+    take_place,
 )
 from translate_trt.runtime.errors import TranslateTrtError
 
@@ -86,7 +87,7 @@ class _Quantizer:
             if node.op_type == "MatMul" and matrix(node.inputs[1]) is not None:
                 self._product(node)
                 products += 1
-            elif node.op_type == "Gather" and self._is_embedding(node):
+            elif node.op_type == "Gather" and is_embedding(node):
                 self._lookup(node)
                 tables += 1
         if not products:
@@ -95,10 +96,6 @@ class _Quantizer:
             )
         drop_unused_constants(self._graph)
         return products + tables
-
-    def _is_embedding(self, node: ir.Node) -> bool:
-        # Position tables are small, and their rows are as precise as sentences are long.
-        return is_embedding(node)
 
     # ---- rewriting ----
 
@@ -193,9 +190,5 @@ class _Quantizer:
         return self._add(before, "Cast", [value], dtype, to=int(dtype))
 
     def _replace(self, node: ir.Node, value: ir.Value) -> None:
-        old = node.outputs[0]
-        name = old.name
-        old.replace_all_uses_with(value, replace_graph_outputs=True)
-        value.shape = old.shape
+        take_place(value, node.outputs[0])
         self._graph.remove(node, safe=True)
-        value.name = name

@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from translate_trt.export.passes.base import RewritePass, Rule, axes
+from translate_trt.export.passes.base import RewritePass, Rule, axes, take_place
 
 _HEADS_FIRST = [0, 2, 1, 3]  # [N, T, H, D] <-> [N, H, T, D]
 
@@ -33,6 +33,11 @@ def _different_sizes(key: ir.Value, value: ir.Value) -> str | None:
     return None if sizes[0] == sizes[1] else "the operator wants keys and values of one size"
 
 
+def _read(matched: dict[str, Any]) -> dict[str, Any]:
+    """What `_Fuse.fused` takes of a match."""
+    return {name: matched[name] for name in ("query", "key", "value", "bias", "query_heads")}
+
+
 class _Fuse(Rule):
     """What the three kinds have in common."""
 
@@ -51,13 +56,16 @@ class _Fuse(Rule):
             return "the number of heads is not known"
         return None
 
+    def rewrite(self, op: Any, **matched: Any) -> Any:
+        return self.fused(op, **_read(matched))
+
     def fused(
         self, op: Any, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value,
-        heads: ir.Value, past: tuple[ir.Value | None, ir.Value | None] = (None, None),
+        query_heads: ir.Value, past: tuple[ir.Value | None, ir.Value | None] = (None, None),
         outputs: int = 1,
     ) -> Any:  # fmt: skip
         """The operator on query [N, T, H * D]."""
-        sizes = axes(heads)
+        sizes = axes(query_heads)
         assert sizes is not None
         return op.MultiHeadAttention(
             query, key, value, None, None, self._for_every_query(op, bias, query), *past,
@@ -83,12 +91,6 @@ class _Encoder(_Fuse):
         heads = _split(op, value, "value")
         return _attend(op, _split(op, query, "query"), transposed_key, bias, heads)
 
-    def rewrite(
-        self, op: Any, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value,
-        query_heads: ir.Value, **_: Any,
-    ) -> Any:  # fmt: skip
-        return self.fused(op, query, key, value, bias, query_heads)
-
 
 class _Cross(_Fuse):
     """Cross-attention, whose keys and values are inputs split into heads."""
@@ -102,12 +104,6 @@ class _Cross(_Fuse):
             return ""  # of another kind
         different = _different_sizes(matched["key"], matched["value"])
         return different or super().refusal(**matched)
-
-    def rewrite(
-        self, op: Any, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value,
-        query_heads: ir.Value, **_: Any,
-    ) -> Any:  # fmt: skip
-        return self.fused(op, query, key, value, bias, query_heads)
 
 
 class _Cached(_Fuse):
@@ -125,19 +121,11 @@ class _Cached(_Fuse):
         different = _different_sizes(matched["past_key"], matched["past_value"])
         return different or super().refusal(**matched)
 
-    def rewrite(
-        self, op: Any, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value,
-        past_key: ir.Value, past_value: ir.Value, keys: ir.Value, values: ir.Value,
-        query_heads: ir.Value, **_: Any,
-    ) -> Any:  # fmt: skip
-        joined, *present = self.fused(
-            op, query, key, value, bias, query_heads, (past_key, past_value), outputs=3
-        )
-        for old, new in zip((keys, values), present, strict=True):
-            new.shape, new.dtype, name = old.shape, old.dtype, old.name
-            old.name = f"{name}_unfused"
-            new.name = name
-            old.replace_all_uses_with(new, replace_graph_outputs=True)
+    def rewrite(self, op: Any, **matched: Any) -> Any:
+        past = matched["past_key"], matched["past_value"]
+        joined, *present = self.fused(op, **_read(matched), past=past, outputs=3)
+        for old, new in zip((matched["keys"], matched["values"]), present, strict=True):
+            take_place(new, old)
         return joined
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -70,7 +71,9 @@ _FUSED: dict[str, tuple[Pass, ...]] = {
 }
 
 #: Every pass by its name, for --disable-pass.
-PASSES: dict[str, Pass] = {p.name: p for p in (*COMMON, *(p for f in _FUSED.values() for p in f))}
+PASSES: dict[str, Pass] = {
+    one.name: one for one in (*COMMON, *itertools.chain(*_FUSED.values())) if not one.required
+}
 
 
 def check_names(disabled: Collection[str]) -> None:

@@ -17,6 +17,7 @@ from translate_trt.export.passes.base import (
     constant,
     matrix,
     scalar,
+    take_place,
 )
 
 
@@ -252,8 +253,5 @@ def _merge(graph: ir.Graph, x: ir.Value, group: list[_Projection]) -> None:
             node.outputs[0].shape = ir.Shape([*x.shape[:-1], int(sizes.sum())])
     graph.insert_before(group[0].product, [product, addition, split])
     for projection, value in zip(group, split.outputs, strict=True):
-        old = projection.output
-        value.shape, value.type, kept = old.shape, old.type, old.name
-        old.replace_all_uses_with(value, replace_graph_outputs=True)
+        take_place(value, projection.output)
         graph.remove([projection.addition, projection.product], safe=True)
-        value.name = kept

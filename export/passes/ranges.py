@@ -153,14 +153,15 @@ def _transpose(node: ir.Node, found: _Found) -> list[Bound] | None:
         return _same(node, found)
     keys = node.outputs[0]
     scores = all(
-        (use.node.op_type, use.idx) == ("MatMul", 1) and not _is_softmax(use.node.inputs[0])
+        (use.node.op_type, use.idx) == ("MatMul", 1) and not is_softmax(use.node.inputs[0])
         for use in keys.uses()
     )
     moved = len(perm) > 1 and perm[-2] == features and not keys.is_graph_output()
     return _same(node, found) if moved and scores else None
 
 
-def _is_softmax(value: ir.Value | None) -> bool:
+def is_softmax(value: ir.Value | None) -> bool:
+    """Whether a value is the weights of a mean over its last axis."""
     producer = value.producer() if value is not None else None
     return (
         producer is not None
@@ -225,7 +226,7 @@ def _product(node: ir.Node, found: _Found) -> list[Bound] | None:
         known = left is not None and np.isfinite(weights).all()
         return [_times(left, weights.astype(np.float64))] if left is not None and known else None
     right = _get(node.inputs[1], found)
-    if _is_softmax(node.inputs[0]):
+    if is_softmax(node.inputs[0]):
         return None if right is None else [right]  # a weighted mean of rows
     keys = node.inputs[1].producer() if node.inputs[1] is not None else None
     if left is None or right is None or keys is None or keys.op_type != "Transpose":

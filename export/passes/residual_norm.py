@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from translate_trt.export.passes.base import RewritePass, Rule, axes, constant
+from translate_trt.export.passes.base import RewritePass, Rule, axes, constant, take_place
 
 
 def _why_not(sum_of: tuple[ir.Value, ir.Value], norm: ir.Value) -> str | None:
@@ -60,9 +60,7 @@ class _Fuse(Rule):
             _outputs=4 if len(total.uses()) > 1 else 1,
         )  # fmt: skip
         if len(total.uses()) > 1:
-            outputs[3].name, total.name = total.name, f"{total.name}_unfused"
-            outputs[3].shape, outputs[3].dtype = total.shape, total.dtype
-            total.replace_all_uses_with(outputs[3], replace_graph_outputs=True)
+            take_place(outputs[3], total)
             return outputs[0]
         return outputs
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from translate_trt.export.passes.base import Outcome, Pass, add_constant
+from translate_trt.export.passes.base import Outcome, Pass, add_constant, take_place
 
 
 class TopKFirst(Pass):
@@ -92,7 +92,7 @@ def _rewrite(graph: ir.Graph, node: ir.Node) -> None:
     replaced = {old_values: add("Sub", values, log_total), old_indices: indices}
     graph.insert_before(top, nodes)
     for old, new in replaced.items():
-        _replace(old, new)
+        take_place(new, old)
     for reader in readers:
         if reader.op_type == "GatherElements":
             _look_up(graph, reader, logits, log_total)
@@ -102,19 +102,11 @@ def _rewrite(graph: ir.Graph, node: ir.Node) -> None:
     graph.sort()
 
 
-def _replace(old: ir.Value, new: ir.Value) -> None:
-    """Put a value in another's place, under its name."""
-    new.shape, new.type, name = old.shape, old.type, old.name
-    old.replace_all_uses_with(new, replace_graph_outputs=True)
-    old.name = f"{name}_before"
-    new.name = name
-
-
 def _look_up(graph: ir.Graph, reader: ir.Node, logits: ir.Value, log_total: ir.Value) -> None:
     found = ir.node("GatherElements", [logits, reader.inputs[1]], {"axis": -1})
     log_prob = ir.node("Sub", [found.outputs[0], log_total])
     old = reader.outputs[0]
     found.outputs[0].name = f"{old.name}_logit"
     graph.insert_after(reader, [found, log_prob])
-    _replace(old, log_prob.outputs[0])
+    take_place(log_prob.outputs[0], old)
     graph.remove(reader, safe=True)

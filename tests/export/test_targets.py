@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 from support.translations import assert_same, random_sources
 
-from translate_trt.export.compile import BuildOptions, _Compiler, compile_bundle
+from translate_trt.export.compile import BuildOptions, Compiler, compile_bundle
 from translate_trt.export.targets import TARGETS, Target
 from translate_trt.export.trace import check
 from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
@@ -81,9 +81,9 @@ def static_bundle(
     options = BuildOptions(("onnx-fp32",), disabled_passes=disabled)
     compile_bundle(checkpoint, path, options)
     manifest = read_manifest(path)
-    compiler = _Compiler(checkpoint.load_model(), manifest.limits, options)
-    form = TARGETS[target].form(options.beam_size, manifest.limits.max_target_length)
-    graphs = compiler._graphs(target, TARGETS[target], compiler._shape(form))
+    compiler = Compiler(checkpoint.load_model(), manifest.limits, options)
+    form = compiler.shape(target).form
+    graphs = compiler.graphs(target)
     files = {}
     for role, model in graphs.items():
         proto = check(with_bias_for_every_query(model))
@@ -142,10 +142,8 @@ def test_static_graphs_in_fp16(checkpoint: Checkpoint, tmp_path: Path) -> None:
 def test_static_graphs_in_bf16_are_well_formed(checkpoint: Checkpoint, tmp_path: Path) -> None:
     # ONNX Runtime has no product in bfloat16 on a CPU.
     options = BuildOptions()
-    compiler = _Compiler(checkpoint.load_model(), options.limits(48, None), options)
-    target = TARGETS["tensorrt-bf16"]
-    graphs = compiler._graphs("tensorrt-bf16", target, compiler._shape(target.form(4, 98)))
-    for model in graphs.values():
+    compiler = Compiler(checkpoint.load_model(), options.limits(48, None), options)
+    for model in compiler.graphs("tensorrt-bf16").values():
         check(model)
         caches = [v for v in (*model.graph.inputs, *model.graph.outputs)
                   if str(v.name).removeprefix("next_").startswith(("self_", "cross_"))]  # fmt: skip

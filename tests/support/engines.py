@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
 import torch
 from onnx import TensorProto, helper
 
-from translate_trt.export.compile import trace_graphs
+from translate_trt.export.compile import BuildOptions, Compiler
 from translate_trt.export.engines.network import Graph
-from translate_trt.export.graphs import graph_shape
-from translate_trt.export.passes.half import Half
-from translate_trt.export.passes.pipeline import passes_for, run_passes
-from translate_trt.export.passes.ranges import Bound
-from translate_trt.export.precision import precision_pass
-from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, contract
 from translate_trt.runtime.bundle import Limits
 from translate_trt.runtime.contract import GraphShape, TensorSpec
@@ -41,19 +34,13 @@ def transformer_graphs(
     """Encoder and step of a random model, compiled for a target as far as engines begin."""
     torch.manual_seed(0)
     model = Transformer(config).eval()
-    chosen = TARGETS[target]
-    form = chosen.form(beams, limits.max_target_length)
-    traced_form = replace(form, cache_type="float32")  # precision is a pass
-    shape = graph_shape(config, form=traced_form)
-    traced = trace_graphs(model, limits, shape, chosen.opset)
-    shape, graphs = replace(shape, form=form), {}
-    bounds: Mapping[str, Bound] = {}
-    for name, (inputs, outputs) in contract(shape).items():
-        precision = precision_pass(chosen.precision, bounds)
-        run_passes(traced[name], passes_for(chosen.backend, precision))
-        if isinstance(precision, Half):
-            bounds = precision.outputs
-        graphs[name] = Graph(name, check(traced[name]).SerializeToString(), inputs, outputs)
+    compiler = Compiler(model, limits, BuildOptions((target,), beam_size=beams))
+    shape = compiler.shape(target)
+    specs = contract(shape)
+    graphs = {
+        name: Graph(name, check(graph).SerializeToString(), *specs[name])
+        for name, graph in compiler.graphs(target).items()
+    }
     return shape, graphs
 
 
