@@ -23,7 +23,8 @@ from report import alternate, parser, seconds_of, write
 from translate_trt.export.compile import trace_graphs
 from translate_trt.export.graphs import graph_shape
 from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
-from translate_trt.export.passes.base import Outcome, Pass
+from translate_trt.export.passes.base import Pass
+from translate_trt.export.passes.emulate import Emulate
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
 from translate_trt.export.passes.pipeline import passes_for, run_passes
 from translate_trt.export.precision import precision_pass
@@ -41,34 +42,13 @@ OPTIONAL = (
 STANDARD = "attention of the ONNX standard"
 
 
-class _ExpandBias(Pass):
-    """ONNX Runtime's Attention wants its bias for every query, where the standard broadcasts."""
-
-    name, summary = "expand-bias", "for the comparison alone"
-
-    def run(self, model: ir.Model) -> Outcome:
-        """Rewrite the model in place."""
-        count = 0
-        for node in [node for node in model.graph if node.op_type == "Attention"]:
-            bias = node.inputs[3]
-            if bias is None or bias.shape is None or bias.shape[2] != 1:
-                continue
-            shape = ir.Value(name=f"queries_{count}", const_value=ir.tensor([1, 1, BEAMS, 1]))
-            model.graph.register_initializer(shape)
-            expanded = ir.node("Expand", [bias, shape])
-            expanded.outputs[0].name = f"bias_{count}"
-            model.graph.insert_before(node, expanded)
-            node.replace_input_with(3, expanded.outputs[0])
-            count += 1
-        return Outcome(count)
-
-
 def variants(precision: str) -> dict[str, tuple[Sequence[Pass], Sequence[str]]]:
     """By name: passes, and the names of those left out."""
     shipped = passes_for("onnxruntime", precision_pass(precision, {}))
     standard: list[Pass] = []
     for one in shipped:
-        fused = (FuseAttention(), FuseTransposes(), _ExpandBias())
+        # Emulate repeats the mask for every query: ONNX Runtime's Attention does not itself.
+        fused = (FuseAttention(), FuseTransposes(), Emulate())
         standard += fused if isinstance(one, FuseMultiHeadAttention) else (one,)
     return {
         "as shipped": (shipped, ()),

@@ -17,11 +17,12 @@ from typing import Any
 from report import write
 
 from translate_trt.runtime.bundle import read_manifest
+from translate_trt.train.metrics import read_metrics
 
 
 def training(run: Path) -> dict[str, Any]:
     """Wall time, speed and validation scores from a run's files."""
-    entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    entries = read_metrics(run)
     speeds = [entry["target_tokens_per_second"] for entry in entries if "loss" in entry]
     began = (run / "run.json").stat().st_mtime  # written when the vocabulary is ready
     ended = (run / "checkpoint-averaged" / "config.json").stat().st_mtime
