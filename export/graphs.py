@@ -76,39 +76,70 @@ def _encoder_layer(layer: EncoderLayer, x: Tensor, bias: Tensor) -> Tensor:
     return layer.feed_forward_norm.after(x, layer.feed_forward(y))
 
 
-class GrowingCaches:
-    """Caches [N, H, P, D] that each step hands on with K slots more.
+class SharedSlots:
+    """Caches [N, H, P, D] of any P, written in place wherever a slot is in no beam's past.
 
-    ONNX Runtime has the memory of one step free for the next, and attention never looks at a slot
-    that nothing was written to.
+    Beams come from one another, so most of their past is common; it stands in the cache once. A
+    cache needs as many slots as the tree of live hypotheses has nodes, not K times its depth.
+
+    Args:
+        slots: [N, K], free slots for the tokens of this step.
+        heads: H.
     """
 
-    def append(self, past: Tensor, new: Tensor, positions: Tensor) -> Tensor:
-        """Put new [N, H, K, D] behind past [N, H, P, D]."""
-        return torch.cat((past, new), dim=2)
+    def __init__(self, slots: Tensor, heads: int) -> None:
+        self.slots = slots
+        sizes = (*slots.shape, heads)
+        axes = (torch.arange(sizes[0])[:, None, None], torch.arange(heads), slots[..., None])
+        self._places = torch.stack([axis.expand(sizes) for axis in axes], -1)  # [N, K, H, 3]
 
-    def extend(self, ancestry: Tensor, positions: Tensor) -> Tensor:
-        """[N, K, P] -> [N, K, P + K]: each beam sees its own past, and of the new slots its own."""
-        beams = torch.arange(ancestry.shape[1])
-        own = torch.where(beams[:, None] == beams, 0.0, MASKED)  # [K, K]
-        return torch.cat((ancestry, own.expand(ancestry.shape[0], -1, -1)), dim=2)
+    def write(self, past: Tensor, new: Tensor) -> Tensor:
+        """past [N, H, P, D] with new [N, H, K, D] in the slots of this step."""
+        written: Tensor = torch.onnx.ops.symbolic(
+            # In the order of the projection, so that nothing is transposed before it is written.
+            "ScatterND",
+            (past, self._places, new.transpose(1, 2)),
+            dtype=past.dtype,
+            shape=past.shape,
+            version=18,
+        )
+        return written
+
+    def extend(self, ancestry: Tensor) -> Tensor:
+        """[N, K, P] -> [N, K, P]: of the slots of this step each beam sees its own."""
+        own = self.slots[..., None] == torch.arange(ancestry.shape[2])
+        return torch.where(own, 0.0, ancestry)
+
+    def following(self, ancestry: Tensor) -> tuple[Tensor, Tensor]:
+        """The next step's slots [N, K], and whether they are too few [N].
+
+        Args:
+            ancestry: [N, K, P] after selection.
+        """
+        free = ancestry.amax(1)  # [N, P]: MASKED where every beam has it masked
+        emptiest, slots = (-free).topk(self.slots.shape[1])
+        return slots, emptiest[:, -1] == 0.0
 
 
 class StaticCaches:
-    """Caches [N, H, P, D] of one size from the first step to the last, written in place.
+    """Caches [N, H, P, D] of one P from the first step to the last, K slots of it for each step.
 
-    A CUDA graph replays the same addresses, so nothing may grow. A slot nobody has written to is
-    hidden like another beam's: ancestry starts as MASKED.
+    A CUDA graph replays the same addresses, so nothing may grow, and TensorRT's cache layer writes
+    neighbouring slots alone.
+
+    Args:
+        positions: [N].
+        beams: K.
     """
 
-    def __init__(self, beams: int) -> None:
-        self.beams = beams
+    def __init__(self, positions: Tensor, beams: int) -> None:
+        self.positions, self.beams = positions, beams
 
-    def append(self, past: Tensor, new: Tensor, positions: Tensor) -> Tensor:
-        """Write new [N, H, K, D] into the slots of this step."""
+    def write(self, past: Tensor, new: Tensor) -> Tensor:
+        """past [N, H, P, D] with new [N, H, K, D] in the slots of this step."""
         written: Tensor = torch.onnx.ops.symbolic(
             "TensorScatter",
-            (past, new, positions * self.beams),
+            (past, new, self.positions * self.beams),
             attrs={"axis": 2},
             dtype=past.dtype,
             shape=past.shape,
@@ -116,10 +147,10 @@ class StaticCaches:
         )
         return written
 
-    def extend(self, ancestry: Tensor, positions: Tensor) -> Tensor:
-        """[N, K, P] -> [N, K, P]: of this step's slots each beam sees its own."""
+    def extend(self, ancestry: Tensor) -> Tensor:
+        """[N, K, P] -> [N, K, P]: of the slots of this step each beam sees its own."""
         slots = torch.arange(ancestry.shape[2])
-        now = slots // self.beams == positions[:, None]  # [N, P]
+        now = slots // self.beams == self.positions[:, None]  # [N, P]
         own = slots % self.beams == torch.arange(self.beams)[:, None]  # [K, P]
         return torch.where(now[:, None] & own, 0.0, ancestry)
 
@@ -134,8 +165,6 @@ class StepGraph(nn.Module):
         self.model, self.shape = model, shape
         positions = model.positions(0, max_target_length).detach().clone()
         self.register_buffer("position_table", positions)  # [max_target_length, d_model]
-        beams = shape.form.beams
-        self.caches = GrowingCaches() if beams is None else StaticCaches(beams)
         self.search = BeamSearchStep(END)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -144,40 +173,53 @@ class StepGraph(nn.Module):
         tokens, positions = named["tokens"], named["positions"]
         position = F.embedding(positions, self.position_table)[:, None]  # [N, 1, d_model]
         x = _embed(self.model, tokens) + position  # [N, K, d_model]
-        ancestry = self.caches.extend(named["ancestry"], positions)  # [N, K, P + K]
-        caches: list[Tensor] = []
+        caches = self._caches(named)
+        ancestry = caches.extend(named["ancestry"])  # [N, K, P]
+        written: list[Tensor] = []
         weights = x
         for index, layer in enumerate(self.model.decoder_layers):
-            x, keys, values, weights = self._layer(index, layer, x, ancestry[:, None], named)
-            caches += (keys, values)
+            x, keys, values, weights = self._layer(
+                index, layer, x, ancestry[:, None], caches, named
+            )
+            written += (keys, values)
         logits = self.model.project(self.model.decoder_norm(x))  # [N, K, V]
         request = [named[spec.name] for spec in shape.request()]
         state = [named[name] for name in BeamSearchStep.STATE]
         parents, *following = self.search(logits, *request, *state)
         ancestry = ancestry.gather(1, parents[..., None].expand_as(ancestry))
-        outputs = (parents, *following, ancestry, *caches)
-        return (*outputs, weights.mean(1)) if shape.attention else outputs
+        free, full = [], []
+        if isinstance(caches, SharedSlots):
+            free, full = ([value] for value in caches.following(ancestry))
+        attention = (weights.mean(1),) if shape.attention else ()
+        return (parents, *following, ancestry, *free, *written, *full, *attention)
+
+    def _caches(self, named: dict[str, Tensor]) -> SharedSlots | StaticCaches:
+        beams = self.shape.form.beams
+        if beams is None:
+            return SharedSlots(named["slots"], self.shape.heads)
+        return StaticCaches(named["positions"], beams)
 
     def _layer(
-        self, index: int, layer: DecoderLayer, x: Tensor, bias: Tensor, named: dict[str, Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        self, index: int, layer: DecoderLayer, x: Tensor, bias: Tensor,
+        caches: SharedSlots | StaticCaches, named: dict[str, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
         """One decoder layer for one position; the beams are the query positions.
 
         Args:
             index: of the layer.
             layer: its weights.
             x: [N, K, d_model].
-            bias: [N, 1, K, P + K], of the self-attention.
+            bias: [N, 1, K, P], of the self-attention.
+            caches: how to write them.
             named: the step's inputs.
 
         Returns:
-            The new x, keys and values [N, H, P + K, D], cross-attention weights [N, H, K, S].
+            The new x, keys and values [N, H, P, D], cross-attention weights [N, H, K, S].
         """
-        positions = named["positions"]
         y = layer.self_attention_norm.before(x)
         key, value = layer.self_attention.keys_values(y)  # [N, H, K, D]
-        keys = self.caches.append(named[f"self_key_{index}"], key, positions)
-        values = self.caches.append(named[f"self_value_{index}"], value, positions)
+        keys = caches.write(named[f"self_key_{index}"], key)
+        values = caches.write(named[f"self_value_{index}"], value)
         attended, _ = attend(layer.self_attention, y, keys, values, bias)
         x = layer.self_attention_norm.after(x, attended)
         y = layer.cross_attention_norm.before(x)
@@ -217,6 +259,7 @@ class BeamSearchStep(nn.Module):
         max_lengths: Tensor,  # [N]
         alpha: Tensor,  # []
         beta: Tensor,  # []
+        early_stopping: Tensor,  # []
         tokens: Tensor,  # [N, K]
         log_probs: Tensor,  # [N, K]
         positions: Tensor,  # [N]
@@ -250,14 +293,17 @@ class BeamSearchStep(nn.Module):
         live, place = torch.where(ended, -math.inf, best).topk(beams)
 
         # Rule 5: no live hypothesis can beat the pool's worst (which is minus infinity as long as
-        # the pool has room), or the maximum length is reached.
+        # the pool has room), or the maximum length is reached. Early stopping: or the pool is full.
         bound = live[:, 0] / _length_penalty(max_lengths, alpha, beta)
-        finished = done | (bound <= scores[:, -1]) | (lengths >= max_lengths)
+        worst = scores[:, -1]
+        full = early_stopping & (worst > -math.inf)
+        finished = done | full | (bound <= worst) | (lengths >= max_lengths)
         return (
             parents.gather(1, place),
             token.gather(1, place),
             live,
-            lengths,
+            # A sentence that is done waits for its neighbours at a position that there is.
+            torch.where(finished, positions, lengths),
             finished,
             scores,
             next_lengths,

@@ -8,7 +8,7 @@ Graphs of 16 bits round at every operator (`passes/emulate`), on whatever machin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,13 @@ from translate_trt.export.stand_in import (
     has_engines,
     load_graph,
 )
+from translate_trt.runtime.backends import Sources
+from translate_trt.runtime.backends.host import Arrays, HostBatch
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.cli.output import columns
 from translate_trt.runtime.contract import GraphShape
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.search import Request, search_batch
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, START
@@ -168,11 +169,11 @@ class _Reference:
     Attributes:
         tensors: by name; what the encoder makes as [positions, features], padding left out, what
             the decoder makes as [steps, N, features].
-        forced: the tokens that each line was continued with.
+        forced: [N, steps - 1] tokens that the lines were continued with.
     """
 
     tensors: Tensors
-    forced: list[list[int]]
+    forced: NDArray[np.int64]
 
 
 def _pytorch(model: Transformer, sources: list[list[int]]) -> _Reference:
@@ -193,7 +194,7 @@ def _pytorch(model: Transformer, sources: list[list[int]]) -> _Reference:
                 steps.append({**rows, LOGITS: logits.numpy()})
                 # The end symbol is left out: every line is to go on to the last step.
                 chosen.append(logits.index_fill(1, torch.tensor(END), -math.inf).argmax(-1))
-    forced = torch.stack(chosen[1:STEPS], dim=1).tolist()
+    forced = torch.stack(chosen[1:STEPS], dim=1).numpy()
     return _Reference({**_unpadded(tensors, sources), **_stacked(steps)}, forced)
 
 
@@ -234,11 +235,17 @@ def _run_target(
         name: _Session(file.locate(bundle), list(reference.tensors), threads)
         for name, file in graphs_of(entry).items()
     }
-    backend = _RecordingBackend(sessions, shape)
+    graphs = _RecordedGraphs(sessions)
     options = SearchOptions(beam_size=entry.form.beams or 1, max_length=STEPS)
-    request = Request.of(sources, reference.forced, options, model.end_token)
-    search_batch(backend, shape, request, model.start_token)
-    found = {**_unpadded(backend.encoded, sources), **_stacked(backend.steps)}
+    batch = HostBatch(graphs, shape, options, model.start_token)
+    rows = [[*tokens, model.end_token] for tokens in sources]
+    batch.update([], Sources(rows, [STEPS] * len(rows)))
+    for tokens in reference.forced.T:
+        batch.step(tokens)
+    batch.step(None)
+    found = {**_unpadded(graphs.encoded, sources), **_stacked(graphs.steps)}
+    if LOGITS in found:  # 8-bit ones have columns that only fill up
+        found[LOGITS] = found[LOGITS][..., : model.vocabulary_size]
     return LayerReport.of(entry, reference.tensors, found)
 
 
@@ -285,40 +292,41 @@ def _expose(graph: ir.Graph, names: Sequence[str]) -> dict[str, str]:
     return observed
 
 
-class _RecordingBackend:
-    """A `Backend` that keeps the observed tensors of each run; of beams, the first alone.
+class _RecordedGraphs:
+    """`Graphs` that keep the observed tensors of each run; of beams, the first alone.
 
     Forced tokens keep the search on that beam.
     """
 
-    def __init__(self, sessions: Mapping[str, _Session], shape: GraphShape) -> None:
-        self._sessions, self._shape = sessions, shape
+    def __init__(self, sessions: Mapping[str, _Session]) -> None:
+        self._sessions = sessions
         self.encoded: Tensors = {}
         self.steps: list[Tensors] = []
 
-    def encode(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Encoder outputs by name."""
+    def encode(self, inputs: Mapping[str, NDArray[Any]], outputs: Arrays) -> None:
+        """See `Graphs`."""
         session = self._sessions["encoder"]
-        outputs = session.run(inputs)
+        found = session.run(inputs)
         for name, output in session.observed.items():
-            value = outputs[output]
+            value = found[output]
             self.encoded[name] = value if value.ndim == 3 else _positions_first(value)
-        return {spec.name: outputs[spec.name] for spec in self._shape.encoder_outputs()}
+        _copy_into(outputs, found)
 
-    def step(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Step outputs by name."""
-        session = self._sessions["step"]
-        outputs = session.run(inputs)
-        self.steps.append({name: outputs[x][:, 0] for name, x in session.observed.items()})
-        return outputs
+    def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None]:
+        """See `Graphs`."""
 
-    def to_device(self, value: NDArray[Any]) -> NDArray[Any]:
-        """The array itself."""
-        return value
+        def run() -> None:
+            session = self._sessions["step"]
+            found = session.run(inputs)
+            self.steps.append({name: found[x][:, 0] for name, x in session.observed.items()})
+            _copy_into(outputs, found)
 
-    def to_host(self, tensor: NDArray[Any]) -> NDArray[Any]:
-        """The array itself."""
-        return tensor
+        return run
+
+
+def _copy_into(outputs: Arrays, found: Mapping[str, NDArray[Any]]) -> None:
+    for name, array in outputs.items():
+        array[...] = found[name]
 
 
 # ---- for people ----

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from translate_trt.export.trace import GROWING_OPSET, STATIC_OPSET
+from translate_trt.export.trace import DYNAMIC_OPSET, STATIC_OPSET
 from translate_trt.runtime.contract import GraphForm
 
 
@@ -28,7 +28,7 @@ class Target:
     @property
     def opset(self) -> int:
         """Of the graphs."""
-        return GROWING_OPSET if self.package is None else STATIC_OPSET
+        return DYNAMIC_OPSET if self.package is None else STATIC_OPSET
 
     def form(self, beam_size: int, max_target_length: int) -> GraphForm:
         """How its graphs are laid out.

@@ -19,7 +19,7 @@ from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.files import write_json
 from translate_trt.runtime.options import SearchOptions
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MANIFEST_NAME = "manifest.json"
 
 _HASH_BLOCK = 1 << 20  # bytes

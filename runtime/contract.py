@@ -1,16 +1,21 @@
 """The two graphs' inputs and outputs: declared here once, used by export, backends and tests.
 
-Letters: N sentences, K beams, S source tokens with the end symbol, P cache slots filled so far
-(K times the number of steps taken), L decoder layers, H heads, D head size.
+Letters: N sentences, K beams, S source tokens with the end symbol, P slots of a cache, L decoder
+layers, H heads, D head size.
 
 The host's whole part in a step is: feed each output `next_x` back as input `x`, keep
-(`next_tokens`, `parents`, `next_log_probs`) for the back-trace, look at `next_done`.
+(`next_tokens`, `parents`, `next_log_probs`) for the back-trace, look at `next_done` and `full`.
 
 Beams are *query positions* of one sentence in both attentions. Cross-attention keys and values are
-therefore never tiled K times, and self-attention caches hold the tokens of all beams of a sentence
-side by side, slot t * K + k for beam k of step t. They are only appended to, never reordered:
-`ancestry` says which slots belong to a beam's own past, and it alone follows the beams when they
-are re-ranked (docs/adr/0002-ancestry-mask.md has the measurement).
+therefore never tiled K times, and a self-attention cache holds the tokens of all beams of a
+sentence in its P slots. It is written in place (input `self_key_0` and output `next_self_key_0` may
+be the same memory) and never reordered: `ancestry` says which slots are a beam's own past, and it
+alone follows the beams when they are re-ranked (docs/adr/0002-ancestry-mask.md). A slot that is in
+no beam's past any more is free for a new token, so that a cache holds what beams have in common
+once (docs/adr/0003-shared-slots.md has the measurement).
+
+Every row of every tensor with an axis N belongs to one sentence: a host may drop, swap or replace
+rows between two steps.
 """
 
 from __future__ import annotations
@@ -50,7 +55,9 @@ class GraphForm:
 
     Attributes:
         beams: K, if they are made for one number of beams; None: for any.
-        slots: P of static caches, which are written in place; None: caches grow by K slots a step.
+        slots: P, if they are made for one number of slots, enough for every step; beam k of step t
+            then writes slot t * K + k. None: for any number; a step writes to free slots and says
+            when the next one would find too few.
         cache_type: of self- and cross-attention keys and values, one of CACHE_TYPES.
     """
 
@@ -109,35 +116,36 @@ class GraphShape:
             TensorSpec("max_lengths", "int64", ("N",)),
             TensorSpec("length_penalty_alpha", "float32", ()),
             TensorSpec("length_penalty_beta", "float32", ()),
+            TensorSpec("early_stopping", "bool", ()),  # a full pool ends the search
         )
 
-    def state(self, following: bool = False) -> tuple[TensorSpec, ...]:
-        """What a step hands to the next one, each as input `x` and output `next_x`.
+    def caches(self) -> tuple[TensorSpec, ...]:
+        """The part of `state` that a step writes in place."""
+        h, p = self.heads, self.form.slots or "P"
+        return tuple(
+            TensorSpec(f"self_{kind}_{layer}", self.form.cache_type, ("N", h, p, size))
+            for layer in range(self.decoder_layers)
+            for kind, size in (("key", self.key_size), ("value", self.value_size))
+        )
 
-        Args:
-            following: as it is after the step.
-        """
-        h, dk, dv = self.heads, self.key_size, self.value_size
+    def state(self) -> tuple[TensorSpec, ...]:
+        """What a step hands to the next one, each as input `x` and output `next_x`."""
         k = "K" if self.form.beams is None else self.form.beams
-        past = self.form.slots or ("P+K" if following else "P")
+        p = self.form.slots or "P"
+        # Where the tokens of the live beams go: K free slots.
+        slots = (TensorSpec("slots", "int64", ("N", k)),) if self.form.slots is None else ()
         return (
             TensorSpec("tokens", "int64", ("N", k)),  # token that each live beam ended with
             TensorSpec("log_probs", "float32", ("N", k)),  # cumulative, of the live beams
-            TensorSpec("positions", "int64", ("N",)),  # tokens generated so far
+            TensorSpec("positions", "int64", ("N",)),  # tokens generated so far, until done
             TensorSpec("done", "bool", ("N",)),
             # The pool of finished hypotheses, best first; empty places score minus infinity.
             TensorSpec("finished_scores", "float32", ("N", k)),
             TensorSpec("finished_lengths", "int64", ("N", k)),  # with the end symbol
             TensorSpec("finished_parents", "int64", ("N", k)),  # live beam that ended
-            TensorSpec("ancestry", "float32", ("N", k, past)),  # 0 own past, MASKED the others'
-            *(
-                spec
-                for layer in range(self.decoder_layers)
-                for spec in (
-                    TensorSpec(f"self_key_{layer}", self.form.cache_type, ("N", h, past, dk)),
-                    TensorSpec(f"self_value_{layer}", self.form.cache_type, ("N", h, past, dv)),
-                )
-            ),
+            TensorSpec("ancestry", "float32", ("N", k, p)),  # 0 own past, MASKED all else
+            *slots,
+            *self.caches(),
         )
 
     def step_inputs(self) -> tuple[TensorSpec, ...]:
@@ -153,15 +161,14 @@ class GraphShape:
         k = "K" if self.form.beams is None else self.form.beams
         return (
             TensorSpec("parents", "int64", ("N", k)),
-            *(
-                TensorSpec(NEXT + spec.name, spec.dtype, spec.axes)
-                for spec in self.state(following=True)
-            ),
+            *(TensorSpec(NEXT + spec.name, spec.dtype, spec.axes) for spec in self.state()),
+            # Fewer than K slots are free: the next step needs a larger P.
+            *((TensorSpec("full", "bool", ("N",)),) if self.form.slots is None else ()),
             *((TensorSpec("attention", "float32", ("N", k, "S")),) if self.attention else ()),
         )
 
     def initial_state(
-        self, sentences: int, beams: int, start_token: int
+        self, sentences: int, beams: int, start_token: int, slots: int | None = None
     ) -> dict[str, NDArray[np.generic]]:
         """State before the first step: one live hypothesis per sentence, nothing finished.
 
@@ -169,16 +176,18 @@ class GraphShape:
             sentences: N.
             beams: K.
             start_token: the decoder's start symbol.
+            slots: P, at least K, where the form leaves it open; None: K.
         """
-        sizes: dict[str | int, int] = {"N": sentences, "K": beams, "P": 0}
+        sizes: dict[str | int, int] = {"N": sentences, "K": beams, "P": slots or beams}
         state: dict[str, NDArray[np.generic]] = {}
         for spec in self.state():
             shape = tuple(sizes.get(axis, axis) for axis in spec.axes)
             # numpy has no bfloat16; zeros are the same bytes in any type of two.
             dtype = "uint16" if spec.dtype == "bfloat16" else spec.dtype
             state[spec.name] = np.zeros(shape, dtype=np.dtype(dtype))  # type: ignore[arg-type]
-        if self.form.slots is not None:  # nothing is written yet: every slot is hidden
-            state["ancestry"] = np.full_like(state["ancestry"], MASKED)
+        state["ancestry"] = np.full_like(state["ancestry"], MASKED)  # nothing is written yet
+        if self.form.slots is None:
+            state["slots"] = np.tile(np.arange(beams, dtype=np.int64), (sentences, 1))
         state["tokens"] = np.full((sentences, beams), start_token, dtype=np.int64)
         state["finished_scores"] = np.full((sentences, beams), -np.inf, dtype=np.float32)
         log_probs = np.full((sentences, beams), -np.inf, dtype=np.float32)

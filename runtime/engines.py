@@ -230,20 +230,26 @@ def check_engine(record: EngineRecord, machine: Machine, target: str, bundle: Pa
         )
 
 
-def check_engines(entry: TargetEntry, bundle: Path) -> None:
+def check_engines(entry: TargetEntry, bundle: Path, device: int = 0) -> dict[str, EngineRecord]:
     """Refuse the engines of a target that this machine cannot run.
 
     Args:
         entry: of the manifest, of a target with engines.
         bundle: where the bundle is.
+        device: index of the GPU.
+
+    Returns:
+        What the manifest says of each, by role.
 
     Raises:
         BundleError: see `check_engine`; or the records are damaged.
     """
     records = Fields(entry.engine, bundle / MANIFEST_NAME, f"targets.{entry.name}.engine")
-    for _, fields in records.objects(at_least_one=True):
-        record = EngineRecord.from_json(fields)
-        check_engine(record, Machine.present(record.package), entry.name, bundle)
+    found = {}
+    for role, fields in records.objects(at_least_one=True):
+        found[role] = record = EngineRecord.from_json(fields)
+        check_engine(record, Machine.present(record.package, device), entry.name, bundle)
+    return found
 
 
 def _version_fits(record: EngineRecord, installed: str) -> bool:

@@ -32,3 +32,7 @@ class DownloadError(TranslateTrtError):
 
 class OutputError(TranslateTrtError):
     """A result that cannot be written where it was asked to go."""
+
+
+class BackendError(TranslateTrtError):
+    """A backend that fails while it translates: memory that runs out, a device that is lost."""

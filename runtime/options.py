@@ -25,6 +25,10 @@ class SearchOptions:
     beam_size: int = 4  # live hypotheses per sentence; 1 is greedy search
     length_penalty: float = 0.6  # alpha: 0 favours short output, the paper uses 0.6
     length_penalty_form: str = "gnmt"  # "gnmt": ((5 + n) / 6) ** alpha; "length": n ** alpha
+    # False: until no live hypothesis can beat the finished ones (the paper's, by Wu et al. 2016).
+    # True: until beam_size are finished, which is fewer steps; what fairseq and CTranslate2 do, and
+    # Hugging Face under this name.
+    early_stopping: bool = False
 
     # ---- limits, in generated tokens, the end symbol included ----
     max_length: int | None = None  # None: source length + 50 (section 6.1 of the paper)

@@ -1,152 +1,314 @@
 """The loop over the step graph: run, keep (token, parent), look at `done`; then trace back.
 
-The search itself (docs/beam-search.md) is in the graph. What is left to the host is the start, the
-end and rule 6: hypotheses cut off at the maximum length fill what room is left in the pool.
+The search itself (docs/beam-search.md) is in the graph. What is left to the host is which sentences
+run together, and rule 6: hypotheses cut off at the maximum length fill what room is left in the
+pool.
+
+Sentences leave a batch once they are done, and waiting ones take their places, so that a long one
+holds up nobody. Neither changes what is found: no operation mixes rows (rule 9).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from threading import Event, Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from translate_trt.runtime.backends import Backend, Tensor
-from translate_trt.runtime.contract import NEXT, GraphShape
+from translate_trt.runtime.backends import FREE, Backend, Batch, Pool, Sources, StepResult
+from translate_trt.runtime.batching import SMALLEST_COST
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 
-_FREE = -1  # no forced token
+# Places are filled with waiting sentences once this share of a batch is idle; once nobody waits
+# they are closed up, which copies the batch and so is done less often.
+_IDLE = 0.1
+_IDLE_AT_THE_END = 0.25
+# A batch is made larger, which copies it, once its sentences are so short that so many times its
+# rows fit.
+_LARGER = 1.5
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is asked of one batch.
+class Sentence:
+    """One to translate.
 
     Attributes:
-        source: [N, S] token ids, each row closed by the end symbol, then padded.
-        source_lengths: [N], the end symbol included.
-        max_lengths: [N] generated tokens, the end symbol included.
-        prefixes: forced first tokens of each sentence.
-        options: how to search.
+        index: by which its result is told from others.
+        tokens: without the end symbol; not empty.
+        prefix: forced first tokens.
     """
 
-    source: NDArray[np.int64]
-    source_lengths: NDArray[np.int64]
-    max_lengths: NDArray[np.int64]
-    prefixes: Sequence[Sequence[int]]
-    options: SearchOptions
+    index: int
+    tokens: Sequence[int]
+    prefix: Sequence[int] = ()
 
-    @classmethod
-    def of(
-        cls,
-        sources: Sequence[Sequence[int]],
-        prefixes: Sequence[Sequence[int]],
-        options: SearchOptions,
-        end_token: int,
-    ) -> Request:
-        """Pad token lists (without end symbol, none of them empty) into one batch."""
-        lengths = np.array([len(source) + 1 for source in sources], dtype=np.int64)
-        ids = np.full((len(sources), int(lengths.max())), end_token, dtype=np.int64)
-        for row, source in zip(ids, sources, strict=True):
-            row[: len(source)] = source
-        limits = [options.max_length_for(len(source)) for source in sources]
-        return cls(ids, lengths, np.array(limits, dtype=np.int64), prefixes, options)
 
-    def inputs(self) -> dict[str, NDArray[np.generic]]:
-        """The step inputs that stay the same at every step (`GraphShape.request`)."""
-        options = self.options
-        return {
-            "min_lengths": np.full(len(self.source), options.min_length, dtype=np.int64),
-            "max_lengths": self.max_lengths,
-            "length_penalty_alpha": np.array(options.length_penalty, dtype=np.float32),
-            "length_penalty_beta": np.array(options.length_penalty_beta, dtype=np.float32),
-        }
+class Waiting:
+    """Sentences that no batch has taken yet, longest first; several workers may take from it.
 
-    def forced_tokens(self, position: int) -> NDArray[np.int64]:
-        """[N] the forced token of each sentence at this position, or none."""
-        forced = (p[position] if position < len(p) else _FREE for p in self.prefixes)
-        return np.fromiter(forced, dtype=np.int64, count=len(self.prefixes))
+    Args:
+        sentences: in any order.
+        workers: that will take from it.
+    """
+
+    def __init__(self, sentences: Sequence[Sentence], workers: int = 1) -> None:
+        self._sentences = sorted(sentences, key=lambda one: len(one.tokens))
+        self._workers, self._lock = workers, Lock()
+
+    def __len__(self) -> int:
+        return len(self._sentences)
+
+    def take(
+        self,
+        batch_tokens: int,
+        beside: int = 0,
+        longest: int = 0,
+        rows: int = 0,
+        places: Callable[[int], int | None] = lambda _: None,
+    ) -> list[Sentence]:
+        """The longest that still fit.
+
+        Args:
+            batch_tokens: source tokens of a batch, padding and end symbols included and no sentence
+                counted as less than SMALLEST_COST; a longer sentence runs alone.
+            beside: sentences that are in the batch already.
+            longest: tokens of the longest of them, the end symbol included.
+            rows: that the batch has; so many are filled, unless _LARGER times as many fit.
+            places: how many sentences a batch takes whose longest has so many tokens, if not any
+                number (`Batch.room`).
+        """
+        with self._lock:
+            if not self._sentences:
+                return []
+            width = max(longest, len(self._sentences[-1].tokens) + 1, SMALLEST_COST)
+            whole = max(batch_tokens // width, 1)
+            room = (whole if whole >= rows * _LARGER else min(whole, max(rows, 1))) - beside
+            most = places(max(longest, len(self._sentences[-1].tokens) + 1))
+            if most is not None:
+                # The batch itself says what is wrong with one for which it has no place at all.
+                room = max(min(room, most - beside), 0 if beside else 1)
+            # What is left is shared out, so that no worker ends long before the others.
+            fair = math.ceil((len(self._sentences) + beside) / self._workers) - beside
+            count = max(min(room, fair), 0 if beside else 1)
+            taken = self._sentences[len(self._sentences) - count :][::-1]
+            del self._sentences[len(self._sentences) - count :]
+            return taken
+
+    def give_back(self, sentences: Sequence[Sentence]) -> None:
+        """Let sentences wait again that were taken before."""
+        with self._lock:
+            self._sentences = sorted(
+                [*self._sentences, *sentences], key=lambda one: len(one.tokens)
+            )
 
 
 @dataclass
 class Trace:
-    """What the host keeps of each step, for the back-trace.
+    """What the host keeps of the steps, for the back-trace; columns are the rows of the batch.
 
     Attributes:
-        tokens: per step, [N, K] token that each live beam was continued with.
-        parents: per step, [N, K] beam of the step before that it continues.
-        log_probs: per step, [N, K] cumulative log-probability of the live beams.
-        attention: per step, [N, K, S] of the beams before selection, if asked for.
+        first: number of the step that the lists begin with.
+        steps: of each step since.
     """
 
-    tokens: list[NDArray[np.int64]] = field(default_factory=list)
-    parents: list[NDArray[np.int64]] = field(default_factory=list)
-    log_probs: list[NDArray[np.float32]] = field(default_factory=list)
-    attention: list[NDArray[np.float32]] = field(default_factory=list)
+    first: int = 0
+    steps: list[StepResult] = field(default_factory=list)
 
-    def path(self, sentence: int, beam: int, length: int) -> list[tuple[int, int]]:
+    @property
+    def end(self) -> int:
+        """Number of the step that comes next."""
+        return self.first + len(self.steps)
+
+    def forget(self, first: int) -> None:
+        """Drop the steps before that one."""
+        del self.steps[: first - self.first]
+        self.first = first
+
+    def of(self, row: int, begin: int, length: int) -> SentenceTrace:
+        """The steps of one sentence, which began with that step."""
+        steps = self.steps[begin - self.first :][:length]
+        attention = [step.attention[row] for step in steps if step.attention is not None]
+        return SentenceTrace(
+            np.stack([step.tokens[row] for step in steps]),
+            np.stack([step.parents[row] for step in steps]),
+            np.stack([step.log_probs[row] for step in steps]),
+            attention,
+        )
+
+
+@dataclass(frozen=True)
+class SentenceTrace:
+    """The steps of one sentence.
+
+    Attributes:
+        tokens: [T, K] token that each live beam was continued with.
+        parents: [T, K] beam of the step before that it continues.
+        log_probs: [T, K] cumulative log-probability of the live beams.
+        attention: per step, [K, S] of the beams before selection, if asked for.
+    """
+
+    tokens: NDArray[np.int64]
+    parents: NDArray[np.int64]
+    log_probs: NDArray[np.float32]
+    attention: list[NDArray[np.float32]]
+
+    def path(self, beam: int, length: int) -> list[tuple[int, int]]:
         """(token, parent) of each of the first `length` steps that led to live beam `beam`."""
         steps: list[tuple[int, int]] = []
         for step in reversed(range(length)):
-            parent = int(self.parents[step][sentence, beam])
-            steps.append((int(self.tokens[step][sentence, beam]), parent))
+            parent = int(self.parents[step, beam])
+            steps.append((int(self.tokens[step, beam]), parent))
             beam = parent
         return steps[::-1]
 
 
-def search_batch(
-    backend: Backend, shape: GraphShape, request: Request, start_token: int
-) -> list[list[Hypothesis]]:
-    """Translate one batch.
+@dataclass(frozen=True)
+class Running:
+    """A sentence in a batch, and the number of its first step."""
+
+    sentence: Sentence
+    begin: int
+
+
+class Search:
+    """One worker: a batch, the sentences in its rows and what their steps left behind.
 
     Args:
         backend: with both graphs loaded.
-        shape: of the graphs.
-        request: the batch.
+        options: of all sentences.
+        batch_tokens: see `Waiting.take`.
         start_token: the decoder's start symbol.
-
-    Returns:
-        For each sentence its n best hypotheses, best first.
+        end_token: the end symbol.
     """
-    encoded = backend.encode(
-        {"source_ids": request.source, "source_lengths": request.source_lengths}
-    )
-    initial = shape.initial_state(len(request.source), request.options.beam_size, start_token)
-    constant = {name: backend.to_device(value) for name, value in request.inputs().items()}
-    state = {name: backend.to_device(value) for name, value in initial.items()}
-    free = backend.to_device(np.full(len(request.source), _FREE, dtype=np.int64))
-    longest_prefix = max(map(len, request.prefixes))
-    trace = Trace()
-    steps_taken = np.zeros(len(request.source), dtype=np.int64)
-    done = np.zeros(len(request.source), dtype=bool)
-    while not done.all():
-        position = len(trace.tokens)
-        forced = (
-            backend.to_device(request.forced_tokens(position))
-            if position < longest_prefix
-            else free
+
+    def __init__(
+        self, backend: Backend, options: SearchOptions, batch_tokens: int, start_token: int,
+        end_token: int,
+    ) -> None:  # fmt: skip
+        self._options, self._batch_tokens, self._end_token = options, batch_tokens, end_token
+        self._batch: Batch = backend.batch(options, start_token)
+        self._rows: dict[int, Running] = {}  # not done yet
+        self._taken: list[Sentence] = []  # on their way into rows
+        self._size = 0  # rows that were running when places were last given
+        self._trace = Trace()
+
+    def run(
+        self,
+        waiting: Waiting,
+        found: Callable[[Sentence, list[Hypothesis]], None],
+        stop: Event | None = None,
+    ) -> None:
+        """Translate until nobody waits and all are done.
+
+        Args:
+            waiting: where sentences come from.
+            found: is given each sentence with its n best hypotheses, best first.
+            stop: ends the search before the next step.
+        """
+        while not (stop is not None and stop.is_set()):
+            if self._has_idle_places(waiting):
+                self._take_in(self._batch.drain(), found)
+                if not self._fill(waiting):
+                    return
+            self._take_in(self._batch.step(self._forced()), found)
+
+    def unfinished(self) -> list[Sentence]:
+        """What this worker has taken and not found, should it have failed."""
+        return [*(running.sentence for running in self._rows.values()), *self._taken]
+
+    def _take_in(
+        self, results: Sequence[StepResult], found: Callable[[Sentence, list[Hypothesis]], None]
+    ) -> None:
+        """Keep what steps found, and let go of the sentences that they end."""
+        for result in results:
+            self._trace.steps.append(result)
+            for row in [row for row in self._rows if result.done[row]]:
+                running = self._rows[row]
+                found(running.sentence, self._finish(row, running))
+                del self._rows[row]
+
+    def _has_idle_places(self, waiting: Waiting) -> bool:
+        share = _IDLE if waiting else _IDLE_AT_THE_END
+        return len(self._rows) <= self._size * (1 - share)
+
+    def _fill(self, waiting: Waiting) -> bool:
+        """Give idle places to waiting sentences, or close them up; False: there is none at all."""
+        longest = max((len(r.sentence.tokens) + 1 for r in self._rows.values()), default=0)
+        taken = self._taken = waiting.take(
+            self._batch_tokens, len(self._rows), longest, self._batch.rows, self._batch.room
         )
-        outputs = backend.step({**encoded, **constant, "forced_tokens": forced, **state})
-        state = {name: outputs[NEXT + name] for name in state}
-        steps_taken[~done] += 1
-        done = _record(backend, outputs, trace, request.options.return_attention)
-    return _finalize(backend, request, trace, steps_taken, state)
+        if not taken and not self._rows:
+            return False
+        self._size = len(self._rows) + len(taken)
+        keep, before = sorted(self._rows), self._batch.rows
+        kept, placed = self._batch.update(keep, self._sources(taken))
+        self._trace.forget(min((r.begin for r in self._rows.values()), default=self._trace.end))
+        if kept != keep or self._batch.rows != before:
+            self._trace.steps = [
+                _rearranged(step, keep, kept, self._batch.rows) for step in self._trace.steps
+            ]
+        self._rows = {new: self._rows[old] for old, new in zip(keep, kept, strict=True)}
+        begin = self._trace.end
+        self._rows |= {
+            row: Running(sentence, begin) for row, sentence in zip(placed, taken, strict=True)
+        }
+        self._taken = []
+        return True
+
+    def _sources(self, sentences: Sequence[Sentence]) -> Sources | None:
+        if not sentences:
+            return None
+        return Sources(
+            [[*sentence.tokens, self._end_token] for sentence in sentences],
+            [self._options.max_length_for(len(sentence.tokens)) for sentence in sentences],
+        )
+
+    def _forced(self) -> NDArray[np.int64] | None:
+        """[N] the forced token of each row at its position, or none; None: all are free."""
+        forced = {}
+        for row, running in self._rows.items():
+            position = self._trace.end - running.begin
+            if position < len(running.sentence.prefix):
+                forced[row] = running.sentence.prefix[position]
+        if not forced:
+            return None
+        tokens = np.full(self._batch.rows, FREE, dtype=np.int64)
+        tokens[list(forced)] = list(forced.values())
+        return tokens
+
+    def _finish(self, row: int, running: Running) -> list[Hypothesis]:
+        steps = self._trace.end - running.begin
+        trace = self._trace.of(row, running.begin, steps)
+        return hypotheses(running.sentence, trace, self._batch.pool(row), self._options)
 
 
-def _record(
-    backend: Backend, outputs: dict[str, Tensor], trace: Trace, attention: bool
-) -> NDArray[np.bool_]:
-    """Keep a step's part of the trace; returns `done`."""
-    trace.tokens.append(backend.to_host(outputs["next_tokens"]))
-    trace.parents.append(backend.to_host(outputs["parents"]))
-    trace.log_probs.append(backend.to_host(outputs["next_log_probs"]))
-    if attention:
-        trace.attention.append(backend.to_host(outputs["attention"]))
-    return backend.to_host(outputs["next_done"])
+def _rearranged(step: StepResult, old: Sequence[int], new: Sequence[int], size: int) -> StepResult:
+    """A step's result with what was in the old rows in the new ones, of `size` altogether.
+
+    Sentences that were not there yet have rows that nobody will ask this step for.
+    """
+
+    def moved(x: NDArray[Any]) -> NDArray[Any]:
+        result = np.zeros((size, *x.shape[1:]), x.dtype)
+        result[list(new)] = x[list(old)]
+        return result
+
+    return StepResult(
+        tokens=moved(step.tokens),
+        parents=moved(step.parents),
+        log_probs=moved(step.log_probs),
+        done=moved(step.done),
+        attention=None if step.attention is None else moved(step.attention),
+    )
+
+
+# ---- from a trace to hypotheses ----
 
 
 @dataclass(frozen=True)
@@ -159,35 +321,30 @@ class _Finished:
     truncated: bool
 
 
-def _finalize(
-    backend: Backend,
-    request: Request,
-    trace: Trace,
-    steps_taken: NDArray[np.int64],
-    state: dict[str, Tensor],
-) -> list[list[Hypothesis]]:
-    """Rules 6 and 7 for every sentence of the batch."""
-    pool = [
-        backend.to_host(state[name]).tolist()
-        for name in ("finished_scores", "finished_lengths", "finished_parents")
-    ]
-    results: list[list[Hypothesis]] = []
-    for sentence, steps in enumerate(steps_taken.tolist()):
-        entries = [
-            _Finished(score, length, parent, truncated=False)
-            for score, length, parent in zip(*(part[sentence] for part in pool), strict=True)
-            if score > -np.inf
-        ]
-        if steps >= request.max_lengths[sentence]:
-            entries += _cut_off(request.options, trace, sentence, steps, len(entries))
-            entries.sort(key=lambda entry: -entry.score)
-        results.append(
-            [
-                _hypothesis(request, trace, sentence, entry)
-                for entry in entries[: request.options.num_hypotheses]
-            ]
+def hypotheses(
+    sentence: Sentence, trace: SentenceTrace, pool: Pool, options: SearchOptions
+) -> list[Hypothesis]:
+    """Rules 6 and 7: the n best of a sentence that is done.
+
+    Args:
+        sentence: the sentence.
+        trace: of all its steps.
+        pool: what it has finished with.
+        options: of the search.
+    """
+    entries = [
+        _Finished(score, length, parent, truncated=False)
+        for score, length, parent in zip(
+            pool.scores.tolist(), pool.lengths.tolist(), pool.parents.tolist(), strict=True
         )
-    return results
+        if score > -np.inf
+    ]
+    if len(trace.tokens) >= options.max_length_for(len(sentence.tokens)):
+        entries += _cut_off(options, trace, len(entries))
+        entries.sort(key=lambda entry: -entry.score)
+    return [
+        _hypothesis(sentence, trace, options, entry) for entry in entries[: options.num_hypotheses]
+    ]
 
 
 def _penalty(options: SearchOptions, length: int) -> float:
@@ -195,12 +352,10 @@ def _penalty(options: SearchOptions, length: int) -> float:
     return float(((beta + length) / (beta + 1)) ** options.length_penalty)
 
 
-def _cut_off(
-    options: SearchOptions, trace: Trace, sentence: int, steps: int, finished: int
-) -> list[_Finished]:
+def _cut_off(options: SearchOptions, trace: SentenceTrace, finished: int) -> list[_Finished]:
     """Rule 6: live hypotheses for the room that is left in the pool."""
-    room = options.beam_size - finished
-    log_probs: list[float] = trace.log_probs[steps - 1][sentence].tolist()
+    room, steps = options.beam_size - finished, len(trace.tokens)
+    log_probs: list[float] = trace.log_probs[-1].tolist()
     return [
         _Finished(log_prob / _penalty(options, steps), steps, beam, truncated=True)
         for beam, log_prob in enumerate(log_probs[:room])
@@ -208,21 +363,23 @@ def _cut_off(
     ]
 
 
-def _hypothesis(request: Request, trace: Trace, sentence: int, entry: _Finished) -> Hypothesis:
+def _hypothesis(
+    sentence: Sentence, trace: SentenceTrace, options: SearchOptions, entry: _Finished
+) -> Hypothesis:
     """Trace one hypothesis back."""
     traced = entry.length if entry.truncated else entry.length - 1  # the end symbol is in no beam
-    path = trace.path(sentence, entry.parent, traced)
+    path = trace.path(entry.parent, traced)
     beams = [parent for _, parent in path]  # that each token was chosen from
     cumulative = [0.0]
     for step, beam in enumerate([*beams[1:], entry.parent][:traced]):
-        cumulative.append(float(trace.log_probs[step][sentence, beam]))
+        cumulative.append(float(trace.log_probs[step, beam]))
     if not entry.truncated:
         beams.append(entry.parent)
-        cumulative.append(entry.score * _penalty(request.options, entry.length))
+        cumulative.append(entry.score * _penalty(options, entry.length))
     attention: NDArray[Any] | None = None
-    if request.options.return_attention:
-        width = int(request.source_lengths[sentence])
-        rows = [trace.attention[step][sentence, beam, :width] for step, beam in enumerate(beams)]
+    if options.return_attention:
+        width = len(sentence.tokens) + 1
+        rows = [trace.attention[step][beam, :width] for step, beam in enumerate(beams)]
         attention = np.stack(rows)
     return Hypothesis(
         tokens=tuple(token for token, _ in path),

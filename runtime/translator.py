@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from translate_trt.runtime.backends import load_backend
-from translate_trt.runtime.batching import length_sorted_batches
+from translate_trt.runtime.backends import Settings, load_backend
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.contract import GraphShape, most_beams
 from translate_trt.runtime.engines import check_engines
@@ -15,16 +14,19 @@ from translate_trt.runtime.errors import BundleError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.pieces import split_text
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
-from translate_trt.runtime.search import Request, search_batch
+from translate_trt.runtime.search import Search, Sentence
 from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.workers import available_cores, search_all
 
 _EMPTY = Hypothesis((), 0.0)
 
 
 class Translator:
-    """A loaded bundle.
+    """A loaded bundle. Several threads may call it at once.
 
-    Not to be called from several threads at once; make one for each.
+    Sentences are translated in batches; each of the `workers` runs one at a time, on `threads`
+    processor threads. One worker with all cores answers a single request soonest; as many workers
+    as cores, of one thread each, translate most text per second (docs/performance.md).
 
     Attributes:
         manifest: what the bundle says of itself.
@@ -39,23 +41,35 @@ class Translator:
         target: str | None = None,
         *,
         threads: int | None = None,
-        batch_tokens: int = 1024,
+        workers: int = 1,
+        batch_tokens: int = 512,
+        device: str | None = None,
         check_hashes: bool = True,
+        trust_code: bool = False,
     ) -> None:
         """Check the bundle and load one of its targets.
 
         Args:
             bundle: directory made by `translate-trt export`.
             target: such as "onnx-int8"; None takes the manifest's first.
-            threads: within one operation; None lets the backend choose (all cores).
-            batch_tokens: source tokens translated together, padding included.
+            threads: of each worker; None shares out the cores.
+            workers: batches translated at once, by one copy of the weights.
+            batch_tokens: source tokens in a batch, padding included.
+            device: "cpu", "cuda" or "cuda:1"; None: a GPU where the target needs one.
             check_hashes: compare every file with its SHA-256 in the manifest.
+            trust_code: run the machine code that a version-compatible engine brings.
 
         Raises:
-            BundleError: the bundle is missing, incomplete or changed, or has no such target.
+            BundleError: the bundle is missing, incomplete or changed, or has no such target, or
+                its engines do not run here.
+            BackendError: there is no GPU to run it on, or too little memory.
             OptionError: a number is out of range.
         """
-        for name, value in (("threads", threads), ("batch_tokens", batch_tokens)):
+        for name, value in (
+            ("threads", threads),
+            ("workers", workers),
+            ("batch_tokens", batch_tokens),
+        ):
             if value is not None and value < 1:
                 raise OptionError(f"{name} is {value}; it must be at least 1.")
         path = Path(bundle)
@@ -72,7 +86,7 @@ class Translator:
                     "together. Export the bundle again."
                 )
         self.default_options: SearchOptions = self.manifest.search_options()
-        self._batch_tokens = batch_tokens
+        self._batch_tokens, self._workers = batch_tokens, workers
         model = self.manifest.model
         self._shape = GraphShape(
             model.decoder_layers,
@@ -82,10 +96,19 @@ class Translator:
             "attention" in self.target.features,
             self.target.form,
         )
-        if self.target.engine is not None:
-            check_engines(self.target, path)
+        settings = Settings(
+            threads or max(1, available_cores() // workers),
+            workers,
+            device,
+            trust_code=trust_code,
+        )
+        records = (
+            check_engines(self.target, path, settings.gpu or 0)
+            if self.target.engine is not None
+            else None
+        )
         files = {role: entry.locate(path) for role, entry in self.target.files.items()}
-        self._backend = load_backend(self.target.backend, files, self._shape, threads)
+        self._backend = load_backend(self.target.backend, files, self._shape, settings, records)
 
     def translate(
         self,
@@ -108,6 +131,7 @@ class Translator:
 
         Raises:
             OptionError: an option this bundle was not compiled for, or out of its limits.
+            BackendError: the backend failed, and failed again with the same sentences.
         """
         options = options or self.default_options
         limit = self.manifest.limits.max_source_length - 1
@@ -144,6 +168,7 @@ class Translator:
         Raises:
             InputError: a token outside the vocabulary, or a source longer than the bundle allows.
             OptionError: an option this bundle was not compiled for, or out of its limits.
+            BackendError: the backend failed, and failed again with the same sentences.
         """
         options = options or self.default_options
         prefixes = [()] * len(sources) if target_prefixes is None else target_prefixes
@@ -163,22 +188,20 @@ class Translator:
         self._check_options(options)
         for name, source, prefix in zip(names, sources, prefixes, strict=True):
             self._check_sentence(name, source, prefix, options)
-        results: list[list[Hypothesis]] = [[_EMPTY] for _ in sources]
-        filled = [index for index, source in enumerate(sources) if len(source)]
-        lengths = [len(sources[index]) + 1 for index in filled]
+        waiting = [
+            Sentence(index, source, prefix)
+            for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True))
+            if len(source)
+        ]
         model = self.manifest.model
-        for batch in length_sorted_batches(lengths, self._batch_tokens):
-            rows = [filled[place] for place in batch]
-            request = Request.of(
-                [sources[row] for row in rows],
-                [prefixes[row] for row in rows],
-                options,
-                model.end_token,
+
+        def search() -> Search:
+            return Search(
+                self._backend, options, self._batch_tokens, model.start_token, model.end_token
             )
-            found = search_batch(self._backend, self._shape, request, model.start_token)
-            for row, hypotheses in zip(rows, found, strict=True):
-                results[row] = hypotheses
-        return results
+
+        found = search_all(search, waiting, self._workers) if waiting else {}
+        return [found.get(index, [_EMPTY]) for index in range(len(sources))]
 
     def _prefix_tokens(self, prefixes: Sequence[str] | None, lines: int) -> list[list[int]]:
         if prefixes is None:

@@ -177,6 +177,8 @@ class _Sentence:
             return False
         if len(self.pool) < self.options.beam_size:
             return True
+        if self.options.early_stopping:
+            return False
         return self.live[0].log_prob / self.penalty(self.max_length) > self.pool[-1][0]
 
     def result(self) -> list[Hypothesis]:

@@ -156,6 +156,8 @@ def _configure(builder: Builder, config: Any, options: EngineOptions) -> None:
     if options.workspace_mib is not None:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_mib << 20)
     if builder.is_rtx:
+        # No memory of its own while it runs: else a step could not be captured as a CUDA graph.
+        config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)
         targets = _rtx_targets(builder, options)
         config.num_compute_capabilities = len(targets)
         for index, target in enumerate(targets):
@@ -234,6 +236,7 @@ def _record(builder: Builder, options: EngineOptions, profiles: Sequence[Profile
             "optimization_level": str(options.optimization_level),
             "tf32": str(options.tf32).lower(),
             "workspace_mib": str(options.workspace_mib or "all"),
+            "user_allocation": str(builder.is_rtx).lower(),
         },
     )
 

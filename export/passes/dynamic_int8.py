@@ -7,10 +7,14 @@ scale is shared between two rows, hence none between two sentences: what stands 
 the batch cannot change its translation. Activations are unsigned with zero point 128 and weights
 signed, the pair ONNX Runtime has fast kernels for: signed activations are ten times slower and
 more, unsigned weights up to several times (docs/results.md, made by benchmarks/int8_product.py).
-Embedding tables are stored in 8 bits per row as well.
+What comes out of a ReLU has no sign to store: its zero point is 0 and its scale largest / 255,
+twice as fine. Embedding tables are stored in 8 bits per row as well.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -29,11 +33,14 @@ from translate_trt.runtime.errors import TranslateTrtError
 
 _LARGEST = 127  # of a signed byte, symmetric
 _ZERO_POINT = 128  # of the unsigned activations
+_LARGEST_UNSIGNED = 255
+# Below any logit, and finite after a scale.
+_HIDDEN = -1e30
 # ONNX Runtime 1.23.2 (the last for Python 3.10) returns wrong products on processors with AMX where
 # the columns are no multiple of 16 and the rows are 32 or more; 1.31.1 does not. Columns of zeros
 # fill up the matrix.
 _COLUMNS = 16
-# A row of zeros would divide by zero; any scale serves it.
+# Of weights: a column of zeros would divide by zero, and any scale serves it.
 _SMALLEST_SCALE = 1e-12
 
 
@@ -56,6 +63,13 @@ def quantize_weights(
     return quantized, scales.squeeze(axis)
 
 
+def _is_ranked(product: ir.Node) -> bool:
+    """Whether columns are only compared with each other: a column of -1e30 changes nothing then."""
+    readers = {use.node.op_type for use in product.outputs[0].uses()}
+    ranked = "TopK" in readers and readers <= {"TopK", "Softmax", "GatherElements"}
+    return ranked and not product.outputs[0].is_graph_output()
+
+
 class DynamicInt8(Pass):
     """Every product with, and every lookup in, a constant matrix of one graph."""
 
@@ -69,7 +83,17 @@ class DynamicInt8(Pass):
         Raises:
             TranslateTrtError: there was nothing to quantize, so the graph is not what it should be.
         """
+        model.opset_imports.setdefault("com.microsoft", 1)  # of the vocabulary's product
         return Outcome(_Quantizer(model.graph).run())
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """An activation in 8 bits: its values, one scale per row [..., 1], its zero point []."""
+
+    values: ir.Value
+    scale: ir.Value
+    zero_point: ir.Value
 
 
 class _Quantizer:
@@ -77,7 +101,8 @@ class _Quantizer:
 
     def __init__(self, graph: ir.Graph) -> None:
         self._graph = graph
-        self._activations: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
+        self._activations: dict[ir.Value, _Rows] = {}
+        self._zeros: dict[str, ir.Value] = {}
         self._names = 0
 
     def run(self) -> int:
@@ -85,7 +110,7 @@ class _Quantizer:
         products = tables = 0
         for node in list(self._graph):
             if node.op_type == "MatMul" and matrix(node.inputs[1]) is not None:
-                self._product(node)
+                (self._logits if _is_ranked(node) else self._product)(node)
                 products += 1
             elif node.op_type == "Gather" and is_embedding(node):
                 self._lookup(node)
@@ -99,6 +124,35 @@ class _Quantizer:
 
     # ---- rewriting ----
 
+    def _logits(self, node: ir.Node) -> None:
+        """A product so wide that every pass over its result counts: the vocabulary.
+
+        The kernel scales columns while it has them in its registers, and columns that only fill up
+        are out of the question by their bias; cutting them off would copy the whole result.
+        """
+        activation, constant = node.inputs
+        weights = matrix(constant)
+        assert activation is not None
+        assert constant is not None
+        assert weights is not None
+        quantized, scales = quantize_weights(weights, axis=0)
+        columns = quantized.shape[1]
+        fill = -columns % _COLUMNS
+        name = str(constant.name)
+        rows = self._quantized(activation, weights.shape[0], node)
+        inputs: list[ir.Value | None] = [
+            rows.values,
+            self._constant(f"{name}_int8", np.pad(quantized, ((0, 0), (0, fill)))),
+            self._constant("one", np.array(1, dtype=np.float32)),
+            self._constant(f"{name}_scale", np.pad(scales, (0, fill))),
+            rows.zero_point,
+        ]
+        if fill:
+            hidden = np.where(np.arange(columns + fill) < columns, 0, _HIDDEN).astype(np.float32)
+            inputs += [None, self._constant(f"{name}_hidden", hidden)]
+        scaled = self._add(node, "MatMulIntegerToFloat", inputs, domain="com.microsoft")
+        self._replace(node, self._add(node, "Mul", [scaled, rows.scale]))
+
     def _product(self, node: ir.Node) -> None:
         activation, constant = node.inputs
         weights = matrix(constant)
@@ -109,43 +163,55 @@ class _Quantizer:
         columns = quantized.shape[1]
         quantized = np.pad(quantized, ((0, 0), (0, -columns % _COLUMNS)))
         name = str(constant.name)
-        rows, row_scale = self._quantized(activation, node)
-        integer = self._add(
-            node,
-            "MatMulInteger",
-            [
-                rows,
-                self._constant(f"{name}_int8", quantized),
-                self._zero_point(),
-            ],
-            ir.DataType.INT32,
-        )
+        rows = self._quantized(activation, weights.shape[0], node)
+        inputs = [rows.values, self._constant(f"{name}_int8", quantized), rows.zero_point]
+        integer = self._add(node, "MatMulInteger", inputs, ir.DataType.INT32)
         if quantized.shape[1] > columns:
             bounds = (("first_column", 0), (f"{name}_columns", columns), ("last_axis", -1))
             slicing = [self._constant(n, np.array([i], dtype=np.int64)) for n, i in bounds]
             integer = self._add(node, "Slice", [integer, *slicing], ir.DataType.INT32)
-        real = self._cast(node, integer, ir.DataType.FLOAT)
-        scaled = self._add(node, "Mul", [real, self._constant(f"{name}_scale", scales)])
-        self._replace(node, self._add(node, "Mul", [scaled, row_scale]))
+        # One operator casts and scales rows; a block is a whole row.
+        scaled = self._add(
+            node, "DequantizeLinear", [integer, rows.scale], axis=-1, block_size=columns
+        )
+        self._replace(
+            node, self._add(node, "Mul", [scaled, self._constant(f"{name}_scale", scales)])
+        )
 
-    def _quantized(self, x: ir.Value, before: ir.Node) -> tuple[ir.Value, ir.Value]:
-        """8-bit rows of x and their scales, computed once for all products that read x."""
+    def _quantized(self, x: ir.Value, width: int, before: ir.Node) -> _Rows:
+        """x in 8 bits, computed once for all products that read it."""
         if x not in self._activations:
-            magnitude = self._add(before, "Abs", [x])
+            producer = x.producer()
+            positive = producer is not None and producer.op_type == "Relu"
+            magnitude = x if positive else self._add(before, "Abs", [x])
             last = self._constant("last_axis", np.array([-1], dtype=np.int64))
             largest = self._add(before, "ReduceMax", [magnitude, last], keepdims=1)
-            step = self._constant("per_step", np.array(1 / _LARGEST, dtype=np.float32))
-            floor = self._constant("smallest_scale", np.array(_SMALLEST_SCALE, dtype=np.float32))
-            scale = self._add(before, "Max", [self._add(before, "Mul", [largest, step]), floor])
-            # The operator that rounds, shifts and casts at once takes one scale per tensor: one.
-            rows = [
-                self._add(before, "Div", [x, scale]),
-                self._constant("no_scale", np.array(1, dtype=np.float32)),
-                self._zero_point(),
-            ]
-            quantized = self._add(before, "QuantizeLinear", rows, ir.DataType.UINT8)
-            self._activations[x] = (quantized, scale)
+            name, steps = ("positive", _LARGEST_UNSIGNED) if positive else ("signed", _LARGEST)
+            per_step = self._constant(f"{name}_step", np.array(1 / steps, dtype=np.float32))
+            # A row of zeros has scale 0 and becomes whatever 0 / 0 is as an integer; times 0 it is
+            # zeros again.
+            scale = self._add(before, "Mul", [largest, per_step])
+            zero = np.array(0 if positive else _ZERO_POINT, dtype=np.uint8)
+            zero_point = self._constant(f"{name}_zero_point", zero)
+            zeros = self._zero_points(name, zero_point, scale, before)
+            values = self._add(
+                before, "QuantizeLinear", [x, scale, zeros], ir.DataType.UINT8,
+                axis=-1, block_size=width,
+            )  # fmt: skip
+            self._activations[x] = _Rows(values, scale, zero_point)
         return self._activations[x]
+
+    def _zero_points(
+        self, name: str, zero_point: ir.Value, scale: ir.Value, before: ir.Node
+    ) -> ir.Value:
+        """The zero point once for every row of `scale`, which is how QuantizeLinear wants it.
+
+        Rows are the same beams, or the same source tokens, all through a graph.
+        """
+        if name not in self._zeros:
+            sizes = self._add(before, "Shape", [scale], ir.DataType.INT64)
+            self._zeros[name] = self._add(before, "Expand", [zero_point, sizes], ir.DataType.UINT8)
+        return self._zeros[name]
 
     def _lookup(self, node: ir.Node) -> None:
         table, tokens = node.inputs
@@ -165,9 +231,6 @@ class _Quantizer:
 
     # ---- graph handling ----
 
-    def _zero_point(self) -> ir.Value:
-        return self._constant("activation_zero_point", np.array(_ZERO_POINT, dtype=np.uint8))
-
     def _constant(self, name: str, value: NDArray[np.generic]) -> ir.Value:
         return add_constant(self._graph, name, value)
 
@@ -175,11 +238,12 @@ class _Quantizer:
         self,
         before: ir.Node,
         operator: str,
-        inputs: list[ir.Value],
+        inputs: Sequence[ir.Value | None],
         dtype: ir.DataType = ir.DataType.FLOAT,
+        domain: str = "",
         **attributes: int,
     ) -> ir.Value:
-        node = ir.node(operator, inputs, attributes)
+        node = ir.node(operator, inputs, attributes, domain=domain)
         self._names += 1
         node.outputs[0].name = f"int8_{operator.lower()}_{self._names}"
         node.outputs[0].dtype = dtype

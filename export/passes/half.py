@@ -38,8 +38,9 @@ _MASKED_FP16 = -6e4
 # Operators that hand on what they read, or nearly: 16 bits wide where what they read is.
 _MOVES = {
     "Reshape", "Transpose", "Split", "Slice", "Concat", "Unsqueeze", "Squeeze", "Expand",
-    "Identity", "TensorScatter", "Relu",
+    "Identity", "ScatterND", "TensorScatter", "Relu",
 }  # fmt: skip
+_WRITES = {"ScatterND", "TensorScatter"}  # into caches
 # The place of the bias among an attention's inputs.
 _ATTENTION = {"Attention": 3, "MultiHeadAttention": 5}
 _PRODUCTS = {"MatMul", *_ATTENTION}
@@ -129,7 +130,7 @@ class _Caster:
         data = [x for x in node.inputs if x in self._half or _is_float(x)]
         if node.op_type == "Gather":  # an embedding table, unless it is of positions
             return is_embedding(node)
-        if node.op_type == "TensorScatter":
+        if node.op_type in _WRITES:
             return True
         if node.op_type in _MOVES:
             return bool(data) and any(x in self._half for x in data)

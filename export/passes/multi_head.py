@@ -1,7 +1,7 @@
 """Attention as ONNX Runtime's own operator: heads split, attended and joined in one kernel.
 
-The operator reads queries, keys and values as their projection wrote them and appends to the caches
-itself, so that no transposed copy of either is made. Of the ways to write an attention for the CPU
+The operator reads queries as their projection wrote them and writes what it found the same way, so
+that no transposed copy of either is made. Of the ways to write an attention for the CPU
 none was faster at any size tried (benchmarks/operator_choices.py).
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from translate_trt.export.passes.base import RewritePass, Rule, axes, take_place
+from translate_trt.export.passes.base import RewritePass, Rule, axes
 
 _HEADS_FIRST = [0, 2, 1, 3]  # [N, T, H, D] <-> [N, H, T, D]
 
@@ -39,7 +39,7 @@ def _read(matched: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Fuse(Rule):
-    """What the three kinds have in common."""
+    """What the two kinds have in common."""
 
     remove_nodes = False
 
@@ -61,15 +61,14 @@ class _Fuse(Rule):
 
     def fused(
         self, op: Any, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value,
-        query_heads: ir.Value, past: tuple[ir.Value | None, ir.Value | None] = (None, None),
-        outputs: int = 1,
+        query_heads: ir.Value,
     ) -> Any:  # fmt: skip
         """The operator on query [N, T, H * D]."""
         sizes = axes(query_heads)
         assert sizes is not None
         return op.MultiHeadAttention(
-            query, key, value, None, None, self._for_every_query(op, bias, query), *past,
-            num_heads=sizes[1], scale=1.0, _domain="com.microsoft", _outputs=outputs,
+            query, key, value, None, None, self._for_every_query(op, bias, query),
+            num_heads=sizes[1], scale=1.0, _domain="com.microsoft",
         )  # fmt: skip
 
     def _for_every_query(self, op: Any, bias: ir.Value, query: ir.Value) -> Any:
@@ -92,46 +91,28 @@ class _Encoder(_Fuse):
         return _attend(op, _split(op, query, "query"), transposed_key, bias, heads)
 
 
-class _Cross(_Fuse):
-    """Cross-attention, whose keys and values are inputs split into heads."""
+class _Step(_Fuse):
+    """Both attentions of a step: over caches and over the source, split into heads beforehand."""
 
     def pattern(self, op: Any, query: Any, key: Any, value: Any, bias: Any) -> Any:
         transposed_key = op.Transpose(key, perm=[0, 1, 3, 2])
         return _attend(op, _split(op, query, "query"), transposed_key, bias, value)
 
     def refusal(self, *_: Any, **matched: Any) -> str | None:
-        if not all(matched[name].is_graph_input() for name in ("key", "value")):
-            return ""  # of another kind
+        if any(_transposed(matched[name]) for name in ("key", "value")):
+            return ""  # the encoder's
         different = _different_sizes(matched["key"], matched["value"])
         return different or super().refusal(**matched)
 
 
-class _Cached(_Fuse):
-    """Self-attention of a step, which appends to its caches."""
-
-    def pattern(
-        self, op: Any, query: Any, key: Any, value: Any, bias: Any, past_key: Any, past_value: Any
-    ) -> Any:
-        keys = op.Concat(past_key, _split(op, key, "key"), axis=2, _outputs=["keys"])
-        values = op.Concat(past_value, _split(op, value, "value"), axis=2, _outputs=["values"])
-        transposed_key = op.Transpose(keys, perm=[0, 1, 3, 2])
-        return _attend(op, _split(op, query, "query"), transposed_key, bias, values)
-
-    def refusal(self, *_: Any, **matched: Any) -> str | None:
-        different = _different_sizes(matched["past_key"], matched["past_value"])
-        return different or super().refusal(**matched)
-
-    def rewrite(self, op: Any, **matched: Any) -> Any:
-        past = matched["past_key"], matched["past_value"]
-        joined, *present = self.fused(op, **_read(matched), past=past, outputs=3)
-        for old, new in zip((matched["keys"], matched["values"]), present, strict=True):
-            take_place(new, old)
-        return joined
+def _transposed(value: ir.Value) -> bool:
+    node = value.producer()
+    return node is not None and node.op_type == "Transpose"
 
 
 class FuseMultiHeadAttention(RewritePass):
     """For ONNX Runtime."""
 
     name = "fuse-multi-head"
-    summary = "heads, products, bias, softmax and caches become one operator of ONNX Runtime"
-    rules = (_Encoder, _Cached, _Cross)
+    summary = "heads, products, bias and softmax become one operator of ONNX Runtime"
+    rules = (_Encoder, _Step)

@@ -12,7 +12,6 @@ from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
 from translate_trt.export.passes.base import Pass
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
 from translate_trt.export.passes.products import FoldScales, MergeProducts, StoredProducts
-from translate_trt.export.passes.residual_norm import FuseResidualNorm
 from translate_trt.export.passes.simplify import KeepSizes, Simplify
 from translate_trt.export.passes.top_k import TopKFirst
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
@@ -65,7 +64,7 @@ def passes_for(backend: str, precision: Pass | None) -> tuple[Pass, ...]:
 
 # TensorRT's attention layer is made from ONNX's operator; ONNX Runtime is fastest with its own.
 _FUSED: dict[str, tuple[Pass, ...]] = {
-    "onnxruntime": (FuseMultiHeadAttention(), FuseResidualNorm()),
+    "onnxruntime": (FuseMultiHeadAttention(),),
     "tensorrt": (FuseAttention(), FuseTransposes()),
     "tensorrt_rtx": (FuseAttention(), FuseTransposes()),
 }

@@ -198,6 +198,17 @@ def _append(node: ir.Node, found: _Found) -> list[Bound] | None:
     return None if bound is None else [bound]
 
 
+def _scatter(node: ir.Node, found: _Found) -> list[Bound] | None:
+    """Rows of the last axis put in the places of others, whole."""
+    past, places, new = node.inputs
+    sizes, at = (axes(x) if x is not None else None for x in (past, places))
+    whole = sizes and at and isinstance(at[-1], int) and at[-1] < len(sizes)
+    if not whole or node.attributes.get_string("reduction", "none") != "none":
+        return None
+    bound = _side_by_side(node, (past, new), found)
+    return None if bound is None else [bound]
+
+
 def _add(node: ir.Node, found: _Found) -> list[Bound] | None:
     first, second = (_get(x, found) for x in node.inputs)
     if first is None or second is None or 1 != len(first.columns) != len(second.columns) != 1:
@@ -206,12 +217,11 @@ def _add(node: ir.Node, found: _Found) -> list[Bound] | None:
 
 
 def _layer_norm(node: ir.Node, found: _Found) -> list[Bound] | None:
-    first = 2 if node.op_type == "SkipLayerNormalization" else 1
-    constants = [constant(x) for x in node.inputs[first : first + 2]]
+    constants = [constant(x) for x in node.inputs[1:3]]
     scale, shift = constants if len(constants) == 2 else (None, None)
     if scale is None or shift is None:
         return None
-    if first == 1 and not _is_known_last(node.attributes.get_int("axis", -1), node.inputs[0]):
+    if not _is_known_last(node.attributes.get_int("axis", -1), node.inputs[0]):
         return None
     size = math.sqrt(len(scale))
     norm = float(np.abs(scale).max()) * size + float(np.linalg.norm(shift))
@@ -343,9 +353,9 @@ _RULES: dict[str, Callable[[ir.Node, _Found], list[Bound] | None]] = {
     "Transpose": _transpose,
     "Concat": _append,
     "TensorScatter": _append,
+    "ScatterND": _scatter,
     "Add": _add,
     "LayerNormalization": _layer_norm,
-    "SkipLayerNormalization": _layer_norm,
     "MatMul": _product,
     "Split": _split,
     "Reshape": _reshape,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,52 +13,197 @@ import numpy as np
 from numpy.typing import NDArray
 
 from translate_trt.runtime.contract import GraphShape
-from translate_trt.runtime.engines import PACKAGES
-from translate_trt.runtime.errors import BundleError
+from translate_trt.runtime.engines import PACKAGES, EngineRecord
+from translate_trt.runtime.errors import BundleError, OptionError
+from translate_trt.runtime.options import SearchOptions
 
-#: A tensor where the backend keeps it (an OrtValue, say); nobody else looks inside.
-Tensor = Any
+FREE = -1  # no forced token
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Sentences to start.
+
+    Attributes:
+        tokens: of each, the end symbol included; none is empty.
+        max_lengths: of each translation, in generated tokens, the end symbol included.
+    """
+
+    tokens: Sequence[Sequence[int]]
+    max_lengths: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def padded(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Token ids [N, S] and their counts [N]; any valid id fills up a row."""
+        lengths = np.array([len(row) for row in self.tokens], dtype=np.int64)
+        ids = np.full((len(lengths), int(lengths.max())), self.tokens[0][-1], dtype=np.int64)
+        for row, tokens in zip(ids, self.tokens, strict=True):
+            row[: len(tokens)] = tokens
+        return ids, lengths
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step leaves with the host; arrays of its own.
+
+    Attributes:
+        tokens: [N, K] token that each live beam was continued with.
+        parents: [N, K] beam of the step before that it continues.
+        log_probs: [N, K] cumulative log-probability of the live beams.
+        done: [N].
+        attention: [N, K, S] of the beams before selection, if asked for.
+    """
+
+    tokens: NDArray[np.int64]
+    parents: NDArray[np.int64]
+    log_probs: NDArray[np.float32]
+    done: NDArray[np.bool_]
+    attention: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The finished hypotheses of one sentence, best first; empty places score minus infinity.
+
+    Attributes:
+        scores: [K].
+        lengths: [K] tokens, the end symbol included.
+        parents: [K] live beam that ended.
+    """
+
+    scores: NDArray[np.float32]
+    lengths: NDArray[np.int64]
+    parents: NDArray[np.int64]
+
+
+class Batch(Protocol):
+    """Sentences that are translated together, a row each, where the backend keeps its tensors."""
+
+    @property
+    def rows(self) -> int:
+        """N, idle rows included."""
+        ...
+
+    def room(self, longest: int) -> int | None:
+        """How many sentences there is room for, if the longest has so many tokens; None: any."""
+        ...
+
+    def drain(self) -> list[StepResult]:
+        """The steps that were taken ahead, if any; to be asked for before `update`."""
+        ...
+
+    def update(self, keep: Sequence[int], new: Sources | None) -> tuple[list[int], list[int]]:
+        """Between two steps, let sentences go and others in.
+
+        Args:
+            keep: rows to go on with, in ascending order; the others are forgotten.
+            new: sentences to encode and start.
+
+        Returns:
+            The rows that the kept sentences have now, and those of the new ones. A row that is in
+            neither is idle, and done.
+        """
+        ...
+
+    def step(self, forced: NDArray[np.int64] | None) -> list[StepResult]:
+        """Take a step, or several: those that a backend takes before it looks at `done`.
+
+        Args:
+            forced: [N] token that each sentence must continue with, or FREE; then it is one step.
+                None: all are free.
+        """
+        ...
+
+    def pool(self, row: int) -> Pool:
+        """What a sentence has finished with."""
+        ...
 
 
 class Backend(Protocol):
-    """Runs the encoder and the step graph of one target, as runtime/contract.py declares them.
+    """The encoder and the step graph of one target, loaded; several threads may use it."""
 
-    Caches and whatever else passes from step to step stay where the backend has them; only what
-    `to_host` is asked for reaches the host.
+    def batch(self, options: SearchOptions, start_token: int) -> Batch:
+        """An empty batch.
+
+        Args:
+            options: of all its sentences.
+            start_token: the decoder's start symbol.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run.
+
+    Attributes:
+        threads: within one operation of a batch.
+        workers: batches that run at once.
+        device: "cpu", "cuda" or "cuda:1", for a backend that has the choice; None: the CPU, or
+            the first GPU where it needs one.
+        poll_every: steps between two looks at `done`, where they run on a GPU.
+        cuda_graphs: capture steps and replay them; False: ask for each operation, to compare.
+        trust_code: run the machine code that a version-compatible engine brings.
     """
 
-    def encode(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
-        """Encoder outputs by name, for its inputs by name."""
-        ...
+    threads: int = 1
+    workers: int = 1
+    device: str | None = None
+    poll_every: int = 4
+    cuda_graphs: bool = True
+    trust_code: bool = False
 
-    def step(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Step outputs by name, for all step inputs by name."""
-        ...
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", self.device or "cpu"):
+            raise OptionError(f"device is {self.device!r}; write cpu, cuda or cuda:1.")
+        if not 1 <= self.poll_every <= 64:
+            raise OptionError(f"poll_every is {self.poll_every}; it must be from 1 to 64.")
 
-    def to_device(self, value: NDArray[np.generic]) -> Tensor:
-        """A host array as the backend's tensor."""
-        ...
+    @property
+    def gpu(self) -> int | None:
+        """Index of the GPU that was asked for; None: none was."""
+        if self.device is None or self.device == "cpu":
+            return None
+        return int(self.device.partition(":")[2] or 0)
 
-    def to_host(self, tensor: Tensor) -> NDArray[Any]:
-        """A tensor as a host array."""
-        ...
+
+#: By role, what the manifest says of each engine of a target; empty: it has none.
+Records = Mapping[str, EngineRecord]
+Loader = Callable[[Mapping[str, Path], GraphShape, Settings, Records], Backend]
 
 
-def _onnxruntime(files: Mapping[str, Path], shape: GraphShape, threads: int | None) -> Backend:
+def _onnxruntime(
+    files: Mapping[str, Path], shape: GraphShape, settings: Settings, records: Records
+) -> Backend:
     module = import_module("translate_trt.runtime.backends.onnxruntime")
-    backend: Backend = module.OnnxRuntimeBackend(files, shape, threads)
+    backend: Backend = module.OnnxRuntimeBackend(files, shape, settings)
     return backend
 
 
-#: By the name in the manifest: (files by role, shape, threads) -> backend. Imported when chosen, so
-#: that no installation needs the packages of a backend it does not use.
-BACKENDS: dict[str, Callable[[Mapping[str, Path], GraphShape, int | None], Backend]] = {
+def _tensorrt(
+    files: Mapping[str, Path], shape: GraphShape, settings: Settings, records: Records
+) -> Backend:
+    module = import_module("translate_trt.runtime.backends.tensorrt")
+    backend: Backend = module.load(files, shape, settings, records)
+    return backend
+
+
+#: By the name in the manifest. Imported when chosen, so that no installation needs the packages of
+#: a backend it does not use.
+BACKENDS: dict[str, Loader] = {
     "onnxruntime": _onnxruntime,
+    **dict.fromkeys(PACKAGES, _tensorrt),
 }
 
 
 def load_backend(
-    name: str, files: Mapping[str, Path], shape: GraphShape, threads: int | None
+    name: str,
+    files: Mapping[str, Path],
+    shape: GraphShape,
+    settings: Settings = Settings(),
+    records: Records | None = None,
 ) -> Backend:
     """Load a target's graphs.
 
@@ -64,20 +211,31 @@ def load_backend(
         name: of the backend, from the manifest.
         files: graph files by role, such as "encoder" and "step".
         shape: of the graphs' inputs and outputs.
-        threads: to use within one operation; None leaves the choice to the backend.
+        settings: how to run.
+        records: of the engines, if the target has any.
 
     Raises:
         BundleError: this version has no such backend, or a graph does not load.
+        BackendError: there is no GPU, or what it takes to use one is not installed.
     """
-    if name in PACKAGES:
-        raise BundleError(
-            "this version builds engines and checks them, but does not run them yet; choose an "
-            "onnx target of the bundle."
-        )
     if name not in BACKENDS:
         known: Sequence[str] = tuple(BACKENDS)
         raise BundleError(
             f"the target runs on the backend {name!r}, which this version does not have "
             f"(it has {', '.join(known)}). Upgrade with: pip install -U translate-trt"
         )
-    return BACKENDS[name](files, shape, threads)
+    return BACKENDS[name](files, shape, settings, records or {})
+
+
+def request_values(
+    options: SearchOptions, max_lengths: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    """The inputs of `GraphShape.request` for sentences of those maximum lengths [N], all free."""
+    return {
+        "forced_tokens": np.full(len(max_lengths), FREE, dtype=np.int64),
+        "min_lengths": np.full(len(max_lengths), options.min_length, dtype=np.int64),
+        "max_lengths": max_lengths,
+        "length_penalty_alpha": np.array(options.length_penalty, dtype=np.float32),
+        "length_penalty_beta": np.array(options.length_penalty_beta, dtype=np.float32),
+        "early_stopping": np.array(options.early_stopping),
+    }

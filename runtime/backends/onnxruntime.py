@@ -1,17 +1,19 @@
-"""ONNX Runtime on the CPU, the embedded default."""
+"""ONNX Runtime on the CPU, the embedded default; on a GPU where there is no TensorRT."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from translate_trt.runtime.backends import Settings
+from translate_trt.runtime.backends.host import Arrays, HostBatch
 from translate_trt.runtime.contract import GraphShape, TensorSpec
-from translate_trt.runtime.errors import BundleError
+from translate_trt.runtime.errors import BackendError, BundleError
+from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.version import version_numbers
 
 _TYPES = {
@@ -26,15 +28,21 @@ _TYPES = {
 _OLDEST = (1, 21)
 
 
-class OnnxRuntimeBackend:
-    """`Backend` with one session per graph. Tensors are OrtValues and are never copied."""
+# ONNX Runtime would fuse residual sums into its SkipLayerNormalization, which takes seven times as
+# long on a CPU as a sum and a LayerNormalization (docs/performance.md).
+_DISABLED_OPTIMIZERS = "SkipLayerNormFusion"
 
-    def __init__(self, files: Mapping[str, Path], shape: GraphShape, threads: int | None) -> None:
+
+class OnnxRuntimeBackend:
+    """`Backend` with one session per graph, on arrays of the host."""
+
+    def __init__(self, files: Mapping[str, Path], shape: GraphShape, settings: Settings) -> None:
         """Load both graphs.
 
         Raises:
             BundleError: a graph does not load, or has not the inputs and outputs the contract
                 declares.
+            BackendError: a GPU was asked for that ONNX Runtime cannot use.
         """
         if version_numbers(ort.__version__) < _OLDEST:
             raise BundleError(
@@ -43,48 +51,93 @@ class OnnxRuntimeBackend:
             )
         options = ort.SessionOptions()
         options.log_severity_level = 3  # errors; warnings here are about ONNX Runtime's own passes
-        if threads is not None:
-            options.intra_op_num_threads = threads
-        outputs, step_outputs = shape.encoder_outputs(), shape.step_outputs()
-        self._encoder = _session(files["encoder"], options, shape.encoder_inputs(), outputs)
-        self._step = _session(files["step"], options, shape.step_inputs(), step_outputs)
-        self._encoder_outputs = [spec.name for spec in outputs]
-        self._step_outputs = [spec.name for spec in step_outputs]
+        options.add_session_config_entry(
+            "optimization.disable_specified_optimizers", _DISABLED_OPTIMIZERS
+        )
+        # A thread that calls a session works along with the session's own, which all callers share.
+        options.intra_op_num_threads = 1 + settings.workers * (settings.threads - 1)
+        providers = _providers(settings)
+        specs = {
+            "encoder": (shape.encoder_inputs(), shape.encoder_outputs()),
+            "step": (shape.step_inputs(), shape.step_outputs()),
+        }
+        self._shape = shape
+        self._encoder, self._step = (
+            _session(files[role], options, providers, *specs[role]) for role in ("encoder", "step")
+        )
 
-    def encode(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, ort.OrtValue]:
-        """Encoder outputs by name."""
-        feeds = {name: self.to_device(value) for name, value in inputs.items()}
-        values = self._encoder.run_with_ort_values(self._encoder_outputs, feeds)
-        return dict(zip(self._encoder_outputs, values, strict=True))
+    def batch(self, options: SearchOptions, start_token: int) -> HostBatch:
+        """See `Backend`."""
+        return HostBatch(self, self._shape, options, start_token)
 
-    def step(self, inputs: Mapping[str, ort.OrtValue]) -> dict[str, ort.OrtValue]:
-        """Step outputs by name."""
-        values = self._step.run_with_ort_values(self._step_outputs, dict(inputs))
-        return dict(zip(self._step_outputs, values, strict=True))
+    def encode(self, inputs: Mapping[str, NDArray[Any]], outputs: Arrays) -> None:
+        """See `Graphs`."""
+        _bound(self._encoder, inputs, outputs)()
 
-    def to_device(self, value: NDArray[np.generic]) -> ort.OrtValue:
-        """The array as an OrtValue."""
-        return ort.OrtValue.ortvalue_from_numpy(value)
+    def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None]:
+        """See `Graphs`."""
+        return _bound(self._step, inputs, outputs)
 
-    def to_host(self, tensor: ort.OrtValue) -> NDArray[Any]:
-        """The OrtValue as an array."""
-        array: NDArray[Any] = tensor.numpy()
-        return array
+
+def _providers(settings: Settings) -> list[Any]:
+    """What ONNX Runtime may run on, best first.
+
+    Raises:
+        BackendError: a GPU was asked for, and this ONNX Runtime is for CPUs.
+    """
+    cpu = "CPUExecutionProvider"
+    if settings.gpu is None:
+        return [cpu]
+    cuda = "CUDAExecutionProvider"
+    if cuda not in ort.get_available_providers():
+        raise BackendError(
+            f"onnxruntime {ort.__version__} is the one for CPUs, and device is {settings.device}. "
+            "Put the other one in its place: pip uninstall -y onnxruntime && "
+            "pip install 'translate-trt[gpu]'; or leave device out."
+        )
+    return [(cuda, {"device_id": settings.gpu}), cpu]
+
+
+def _bound(
+    session: ort.InferenceSession, inputs: Mapping[str, NDArray[Any]], outputs: Arrays
+) -> Callable[[], None]:
+    """A call that runs the session on these very arrays."""
+    binding = session.io_binding()
+    # The binding keeps addresses, not the arrays.
+    values = {
+        id(x): ort.OrtValue.ortvalue_from_numpy(x) for x in (*inputs.values(), *outputs.values())
+    }
+    for name, array in inputs.items():
+        binding.bind_ortvalue_input(name, values[id(array)])
+    for name, array in outputs.items():
+        binding.bind_ortvalue_output(name, values[id(array)])
+
+    def run() -> None:
+        session.run_with_iobinding(binding)
+        assert values  # kept alive as long as the call
+
+    return run
 
 
 def _session(
     path: Path,
     options: ort.SessionOptions,
+    providers: list[Any],
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
 ) -> ort.InferenceSession:
     try:
-        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # ONNX Runtime's classes derive from Exception alone
         raise BundleError(
             f"ONNX Runtime {ort.__version__} cannot load {path}: {error}. "
             "Export the bundle again, or upgrade with: pip install -U onnxruntime"
         ) from error
+    if len(providers) > len(session.get_providers()):  # it goes on without, and only says so
+        raise BackendError(
+            f"ONNX Runtime {ort.__version__} cannot use the GPU: its CUDA libraries do not load. "
+            "It needs those of its own CUDA version and cuDNN; or leave device out."
+        )
     for kind, specs, values in (
         ("inputs", inputs, session.get_inputs()),
         ("outputs", outputs, session.get_outputs()),

@@ -50,6 +50,7 @@ SUBCOMMANDS = {
     "evaluate": Subcommand(
         f"{_HERE}.evaluate", "evaluate", "Score translations, checkpoints and bundles.", "train"
     ),
+    "bench": Subcommand(f"{_HERE}.bench", "bench", "Measure how fast a bundle is here."),
     "info": Subcommand(f"{_HERE}.info", "info", "Show and check what is in a bundle."),
 }
 

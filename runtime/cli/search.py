@@ -22,6 +22,11 @@ def search_flags(command: Callable[..., None]) -> Callable[..., None]:
             help="gnmt: ((5 + n) / 6) ** alpha, the paper's; length: n ** alpha.",
         ),
         click.option(
+            "--early-stopping/--no-early-stopping",
+            default=None,
+            help="Stop at as many finished hypotheses as beams; else once none can get better.",
+        ),
+        click.option(
             "--max-length", type=int, help="Longest output, in tokens with the end symbol."
         ),
         click.option("--min-length", type=int, help="Shortest output, counted the same way."),

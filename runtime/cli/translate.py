@@ -80,7 +80,18 @@ class Chunk(NamedTuple):
     type=click.IntRange(min=1),
     help="Source tokens translated together, padding included.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="Processor threads.")
+@click.option("--threads", type=click.IntRange(min=1), help="Processor threads of each worker.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Batches at once. [a worker per core for files, one worker with all cores for a pipe]",
+)
+@click.option("--device", help="cpu, cuda or cuda:1. [a GPU where the target needs one]")
+@click.option(
+    "--trust-code",
+    is_flag=True,
+    help="Run the machine code that a version-compatible engine brings.",
+)
 @click.option(
     "--chunk-lines",
     type=click.IntRange(min=1),
@@ -100,6 +111,9 @@ def translate(
     as_json: bool,
     batch_tokens: int | None,
     threads: int | None,
+    workers: int | None,
+    device: str | None,
+    trust_code: bool,
     chunk_lines: int,
     no_progress: bool,
     **search: Any,
@@ -122,7 +136,17 @@ def translate(
     with ExitStack() as stack:
         # Before the model is loaded: what cannot be written need not be translated.
         results = stack.enter_context(open_output(output, force))
-        translator = _load(bundle, target, threads, batch_tokens)
+        if workers is None:
+            workers = _workers(inputs, threads)
+        translator = _load(
+            bundle,
+            target,
+            threads=threads,
+            workers=workers,
+            batch_tokens=batch_tokens,
+            device=device,
+            trust_code=trust_code or None,
+        )
         options = replace_options(translator.default_options, search)
         chunks = _read(inputs, chunk_lines)
         prefixes = stack.enter_context(_Prefixes(target_prefix))
@@ -137,14 +161,18 @@ def translate(
         prefixes.check_used_up()
 
 
-def _load(
-    bundle: Path, target: str | None, threads: int | None, batch_tokens: int | None
-) -> Translator:
+def _workers(inputs: Sequence[str], threads: int | None) -> int:
+    """A file has lines enough to keep a worker on every core busy; a pipe is waited for."""
+    from translate_trt.runtime.workers import available_cores
+
+    return 1 if STDIN in inputs else max(1, available_cores() // (threads or 1))
+
+
+def _load(bundle: Path, target: str | None, **given: int | str | None) -> Translator:
     from translate_trt.runtime.translator import Translator
 
-    if batch_tokens is None:
-        return Translator(bundle, target, threads=threads)
-    return Translator(bundle, target, threads=threads, batch_tokens=batch_tokens)
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return Translator(bundle, target, **settings)
 
 
 def _read(inputs: Sequence[str], size: int) -> Iterator[Chunk]:

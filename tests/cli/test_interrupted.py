@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM while SentencePiece, which hears no signal, trains a vocabulary."""
+"""Ctrl-C and SIGTERM where the interpreter does not hear them at once.
+
+While SentencePiece, which hears no signal, trains a vocabulary; while workers translate.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     (tmp_path / "temporary").mkdir()
     with contextlib.ExitStack() as stack:
 
-        def start(*arguments: str) -> subprocess.Popen[str]:
+        def start(*arguments: str, program: str = PROGRAM) -> subprocess.Popen[str]:
             process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, *arguments],
+                [sys.executable, "-c", program, *arguments],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
                 env={**os.environ, "TMPDIR": str(tmp_path / "temporary"), "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
@@ -107,3 +110,62 @@ def test_train_stops_at_once_and_leaves_the_run_in_out(
     assert interrupt(process, number) == (status, "")
     assert [path.read_text() for path in out.iterdir()] == ["the run before"]
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+# Says on stderr that a worker took its first step.
+TRANSLATING = """
+import sys, threading
+from translate_trt.runtime.backends.host import HostBatch
+from translate_trt.runtime.cli import main
+
+step, told = HostBatch.step, set()
+
+def telling(batch, forced):
+    if batch not in told:
+        told.add(batch)
+        sys.stderr.write("a worker is under way\\n")
+        sys.stderr.flush()
+    return step(batch, forced)
+
+HostBatch.step = telling
+main()
+"""
+
+
+@pytest.mark.parametrize("chunk", [100_000, 40])
+def test_translate_stops_all_workers(
+    compiled_bundle: Path, tmp_path: Path, chunk: int, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    (tmp_path / "in").write_text("the cat runs over the big green house.\n" * 20_000)
+    (tmp_path / "to").mkdir()
+    out, partial = tmp_path / "to" / "out", tmp_path / "to" / "out.partial"
+    # As many steps as there can be, for minutes.
+    process = start(
+        "translate", "--bundle", str(compiled_bundle), "--workers", "2", "--threads", "1",
+        "--beam-size", "8", "--min-length", "60", "--max-length", "60", "--output", str(out),
+        "--chunk-lines", str(chunk), str(tmp_path / "in"), program=TRANSLATING,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for _ in range(2):
+        assert process.stderr.readline() == "a worker is under way\n"
+    while chunk < 20_000 and not (partial.exists() and partial.stat().st_size):
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.2)
+    sent = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - sent < 5  # a step, and what a busy machine makes of it
+    assert process.returncode == 130
+    said = [line for line in errors.splitlines() if line != "a worker is under way"]
+    if chunk > 20_000:
+        assert said == []
+        assert list((tmp_path / "to").iterdir()) == []
+    else:
+        assert list((tmp_path / "to").iterdir()) == [partial]
+        text = partial.read_text()
+        lines = text.count("\n")
+        assert text.endswith("\n")
+        assert lines % chunk == 0
+        (line,) = said
+        assert f"stopped early; the first {lines} lines are in {partial}" in line

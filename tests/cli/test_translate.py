@@ -148,6 +148,7 @@ FLAGS: list[tuple[list[str], dict[str, Any]]] = [
     (["--beam-size", "2"], {"beam_size": 2}),
     (["--length-penalty", "0"], {"length_penalty": 0.0}),
     (["--length-penalty-form", "length"], {"length_penalty_form": "length"}),
+    (["--early-stopping"], {"early_stopping": True}),
     (["--max-length", "7"], {"max_length": 7}),
     (["--min-length", "3"], {"min_length": 3}),
     (["--n-best", "3"], {"num_hypotheses": 3}),
@@ -184,13 +185,41 @@ def test_defaults_are_the_bundles(
     assert fake_translator.calls[-1][1] == SearchOptions(beam_size=7, length_penalty=0.5)
 
 
+def test_early_stopping_can_be_switched_off_again(
+    run: Callable[..., Result], fake_translator: Any, bundle: Path
+) -> None:
+    path = bundle / "manifest.json"
+    value = json.loads(path.read_text())
+    value["search"] = {"early_stopping": True}
+    path.write_text(json.dumps(value))
+    run(stdin=b"a\n")
+    run("--no-early-stopping", stdin=b"a\n")
+    assert [options.early_stopping for _, options, _ in fake_translator.calls] == [True, False]
+
+
 def test_translator_is_made_as_asked(run: Callable[..., Result], fake_translator: Any) -> None:
-    run("--target", "onnx-int8", "--threads", 3, "--batch-tokens", 99)
+    run("--target", "onnx-int8", "--threads", 3, "--workers", 4, "--batch-tokens", 99)
     run()
     assert fake_translator.made == [
-        {"target": "onnx-int8", "threads": 3, "batch_tokens": 99},
-        {"target": None, "threads": None, "batch_tokens": None},
+        {"target": "onnx-int8", "threads": 3, "workers": 4, "batch_tokens": 99},
+        {"target": None, "threads": None, "workers": 1, "batch_tokens": None},
     ]
+
+
+@pytest.mark.parametrize(
+    ("threads", "pipe", "workers"),
+    [((), False, 6), ((1,), False, 6), ((4,), False, 1), ((9,), False, 1), ((2,), False, 3),
+     ((), True, 1), ((2,), True, 1)],
+)  # fmt: skip
+def test_a_file_has_a_worker_for_every_core_and_a_pipe_one(
+    run: Callable[..., Result], fake_translator: Any, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, threads: tuple[int, ...], pipe: bool, workers: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("translate_trt.runtime.workers.available_cores", lambda: 6)
+    (tmp_path / "in").write_text("a b\n")
+    flags = [flag for number in threads for flag in ("--threads", number)]
+    assert run(*flags, tmp_path / "in", *(["-"] if pipe else []), stdin=b"c d\n").exit_code == 0
+    assert fake_translator.made[-1]["workers"] == workers
 
 
 @pytest.mark.parametrize(
@@ -201,6 +230,7 @@ def test_translator_is_made_as_asked(run: Callable[..., Result], fake_translator
         (["--length-penalty", "nan"], 1, "length_penalty is nan"),
         (["--length-penalty-form", "x"], 2, "gnmt"),
         (["--threads", "0"], 2, "--threads"),
+        (["--workers", "0"], 2, "--workers"),
         (["--chunk-lines", "0"], 2, "--chunk-lines"),
         (["--target", "tensorrt"], 1, "it has: onnx-fp32, onnx-int8"),
         (["no-such-file"], 1, "there is no file no-such-file"),

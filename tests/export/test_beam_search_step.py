@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,28 +15,27 @@ import torch
 from numpy.typing import NDArray
 from support.scripted import (
     END,
-    START,
     Case,
     Script,
-    ScriptedBackend,
+    ScriptedGraphs,
     ScriptedModel,
+    SearchStep,
     exhaustive,
     random_script,
+    scripted_search,
     written_cases,
 )
 
 from translate_trt.export.graphs import BeamSearchStep
+from translate_trt.export.trace import DYNAMIC_OPSET
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
-from translate_trt.runtime.search import Request, search_batch
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
-Search = Callable[..., Sequence[NDArray[Any]]]
-
 
 @pytest.fixture(scope="session")
-def graph_search(tmp_path_factory: pytest.TempPathFactory) -> Search:
+def graph_search(tmp_path_factory: pytest.TempPathFactory) -> SearchStep:
     """`BeamSearchStep` as a graph of its own, run by ONNX Runtime."""
     n, k, v = 2, 3, 17
     example = (
@@ -44,6 +43,7 @@ def graph_search(tmp_path_factory: pytest.TempPathFactory) -> Search:
         *(torch.zeros(n, dtype=torch.int64) for _ in range(3)),
         torch.tensor(0.6),
         torch.tensor(5.0),
+        torch.tensor(False),
         torch.zeros(n, k, dtype=torch.int64),
         torch.zeros(n, k),
         torch.zeros(n, dtype=torch.int64),
@@ -51,11 +51,11 @@ def graph_search(tmp_path_factory: pytest.TempPathFactory) -> Search:
         torch.zeros(n, k),
         *(torch.zeros(n, k, dtype=torch.int64) for _ in range(2)),
     )
-    names = ["logits", *ScriptedBackend.REQUEST, *ScriptedBackend.STATE]
+    names = ["logits", *ScriptedGraphs.REQUEST, *BeamSearchStep.STATE]
     dynamic = [dict.fromkeys(range(x.dim()), torch.export.Dim.DYNAMIC) for x in example]
     program = torch.onnx.export(
         BeamSearchStep(END).eval(), example, dynamo=True, dynamic_shapes=tuple(dynamic),
-        input_names=names, opset_version=20, verbose=False,
+        input_names=names, opset_version=DYNAMIC_OPSET, verbose=False,
     )  # fmt: skip
     assert program is not None
     path: Path = tmp_path_factory.mktemp("search") / "search.onnx"
@@ -74,14 +74,13 @@ def graph_search(tmp_path_factory: pytest.TempPathFactory) -> Search:
 def search(
     scripts: Sequence[Script],
     options: SearchOptions,
-    graph: Search,
+    graph: SearchStep,
     sources: Sequence[Sequence[int]] | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
-) -> tuple[list[list[Hypothesis]], ScriptedBackend]:
+) -> tuple[list[list[Hypothesis]], ScriptedGraphs]:
     sources = sources or [[4 + index] for index in range(len(scripts))]
-    backend = ScriptedBackend(scripts, graph)
-    request = Request.of(sources, prefixes or [()] * len(sources), options, END)
-    return search_batch(backend, backend.SHAPE, request, START), backend
+    graphs = ScriptedGraphs(scripts, graph)
+    return scripted_search(graphs, options, sources, prefixes), graphs
 
 
 def reference(
@@ -101,21 +100,23 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 
 
 @pytest.mark.parametrize("case", written_cases(), ids=lambda case: case.name)
-def test_written_traces(case: Case, graph_search: Search) -> None:
+def test_written_traces(case: Case, graph_search: SearchStep) -> None:
     sources, prefixes = [[4] * case.source_length], [case.prefix]
-    (found,), backend = search([case.script], case.options, graph_search, sources, prefixes)
+    (found,), graphs = search([case.script], case.options, graph_search, sources, prefixes)
     assert [list(h.tokens) for h in found] == [entry["tokens"] for entry in case.expected]
     assert [h.truncated for h in found] == [entry["truncated"] for entry in case.expected]
     for hypothesis, entry in zip(found, case.expected, strict=True):
         total = sum(hypothesis.token_log_probs)
         assert total == pytest.approx(math.log(entry["probability"]), abs=1e-4)
-    if case.name.startswith("it stops"):
-        assert backend.steps == 1
+    if case.steps is not None:
+        assert graphs.steps == case.steps
 
 
 @pytest.mark.parametrize("beams", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize(("alpha", "form"), [(0.0, "gnmt"), (0.6, "gnmt"), (1.0, "length")])
-def test_equal_to_the_reference(beams: int, alpha: float, form: str, graph_search: Search) -> None:
+def test_equal_to_the_reference(
+    beams: int, alpha: float, form: str, graph_search: SearchStep
+) -> None:
     options = SearchOptions(
         beam_size=beams,
         length_penalty=alpha,
@@ -132,7 +133,7 @@ def test_equal_to_the_reference(beams: int, alpha: float, form: str, graph_searc
     assert not all(truncated)
 
 
-def test_minimum_length_and_prefixes(graph_search: Search) -> None:
+def test_minimum_length_and_prefixes(graph_search: SearchStep) -> None:
     scripts = [random_script(seed, 19) for seed in range(24)]
     prefixes = [[5 + index % 7, 9, 11][: index % 4] for index in range(24)]
     for minimum, beams in itertools.product((0, 3, 6), (1, 4)):
@@ -147,7 +148,7 @@ def test_minimum_length_and_prefixes(graph_search: Search) -> None:
                 assert len(hypothesis.token_log_probs) >= minimum
 
 
-def test_the_best_of_everything(graph_search: Search) -> None:
+def test_the_best_of_everything(graph_search: SearchStep) -> None:
     # Tokens 0, 1, 2 and the end symbol have a chance: 9 beams hold all prefixes of two tokens, so
     # none is ever dropped. (What is cut off may score higher: rule 6 has it fill the pool's room.)
     options = SearchOptions(beam_size=9, num_hypotheses=9, length_penalty=0.6, max_length=3)
@@ -164,7 +165,7 @@ def test_the_best_of_everything(graph_search: Search) -> None:
     assert lengths == {0, 1, 2}
 
 
-def test_ties_within_a_beam_and_across_beams(graph_search: Search) -> None:
+def test_ties_within_a_beam_and_across_beams(graph_search: SearchStep) -> None:
     def equal(tokens: tuple[int, ...]) -> NDArray[np.float32]:
         return np.full(19, -math.log(19), dtype=np.float32)
 
@@ -174,7 +175,7 @@ def test_ties_within_a_beam_and_across_beams(graph_search: Search) -> None:
         assert_same(found, reference([equal], options))
 
 
-def test_neighbours_do_not_matter(graph_search: Search) -> None:
+def test_neighbours_do_not_matter(graph_search: SearchStep) -> None:
     scripts = [random_script(seed, 19) for seed in range(16)]
     options = SearchOptions(beam_size=4, num_hypotheses=4, max_length=12)
     together, _ = search(scripts, options, graph_search)
@@ -184,7 +185,7 @@ def test_neighbours_do_not_matter(graph_search: Search) -> None:
     assert backwards[::-1] == together
 
 
-def test_a_finished_sentence_no_longer_changes(graph_search: Search) -> None:
+def test_a_finished_sentence_no_longer_changes(graph_search: SearchStep) -> None:
     # Done already, and the logits now offer an end symbol better than anything in the pool.
     beams, size = 2, 11
     logits = np.full((1, beams, size), -20, np.float32)
@@ -194,10 +195,11 @@ def test_a_finished_sentence_no_longer_changes(graph_search: Search) -> None:
     lengths, parents = np.array([[4, 2]]), np.array([[1, 0]])
     outputs = graph_search(
         logits, -one, 0 * one, 50 * one, np.array(0.6, np.float32), np.array(5, np.float32),
-        np.array([[5, 6]]), np.array([[-0.1, -0.2]], np.float32), 5 * one, np.array([True]),
+        np.array(False), np.array([[5, 6]]),
+        np.array([[-0.1, -0.2]], np.float32), 5 * one, np.array([True]),
         pool, lengths, parents,
     )  # fmt: skip
-    names = ["parents", *ScriptedBackend.STATE]
+    names = ["parents", *BeamSearchStep.STATE]
     state = dict(zip(names, outputs, strict=True))
     np.testing.assert_array_equal(state["finished_scores"], pool)
     np.testing.assert_array_equal(state["finished_lengths"], lengths)
@@ -205,7 +207,7 @@ def test_a_finished_sentence_no_longer_changes(graph_search: Search) -> None:
     assert state["done"].tolist() == [True]
 
 
-def test_dead_beams_make_no_nan(graph_search: Search) -> None:
+def test_dead_beams_make_no_nan(graph_search: SearchStep) -> None:
     script = random_script(1, 19)
     options = SearchOptions(beam_size=8, num_hypotheses=8, max_length=2)
     (found,), _ = search([script], options, graph_search, prefixes=[[7]])
@@ -221,7 +223,7 @@ def test_dead_beams_make_no_nan(graph_search: Search) -> None:
 LOWEST = -np.inf
 
 
-def one_step(graph: Search, logits: Any, **given: Any) -> dict[str, NDArray[Any]]:
+def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[Any]]:
     """Outputs of one step of N sentences; what is not given is a search amid, its pool empty."""
     logits = np.asarray(logits, np.float32)
     n, k, _ = logits.shape
@@ -231,6 +233,7 @@ def one_step(graph: Search, logits: Any, **given: Any) -> dict[str, NDArray[Any]
         "max_lengths": [50] * n,
         "length_penalty_alpha": np.float32(0),
         "length_penalty_beta": np.float32(5),
+        "early_stopping": False,
         "tokens": np.full((n, k), 9),
         "log_probs": np.zeros((n, k)),
         "positions": [4] * n,
@@ -242,12 +245,13 @@ def one_step(graph: Search, logits: Any, **given: Any) -> dict[str, NDArray[Any]
     assert set(given) <= set(inputs)
     inputs |= given
     floats = ("length_penalty_alpha", "length_penalty_beta", "log_probs", "finished_scores")
+    flags = ("early_stopping", "done")
     typed = [
-        np.asarray(x, np.float32 if name in floats else bool if name == "done" else np.int64)
+        np.asarray(x, np.float32 if name in floats else bool if name in flags else np.int64)
         for name, x in inputs.items()
     ]
     outputs = graph(logits, *typed)
-    return dict(zip(["parents", *ScriptedBackend.STATE], outputs, strict=True))
+    return dict(zip(["parents", *BeamSearchStep.STATE], outputs, strict=True))
 
 
 def row(size: int = 24, **named: float) -> NDArray[np.float32]:
@@ -258,7 +262,7 @@ def row(size: int = 24, **named: float) -> NDArray[np.float32]:
     return logits
 
 
-def test_rule_1_only_the_first_beam_begins(graph_search: Search) -> None:
+def test_rule_1_only_the_first_beam_begins(graph_search: SearchStep) -> None:
     logits = np.stack([row(t5=4, t7=3, t6=2), row(t8=90), row(t8=90)])[None]
     out = one_step(graph_search, logits, log_probs=[[0, LOWEST, LOWEST]], positions=[0])
     assert out["parents"].tolist() == [[0, 0, 0]]
@@ -266,7 +270,7 @@ def test_rule_1_only_the_first_beam_begins(graph_search: Search) -> None:
     assert (np.diff(out["log_probs"]) < 0).all()
 
 
-def test_rule_2_though_every_beam_ends_all_beams_live_on(graph_search: Search) -> None:
+def test_rule_2_though_every_beam_ends_all_beams_live_on(graph_search: SearchStep) -> None:
     logits = np.stack([row(t3=8, t5=4), row(t3=8, t6=4), row(t3=8, t7=4)])[None]
     out = one_step(graph_search, logits, log_probs=[[-1, -2, -3]])
     assert out["tokens"].tolist() == [[5, 6, 7]]
@@ -275,7 +279,9 @@ def test_rule_2_though_every_beam_ends_all_beams_live_on(graph_search: Search) -
     assert np.isfinite(out["log_probs"]).all()
 
 
-def test_rule_2_an_end_that_is_not_among_the_best_2k_does_not_count(graph_search: Search) -> None:
+def test_rule_2_an_end_that_is_not_among_the_best_2k_does_not_count(
+    graph_search: SearchStep,
+) -> None:
     # Two beams: beam 0 has three better continuations than beam 1's end symbol, beam 1 one.
     better = row(t5=8, t6=8, t7=8)
     out = one_step(graph_search, np.stack([better, row(t8=8, t3=7)])[None], log_probs=[[-1, -1]])
@@ -292,7 +298,7 @@ def test_rule_2_an_end_that_is_not_among_the_best_2k_does_not_count(graph_search
     [("gnmt", 0.6, (13 / 6) ** 0.6), ("gnmt", 2, (13 / 6) ** 2), ("length", 1, 8), ("gnmt", 0, 1)],
 )
 def test_rule_3_the_score_of_what_ends(
-    form: str, alpha: float, penalty: float, graph_search: Search
+    form: str, alpha: float, penalty: float, graph_search: SearchStep
 ) -> None:
     out = one_step(
         graph_search, row(t3=2, t5=2)[None, None], log_probs=[[-3]], positions=[7],
@@ -302,10 +308,9 @@ def test_rule_3_the_score_of_what_ends(
     log_prob = -3 + 2 - math.log(2 * math.exp(2) + 22)
     assert out["finished_scores"][0, 0] == pytest.approx(log_prob / penalty, abs=1e-5)
     assert out["finished_lengths"].tolist() == [[8]]  # the end symbol included
-    assert out["positions"].tolist() == [8]
 
 
-def test_rule_3_the_pool_keeps_the_best_ever_seen(graph_search: Search) -> None:
+def test_rule_3_the_pool_keeps_the_best_ever_seen(graph_search: SearchStep) -> None:
     # Both beams end here with a log-probability near 0 and near -2.
     pool: dict[str, Any] = {"finished_lengths": [[3, 4]], "finished_parents": [[1, 1]]}
     logits = np.stack([row(t3=60), row(t3=60)])[None]
@@ -318,7 +323,7 @@ def test_rule_3_the_pool_keeps_the_best_ever_seen(graph_search: Search) -> None:
         assert out["finished_lengths"].tolist() == [kept]
 
 
-def test_rule_3_of_equal_scores_the_earlier_one_stays(graph_search: Search) -> None:
+def test_rule_3_of_equal_scores_the_earlier_one_stays(graph_search: SearchStep) -> None:
     logits = np.stack([row(t3=60), row(t3=60)])[None]  # of probability 1, to the bit
     out = one_step(
         graph_search, logits, log_probs=[[-2, -2]],
@@ -328,7 +333,7 @@ def test_rule_3_of_equal_scores_the_earlier_one_stays(graph_search: Search) -> N
     assert out["finished_parents"].tolist() == [[1, 0]]  # and of the new ones that of beam 0
 
 
-def test_rule_4_live_beams_are_the_best_that_do_not_end(graph_search: Search) -> None:
+def test_rule_4_live_beams_are_the_best_that_do_not_end(graph_search: SearchStep) -> None:
     logits = np.stack([row(t3=9, t5=1), row(t6=8, t7=7)])[None]
     out = one_step(graph_search, logits, log_probs=[[-1, -1]])
     assert out["tokens"].tolist() == [[6, 7]]
@@ -338,7 +343,7 @@ def test_rule_4_live_beams_are_the_best_that_do_not_end(graph_search: Search) ->
 @pytest.mark.parametrize(("worst", "done"), [(-4.0, True), (-4.001, False), (LOWEST, False)])
 @pytest.mark.parametrize("alpha", [0, 1])
 def test_rule_5_done_when_no_live_beam_can_beat_the_worst(
-    worst: float, done: bool, alpha: int, graph_search: Search
+    worst: float, done: bool, alpha: int, graph_search: SearchStep
 ) -> None:
     # Token 5 is certain, so the best live beam stays at -4 (at -4 * lp(7) where that divides by 4).
     best = -4.0 if alpha == 0 else -16.0  # (5 + 19) / 6 = 4 at the maximum length of 19
@@ -351,12 +356,68 @@ def test_rule_5_done_when_no_live_beam_can_beat_the_worst(
 
 
 @pytest.mark.parametrize(("maximum", "done"), [(5, True), (6, False)])
-def test_rule_5_done_at_the_maximum_length(maximum: int, done: bool, graph_search: Search) -> None:
+def test_rule_5_done_at_the_maximum_length(
+    maximum: int, done: bool, graph_search: SearchStep
+) -> None:
     out = one_step(graph_search, row(t5=1)[None, None], positions=[4], max_lengths=[maximum])
     assert out["done"].tolist() == [done]
 
 
-def test_rule_8_ties_go_to_the_smaller_beam_then_the_smaller_token(graph_search: Search) -> None:
+@pytest.mark.parametrize(
+    ("worst", "early", "done"),
+    [(-40.0, True, True), (-40.0, False, False), (LOWEST, True, False), (-4.0, True, True)],
+)
+def test_rule_5_early_stopping_is_done_with_the_first_full_pool(
+    worst: float, early: bool, done: bool, graph_search: SearchStep
+) -> None:
+    out = one_step(
+        graph_search, np.stack([row(t5=90), row(t5=90)])[None], log_probs=[[-4, -12]],
+        finished_scores=[[-1, worst]], early_stopping=early,
+    )  # fmt: skip
+    assert out["done"].tolist() == [done]
+
+
+def test_rule_5_early_stopping_keeps_the_best_of_the_step_that_filled_the_pool(
+    graph_search: SearchStep,
+) -> None:
+    logits = np.stack([row(t3=60), row(t3=60)])[None]  # both end
+    out = one_step(
+        graph_search, logits, log_probs=[[-2, -3]], finished_scores=[[-5, LOWEST]],
+        finished_lengths=[[2, 0]], early_stopping=True,
+    )  # fmt: skip
+    assert out["done"].tolist() == [True]
+    assert out["finished_scores"].tolist() == [[-2, -3]]
+
+
+def test_rule_5_a_sentence_that_is_done_waits_where_it_is(graph_search: SearchStep) -> None:
+    # The position after the last may have no place in the table, nor in a static cache.
+    for maximum, done, following in ((5, False, 4), (5, True, 4), (6, False, 5), (6, True, 4)):
+        out = one_step(
+            graph_search, row(t5=1)[None, None], positions=[4], max_lengths=[maximum], done=[done]
+        )
+        assert out["positions"].tolist() == [following]
+        assert out["done"].tolist() == [done or maximum == 5]
+
+
+@pytest.mark.parametrize("beams", [1, 2, 4])
+def test_early_stopping_is_equal_to_the_reference(beams: int, graph_search: SearchStep) -> None:
+    scripts = [random_script(seed, 19) for seed in range(24)]
+    found = {}
+    for early in (False, True):
+        options = SearchOptions(
+            beam_size=beams, num_hypotheses=beams, max_length=14, early_stopping=early
+        )
+        found[early], _ = search(scripts, options, graph_search)
+        assert_same(found[early], reference(scripts, options))
+    best = [[hypotheses[0].score for hypotheses in found[early]] for early in (False, True)]
+    assert all(full >= early for full, early in zip(*best, strict=True))
+    # With one beam the first end is the best, either way.
+    assert (found[False] != found[True]) == (beams > 1)
+
+
+def test_rule_8_ties_go_to_the_smaller_beam_then_the_smaller_token(
+    graph_search: SearchStep,
+) -> None:
     # Every beam has the same numbers at other places; all of the best 2K = 6 tie, and more.
     logits = np.stack([row(t9=4, t5=4), row(t4=4, t8=4), row(t7=4, t6=4)])[None]
     out = one_step(graph_search, logits, log_probs=[[-1, -1, -1]])
@@ -367,7 +428,7 @@ def test_rule_8_ties_go_to_the_smaller_beam_then_the_smaller_token(graph_search:
 
 @pytest.mark.parametrize("beams", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("size", [40, 320, 5000])
-def test_rule_8_however_many_tie(beams: int, size: int, graph_search: Search) -> None:
+def test_rule_8_however_many_tie(beams: int, size: int, graph_search: SearchStep) -> None:
     # Library routines for the top k differ by k and size; each has to keep the order of indices.
     out = one_step(graph_search, np.zeros((2, beams, size)), log_probs=np.zeros((2, beams)))
     # The best 2K are beam 0's first tokens; the end symbol is one of them, if K is large enough.
@@ -379,7 +440,7 @@ def test_rule_8_however_many_tie(beams: int, size: int, graph_search: Search) ->
 
 
 def test_rule_9_a_done_sentence_keeps_its_pool_while_its_neighbour_goes_on(
-    graph_search: Search,
+    graph_search: SearchStep,
 ) -> None:
     logits = np.stack([np.stack([row(t3=30), row(t3=29)])] * 2)
     pool: dict[str, Any] = {
@@ -394,7 +455,7 @@ def test_rule_9_a_done_sentence_keeps_its_pool_while_its_neighbour_goes_on(
     assert out["done"][0]
 
 
-def test_rule_10_a_forced_token_though_it_be_the_worst(graph_search: Search) -> None:
+def test_rule_10_a_forced_token_though_it_be_the_worst(graph_search: SearchStep) -> None:
     logits = np.stack([np.stack([row(t5=9, t3=8), row(t6=9, t3=8)])] * 2)
     out = one_step(graph_search, logits, forced_tokens=[23, -1], log_probs=[[-1, -2]] * 2)
     assert out["tokens"][0].tolist() == [23, 23]
@@ -407,14 +468,14 @@ def test_rule_10_a_forced_token_though_it_be_the_worst(graph_search: Search) -> 
     assert out["tokens"][1].tolist() == [5, 6]
 
 
-def test_rule_10_a_forced_token_comes_before_the_minimum_length(graph_search: Search) -> None:
+def test_rule_10_a_forced_token_comes_before_the_minimum_length(graph_search: SearchStep) -> None:
     out = one_step(graph_search, row(t3=9)[None, None], forced_tokens=[7], min_lengths=[40])
     assert out["tokens"].tolist() == [[7]]
 
 
 @pytest.mark.parametrize(("minimum", "ends"), [(5, True), (6, False)])
 def test_rule_10_no_end_before_the_minimum_length(
-    minimum: int, ends: bool, graph_search: Search
+    minimum: int, ends: bool, graph_search: SearchStep
 ) -> None:
     logits = np.stack([row(t3=9, t5=8), row(t3=9, t6=8)])[None]
     out = one_step(graph_search, logits, log_probs=[[-1, -1]], min_lengths=[minimum])

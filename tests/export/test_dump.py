@@ -14,7 +14,9 @@ from support.graphs import Array, build, node, weights
 from translate_trt.export.compile import BuildOptions, compile_bundle
 from translate_trt.export.dump import Dump
 from translate_trt.export.graphs import graph_shape
+from translate_trt.runtime.backends import request_values
 from translate_trt.runtime.errors import OutputError
+from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import START
 
@@ -29,7 +31,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint) -> 
 
 STAGES = [
     "traced", "store-weights", "simplify", "fold-scales", "merge-products", "top-k-first",
-    "keep-sizes", "fuse-multi-head", "fuse-residual-norm", "simplify",
+    "keep-sizes", "fuse-multi-head", "simplify",
 ]  # fmt: skip
 
 
@@ -62,12 +64,8 @@ def test_every_stage_computes_the_same(dumped: Path, checkpoint: Checkpoint) -> 
     encoded = run(first, feeds)
     for stage in others:
         assert_equal(run(stage, feeds), encoded, stage)
-    state = graph_shape(checkpoint.model).initial_state(2, 3, START)
-    request = {
-        "forced_tokens": np.array([-1, -1]), "min_lengths": np.array([0, 0]),
-        "max_lengths": np.array([9, 9]), "length_penalty_alpha": np.array(0.6, np.float32),
-        "length_penalty_beta": np.array(5.0, np.float32),
-    }  # fmt: skip
+    state = graph_shape(checkpoint.model).initial_state(2, 3, START, slots=12)
+    request = request_values(SearchOptions(), np.array([9, 9]))
     first, *others = stages(dumped, "step")
     for _ in range(3):
         inputs = {**encoded, **request, **state}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from translate_trt.export.passes.dynamic_int8 import DynamicInt8, quantize_weights
+from translate_trt.export.trace import DYNAMIC_OPSET
 from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.errors import TranslateTrtError
 
@@ -34,7 +35,8 @@ def model(
         [helper.make_tensor_value_info(o, TensorProto.FLOAT, ["N", "T", None]) for o in outputs],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )  # fmt: skip
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    opset = [helper.make_opsetid("", DYNAMIC_OPSET)]  # no other pass may have brought operators
+    proto = helper.make_model(graph, opset_imports=opset, ir_version=10)
     return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
 
 
@@ -125,6 +127,143 @@ def test_a_row_of_zeros_gives_zeros() -> None:
         np.testing.assert_array_equal(found, 0.0)
 
 
+def test_a_row_of_zeros_changes_no_other_row() -> None:
+    given = products()
+    DynamicInt8().run(given)
+    x = RANDOM.standard_normal((2, 3, 24)).astype(np.float32)
+    x[0, 1] = x[1, 2] = 0
+    together = run(given, x)
+    for row in np.ndindex(2, 3):
+        for alone, batch in zip(run(given, x[row][None, None]), together, strict=True):
+            np.testing.assert_array_equal(alone[0, 0], batch[row])
+            assert np.isfinite(batch[row]).all()
+
+
+# ---- what comes out of a ReLU ----
+
+
+def rectified(*more: str) -> ir.Model:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("MatMul", ["r", "w"], ["y"]),
+        *[helper.make_node("MatMul", ["x", "v"], [name]) for name in more],
+    ]
+    constants = {"w": WEIGHTS, **({"v": OTHER} if more else {})}
+    return model(nodes, ["y", *more], **constants)
+
+
+def test_what_has_no_sign_is_stored_without_one() -> None:
+    x = RANDOM.standard_normal((3, 5, 24)).astype(np.float32)
+    given = rectified("z")
+    right = run(given, x)
+    DynamicInt8().run(given)
+    proto = ir.to_proto(given)
+    zero_points = {
+        one.output[0]: numpy_helper.to_array(constant).item()
+        for one in proto.graph.node if one.op_type == "MatMulInteger"
+        for constant in proto.graph.initializer if constant.name == one.input[2]
+    }  # fmt: skip
+    assert sorted(zero_points.values()) == [0, 128]
+    y, z = run(given, x)
+    # A step of largest / 255 for what has no sign, of largest / 127 for what has one.
+    positive = np.maximum(x, 0)
+    for found, expected, value, weights, steps in (
+        (y, right[0], positive, WEIGHTS, 255), (z, right[1], x, OTHER, 127),
+    ):  # fmt: skip
+        x_step = np.abs(value).max(-1, keepdims=True) / steps / 2
+        w_step = np.abs(weights).max(0) / 127 / 2
+        bound = x_step * np.abs(weights).sum(0) + np.abs(value).sum(-1, keepdims=True) * w_step
+        assert (np.abs(found - expected) <= 1.001 * (bound + 24 * x_step * w_step) + 1e-5).all()
+
+
+def test_the_largest_of_a_relu_takes_the_largest_byte() -> None:
+    x = np.abs(RANDOM.standard_normal((1, 4, 24))).astype(np.float32)
+    given = rectified()
+    DynamicInt8().run(given)
+    (quantize,) = (one for one in given.graph if one.op_type == "QuantizeLinear")
+    output = quantize.outputs[0]
+    output.shape = ir.Shape(["N", "T", 24])
+    given.graph.outputs.append(output)
+    values = run(given, x)[1]
+    assert values.dtype == np.uint8
+    assert (values.max(-1) == 255).all()
+    np.testing.assert_array_equal(values.argmax(-1), x.argmax(-1))
+    step = x.max(-1, keepdims=True) / 255
+    assert (np.abs(values * step - x) <= 0.501 * step).all()
+
+
+def test_a_relu_that_rests_gives_zeros() -> None:
+    given = rectified()
+    DynamicInt8().run(given)
+    x = RANDOM.standard_normal((1, 3, 24)).astype(np.float32)
+    x[0, 1] = -np.abs(x[0, 1])
+    (found,) = run(given, x)
+    np.testing.assert_array_equal(found[0, 1], 0.0)
+    assert found[0, 0].any()
+
+
+# ---- the vocabulary ----
+
+
+def ranked(columns: int, k: int, seed: int = 0) -> ir.Model:
+    """Logits of which the best k are taken, and their softmax."""
+    weights = np.random.default_rng(seed).standard_normal((24, columns)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["logits"]),
+        helper.make_node("TopK", ["logits", "k"], ["best", "index"]),
+        helper.make_node("Softmax", ["logits"], ["shares"]),
+        helper.make_node("GatherElements", ["shares", "index"], ["share"], axis=-1),
+        helper.make_node("Cast", ["index"], ["column"], to=TensorProto.FLOAT),
+    ]
+    return model(nodes, ["best", "column", "share"], w=weights, k=np.array([k]))
+
+
+@pytest.mark.parametrize("columns", [17, 31, 32, 320, 333])
+def test_columns_that_fill_up_the_vocabulary_are_never_chosen(columns: int) -> None:
+    given = ranked(columns, k=columns)  # all there are
+    x = RANDOM.standard_normal((3, 5, 24)).astype(np.float32)
+    x[1] *= 1e4
+    x[2] *= 1e-4
+    x[0, 3] = 0
+    right = run(given, x)
+    assert DynamicInt8().run(given).matches == 1
+    names = operators(given)
+    assert names.count("MatMulIntegerToFloat") == 1
+    assert names.count("Slice") == names.count("MatMulInteger") == 0
+    best, column, share = run(given, x)
+    expected = np.broadcast_to(np.arange(columns), column.shape)
+    np.testing.assert_array_equal(np.sort(column, -1), expected)
+    assert np.abs(best).max() < 1e9
+    # Shares are of the columns that there are; a row of zeros knows nothing, and prefers nobody.
+    some = np.abs(x).max(-1) > 0
+    np.testing.assert_allclose(share[some].sum(-1), 1, rtol=1e-5)
+    assert np.ptp(share[~some]) == 0
+    for row in np.ndindex(3, 5):
+        close = np.abs(best[row] - right[0][row]).max()
+        assert close <= 0.03 * np.abs(right[0][row]).max()
+
+
+def test_a_row_of_logits_alone_and_in_a_batch_is_the_same_to_the_bit() -> None:
+    given = ranked(333, k=9)
+    DynamicInt8().run(given)
+    x = RANDOM.standard_normal((8, 4, 24)).astype(np.float32)
+    x[5] *= 1e4
+    together = run(given, x)
+    for index in range(8):
+        for alone, batch in zip(run(given, x[index : index + 1]), together, strict=True):
+            np.testing.assert_array_equal(alone[0], batch[index])
+
+
+def test_a_product_that_is_read_otherwise_has_no_column_too_many() -> None:
+    given = ranked(333, k=9)
+    logits = next(v for one in given.graph for v in one.outputs if v.name == "logits")
+    given.graph.outputs.append(logits)
+    DynamicInt8().run(given)
+    assert operators(given).count("MatMulIntegerToFloat") == 0
+    x = RANDOM.standard_normal((1, 2, 24)).astype(np.float32)
+    assert run(given, x)[3].shape == (1, 2, 333)
+
+
 def test_near_misses_are_left_alone() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"]),
@@ -188,7 +327,10 @@ def test_every_product_of_the_real_graphs_is_in_8_bits(compiled_bundle: Path) ->
         proto = onnx.load(compiled_bundle / f"targets/onnx-int8/{role}.onnx")
         constants = {tensor.name: tensor for tensor in proto.graph.initializer}
         nodes = list(proto.graph.node)
-        assert sum(node.op_type == "MatMulInteger" for node in nodes) == count
+        # The vocabulary's product scales its columns itself.
+        wide = sum(node.op_type == "MatMulIntegerToFloat" for node in nodes)
+        assert wide == (role == "step")
+        assert sum(node.op_type == "MatMulInteger" for node in nodes) == count - wide
         left = [n for n in nodes if n.op_type == "MatMul" and n.input[1] in constants]
         assert left == []
         size = read_manifest(compiled_bundle).model.vocabulary_size

@@ -7,11 +7,17 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from numpy.typing import NDArray
 from support.models import lively_model, save_model
 from support.translations import assert_same, random_sources
 
 from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.graphs import SharedSlots
+from translate_trt.runtime.backends import Sources, host
+from translate_trt.runtime.contract import MASKED
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
@@ -45,6 +51,7 @@ OPTIONS = [
     SearchOptions(max_length=4, num_hypotheses=4),
     SearchOptions(max_length=1, num_hypotheses=3),
     SearchOptions(min_length=12, max_length=30),
+    SearchOptions(num_hypotheses=4, early_stopping=True),
     SearchOptions(num_hypotheses=4, return_attention=True),
 ]
 
@@ -183,3 +190,110 @@ def test_sources_of_all_lengths_in_one_batch(compiled_bundle: Path, model: Trans
             assert hypothesis.attention is not None
             rows, columns = hypothesis.attention.shape
             assert (rows, columns) == (len(hypothesis.token_log_probs), len(source) + 1)
+
+
+# ---- batches whose rows come, go and wait, in caches that grow ----
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("batch_tokens", [1, 60, 250, 2000])
+def test_whoever_runs_beside_whom(
+    batch_tokens: int, workers: int, compiled_bundle: Path, model: Transformer
+) -> None:
+    # Sentences of all lengths and limits; as some end, others take their places.
+    chosen = Translator(
+        compiled_bundle, "onnx-fp32", threads=1, batch_tokens=batch_tokens, workers=workers
+    )
+    rng = random.Random(8)
+    sources = random_sources(40, seed=8)
+    prefixes = [[rng.randrange(4, 40) for _ in range(index % 4)] for index in range(40)]
+    options = SearchOptions(num_hypotheses=4, return_attention=True)
+    found = chosen.translate_ids(sources, options, prefixes)
+    assert_same(found, beam_search(model, sources, options, prefixes))
+
+
+@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
+def test_a_cache_that_grows_and_one_large_from_the_start(
+    target: str, compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = Translator(compiled_bundle, target, threads=1, batch_tokens=250)
+    options = SearchOptions(beam_size=6, num_hypotheses=6, min_length=40, max_length=60)
+    sources, found, grown = random_sources(24, seed=4), {}, {}
+    grow = host.HostBatch._grow
+    for first in (12, 6 * 61):
+        sizes: list[int] = []
+
+        def counted(self: Any, full: Any, sizes: list[int] = sizes) -> None:
+            grow(self, full)
+            sizes.append(self._sizes["P"])
+
+        monkeypatch.setattr(host, "_SLOT_STEP", first)
+        monkeypatch.setattr(host.HostBatch, "_grow", counted)
+        found[first] = translator.translate_ids(sources, options)
+        grown[first] = sizes
+    assert_same(found[12], found[6 * 61])
+    assert len(set(grown[12])) > 2
+    assert grown[6 * 61] == []
+    assert max(grown[12]) < 0.8 * 6 * 60  # beams of one model share their past
+
+
+def test_a_sentence_that_is_done_waits_at_the_last_position_there_is(
+    compiled_bundle: Path, model: Transformer
+) -> None:
+    # The table of positions ends with the longest target. Whoever ends there, and whoever ended
+    # long before, waits for the other in one batch.
+    translator = Translator(compiled_bundle, "onnx-fp32", threads=1, batch_tokens=10_000)
+    longest = translator.manifest.limits.max_target_length
+    backend = translator._backend
+    sources = random_sources(6, seed=3, longest=12)
+    for minimum in (0, longest):
+        options = SearchOptions(min_length=minimum, max_length=longest, num_hypotheses=2)
+        found = translator.translate_ids(sources, options)
+        assert_same(found, beam_search(model, sources, options))
+        batch = backend.batch(options, 2)
+        batch.update([], Sources([[*source, 3] for source in sources], [longest, 1, 2, 3, 4, 5]))
+        done = np.zeros(6, bool)
+        for _ in range(longest + 3):
+            (result,) = batch.step(None)
+            assert (result.done >= done).all()
+            done = result.done
+            assert not np.isnan(result.log_probs).any()
+        assert done.all()
+
+
+def numpy_slots(
+    ancestry: NDArray[np.float32], beams: int
+) -> tuple[list[set[int]], NDArray[np.bool_]]:
+    """Free slots of each sentence, and whether they are too few, as a loop would say it."""
+    free = [
+        {slot for slot in range(row.shape[1]) if not (row[:, slot] == 0).any()} for row in ancestry
+    ]
+    return free, np.array([len(slots) < beams for slots in free])
+
+
+@pytest.mark.parametrize(("beams", "size"), [(1, 4), (2, 9), (4, 16), (8, 60)])
+def test_slots_that_are_free_are_those_in_no_past(beams: int, size: int) -> None:
+    rng, fulls = np.random.default_rng(beams), 0
+    for share in np.linspace(0, 1, 30):
+        past = rng.random((6, beams, size)) < share
+        ancestry = np.where(past, 0, MASKED).astype(np.float32)
+        caches = SharedSlots(torch.zeros(6, beams, dtype=torch.int64), heads=1)
+        slots, full = (x.numpy() for x in caches.following(torch.from_numpy(ancestry)))
+        free, expected = numpy_slots(ancestry, beams)
+        np.testing.assert_array_equal(full, expected)
+        assert slots.shape == (6, beams)
+        for row in range(6):
+            if not full[row]:
+                assert len(set(slots[row])) == beams
+                assert set(slots[row]) <= free[row]
+        fulls += int(full.sum())
+    assert 0 < fulls < 30 * 6
+
+
+def test_each_beam_sees_what_it_writes_itself() -> None:
+    slots = torch.tensor([[4, 0], [1, 5]])
+    before = torch.full((2, 2, 6), MASKED)
+    before[:, :, 3] = 0
+    after = SharedSlots(slots, heads=1).extend(before)
+    seen = [[np.flatnonzero(beam == 0).tolist() for beam in row] for row in after.numpy()]
+    assert seen == [[[3, 4], [0, 3]], [[1, 3], [3, 5]]]

@@ -162,9 +162,7 @@ def test_a_pre_norm_model_names_its_sums(
     compile_bundle(open_checkpoint(path), tmp_path / "bundle", BuildOptions(("onnx-fp32",)))
     (report,) = compare_layers(tmp_path / "bundle", open_checkpoint(path), LINES, threads=1)
     assert report.first is None
-    # Only the norm behind it reads the last sum of a stack: it never leaves their one operator.
-    inside = [d.tensor for d in report.drifts if d.relative is None]
-    assert inside == ["encoder.1.feed_forward", "decoder.1.feed_forward"]
+    assert all(drift.relative is not None for drift in report.drifts)
 
 
 def test_what_is_recorded_is_the_residual_stream(checkpoint: Checkpoint) -> None:

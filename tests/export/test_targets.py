@@ -160,7 +160,7 @@ def test_forms() -> None:
         engine = name.startswith("tensorrt")
         assert (target.package is not None) == engine
         assert (form.beams, form.slots) == ((3, 210) if engine else (None, None))
-        assert target.opset == (24 if engine else 20)
+        assert target.opset == (24 if engine else 21)
         kinds = {"fp16": "float16", "bf16": "bfloat16"}
         assert form.cache_type == kinds.get(target.precision, "float32")
         assert name.rsplit("-", 1)[1] == target.precision

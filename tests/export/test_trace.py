@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import onnx
 import pytest
 from torch import Tensor, nn
 
-from translate_trt.export.trace import GROWING_OPSET, contract, trace
+from translate_trt.export.trace import DYNAMIC_OPSET, contract, trace
 from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.contract import GraphShape, TensorSpec
 from translate_trt.runtime.errors import TranslateTrtError
@@ -25,7 +26,7 @@ def test_the_files_keep_the_contract(compiled_bundle: Path, target: str, role: s
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     assert [(o.domain, o.version) for o in model.opset_import] == [
-        ("", GROWING_OPSET),
+        ("", DYNAMIC_OPSET),
         ("com.microsoft", 1),
     ]
     described = manifest.model
@@ -59,20 +60,21 @@ def test_a_module_that_departs_from_the_contract_is_refused() -> None:
 
 
 def test_caches_are_never_gathered(compiled_bundle: Path) -> None:
-    # They are appended to and masked; a Gather over one would copy it at every step.
+    # They are written to and masked; a Gather over one would copy it at every step.
     model = onnx.load(compiled_bundle / "targets/onnx-fp32/step.onnx")
     gathered = {node.input[0] for node in model.graph.node if node.op_type.startswith("Gather")}
-    # Each attention appends to its own: its second and third output.
-    appended = {
-        name
-        for node in model.graph.node
-        if node.op_type == "MultiHeadAttention"
-        for name in node.output[1:]
+    # What is written is the input itself, so that both may be the same memory; and nothing else
+    # reads it but for its sizes, or what it was would have to be kept.
+    written = {
+        node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "ScatterND"
     }
     caches = {o.name for o in model.graph.output if o.name.startswith("next_self_")}
     assert len(caches) == 4
-    assert caches <= appended
-    assert not caches & gathered
+    assert written == {name: name.removeprefix("next_") for name in caches}
+    readers = [node for node in model.graph.node if node.op_type != "Shape"]
+    reads = Counter(name for node in readers for name in node.input)
+    assert [reads[name] for name in written.values()] == [1] * 4
+    assert not (caches | set(written.values())) & gathered
 
 
 def test_weights_are_stored_once_and_ready_for_the_product(compiled_bundle: Path) -> None:

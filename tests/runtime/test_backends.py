@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import pytest
-from numpy.typing import NDArray
 
-from translate_trt.runtime.backends import BACKENDS, Backend, load_backend
+from translate_trt.runtime.backends import BACKENDS, FREE, Settings, load_backend, request_values
+from translate_trt.runtime.backends.host import Arrays, sized
+from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeBackend
 from translate_trt.runtime.bundle import Manifest, read_manifest
-from translate_trt.runtime.contract import NEXT, GraphShape
+from translate_trt.runtime.contract import NEXT, GraphShape, TensorSpec
 from translate_trt.runtime.errors import BundleError
+from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
 
 TARGETS = ["onnx-fp32", "onnx-int8"]
@@ -40,80 +43,83 @@ def shape(compiled_bundle: Path) -> GraphShape:
 
 
 @pytest.fixture(scope="module", params=TARGETS)
-def backend(request: pytest.FixtureRequest, compiled_bundle: Path, shape: GraphShape) -> Backend:
-    return load_backend("onnxruntime", files_of(compiled_bundle, request.param), shape, 1)
+def backend(
+    request: pytest.FixtureRequest, compiled_bundle: Path, shape: GraphShape
+) -> OnnxRuntimeBackend:
+    return OnnxRuntimeBackend(files_of(compiled_bundle, request.param), shape, Settings())
 
 
-def encode(backend: Backend, rows: list[list[int]], width: int | None = None) -> dict[str, Any]:
+def arrays(specs: Sequence[TensorSpec], **sizes: int) -> Arrays:
+    """Filled with what no graph gives, so that what was not written shows."""
+    return {
+        spec.name: np.full(sized(spec, sizes), 77).astype(np.dtype(spec.dtype)) for spec in specs
+    }
+
+
+def encode(
+    backend: OnnxRuntimeBackend, shape: GraphShape, rows: list[list[int]], width: int | None = None
+) -> Arrays:
     """Encoder outputs for these rows, padded to `width` with a token that is no padding symbol."""
     lengths = np.array([len(row) for row in rows])
     ids = np.full((len(rows), width or lengths.max()), 7)
     for target, row in zip(ids, rows, strict=True):
         target[: len(row)] = row
-    return backend.encode({"source_ids": ids, "source_lengths": lengths})
+    outputs = arrays(shape.encoder_outputs(), N=len(ids), S=ids.shape[1])
+    backend.encode({"source_ids": ids, "source_lengths": lengths}, outputs)
+    return outputs
 
 
 def run_steps(
-    backend: Backend, shape: GraphShape, encoded: Mapping[str, Any], beams: int, steps: int
-) -> list[dict[str, NDArray[Any]]]:
-    """All outputs of the first steps of a free search."""
-    sentences = len(backend.to_host(encoded["source_bias"]))
-    one = np.ones(sentences, np.int64)
-    fixed = {
-        "forced_tokens": -one,
-        "min_lengths": 0 * one,
-        "max_lengths": 50 * one,
-        "length_penalty_alpha": np.array(0.6, np.float32),
-        "length_penalty_beta": np.array(5, np.float32),
-    }
-    state: dict[str, Any] = {
-        name: backend.to_device(value)
-        for name, value in shape.initial_state(sentences, beams, 2).items()
-    }
-    request = {name: backend.to_device(value) for name, value in fixed.items()}
-    found = []
+    backend: OnnxRuntimeBackend, shape: GraphShape, encoded: Arrays, beams: int, steps: int,
+    slots: int = 40,
+) -> list[Arrays]:  # fmt: skip
+    """All outputs of the first steps of a free search, each in arrays of its own."""
+    sentences, _, _, width = encoded["source_bias"].shape
+    sizes = {"N": sentences, "K": beams, "S": width, "P": slots}
+    state: Arrays = dict(shape.initial_state(sentences, beams, 2, slots))
+    request = request_values(SearchOptions(), np.full(sentences, 50))
+    found: list[Arrays] = []
     for _ in range(steps):
-        outputs = backend.step({**encoded, **request, **state})
+        outputs = arrays(shape.step_outputs(), **sizes)
+        outputs |= {NEXT + spec.name: state[spec.name] for spec in shape.caches()}
+        backend.bind({**encoded, **request, **state}, outputs)()
+        found.append({name: value.copy() for name, value in outputs.items()})
         state = {name: outputs[NEXT + name] for name in state}
-        found.append({name: backend.to_host(value) for name, value in outputs.items()})
     return found
 
 
-def test_outputs_have_the_names_types_and_sizes_of_the_contract(
-    backend: Backend, shape: GraphShape
+def test_outputs_have_the_types_and_sizes_of_the_contract(
+    backend: OnnxRuntimeBackend, shape: GraphShape
 ) -> None:
-    encoded = encode(backend, [LONG, [9, 3]])
-    sizes: dict[str | int, int] = {"N": 2, "K": 3, "S": len(LONG)}
-    for spec in shape.encoder_outputs():
-        value = backend.to_host(encoded[spec.name])
-        assert value.shape == tuple(sizes.get(axis, axis) for axis in spec.axes)
-    for number, outputs in enumerate(run_steps(backend, shape, encoded, beams=3, steps=2)):
-        assert list(outputs) == [spec.name for spec in shape.step_outputs()]
-        sizes["P+K"] = 3 * (number + 1)
-        for spec in shape.step_outputs():
-            assert outputs[spec.name].dtype == np.dtype(spec.dtype), spec.name
-            expected = tuple(sizes.get(axis, axis) for axis in spec.axes)
-            assert outputs[spec.name].shape == expected, spec.name
+    # A binding of the wrong type or size would be refused, one that is not written would stay 77.
+    encoded = encode(backend, shape, [LONG, [9, 3]])
+    for name, value in encoded.items():
+        assert not (value == 77).any(), name
+    for outputs in run_steps(backend, shape, encoded, beams=3, steps=2):
+        for name, value in outputs.items():
+            if name != NEXT + "tokens" and value.dtype != bool:
+                assert not (value == 77).any(), name
 
 
 def test_no_nan_however_short_a_source_and_however_dead_a_beam(
-    backend: Backend, shape: GraphShape
+    backend: OnnxRuntimeBackend, shape: GraphShape
 ) -> None:
-    encoded = encode(backend, [LONG, [3], [9, 3]])  # the second is nothing but its end symbol
+    # The second is nothing but its end symbol.
+    encoded = encode(backend, shape, [LONG, [3], [9, 3]])
     for name, value in encoded.items():
-        assert np.isfinite(backend.to_host(value)).all(), name
-    outputs = run_steps(backend, shape, encoded, beams=8, steps=6)
+        assert np.isfinite(value).all(), name
+    outputs = run_steps(backend, shape, encoded, beams=8, steps=6, slots=60)
     assert (outputs[0]["next_log_probs"] > -np.inf).all()  # one alive gives birth to all
     for step in outputs:
         for name, value in step.items():
             assert not np.isnan(value).any(), name
 
 
-def test_padding_changes_nothing(backend: Backend, shape: GraphShape) -> None:
+def test_padding_changes_nothing(backend: OnnxRuntimeBackend, shape: GraphShape) -> None:
     row = [11, 30, 5, 3]
-    plain, padded = encode(backend, [row]), encode(backend, [row], width=40)
+    plain, padded = encode(backend, shape, [row]), encode(backend, shape, [row], width=40)
     for spec in shape.encoder_outputs():
-        one, two = (backend.to_host(x[spec.name]) for x in (plain, padded))
+        one, two = plain[spec.name], padded[spec.name]
         two = two.take(range(len(row)), axis=spec.axes.index("S"))
         np.testing.assert_allclose(one, two, atol=1e-5, err_msg=spec.name)
     for one, two in zip(
@@ -127,35 +133,144 @@ def test_padding_changes_nothing(backend: Backend, shape: GraphShape) -> None:
         assert (two["attention"][..., len(row) :] == 0).all()  # to the bit
 
 
-def test_each_beam_sees_its_own_past_and_no_other(backend: Backend, shape: GraphShape) -> None:
-    ancestors = np.zeros((1, 4, 0), bool)
-    for outputs in run_steps(backend, shape, encode(backend, [LONG]), beams=4, steps=6):
-        born = np.eye(4, dtype=bool)[None]
-        ancestors = np.concatenate((ancestors, born), axis=2)[:, outputs["parents"][0]]
-        np.testing.assert_array_equal(outputs["next_ancestry"] == 0, ancestors)
-        assert (outputs["next_ancestry"][~ancestors] < -1e8).all()
+def test_slots_that_are_hidden_change_nothing(
+    backend: OnnxRuntimeBackend, shape: GraphShape
+) -> None:
+    encoded = encode(backend, shape, [[11, 30, 5, 3]])
+    small = run_steps(backend, shape, encoded, beams=4, steps=6, slots=30)
+    large = run_steps(backend, shape, encoded, beams=4, steps=6, slots=90)
+    for one, two in zip(small, large, strict=True):
+        np.testing.assert_array_equal(one["next_tokens"], two["next_tokens"])
+        np.testing.assert_array_equal(one["parents"], two["parents"])
+        np.testing.assert_allclose(one["next_log_probs"], two["next_log_probs"], atol=1e-4)
+        assert not one["full"].any()
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        np.array([[1, 2], [3, 4]], np.int64),
-        np.array([True, False]),
-        np.array(0.5, np.float32),
-        np.array([-np.inf, 1.5], np.float32),
-        np.zeros((2, 4, 0, 8), np.float32),
-    ],
-    ids=["int64", "bool", "scalar", "infinite", "empty"],
-)
-def test_there_and_back(backend: Backend, value: NDArray[Any]) -> None:
-    back = backend.to_host(backend.to_device(value))
-    np.testing.assert_array_equal(back, value)
-    assert back.dtype == value.dtype
+def test_each_beam_sees_its_own_past_and_no_other(
+    backend: OnnxRuntimeBackend, shape: GraphShape
+) -> None:
+    """Told by what was written where: each slot remembers the step and the beam that wrote to it.
+
+    Twelve slots are so few that they must be used again.
+    """
+    beams, slots = 3, 12
+    encoded = encode(backend, shape, [LONG])
+    writes = np.arange(beams)  # where this step writes
+    written = np.full(slots, -1)  # number of the token in a slot: step * beams + beam
+    pasts: list[list[int]] = [[] for _ in range(beams)]
+    reused = 0
+    for number, outputs in enumerate(run_steps(backend, shape, encoded, beams, 9, slots)):
+        reused += int((written[writes] >= 0).sum())
+        written[writes] = number * beams + np.arange(beams)
+        pasts = [[*pasts[p], number * beams + p] for p in outputs["parents"][0]]
+        for beam, past in enumerate(pasts):
+            ancestry = outputs["next_ancestry"][0, beam]
+            seen = np.flatnonzero(ancestry == 0)
+            assert sorted(written[seen]) == past, "a slot that a past needs was written again"
+            assert (np.delete(ancestry, seen) < -1e8).all()
+        needed = {token for past in pasts for token in past}
+        writes = outputs["next_slots"][0]
+        assert bool(outputs["full"][0]) == (slots - len(needed) < beams)
+        if outputs["full"][0]:
+            break  # the host would have to grow the cache
+        assert len(set(writes)) == beams
+        assert not set(written[writes]) & needed
+    assert number >= 4
+    assert reused > 0
 
 
-def test_tensors_stay_where_the_backend_has_them(backend: Backend) -> None:
-    for value in encode(backend, [[9, 3]]).values():
-        assert isinstance(value, ort.OrtValue)
+def test_caches_are_written_where_they_are(backend: OnnxRuntimeBackend, shape: GraphShape) -> None:
+    encoded = encode(backend, shape, [[11, 30, 5, 3], [9, 3]])
+    sizes = {"N": 2, "K": 3, "S": 4, "P": 9}
+    state: Arrays = dict(shape.initial_state(2, 3, 2, 9))
+    state["slots"] = np.array([[4, 0, 7], [8, 1, 2]])
+    caches = {spec.name: state[spec.name] for spec in shape.caches()}
+    for cache in caches.values():
+        cache[:] = 0.25
+    outputs = arrays(shape.step_outputs(), **sizes) | {NEXT + x: caches[x] for x in caches}
+    request = request_values(SearchOptions(), np.full(2, 50))
+    backend.bind({**encoded, **request, **state}, outputs)()
+    for cache in caches.values():
+        for row, slots in enumerate(state["slots"]):
+            others = np.setdiff1d(np.arange(9), slots)
+            assert (cache[row][:, others] == 0.25).all()
+            assert (cache[row][:, slots] != 0.25).all()
+
+
+def test_a_binding_reads_its_arrays_anew_whenever_it_runs(
+    backend: OnnxRuntimeBackend, shape: GraphShape
+) -> None:
+    encoded = encode(backend, shape, [[11, 30, 5, 3]])
+    state: Arrays = dict(shape.initial_state(1, 4, 2, 16))
+    outputs = arrays(shape.step_outputs(), N=1, K=4, S=4, P=16)
+    outputs |= {NEXT + spec.name: state[spec.name] for spec in shape.caches()}
+    request = request_values(SearchOptions(), np.full(1, 50))
+    run = backend.bind({**encoded, **request, **state}, outputs)
+    run()
+    free = outputs["next_tokens"].copy()
+    request["forced_tokens"][:] = 21
+    run()
+    assert outputs["next_tokens"][0, 0] == 21
+    assert free[0, 0] != 21
+    request["forced_tokens"][:] = FREE
+    run()
+    np.testing.assert_array_equal(outputs["next_tokens"], free)
+
+
+def test_several_threads_run_one_session(backend: OnnxRuntimeBackend, shape: GraphShape) -> None:
+    rng = np.random.default_rng(1)
+    sources = [[*rng.integers(4, 40, 3 + number).tolist(), 3] for number in range(6)]
+
+    def work(source: list[int]) -> list[Arrays]:
+        return run_steps(backend, shape, encode(backend, shape, [source]), beams=4, steps=8)
+
+    alone = [work(source) for source in sources]
+    with ThreadPoolExecutor(6) as pool:
+        together = list(pool.map(work, sources))
+    for ours, theirs in zip(together, alone, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            for name in other:
+                np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def test_threads_of_all_workers_are_shared(
+    compiled_bundle: Path, shape: GraphShape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A caller's own thread works along: two workers of three threads need four more.
+    seen: list[int] = []
+    session = ort.InferenceSession
+
+    def record(path: str, options: ort.SessionOptions, **more: Any) -> ort.InferenceSession:
+        seen.append(options.intra_op_num_threads)
+        return session(path, options, **more)
+
+    monkeypatch.setattr(ort, "InferenceSession", record)
+    files = files_of(compiled_bundle, "onnx-fp32")
+    for settings, threads in ((Settings(), 1), (Settings(3, 2), 5), (Settings(1, 8), 1)):
+        load_backend("onnxruntime", files, shape, settings)
+        assert seen == [threads, threads]
+        seen.clear()
+
+
+def test_onnxruntime_s_own_fusion_of_residuals_is_off(
+    compiled_bundle: Path, shape: GraphShape, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    session = ort.InferenceSession
+    made: list[Path] = []
+
+    def record(path: str, options: ort.SessionOptions, **more: Any) -> ort.InferenceSession:
+        made.append(tmp_path / f"{len(made)}.onnx")
+        options.optimized_model_filepath = str(made[-1])
+        return session(path, options, **more)
+
+    monkeypatch.setattr(ort, "InferenceSession", record)
+    load_backend("onnxruntime", files_of(compiled_bundle, "onnx-fp32"), shape)
+    for path in made:
+        operators = {node.op_type for node in onnx.load(path).graph.node}
+        assert "LayerNormalization" in operators
+        assert "SkipLayerNormalization" not in operators
+    assert len(made) == 2
 
 
 def test_an_onnxruntime_that_computes_wrongly_is_refused(
@@ -167,11 +282,9 @@ def test_an_onnxruntime_that_computes_wrongly_is_refused(
 
 
 def test_a_backend_this_version_does_not_have(shape: GraphShape) -> None:
-    assert list(BACKENDS) == ["onnxruntime"]
+    assert list(BACKENDS) == ["onnxruntime", "tensorrt", "tensorrt_rtx"]
     with pytest.raises(BundleError, match=r"'openvino'.*it has onnxruntime.*pip install -U"):
-        load_backend("openvino", {}, shape, None)
-    with pytest.raises(BundleError, match="does not run them yet; choose an onnx target"):
-        load_backend("tensorrt", {}, shape, None)
+        load_backend("openvino", {}, shape)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +296,7 @@ def test_a_graph_of_another_shape(
 ) -> None:
     wrong = dataclasses.replace(shape, decoder_layers=layers)
     with pytest.raises(BundleError, match=message):
-        load_backend("onnxruntime", files_of(compiled_bundle, "onnx-fp32"), wrong, 1)
+        load_backend("onnxruntime", files_of(compiled_bundle, "onnx-fp32"), wrong)
 
 
 def test_a_graph_that_lacks_an_output(
@@ -196,6 +309,6 @@ def test_a_graph_that_lacks_an_output(
     onnx.save(model, tmp_path / "step.onnx")
     files["step"] = tmp_path / "step.onnx"
     with pytest.raises(BundleError, match=r"does not have the outputs .*'attention'"):
-        load_backend("onnxruntime", files, shape, 1)
+        load_backend("onnxruntime", files, shape)
     # Without the claim it is a good graph; one that gives more than is asked for is good as well.
-    load_backend("onnxruntime", files, dataclasses.replace(shape, attention=False), 1)
+    load_backend("onnxruntime", files, dataclasses.replace(shape, attention=False))

@@ -13,8 +13,8 @@ def test_what_a_step_hands_on_comes_back_in() -> None:
     outputs = {spec.name: spec for spec in SHAPE.step_outputs()}
     for spec in SHAPE.state():
         assert inputs[spec.name].dtype == outputs[NEXT + spec.name].dtype
-        assert len(inputs[spec.name].axes) == len(outputs[NEXT + spec.name].axes)
-    assert set(outputs) == {NEXT + spec.name for spec in SHAPE.state()} | {"parents"}
+        assert inputs[spec.name].axes == outputs[NEXT + spec.name].axes
+    assert set(outputs) == {NEXT + spec.name for spec in SHAPE.state()} | {"parents", "full"}
 
 
 def test_the_encoder_gives_what_the_step_takes() -> None:
@@ -29,7 +29,7 @@ def test_names_are_unique_and_axes_are_letters_or_sizes() -> None:
         assert len({spec.name for spec in specs}) == len(specs)
         for spec in specs:
             for axis in spec.axes:
-                assert isinstance(axis, int) or axis in ("N", "K", "S", "P", "P+K")
+                assert isinstance(axis, int) or axis in ("N", "K", "S", "P")
 
 
 def test_attention_is_an_output_of_its_own() -> None:
@@ -39,15 +39,25 @@ def test_attention_is_an_output_of_its_own() -> None:
 
 
 def test_initial_state() -> None:
-    state = SHAPE.initial_state(sentences=3, beams=2, start_token=7)
+    state = SHAPE.initial_state(sentences=3, beams=2, start_token=7, slots=9)
     for spec in SHAPE.state():
-        sizes = {"N": 3, "K": 2, "P": 0}
+        sizes = {"N": 3, "K": 2, "P": 9}
         assert state[spec.name].shape == tuple(sizes.get(str(axis), axis) for axis in spec.axes)
         assert state[spec.name].dtype == np.dtype(spec.dtype)
     assert (state["tokens"] == 7).all()
     assert state["log_probs"].tolist() == [[0.0, -np.inf]] * 3
     assert (state["finished_scores"] == -np.inf).all()
     assert not state["done"].any()
+    assert not state["positions"].any()
+    # Nothing was written: no slot is in a past, and the first step takes the first ones.
+    assert (state["ancestry"] == MASKED).all()
+    assert state["slots"].tolist() == [[0, 1]] * 3
+
+
+def test_as_few_slots_as_a_step_needs() -> None:
+    state = SHAPE.initial_state(sentences=3, beams=2, start_token=7)
+    assert state["ancestry"].shape == (3, 2, 2)
+    assert state["self_key_1"].shape == (3, 4, 2, 8)
 
 
 @pytest.mark.parametrize("dtype", [np.float32])
@@ -56,14 +66,27 @@ def test_a_masked_score_has_no_weight_at_all(dtype: type) -> None:
     assert np.isfinite(dtype(MASKED) * 3)
 
 
-def test_a_step_adds_k_slots_to_what_grows_and_changes_no_other_size() -> None:
-    outputs = {spec.name: spec for spec in SHAPE.step_outputs()}
-    for spec in SHAPE.state():
-        grown = tuple("P+K" if axis == "P" else axis for axis in spec.axes)
-        assert outputs[NEXT + spec.name].axes == grown
-    growing = {spec.name for spec in SHAPE.state() if "P" in spec.axes}
-    caches = {f"self_{what}_{layer}" for what in ("key", "value") for layer in range(2)}
-    assert growing == {"ancestry", *caches}
+def test_caches_are_the_part_of_the_state_that_is_written_in_place() -> None:
+    assert {spec.name for spec in SHAPE.caches()} == {
+        f"self_{what}_{layer}" for what in ("key", "value") for layer in range(2)
+    }
+    assert set(SHAPE.caches()) < set(SHAPE.state())
+    # Their slots are what ancestry speaks of.
+    assert {spec.name for spec in SHAPE.state() if "P" in spec.axes} == {
+        "ancestry",
+        *(spec.name for spec in SHAPE.caches()),
+    }
+    axes = {spec.name: spec.axes for spec in SHAPE.caches()}
+    assert axes["self_key_1"] == ("N", 4, "P", 8)
+    assert axes["self_value_1"] == ("N", 4, "P", 6)
+
+
+def test_a_host_can_take_any_row_by_itself() -> None:
+    # All but the options of the search, which are the same for all.
+    whole = {"length_penalty_alpha", "length_penalty_beta", "early_stopping"}
+    for specs in (SHAPE.step_inputs(), SHAPE.step_outputs(), STATIC.step_inputs()):
+        for spec in specs:
+            assert spec.axes == () if spec.name in whole else spec.axes[0] == "N"
 
 
 def test_cross_attention_is_kept_per_sentence_and_not_per_beam() -> None:
@@ -82,6 +105,8 @@ def test_static_caches_have_one_size_and_their_form_s_type() -> None:
     for spec in STATIC.state():
         assert outputs[NEXT + spec.name].axes == inputs[spec.name].axes
         assert not {"P", "K"} & set(spec.axes)
+    # Where a step writes is told by its number, and there is room for every step.
+    assert not {"slots", NEXT + "slots", "full"} & (inputs.keys() | outputs.keys())
     for name, spec in inputs.items():
         cache = name.startswith(("self_", "cross_"))
         assert (spec.dtype == "float16") == cache
@@ -90,11 +115,10 @@ def test_static_caches_have_one_size_and_their_form_s_type() -> None:
 
 
 @pytest.mark.parametrize(("kind", "stored"), [("float16", "float16"), ("bfloat16", "uint16")])
-def test_static_caches_start_hidden(kind: str, stored: str) -> None:
+def test_static_caches_start_hidden_and_of_their_own_size(kind: str, stored: str) -> None:
     shape = GraphShape(1, 4, 8, 6, form=GraphForm(3, 12, kind))
-    state = shape.initial_state(sentences=2, beams=3, start_token=7)
+    state = shape.initial_state(sentences=2, beams=3, start_token=7, slots=5)
     assert state["self_key_0"].shape == (2, 4, 12, 8)
     assert state["self_key_0"].dtype == np.dtype(stored)
     assert not state["self_key_0"].any()
     assert (state["ancestry"] == MASKED).all()
-    assert (SHAPE.initial_state(2, 3, 7)["ancestry"] == 0).all()

@@ -6,15 +6,21 @@ import dataclasses
 import io
 import os
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import sentencepiece
+from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import Hypothesis, SearchOptions, Translator
+from translate_trt.runtime.backends import Settings
+from translate_trt.runtime.backends.host import HostBatch
 from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
-from translate_trt.runtime.errors import BundleError, InputError, OptionError
+from translate_trt.runtime.errors import BackendError, BundleError, InputError, OptionError
 
 LINES = ["the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps"]
 
@@ -41,19 +47,86 @@ def test_nothing_to_translate(translator: Translator, monkeypatch: pytest.Monkey
     def run(*_: object) -> None:
         raise AssertionError("the model ran")
 
-    monkeypatch.setattr(translator._backend, "encode", run)
+    monkeypatch.setattr(translator._backend, "batch", run)
     assert translator.translate([]) == []
     assert translator.translate_ids([[], []])[1][0].tokens == ()
     assert [t.text for t in translator.translate(["", " ", "\u2028"])] == ["", "", ""]
 
 
+@pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("batch_tokens", [1, 20, 10_000])
-def test_batches_of_any_size(
-    compiled_bundle: Path, translator: Translator, batch_tokens: int
+def test_batches_of_any_size_and_number(
+    compiled_bundle: Path, translator: Translator, batch_tokens: int, workers: int
 ) -> None:
-    other = Translator(compiled_bundle, threads=1, batch_tokens=batch_tokens)
+    other = Translator(compiled_bundle, threads=1, batch_tokens=batch_tokens, workers=workers)
     found = [translation.text for translation in other.translate(LINES)]
     assert found == [translation.text for translation in translator.translate(LINES)]
+
+
+SEVERAL: Any = pytest.mark.parametrize(
+    ("target", "workers"), [("onnx-fp32", 1), ("onnx-fp32", 3), ("onnx-int8", 2)]
+)
+
+
+@SEVERAL
+def test_eight_threads_share_a_translator(compiled_bundle: Path, target: str, workers: int) -> None:
+    shared = Translator(compiled_bundle, target, threads=1, workers=workers, batch_tokens=100)
+    sources = random_sources(40, seed=9, longest=20)
+    options = [
+        SearchOptions(num_hypotheses=2),
+        SearchOptions(beam_size=2, return_attention=True),
+        SearchOptions(beam_size=6, max_length=9, num_hypotheses=3),
+    ]
+    right = [shared.translate_ids(sources, one) for one in options]
+    start = threading.Barrier(8)
+
+    def call(number: int) -> list[list[Hypothesis]]:
+        start.wait(60)
+        return shared.translate_ids(sources, options[number % 3])
+
+    with ThreadPoolExecutor(8) as pool:
+        for number, found in enumerate(pool.map(call, range(8))):
+            assert_same(found, right[number % 3])
+
+
+def test_threads_are_shared_out_among_workers(
+    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Settings] = []
+
+    def load(name: str, files: Any, shape: Any, settings: Settings, records: Any) -> None:
+        seen.append(settings)
+
+    monkeypatch.setattr("translate_trt.runtime.translator.load_backend", load)
+    monkeypatch.setattr("translate_trt.runtime.translator.available_cores", lambda: 12)
+    for given in ({}, {"workers": 4}, {"workers": 40}, {"workers": 4, "threads": 2}):
+        Translator(compiled_bundle, **given)  # type: ignore[arg-type]
+    assert seen == [Settings(12, 1), Settings(3, 4), Settings(1, 40), Settings(2, 4)]
+
+
+def test_a_backend_that_fails_once_and_one_that_fails_for_good(
+    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator = Translator(compiled_bundle, threads=1, workers=2)
+    right = translator.translate(LINES)
+    left = 1
+
+    def failing(self: HostBatch, forced: Any) -> Any:
+        nonlocal left
+        if left:
+            left -= 1
+            raise MemoryError("no room")
+        return step(self, forced)
+
+    step = HostBatch.step
+    monkeypatch.setattr(HostBatch, "step", failing)
+    assert [found.text for found in translator.translate(LINES)] == [x.text for x in right]
+    assert "a worker died (no room)" in caplog.text
+    left = 10_000
+    with pytest.raises(BackendError, match="translation failed twice: no room"):
+        translator.translate(LINES)
+    left = 0
+    assert [found.text for found in translator.translate(LINES)] == [x.text for x in right]
 
 
 def test_n_best(translator: Translator) -> None:
@@ -146,7 +219,7 @@ def test_options_out_of_range(options: dict[str, float], message: str) -> None:
         SearchOptions(**options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["threads", "batch_tokens"])
+@pytest.mark.parametrize("name", ["threads", "workers", "batch_tokens"])
 def test_numbers_below_one(compiled_bundle: Path, name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is 0"):
         Translator(compiled_bundle, **{name: 0})  # type: ignore[arg-type]

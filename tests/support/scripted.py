@@ -1,14 +1,16 @@
 """Searches over log-probabilities that are written down, or drawn from a seed, prefix by prefix.
 
 The same script runs through the PyTorch reference (`ScriptedModel`) and through the step graph's
-search (`ScriptedBackend`), so that what either does with given numbers can be told exactly.
+search (`ScriptedGraphs`), so that what either does with given numbers can be told exactly.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +19,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from translate_trt.runtime.contract import GraphShape
+from translate_trt.export.graphs import BeamSearchStep, SharedSlots, StaticCaches
+from translate_trt.runtime.backends.host import Arrays, HostBatch
+from translate_trt.runtime.contract import MASKED, NEXT, GraphForm, GraphShape
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.search import Search, Sentence, Waiting
 
 TRACES = Path(__file__).resolve().parent.parent / "data" / "search_traces.json"
 END = 3
@@ -152,64 +158,173 @@ class ScriptedModel:
         return torch.from_numpy(np.stack(rows))
 
 
-@dataclass
-class ScriptedBackend:
-    """A `Backend` whose logits come from scripts and whose search is the given function.
+#: (logits, then the request, then the search state) -> parents and next state.
+SearchStep = Callable[..., Sequence[NDArray[Any]]]
+
+
+def torch_step(*inputs: NDArray[Any]) -> list[NDArray[Any]]:
+    """`BeamSearchStep` as it stands, without a graph."""
+    with torch.inference_mode():
+        return [x.numpy() for x in BeamSearchStep(END)(*map(torch.from_numpy, inputs))]
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """For tensors of a few numbers: where others want the cores, a team of threads waits long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def attention_of(source: Sequence[int], prefix: Sequence[int]) -> NDArray[np.float32]:
+    """[S] what a scripted beam "looks at": no two sources or prefixes have it alike."""
+    told = sum(token * (place + 1) for place, token in enumerate(prefix))
+    result: NDArray[np.float32] = np.array(source, np.float32) + np.float32(told) / 1024
+    return result
+
+
+class ScriptedGraphs:
+    """`Graphs` whose logits come from scripts; a source's first token names its own.
+
+    All they know of a sentence is in the arrays they are given, as with real graphs: the source in
+    `cross_key_0`, and in the slots of a cache the tokens fed there and their positions. A slot that
+    was overwritten too early, or moved to a wrong place, is found out at once.
 
     Attributes:
-        scripts: of all sentences; a source's first token names its own.
-        search: (logits, then the request, then the search state) -> parents and next state.
-        fetched: names of what `to_host` was asked for (every array passes by name of its step).
+        scripts: of all sentences.
+        search: the search of a step.
+        sizes: of each step so far, (N, S, P).
+        used: of each step so far, the most slots that are in the past of a beam of one sentence.
     """
 
-    scripts: Sequence[Script]
-    search: Callable[..., Sequence[NDArray[Any]]]
-    steps: int = 0
-    fetched: list[str] = field(default_factory=list)
-
-    SHAPE = GraphShape(decoder_layers=0, heads=1, key_size=1, value_size=1)
+    SHAPE = GraphShape(decoder_layers=1, heads=1, key_size=1, value_size=1, attention=True)
     REQUEST = tuple(spec.name for spec in SHAPE.request())
-    STATE = (
-        "tokens",
-        "log_probs",
-        "positions",
-        "done",
-        "finished_scores",
-        "finished_lengths",
-        "finished_parents",
-    )
 
-    def encode(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        self.chosen = [self.scripts[int(row[0]) - 4] for row in inputs["source_ids"]]
-        self.prefixes: list[list[tuple[int, ...]]] | None = None
-        return {"source_bias": np.zeros((len(self.chosen), 1, 1, 1), np.float32)}
+    def __init__(
+        self, scripts: Sequence[Script], search: SearchStep = torch_step,
+        form: GraphForm = SHAPE.form,
+    ) -> None:  # fmt: skip
+        self.scripts, self.search = scripts, search
+        self.shape = dataclasses.replace(self.SHAPE, form=form)
+        self.sizes: list[tuple[int, int, int]] = []
+        self.used: list[int] = []
+        self.encoded: list[tuple[int, int]] = []  # (N, S) of each run of the encoder
 
-    def step(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        self.steps += 1
-        beams = inputs["tokens"].shape[1]
-        if self.prefixes is None:
-            self.prefixes = [[()] * beams for _ in self.chosen]
-        logits = np.stack(
-            [
-                np.stack([script(prefix) for prefix in row])
-                for script, row in zip(self.chosen, self.prefixes, strict=True)
-            ]
-        )
+    @property
+    def steps(self) -> int:
+        return len(self.sizes)
+
+    def encode(self, inputs: Mapping[str, NDArray[Any]], outputs: Arrays) -> None:
+        ids, lengths = inputs["source_ids"], inputs["source_lengths"]
+        self.encoded.append(ids.shape)
+        hidden = np.arange(ids.shape[1]) >= lengths[:, None]
+        outputs["source_bias"][:, 0, 0] = np.where(hidden, MASKED, 0)
+        outputs["cross_key_0"][:, 0, :, 0] = ids
+        outputs["cross_value_0"][:, 0, :, 0] = ids
+
+    def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None]:
+        assert set(inputs) == {spec.name for spec in self.shape.step_inputs()}
+        assert set(outputs) == {spec.name for spec in self.shape.step_outputs()}
+        for spec in self.shape.state():
+            in_place = np.shares_memory(inputs[spec.name], outputs[NEXT + spec.name])
+            assert in_place == spec.name.startswith("self_")
+
+        def run() -> None:
+            with _one_thread():
+                self._step(inputs, outputs)
+
+        return run
+
+    def _step(self, inputs: Arrays, outputs: Arrays) -> None:
+        ancestry = torch.from_numpy(inputs["ancestry"])
+        # Who is done waits at a position that there is.
+        assert (inputs["positions"] < inputs["max_lengths"]).all()
+        self.sizes.append((len(ancestry), inputs["source_bias"].shape[3], ancestry.shape[2]))
+        living = [(row == 0).any(0).sum() for row in inputs["ancestry"][~inputs["done"]]]
+        self.used.append(max(map(int, living), default=0))
+        rows = [self._row(inputs, row) for row in range(len(ancestry))]
+        caches = self._write(inputs)
+        ancestry = caches.extend(ancestry)
+        logits = np.stack([[script(p) for p in prefixes] for script, _, prefixes in rows])
         request = [inputs[name] for name in self.REQUEST]
-        state = [inputs[name] for name in self.STATE]
+        state = [inputs[name] for name in BeamSearchStep.STATE]
         parents, *following = self.search(logits, *request, *state)
-        names = ["parents", *(f"next_{name}" for name in self.STATE), "next_ancestry"]
-        outputs = dict(zip(names, (parents, *following, inputs["ancestry"]), strict=True))
-        self.prefixes = [
-            [(*row[parent], token) for parent, token in zip(p, t, strict=True)]
-            for row, p, t in zip(
-                self.prefixes, parents.tolist(), outputs["next_tokens"].tolist(), strict=True
-            )
-        ]
-        return outputs
+        index = torch.from_numpy(parents)[..., None].expand_as(ancestry)
+        ancestry = ancestry.gather(1, index)
+        outputs["parents"][:] = parents
+        for name, value in zip(BeamSearchStep.STATE, following, strict=True):
+            outputs[NEXT + name][:] = value
+        outputs[NEXT + "ancestry"][:] = ancestry.numpy()
+        if isinstance(caches, SharedSlots):
+            slots, full = caches.following(ancestry)
+            outputs[NEXT + "slots"][:], outputs["full"][:] = slots.numpy(), full.numpy()
+        outputs["attention"][:] = 0
+        for row, (_, source, prefixes) in enumerate(rows):
+            for beam, prefix in enumerate(prefixes):
+                outputs["attention"][row, beam, : len(source)] = attention_of(source, prefix)
 
-    def to_device(self, value: NDArray[Any]) -> NDArray[Any]:
-        return value
+    def _row(self, inputs: Arrays, row: int) -> tuple[Script, list[int], list[tuple[int, ...]]]:
+        """Script, source and the beams' prefixes of a row, told from its caches."""
+        beams = inputs["tokens"].shape[1]
+        if inputs["done"][row]:  # waits, or is idle; what it computes is read by nobody
+            return self.scripts[0], [], [()] * beams
+        shown = inputs["source_bias"][row, 0, 0] == 0
+        source = inputs["cross_key_0"][row, 0, shown, 0].astype(int).tolist()
+        np.testing.assert_array_equal(source, inputs["cross_value_0"][row, 0, shown, 0])
+        assert source[-1] == END
+        assert END not in source[:-1]
+        prefixes = []
+        for beam in range(beams):
+            own = inputs["ancestry"][row, beam] == 0
+            at = inputs["self_value_0"][row, 0, own, 0].astype(int)
+            fed = inputs["self_key_0"][row, 0, own, 0].astype(int)
+            assert sorted(at) == list(range(1, inputs["positions"][row] + 1)), "a slot is lost"
+            tokens = [*fed[at.argsort()].tolist(), int(inputs["tokens"][row, beam])]
+            assert tokens[0] == START
+            prefixes.append(tuple(tokens[1:]))
+        return self.scripts[source[0] - 4], source, prefixes
 
-    def to_host(self, tensor: NDArray[Any]) -> NDArray[Any]:
-        return tensor
+    def _write(self, inputs: Arrays) -> SharedSlots | StaticCaches:
+        """Put this step's tokens and positions, from 1, where they belong."""
+        rows, beams = inputs["tokens"].shape
+        positions = inputs["positions"][:, None]
+        if self.shape.form.slots is None:
+            slots = inputs["slots"]
+            caches: SharedSlots | StaticCaches = SharedSlots(torch.from_numpy(slots), heads=1)
+        else:
+            slots = positions * beams + np.arange(beams)
+            caches = StaticCaches(torch.from_numpy(inputs["positions"]), beams)
+        for row in range(rows):
+            assert len(set(slots[row].tolist())) == beams
+            inputs["self_key_0"][row, 0, slots[row], 0] = inputs["tokens"][row]
+            inputs["self_value_0"][row, 0, slots[row], 0] = positions[row] + 1
+        return caches
+
+
+class ScriptedBackend:
+    """A `Backend` of scripted graphs."""
+
+    def __init__(self, graphs: ScriptedGraphs) -> None:
+        self.graphs = graphs
+
+    def batch(self, options: SearchOptions, start_token: int) -> HostBatch:
+        return HostBatch(self.graphs, self.graphs.shape, options, start_token)
+
+
+def scripted_search(
+    graphs: ScriptedGraphs,
+    options: SearchOptions,
+    sources: Sequence[Sequence[int]],
+    prefixes: Sequence[Sequence[int]] | None = None,
+    batch_tokens: int = 10_000,
+) -> list[list[Hypothesis]]:
+    """What the host's loop finds for each source, by one worker."""
+    search = Search(ScriptedBackend(graphs), options, batch_tokens, START, END)
+    given = zip(sources, prefixes or [()] * len(sources), strict=True)
+    found: dict[int, list[Hypothesis]] = {}
+    search.run(
+        Waiting([Sentence(index, *one) for index, one in enumerate(given)]),
+        lambda sentence, hypotheses: found.update({sentence.index: hypotheses}),
+    )
+    return [found[index] for index in range(len(sources))]

@@ -87,6 +87,29 @@ def test_greedy_is_argmax() -> None:
         assert found[0].tokens == tokens
 
 
+@pytest.mark.parametrize("beams", [1, 2, 4])
+def test_early_stopping_ends_with_the_first_full_pool(beams: int) -> None:
+    stopped = 0
+    for seed in range(20):
+        script, steps, best = random_script(seed, 15), {}, {}
+        for early in (False, True):
+            model = ScriptedModel([script])
+            options = SearchOptions(
+                beam_size=beams, num_hypotheses=beams, max_length=40, early_stopping=early
+            )
+            (found,) = beam_search(cast(Transformer, model), [[4]], options)
+            steps[early], best[early] = model.steps, found[0].score
+        lengths = [len(hypothesis.token_log_probs) for hypothesis in found]
+        assert len(found) == beams
+        # The last that ended filled the pool: one step earlier it had room.
+        if not found[0].truncated:
+            assert steps[True] == max(lengths)
+        assert steps[True] <= steps[False]
+        assert best[True] <= best[False]
+        stopped += steps[True] < steps[False]
+    assert (stopped > 0) == (beams > 1)  # of one beam, the first end is as good as it gets
+
+
 def test_a_sentence_alone_and_among_others() -> None:
     scripts = [random_script(seed, 11) for seed in range(12)]
     options = SearchOptions(beam_size=3, num_hypotheses=3, max_length=9)

@@ -20,6 +20,7 @@ from support.graphs import (
     operators,
     run,
     signature,
+    slots,
     weights,
     written,
 )
@@ -56,8 +57,8 @@ def layer(**changes: Array) -> ir.Model:
         node("Add", "e where", "x"), norm("x", "n"),
         *product("n", "q", "q"), *product("n", "k", "k"), *product("n", "v", "v"),
         *heads("q", [0, 2, 1, 3]), *heads("k", [0, 2, 1, 3]), *heads("v", [0, 2, 1, 3]),
-        node("Concat", "self_key_0 k_h", "next_self_key_0", axis=2),
-        node("Concat", "self_value_0 v_h", "next_self_value_0", axis=2),
+        node("ScatterND", "self_key_0 places k_h", "next_self_key_0"),
+        node("ScatterND", "self_value_0 places v_h", "next_self_value_0"),
         node("Transpose", "next_self_key_0", "kt", perm=[0, 1, 3, 2]),
         node("MatMul", "q_h kt", "scores"), node("Add", "scores bias", "biased"),
         node("Softmax", "biased", "weights", axis=-1),
@@ -75,7 +76,7 @@ def layer(**changes: Array) -> ir.Model:
         "embedding": weights(11, SIZE), "positions": weights(12, SIZE, seed=1),
         "scale": 1 + 0.1 * weights(SIZE), "shift": 0.1 * weights(SIZE, seed=1),
         "heads": np.array([0, 0, HEADS, SIZE // HEADS]), "joined": np.array([0, 0, SIZE]),
-        "vocabulary": SCALED * weights(SIZE, 11),
+        "vocabulary": SCALED * weights(SIZE, 11), "places": slots(HEADS),
         "w_inner": SCALED * weights(SIZE, INNER), "b_inner": SCALED * weights(INNER),
         "w_outer": SCALED * weights(INNER, SIZE), "b_outer": SCALED * weights(SIZE),
     }  # fmt: skip
@@ -83,14 +84,13 @@ def layer(**changes: Array) -> ir.Model:
         constants[f"w_{name}"] = SCALED * weights(SIZE, SIZE, seed=index)
         constants[f"b_{name}"] = SCALED * weights(SIZE, seed=index)
     past: Axes = ["N", HEADS, "P", SIZE // HEADS]
-    following: Axes = ["N", HEADS, "P+K", SIZE // HEADS]
     inputs: dict[str, Axes] = {
-        "ids": ["N", "K"], "at": ["N", "K"], "bias": ["N", 1, "K", "P+K"], "self_key_0": past,
+        "ids": ["N", "K"], "at": ["N", "K"], "bias": ["N", 1, "K", "P"], "self_key_0": past,
         "self_value_0": past,
     }  # fmt: skip
     outputs: dict[str, Axes] = {
-        "log_probs": ["N", "K", 11], "attention": ["N", HEADS, "K", "P+K"],
-        "next_self_key_0": following, "next_self_value_0": following,
+        "log_probs": ["N", "K", 11], "attention": ["N", HEADS, "K", "P"],
+        "next_self_key_0": past, "next_self_value_0": past,
     }  # fmt: skip
     return build(
         nodes, inputs, outputs, {**constants, **changes}, types={"ids": "int", "at": "int"}
@@ -301,19 +301,18 @@ def caching(factor: float, normed: bool = True, static: bool = False) -> ir.Mode
         *([norm("x", "n")] if normed else [node("Sin", "x", "n")]),
         *product("n", "k", "k"), *heads("k", [0, 2, 1, 3]),
         node("TensorScatter", "self_key_0 k_h at", "next_self_key_0", axis=2) if static else
-        node("Concat", "self_key_0 k_h", "next_self_key_0", axis=2),
+        node("ScatterND", "self_key_0 places k_h", "next_self_key_0"),
     ]  # fmt: skip
     constants = {
         "scale": np.ones(SIZE, np.float32), "shift": np.zeros(SIZE, np.float32),
         "w_k": factor * weights(SIZE, SIZE), "b_k": weights(SIZE),
-        "heads": np.array([0, 0, HEADS, SIZE // HEADS]),
+        "heads": np.array([0, 0, HEADS, SIZE // HEADS]), "places": slots(HEADS),
     }  # fmt: skip
     past: Axes = ["N", HEADS, 24 if static else "P", SIZE // HEADS]
-    following: Axes = ["N", HEADS, 24 if static else "P+K", SIZE // HEADS]
     inputs: dict[str, Axes] = {"x": ["N", "K", SIZE], "self_key_0": past}
     if static:
         inputs["at"] = ["N"]
-    return build(nodes, inputs, {"next_self_key_0": following}, constants, opset=24,
+    return build(nodes, inputs, {"next_self_key_0": past}, constants, opset=24,
                  types={"at": "int"})  # fmt: skip
 
 

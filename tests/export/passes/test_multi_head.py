@@ -6,9 +6,19 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx import NodeProto
-from support.graphs import Axes, assert_left_alone, assert_rewrites, build, node
+from support.graphs import (
+    Axes,
+    assert_left_alone,
+    assert_rewrites,
+    build,
+    feeds,
+    node,
+    run,
+    slots,
+)
 
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
+from translate_trt.runtime.contract import MASKED
 
 HEADS, SIZE = 4, 8
 SPLIT = {"heads": np.array([0, 0, HEADS, SIZE]), "joined": np.array([0, 0, HEADS * SIZE])}
@@ -47,31 +57,32 @@ def encoder(*more: NodeProto, outputs: tuple[str, ...] = ("y",), **changes: Axes
 def cached(
     *more: NodeProto, outputs: tuple[str, ...] = ("y", "ks", "vs"), value_size: int = SIZE
 ) -> ir.Model:
-    constants = {**SPLIT, "value_heads": np.array([0, 0, HEADS, value_size]),
-                 "joined": np.array([0, 0, HEADS * value_size])}  # fmt: skip
-    past: dict[str, Axes] = {
-        "pk": ["N", HEADS, "P", SIZE], "pv": ["N", HEADS, "P", value_size],
-        "bias": ["N", 1, "K", "P+K"],
+    """Keys and values are written into caches, which are attended to as they are."""
+    constants = {
+        **SPLIT, "value_heads": np.array([0, 0, HEADS, value_size]),
+        "joined": np.array([0, 0, HEADS * value_size]), "places": slots(HEADS),
     }  # fmt: skip
-    new: dict[str, Axes] = {
+    shapes: dict[str, Axes] = {
+        "y": ["N", "K", HEADS * value_size], "ks": ["N", HEADS, "P", SIZE],
+        "vs": ["N", HEADS, "P", value_size], "w": ["N", HEADS, "K", "P"],
+        "z": ["N", HEADS, "K", "P"],
+    }  # fmt: skip
+    inputs: dict[str, Axes] = {
         "q": ["N", "K", HEADS * SIZE], "k": ["N", "K", HEADS * SIZE],
-        "v": ["N", "K", HEADS * value_size],
+        "v": ["N", "K", HEADS * value_size], "pk": shapes["ks"], "pv": shapes["vs"],
+        "bias": ["N", 1, "K", "P"],
     }  # fmt: skip
     nodes = [
         *split("q"), *split("k"),
         node("Reshape", "v value_heads", "v_split"),
         node("Transpose", "v_split", "v_heads", perm=[0, 2, 1, 3]),
-        node("Concat", "pk k_heads", "ks", axis=2), node("Concat", "pv v_heads", "vs", axis=2),
+        node("ScatterND", "pk places k_heads", "ks"), node("ScatterND", "pv places v_heads", "vs"),
         node("Transpose", "ks", "kt", perm=[0, 1, 3, 2]), *attend("kt", "vs"), *more,
     ]  # fmt: skip
-    shapes: dict[str, Axes] = {
-        "y": ["N", "K", HEADS * value_size], "ks": ["N", HEADS, "P+K", SIZE],
-        "vs": ["N", HEADS, "P+K", value_size], "w": ["N", HEADS, "K", "P+K"],
-    }  # fmt: skip
-    return build(nodes, {**new, **past}, {name: shapes[name] for name in outputs}, constants)
+    return build(nodes, inputs, {name: shapes[name] for name in outputs}, constants)
 
 
-def cross(value_size: int = SIZE, rank: int = 3) -> ir.Model:
+def cross(value_size: int = SIZE, rank: int = 3, outputs: tuple[str, ...] = ("y",)) -> ir.Model:
     inputs: dict[str, Axes] = {
         "q": FLAT, "k": ["N", HEADS, "S", SIZE], "v": ["N", HEADS, "S", value_size],
         "bias": ["N", 1, 1, "S"],
@@ -80,7 +91,11 @@ def cross(value_size: int = SIZE, rank: int = 3) -> ir.Model:
         *split("q"), node("Transpose", "k", "kt", perm=[0, 1, 3, 2]), *attend("kt", "v", "rows"),
     ]  # fmt: skip
     rows = [0, 0, HEADS * value_size] if rank == 3 else [-1, HEADS * value_size]
-    return build(nodes, inputs, {"y": [None] * rank}, {**SPLIT, "rows": np.array(rows)})
+    ranks = {"y": rank, "w": 4}
+    return build(
+        nodes, inputs, {name: [None] * ranks[name] for name in outputs},
+        {**SPLIT, "rows": np.array(rows)},
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("bias", [["N", 1, 1, "T"], ["N", 1, "T", "T"]])
@@ -97,31 +112,46 @@ def test_cross_attention() -> None:
 
 
 @pytest.mark.parametrize("outputs", [("y", "ks", "vs"), ("y",)])
-def test_self_attention_that_appends_to_its_caches(outputs: tuple[str, ...]) -> None:
+def test_self_attention_over_caches(outputs: tuple[str, ...]) -> None:
     bias = np.random.default_rng(1).standard_normal((2, 1, 3, 9)).astype(np.float32)
+    bias[:, :, :, 5] = MASKED
     model = cached(outputs=outputs)
     left = assert_rewrites(FuseMultiHeadAttention(), model, 1, given={"bias": bias})
-    assert left == {"MultiHeadAttention": 1}
+    # New keys and values are still written; queries are no longer split.
+    assert left == {"MultiHeadAttention": 1, "ScatterND": 2, "Reshape": 2, "Transpose": 2}
 
 
-@pytest.mark.parametrize("made", ["encoder", "cached"])
+def test_what_is_hidden_in_a_cache_may_be_anything() -> None:
+    bias = np.zeros((2, 1, 3, 9), np.float32)
+    bias[:, :, :, 5] = MASKED
+    model = cached(outputs=("y",))
+    given = feeds(model, given={"bias": bias})
+    FuseMultiHeadAttention().run(model)
+    right = run(model, given)["y"]
+    for name in ("pk", "pv"):
+        given[name][:, :, 5] = 1e4
+    np.testing.assert_array_equal(run(model, given)["y"], right)
+
+
+@pytest.mark.parametrize("made", ["encoder", "cached", "cross"])
 def test_weights_that_are_read_elsewhere(made: str) -> None:
     reason = "the attention weights are read elsewhere"
     if made == "encoder":
         assert_left_alone(FuseMultiHeadAttention(), encoder(outputs=("y", "w")), reason)
         more = node("Abs", "w", "z")
         assert_left_alone(FuseMultiHeadAttention(), encoder(more, outputs=("y", "z")), reason)
+    elif made == "cached":
+        assert_left_alone(FuseMultiHeadAttention(), cached(outputs=("y", "w")), reason)
+        more = node("Abs", "w", "z")
+        assert_left_alone(FuseMultiHeadAttention(), cached(more, outputs=("y", "z")), reason)
     else:
-        bias = {"bias": np.zeros((2, 1, 3, 9), np.float32)}
-        model = cached(outputs=("y", "w"))
-        assert_left_alone(FuseMultiHeadAttention(), model, reason, given=bias)
+        assert_left_alone(FuseMultiHeadAttention(), cross(outputs=("y", "w")), reason)
 
 
 def test_keys_and_values_of_different_sizes() -> None:
     reason = "the operator wants keys and values of one size"
     assert_left_alone(FuseMultiHeadAttention(), cross(value_size=6), reason)
-    bias = {"bias": np.zeros((2, 1, 3, 9), np.float32)}
-    assert_left_alone(FuseMultiHeadAttention(), cached(value_size=6), reason, given=bias)
+    assert_left_alone(FuseMultiHeadAttention(), cached(value_size=6), reason)
 
 
 def test_heads_that_are_joined_otherwise() -> None:
@@ -139,7 +169,8 @@ def test_a_number_of_heads_that_is_not_known() -> None:
     assert outcome.refused == ("y: the number of heads is not known",)
 
 
-def test_keys_that_were_computed_are_not_a_cross_attention() -> None:
+def test_keys_that_were_computed_and_not_just_split_are_taken_too() -> None:
+    # As long as they have heads of their own: a cache is written, not given.
     model = cross()
     key = next(v for v in model.graph.inputs if v.name == "k")
     absolute = ir.node("Abs", [key])
@@ -148,4 +179,15 @@ def test_keys_that_were_computed_are_not_a_cross_attention() -> None:
     key.replace_all_uses_with(absolute.outputs[0])
     absolute.replace_input_with(0, key)
     model.graph.insert_before(model.graph[0], absolute)
-    assert_left_alone(FuseMultiHeadAttention(), model)
+    left = assert_rewrites(FuseMultiHeadAttention(), model, 1)
+    assert left["Abs"] == left["MultiHeadAttention"] == 1
+
+
+def test_heads_that_were_split_here_are_the_encoder_s_alone() -> None:
+    # Keys [N, H, T, D] turned twice: neither rule knows them, and neither says a word.
+    nodes = [
+        *split("q"), *split("k"), *split("v"),
+        node("Transpose", "k_heads", "kt", perm=[0, 1, 3, 2]), *attend("kt", "v_heads"),
+    ]  # fmt: skip
+    inputs = {"q": FLAT, "k": FLAT, "v": FLAT, "bias": ["N", 1, 1, "T"]}
+    assert_left_alone(FuseMultiHeadAttention(), build(nodes, inputs, {"y": [None] * 3}, SPLIT))

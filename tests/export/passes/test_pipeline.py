@@ -47,7 +47,7 @@ def small() -> ir.Model:
 
 COMMON = ["store-weights", "simplify", "fold-scales", "merge-products", "top-k-first", "keep-sizes"]
 FUSED = {
-    "onnxruntime": ["fuse-multi-head", "fuse-residual-norm"],
+    "onnxruntime": ["fuse-multi-head"],
     "tensorrt": ["fuse-attention", "fuse-transposes"],
     "tensorrt_rtx": ["fuse-attention", "fuse-transposes"],
 }
@@ -73,7 +73,7 @@ def test_every_pass_that_can_be_switched_off_has_a_name_and_a_summary() -> None:
 def test_unknown_names_are_refused() -> None:
     check_names(PASSES)
     for name in ("fuse", "int8", "fp16", ""):
-        with pytest.raises(OptionError, match=f"no pass {name!r} .*fuse-residual-norm"):
+        with pytest.raises(OptionError, match=f"no pass {name!r} .*fuse-multi-head"):
             check_names(["simplify", name])
     with pytest.raises(OptionError, match="no pass 'folding' to switch off; choose from store"):
         BuildOptions(disabled_passes=("folding",))
@@ -150,12 +150,8 @@ def test_each_pass_finds_all_there_is_in_a_model(target: str, norm: str) -> None
         "step": {"merge-products": DECODER_LAYERS, "top-k-first": 1},
     }
     if target == "onnx-fp32":
-        expected["encoder"] |= {
-            "fuse-multi-head": ENCODER_LAYERS, "fuse-residual-norm": 2 * ENCODER_LAYERS,
-        }  # fmt: skip
-        expected["step"] |= {
-            "fuse-multi-head": 2 * DECODER_LAYERS, "fuse-residual-norm": 3 * DECODER_LAYERS,
-        }  # fmt: skip
+        expected["encoder"] |= {"fuse-multi-head": ENCODER_LAYERS}
+        expected["step"] |= {"fuse-multi-head": 2 * DECODER_LAYERS}
     else:
         expected["encoder"] |= {"fuse-attention": ENCODER_LAYERS}
         expected["step"] |= {"fuse-attention": 2 * DECODER_LAYERS}
@@ -164,9 +160,8 @@ def test_each_pass_finds_all_there_is_in_a_model(target: str, norm: str) -> None
     assert matches["encoder"]["fold-scales"]
     assert matches["encoder"]["store-weights"]
     reasons = [reason for found in reports.values() for one in found for reason in one.refused]
-    # Alone stand the logits, which have no bias, and in pre-norm models the sum with positions,
-    # one row for all sentences or beams.
-    assert len(reasons) == (3 if norm == "pre" else 1), reasons
+    # Alone stand the logits, which have no bias.
+    assert len(reasons) == 1, reasons
 
 
 @pytest.mark.usefixtures("trace_once")

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 from numpy.typing import NDArray
 from onnx import NodeProto
-from support.graphs import Array, Axes, build, node, run, weights
+from support.graphs import Array, Axes, build, node, run, slots, weights
 
 from translate_trt.export.passes.ranges import Bound, bound_of_constant, bounds_of
 
@@ -31,7 +31,9 @@ CONSTANTS: dict[str, Array] = {
 }  # fmt: skip
 
 
-def model(nodes: list[NodeProto], inputs: Mapping[str, Axes] = X, outputs: str = "") -> ir.Model:
+def model(
+    nodes: list[NodeProto], inputs: Mapping[str, Axes] = X, types: Mapping[str, str] | None = None
+) -> ir.Model:
     """Every float value that the nodes make is an output."""
     names = [name for one in nodes for name in one.output if name]
     read = {name for one in nodes for name in one.input} - set(names) - inputs.keys()
@@ -39,11 +41,11 @@ def model(nodes: list[NodeProto], inputs: Mapping[str, Axes] = X, outputs: str =
     known: dict[str, Axes] = {}
     for one in nodes:
         if one.domain:
-            heads: Axes = ["N", HEADS, "P+K", SIZE // HEADS]
+            heads: Axes = ["N", HEADS, "P", SIZE // HEADS]
             known |= dict(zip(one.output, (["N", "T", SIZE], heads, heads), strict=False))
         if "axis" in one.input:  # computed, so that ONNX infers no sizes
             known[one.output[0]] = ["N", "T", SIZE]
-    given = build(nodes, inputs, {}, constants, opset=24, known=known)
+    given = build(nodes, inputs, {}, constants, opset=24, known=known, types=types)
     made = {value.name: value for one in given.graph for value in one.outputs}
     given.graph.outputs.extend(made[name] for name in names)
     return given
@@ -103,7 +105,6 @@ SOFTMAX = [NORM, *SPLIT, node("Transpose", "split", "kt", perm=[0, 2, 3, 1]),
 BOUNDED = {
     "LayerNormalization": [NORM],
     "its axis counted": [node("LayerNormalization", "x scale shift", "n", axis=2)],
-    "SkipLayerNormalization": [node("SkipLayerNormalization", "x x scale shift row", "n")],
     "MatMul": [NORM, node("MatMul", "n w", "y")],
     "MatMul to more columns": [NORM, node("MatMul", "n tall", "t"), node("MatMul", "t wide", "y")],
     "Add of a bias": [NORM, node("MatMul", "n w", "p"), node("Add", "p b", "y")],
@@ -233,6 +234,54 @@ def test_caches_hold_what_every_step_appends() -> None:
         for name in ("next_self_key_0", "scores"):
             assert np.abs(found[name]).max() <= bounds[name].largest * ROUNDING
     assert cache.shape[2] > 30
+
+
+def test_caches_whose_slots_are_used_again_hold_what_steps_wrote() -> None:
+    nodes = [
+        NORM, node("MatMul", "n square", "p"), node("Reshape", "p heads", "s"),
+        node("Transpose", "s", "h", perm=[0, 2, 1, 3]),
+        node("ScatterND", "self_key_0 places h", "next_self_key_0"),
+        node("Transpose", "next_self_key_0", "kt", perm=[0, 1, 3, 2]),
+        node("MatMul", "h kt", "scores"),
+    ]  # fmt: skip
+    rows: Axes = ["N", "K", SIZE]
+    past: Axes = ["N", HEADS, "P", SIZE // HEADS]
+    places = slots(HEADS)
+    inputs: dict[str, Axes] = {"x": rows, "self_key_0": past, "places": [2, HEADS, 3, 3]}
+    given = model(nodes, inputs, types={"places": "int"})
+    given.graph.outputs.clear()
+    made = {value.name: value for one in given.graph for value in one.outputs}
+    given.graph.outputs.extend([made["next_self_key_0"], made["scores"]])
+    bounds = {str(v.name): b for v, b in bounds_of(given, {}).items()}
+    np.testing.assert_array_equal(bounds["next_self_key_0"].columns, bounds["h"].columns)
+    cache = np.zeros((2, HEADS, 9, SIZE // HEADS), np.float32)
+    random = np.random.default_rng(0)
+    for x in worst(nodes):
+        rows_of_x = x.reshape(-1, SIZE)
+        chosen = rows_of_x[random.integers(0, len(rows_of_x), (2, 3))]
+        found = run(given, {"x": chosen, "self_key_0": cache, "places": places})
+        cache = found["next_self_key_0"]
+        for name in ("next_self_key_0", "scores"):
+            assert np.abs(found[name]).max() <= bounds[name].largest * ROUNDING
+    assert cache[:, :, [4, 0, 7]].any()
+
+
+@pytest.mark.parametrize(
+    ("last", "reduction"), [(4, "none"), (3, "add"), (3, "max")], ids=["numbers", "add", "max"]
+)
+def test_a_cache_whose_rows_are_mixed_has_no_bound(last: int, reduction: str) -> None:
+    # Single numbers that go to any column, or numbers on top of others.
+    one = node("ReduceMax", "h last", "new", keepdims=0)
+    nodes = [
+        NORM, *SPLIT, one if last == 4 else node("Identity", "h", "new"),
+        node("ScatterND", "self_key_0 places new", "next_self_key_0", reduction=reduction),
+    ]  # fmt: skip
+    past: Axes = ["N", HEADS, "P", SIZE // HEADS]
+    inputs: dict[str, Axes] = {
+        "x": ["N", "K", SIZE], "self_key_0": past, "places": [2, HEADS, 3, last],
+    }  # fmt: skip
+    given = model(nodes, inputs, types={"places": "int"})
+    assert "next_self_key_0" not in {str(v.name) for v in bounds_of(given, {})}
 
 
 def test_static_caches_and_those_inside_an_attention() -> None:

@@ -1,0 +1,267 @@
+"""A batch in the host's memory, for backends that compute there.
+
+All tensors of a step are numpy arrays that the graph reads and writes where they are. Caches are
+written in place. The small rest of the state exists twice: a step reads one and writes the other,
+the next one the other way round, so that the bindings of arrays to graph are made once for many
+steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from translate_trt.runtime.backends import FREE, Pool, Sources, StepResult, request_values
+from translate_trt.runtime.contract import MASKED, NEXT, GraphShape, TensorSpec
+from translate_trt.runtime.options import SearchOptions
+
+Arrays = dict[str, NDArray[Any]]
+
+# Slots to begin with, and how many a cache gets more when it is full. Attention reads all there
+# are, growing copies them; a multiple of 8 suits the matrix products.
+_SLOT_STEP = 16
+# Source positions are filled up to a multiple, so that sentences of like length can follow each
+# other into the same arrays.
+_SOURCE_STEP = 8
+
+
+def sized(spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The axes of a tensor, with numbers for letters."""
+    return tuple(axis if isinstance(axis, int) else sizes[axis] for axis in spec.axes)
+
+
+class Graphs(Protocol):
+    """Both graphs of a target on arrays of the host."""
+
+    def encode(self, inputs: Mapping[str, NDArray[Any]], outputs: Arrays) -> None:
+        """Run the encoder; its outputs are written into the given arrays."""
+        ...
+
+    def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None]:
+        """A call that runs the step from these arrays into those, as often as it is called."""
+        ...
+
+
+class HostBatch:
+    """`Batch` over `Graphs`."""
+
+    def __init__(
+        self, graphs: Graphs, shape: GraphShape, options: SearchOptions, start_token: int
+    ) -> None:
+        self._graphs, self._shape = graphs, shape
+        self._options, self._start_token = options, start_token
+        self._cache_names = [spec.name for spec in shape.caches()]
+        self._state_names = [s.name for s in shape.state() if s.name not in self._cache_names]
+        self._sizes: dict[str, int] = {"N": 0, "K": options.beam_size, "S": 0, "P": 0}
+        self._now: Arrays = {}  # every input of the next step
+        self._other: Arrays = {}  # what it does not write in place is written here
+        self._results: Arrays = {}  # outputs that are no state
+        self._runs: list[Callable[[], None]] = []
+
+    # ---- the protocol ----
+
+    @property
+    def rows(self) -> int:
+        """See `Batch`."""
+        return self._sizes["N"]
+
+    def room(self, longest: int) -> int | None:
+        """See `Batch`."""
+        return None
+
+    def drain(self) -> list[StepResult]:
+        """See `Batch`; none are taken ahead."""
+        return []
+
+    def update(self, keep: Sequence[int], new: Sources | None) -> tuple[list[int], list[int]]:
+        """See `Batch`."""
+        rows = self._sizes["N"]
+        needed = self._source_size(keep, new)
+        leaving = sorted(set(range(rows)) - set(keep))
+        fits = needed <= self._sizes["S"] <= needed + _SOURCE_STEP
+        if new is not None and len(new) == len(leaving) and fits:
+            self._start(leaving, new)
+            return list(keep), leaving
+        arriving = len(new) if new is not None else 0
+        self._move(keep, len(keep) + arriving, needed)
+        placed = list(range(len(keep), len(keep) + arriving))
+        if new is not None:
+            self._start(placed, new)
+        return list(range(len(keep))), placed
+
+    def step(self, forced: NDArray[np.int64] | None) -> list[StepResult]:
+        """See `Batch`; one step."""
+        self._now["forced_tokens"][:] = FREE if forced is None else forced
+        if not self._runs:
+            self._bind()
+        self._runs[0]()
+        self._runs.reverse()
+        for name in self._state_names:
+            self._now[name], self._other[name] = self._other[name], self._now[name]
+        state = self._now
+        attention = self._results["attention"].copy() if self._options.return_attention else None
+        result = StepResult(
+            state["tokens"].copy(),
+            self._results["parents"].copy(),
+            state["log_probs"].copy(),
+            state["done"].copy(),
+            attention,
+        )
+        if "full" in self._results:
+            full = self._results["full"] & ~result.done
+            if full.any():
+                self._grow(full)
+        return [result]
+
+    def pool(self, row: int) -> Pool:
+        """See `Batch`."""
+        names = ("finished_scores", "finished_lengths", "finished_parents")
+        return Pool(*(self._now[name][row].copy() for name in names))
+
+    # ---- arrays ----
+
+    def _bind(self) -> None:
+        """Both directions of a step between the two copies of the state."""
+        self._runs = []
+        for now, other in ((self._now, self._other), (self._other, self._now)):
+            outputs = dict(self._results)
+            outputs |= {NEXT + name: other[name] for name in self._state_names}
+            outputs |= {NEXT + name: self._now[name] for name in self._cache_names}
+            inputs = self._now | {name: now[name] for name in self._state_names}
+            self._runs.append(self._graphs.bind(inputs, outputs))
+
+    def _allocate(self, rows: int, source_size: int, slots: int) -> None:
+        """Arrays for that many rows, all of them idle."""
+        self._runs = []
+        self._sizes |= {"N": rows, "S": source_size, "P": slots}
+        shape, beams = self._shape, self._sizes["K"]
+        self._now = {spec.name: self._zeros(spec) for spec in shape.encoder_outputs()}
+        self._now["source_bias"][:] = MASKED
+        self._now |= request_values(self._options, np.ones(rows, dtype=np.int64))
+        self._now |= shape.initial_state(rows, beams, self._start_token, slots)
+        self._now["done"][:] = True
+        self._other = {name: np.empty_like(self._now[name]) for name in self._state_names}
+        written = {NEXT + spec.name for spec in shape.state()}
+        self._results = {
+            spec.name: self._zeros(spec)
+            for spec in shape.step_outputs()
+            if spec.name not in written
+        }
+
+    def _zeros(self, spec: TensorSpec) -> NDArray[Any]:
+        """Zeros, since what is hidden must still be finite."""
+        dtype = "uint16" if spec.dtype == "bfloat16" else spec.dtype
+        return np.zeros(sized(spec, self._sizes), dtype=dtype)
+
+    def _by_sentence(self) -> list[str]:
+        """Names of the inputs that have a row for each sentence."""
+        return [spec.name for spec in self._shape.step_inputs() if spec.axes[:1] == ("N",)]
+
+    def _move(self, keep: Sequence[int], rows: int, source_size: int) -> None:
+        """Arrays for that many rows, the first of them those kept, with what they need of slots."""
+        past, sizes = self._now, dict(self._sizes)
+        if self._shape.form.slots is not None:
+            self._allocate(rows, source_size, self._shape.form.slots)
+            self._copy(past, keep, min(sizes["S"], source_size), None)
+            return
+        living = [np.flatnonzero((past["ancestry"][row] == 0).any(0)) for row in keep]
+        used = max(map(len, living), default=0)
+        self._allocate(rows, source_size, self._room(used + self._sizes["K"]))
+        self._copy(past, keep, min(sizes["S"], source_size), living)
+
+    def _copy(
+        self,
+        past: Arrays,
+        keep: Sequence[int],
+        width: int,
+        living: Sequence[NDArray[np.int64]] | None,
+    ) -> None:
+        """Rows of other arrays into the first rows of these.
+
+        Args:
+            past: the other arrays.
+            keep: rows of them.
+            width: source positions to copy.
+            living: for each row, the slots that are in a beam's past; they move to the front. None:
+                slots stay where they are.
+        """
+        crossing = {spec.name: spec for spec in self._shape.encoder_outputs()}
+        slotted = {*self._cache_names, "ancestry", "slots"} if living is not None else set()
+        for name in self._by_sentence():
+            here, there = self._now[name], past.get(name)
+            if there is None or not keep or name in slotted:
+                continue
+            if name in crossing:
+                axis = crossing[name].axes.index("S")
+                part = (slice(None),) * (axis - 1) + (slice(width),)
+                for row, old in enumerate(keep):
+                    here[row][part] = there[old][part]
+            else:
+                here[: len(keep)] = there[list(keep)]
+        for row, (old, slots) in enumerate(zip(keep, living or (), strict=bool(living))):
+            count = len(slots)  # at most P, less room for a step
+            for name in self._cache_names:
+                self._now[name][row][:, :count] = past[name][old][:, slots]
+            self._now["ancestry"][row][:, :count] = past["ancestry"][old][:, slots]
+            self._now["slots"][row] = count + np.arange(self._sizes["K"])
+
+    def _room(self, slots: int) -> int:
+        """So many slots or a few more."""
+        return -(-slots // _SLOT_STEP) * _SLOT_STEP
+
+    def _source_size(self, keep: Sequence[int], new: Sources | None) -> int:
+        """Source positions for the longest of the kept and the new sentences."""
+        longest = max(map(len, new.tokens)) if new is not None else 0
+        if keep:
+            shown = self._now["source_bias"][list(keep), 0, 0] == 0
+            longest = max(longest, int(shown.sum(1).max()))
+        # One sentence alone never shares its arrays.
+        if len(keep) + (len(new) if new is not None else 0) == 1:
+            return longest
+        return -(-longest // _SOURCE_STEP) * _SOURCE_STEP
+
+    def _start(self, rows: Sequence[int], new: Sources) -> None:
+        """Encode sentences into rows and put those before their first step."""
+        ids, lengths = new.padded()
+        inputs = {"source_ids": ids, "source_lengths": lengths}
+        specs = self._shape.encoder_outputs()
+        if len(rows) == self._sizes["N"] and ids.shape[1] == self._sizes["S"]:
+            self._graphs.encode(inputs, {spec.name: self._now[spec.name] for spec in specs})
+        else:
+            sizes = self._sizes | {"N": len(rows), "S": ids.shape[1]}
+            encoded = {
+                spec.name: np.empty(sized(spec, sizes), self._now[spec.name].dtype)
+                for spec in specs
+            }
+            self._graphs.encode(inputs, encoded)
+            self._now["source_bias"][list(rows)] = MASKED
+            for spec in specs:
+                part = (slice(None),) * (spec.axes.index("S") - 1) + (slice(ids.shape[1]),)
+                for row, value in zip(rows, encoded[spec.name], strict=True):
+                    self._now[spec.name][row][part] = value
+        fresh = self._shape.initial_state(
+            len(rows), self._sizes["K"], self._start_token, self._sizes["P"]
+        )
+        for name in self._state_names:
+            self._now[name][list(rows)] = fresh[name]
+        self._now["max_lengths"][list(rows)] = new.max_lengths
+
+    def _grow(self, full: NDArray[np.bool_]) -> None:
+        """More slots: rows [N] that are full go on in the new ones."""
+        old, beams = self._sizes["P"], self._sizes["K"]
+        self._sizes["P"] = self._room(old + beams)
+        self._runs = []
+        for name in self._cache_names:
+            grown = np.zeros(
+                (*self._now[name].shape[:2], self._sizes["P"], self._now[name].shape[3]),
+                self._now[name].dtype,
+            )
+            grown[:, :, :old] = self._now[name]
+            self._now[name] = grown
+        more = np.full((*full.shape, beams, self._sizes["P"] - old), MASKED, dtype=np.float32)
+        self._now["ancestry"] = np.concatenate((self._now["ancestry"], more), axis=2)
+        self._other["ancestry"] = np.empty_like(self._now["ancestry"])
+        self._now["slots"][full] = old + np.arange(beams)

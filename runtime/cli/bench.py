@@ -1,0 +1,110 @@
+"""`translate-trt bench`: how fast a bundle is here, on one's own text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.cli.output import columns, open_output
+from translate_trt.runtime.cli.search import replace_options, search_flags
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.text import check_input, display_name, open_input, read_lines
+
+if TYPE_CHECKING:
+    from translate_trt.runtime.bench import BenchResult
+
+
+@click.command()
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Directory that translate-trt export made.",
+)
+@click.option("--target", "targets", multiple=True, help="May be repeated; all if not given.")
+@click.argument("source", metavar="INPUT")
+@click.option("--lines", type=click.IntRange(min=1), help="So many lines of INPUT. [all]")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=3, show_default=True,
+    help="Times that the text is translated; the median counts.",
+)  # fmt: skip
+@click.option(
+    "--latency-lines", type=click.IntRange(min=1), default=100, show_default=True,
+    help="Lines translated one at a time.",
+)  # fmt: skip
+@click.option("--cores", type=click.IntRange(min=1), help="Processor cores to use. [all]")
+@click.option(
+    "--batch-tokens", type=click.IntRange(min=1), default=512, show_default=True,
+    help="Source tokens translated together, padding included.",
+)  # fmt: skip
+@search_flags
+@click.option("--json", "as_json", is_flag=True, help="Write every round as JSON.")
+def bench(
+    bundle: Path,
+    targets: tuple[str, ...],
+    source: str,
+    lines: int | None,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Measure how fast a bundle translates the lines of INPUT, tokenization included.
+
+    Throughput is that of a worker with one thread on every core; latency that of one line at a
+    time, by one worker with all cores. Each target runs in a process of its own.
+    """
+    from translate_trt.runtime.bench import BenchOptions
+    from translate_trt.runtime.bench import bench as measure
+
+    manifest = read_manifest(bundle)
+    names = [manifest.target(name).name for name in targets or tuple(manifest.targets)]
+    names_of_options = {field.name for field in dataclasses.fields(BenchOptions)}
+    settings = {name: flags.pop(name) for name in list(flags) if name in names_of_options}
+    text = _read(source, lines)
+    results = measure(
+        bundle,
+        text,
+        names,
+        replace_options(manifest.search_options(), flags),
+        BenchOptions(**settings),
+    )
+    shown = (
+        json.dumps([dataclasses.asdict(result) for result in results], indent=1)
+        if as_json
+        else "\n".join(_table(results))
+    )
+    with open_output(None, force=False) as output:
+        output.write([shown])
+
+
+def _read(source: str, limit: int | None) -> list[str]:
+    check_input(source)
+    with open_input(source) as stream:
+        text = [line for line in read_lines(stream, source) if line.strip()][:limit]
+    if not text:
+        raise InputError(f"{display_name(source)} has no line to translate.")
+    return text
+
+
+def _table(results: Sequence[BenchResult]) -> list[str]:
+    head = ("target", "lines/s", "tokens/s", "p50 ms", "p95 ms", "p99 ms", "load s", "peak MiB")
+    rows: list[tuple[str, ...]] = [head]
+    for result in results:
+        memory = result.peak_memory_mib
+        rows.append(
+            (
+                result.target,
+                f"{statistics.median(result.lines_per_second):.1f}",
+                f"{statistics.median(result.tokens_per_second):.0f}",
+                *(f"{milliseconds:.1f}" for milliseconds in result.latency_ms.values()),
+                f"{result.load_seconds:.2f}",
+                "" if memory is None else f"{memory:.0f}",
+            )
+        )
+    return columns(rows)

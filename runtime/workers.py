@@ -1,0 +1,103 @@
+"""Several batches at once: workers that take sentences from one queue.
+
+Workers are threads over one loaded backend, so that weights are in memory once. A step runs without
+the interpreter's lock; what needs it is a small part of a step.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from threading import Event, Lock
+
+from translate_trt.runtime.errors import BackendError, TranslateTrtError
+from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.search import Search, Sentence, Waiting
+
+log = logging.getLogger("translate_trt")
+
+_POLL_SECONDS = 0.2  # how soon Ctrl-C is noticed
+
+
+def available_cores() -> int:
+    """Processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass
+class _Work:
+    """What the workers of one call share."""
+
+    waiting: Waiting
+    results: dict[int, list[Hypothesis]]
+    make_search: Callable[[], Search]
+    stop: Event
+    lock: Lock
+    retried: set[int]  # sentences that a worker died with
+
+    def run(self) -> None:
+        """One worker's part; one that dies is replaced, and its sentences are tried once more."""
+        while True:
+            search: Search | None = None
+            try:
+                search = self.make_search()
+                search.run(self.waiting, self._found, self.stop)
+                return
+            except TranslateTrtError:
+                raise
+            except Exception as error:  # whatever the backend's library raises
+                self._give_back([] if search is None else search.unfinished(), error)
+
+    def _found(self, sentence: Sentence, hypotheses: list[Hypothesis]) -> None:
+        self.results[sentence.index] = hypotheses
+
+    def _give_back(self, sentences: Sequence[Sentence], error: Exception) -> None:
+        with self.lock:
+            again = [one for one in sentences if one.index in self.retried]
+            if again or not sentences:
+                raise BackendError(
+                    f"translation failed{' twice' if again else ''}: {error}. If memory ran out, "
+                    "lower batch_tokens or workers."
+                ) from error
+            log.error("a worker died (%s); its %d sentences are retried", error, len(sentences))
+            self.retried |= {one.index for one in sentences}
+        self.waiting.give_back(sentences)
+
+
+def search_all(
+    make_search: Callable[[], Search], sentences: Sequence[Sentence], workers: int
+) -> dict[int, list[Hypothesis]]:
+    """Translate sentences with several workers.
+
+    Args:
+        make_search: gives a worker its batch.
+        sentences: in any order.
+        workers: batches at once.
+
+    Returns:
+        By the sentence's index, its n best hypotheses.
+
+    Raises:
+        BackendError: the backend failed twice with the same sentences.
+    """
+    count = max(1, min(workers, len(sentences)))
+    work = _Work(Waiting(sentences, count), {}, make_search, Event(), Lock(), set())
+    if count == 1:
+        work.run()
+        return work.results
+    with ThreadPoolExecutor(count, "translate") as pool:
+        futures = [pool.submit(work.run) for _ in range(count)]
+        try:
+            pending = set(futures)
+            while pending and not any(f.done() and f.exception() for f in futures):
+                pending = wait(pending, _POLL_SECONDS, FIRST_EXCEPTION).not_done
+        finally:
+            work.stop.set()  # on an error of one, or Ctrl-C
+    for future in futures:
+        future.result()
+    return work.results
