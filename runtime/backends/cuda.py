@@ -1,0 +1,241 @@
+"""A CUDA device by way of cuda-python's bindings of the CUDA runtime; no torch.
+
+Only the calls that the loop needs, each checked. Handles are the bindings' own objects; addresses
+are integers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from translate_trt.runtime.backends.device import Bytes, CaptureError
+from translate_trt.runtime.errors import BackendError
+
+# cudaStreamNonBlocking in driver_types.h, which the bindings do not have: no waiting for the
+# default stream.
+_NON_BLOCKING = 1
+
+
+def load_cuda(package: str) -> Cuda:
+    """The CUDA runtime.
+
+    Args:
+        package: whose engines need it, for the message.
+
+    Raises:
+        BackendError: cuda-python is not installed, or there is no driver or no GPU.
+    """
+    try:
+        runtime = import_module("cuda.bindings.runtime")
+    except ImportError as error:
+        raise BackendError(
+            f"{package} engines run by way of cuda-python, which is missing ({error}). "
+            f"Install it: pip install 'translate-trt[{package.replace('_', '-')}]'"
+        ) from error
+    cuda = Cuda(runtime)
+    try:
+        found = cuda.call("cudaGetDeviceCount")
+    except BackendError as error:
+        raise BackendError(
+            f"no NVIDIA GPU can be used: {error} nvidia-smi shows what the driver sees; choose an "
+            "onnx target to run on the CPU."
+        ) from error
+    if not found:
+        raise BackendError("there is no NVIDIA GPU; choose an onnx target to run on the CPU.")
+    return cuda
+
+
+class Cuda:
+    """Checked calls of the CUDA runtime.
+
+    Args:
+        runtime: the module `cuda.bindings.runtime`.
+    """
+
+    def __init__(self, runtime: Any) -> None:
+        self.runtime = runtime
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function of the runtime; returns what it gives besides its error code.
+
+        Raises:
+            BackendError: it failed.
+        """
+        code, *values = getattr(self.runtime, name)(*arguments)
+        if code != self.runtime.cudaError_t.cudaSuccess:
+            raise BackendError(self._message(name, code))
+        return values[0] if len(values) == 1 else values or None
+
+    def _message(self, name: str, code: Any) -> str:
+        _, text = self.runtime.cudaGetErrorString(code)
+        reason = text.decode() if isinstance(text, bytes) else str(text)
+        if code == self.runtime.cudaError_t.cudaErrorMemoryAllocation:
+            return (
+                "the GPU is out of memory. Lower workers, or export engines with a smaller "
+                "--max-batch or --profiles."
+            )
+        return f"{name} failed: {reason}."
+
+    def kind(self, name: str) -> Any:
+        """A direction of copying, such as "HostToDevice"."""
+        return getattr(self.runtime.cudaMemcpyKind, f"cudaMemcpy{name}")
+
+
+@dataclass
+class _Owned:
+    """What a queue has to free, in this order."""
+
+    cuda: Cuda
+    graphs: list[Any] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    pinned: list[int] = field(default_factory=list)
+    streams: list[Any] = field(default_factory=list)
+
+    def free(self) -> None:
+        """Free all of it; what fails now has failed before, or the process ends."""
+        runtime = self.cuda.runtime
+        for stream in self.streams:
+            runtime.cudaStreamSynchronize(stream)
+        for graph in self.graphs:
+            runtime.cudaGraphExecDestroy(graph)
+        for event in self.events:
+            runtime.cudaEventDestroy(event)
+        for address in self.memory:
+            runtime.cudaFree(address)
+        for address in self.pinned:
+            runtime.cudaFreeHost(address)
+        for stream in self.streams:
+            runtime.cudaStreamDestroy(stream)
+
+
+class CudaEvent:
+    """`Event` of a stream."""
+
+    def __init__(self, cuda: Cuda, handle: Any, spare: list[Any]) -> None:
+        self._cuda, self._handle = cuda, handle
+        # Events are used again: there are never more than are waited for at once.
+        weakref.finalize(self, spare.append, handle).atexit = False
+
+    def wait(self) -> None:
+        """See `Event`; other threads of the interpreter run meanwhile."""
+        self._cuda.call("cudaEventSynchronize", self._handle)
+
+
+class CudaQueue:
+    """The part of `Device` that is CUDA's: one stream of one GPU, and memory.
+
+    Args:
+        cuda: the runtime.
+        index: of the GPU.
+    """
+
+    def __init__(self, cuda: Cuda, index: int) -> None:
+        self._cuda, self._index = cuda, index
+        self._owned = _Owned(cuda)
+        self._spare: list[Any] = []
+        weakref.finalize(self, self._owned.free).atexit = False
+        self.activate()
+        # Not the default stream, whose work cannot be captured.
+        self.stream = cuda.call("cudaStreamCreateWithFlags", _NON_BLOCKING)
+        self._owned.streams.append(self.stream)
+
+    def activate(self) -> None:
+        """See `Device`."""
+        self._cuda.call("cudaSetDevice", self._index)
+
+    def allocate(self, size: int) -> int:
+        """See `Device`."""
+        address = int(self._cuda.call("cudaMalloc", max(1, size)))
+        self._owned.memory.append(address)
+        return address
+
+    def pinned(self, size: int) -> Bytes:
+        """See `Device`."""
+        flags = self._cuda.runtime.cudaHostAllocDefault
+        address = int(self._cuda.call("cudaHostAlloc", max(1, size), flags))
+        self._owned.pinned.append(address)
+        memory: Any = (ctypes.c_uint8 * size).from_address(address)
+        return np.ctypeslib.as_array(memory)
+
+    def copy_in(self, target: int, source: Bytes) -> None:
+        """See `Device`."""
+        kind = self._cuda.kind("HostToDevice")
+        self._cuda.call(
+            "cudaMemcpyAsync", target, source.ctypes.data, source.size, kind, self.stream
+        )
+
+    def copy_out(self, target: Bytes, source: int) -> None:
+        """See `Device`."""
+        kind = self._cuda.kind("DeviceToHost")
+        self._cuda.call(
+            "cudaMemcpyAsync", target.ctypes.data, source, target.size, kind, self.stream
+        )
+
+    def copy(
+        self,
+        target: int,
+        source: int,
+        width: int,
+        height: int = 1,
+        target_pitch: int = 0,
+        source_pitch: int = 0,
+    ) -> None:
+        """See `Device`."""
+        kind = self._cuda.kind("DeviceToDevice")
+        if height == 1 or width == target_pitch == source_pitch:
+            self._cuda.call("cudaMemcpyAsync", target, source, width * height, kind, self.stream)
+            return
+        self._cuda.call(
+            "cudaMemcpy2DAsync",
+            target,
+            target_pitch,
+            source,
+            source_pitch,
+            width,
+            height,
+            kind,
+            self.stream,
+        )
+
+    def fill(self, target: int, value: int, size: int) -> None:
+        """See `Device`."""
+        self._cuda.call("cudaMemsetAsync", target, value, size, self.stream)
+
+    def record(self) -> CudaEvent:
+        """See `Device`."""
+        runtime = self._cuda.runtime
+        if self._spare:
+            handle = self._spare.pop()
+        else:
+            # A thread that waits sleeps; the device has its next round already.
+            flags = runtime.cudaEventBlockingSync | runtime.cudaEventDisableTiming
+            handle = self._cuda.call("cudaEventCreateWithFlags", flags)
+            self._owned.events.append(handle)
+        self._cuda.call("cudaEventRecord", handle, self.stream)
+        return CudaEvent(self._cuda, handle, self._spare)
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """See `Device`."""
+        # What other threads do with the device meanwhile is none of its business.
+        mode = self._cuda.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        try:
+            self._cuda.call("cudaStreamBeginCapture", self.stream, mode)
+            try:
+                work()
+            finally:
+                graph = self._cuda.call("cudaStreamEndCapture", self.stream)
+            executable = self._cuda.call("cudaGraphInstantiate", graph, 0)
+            self._cuda.call("cudaGraphDestroy", graph)
+        except BackendError as error:
+            self._cuda.runtime.cudaGetLastError()  # else the next call is told of it
+            raise CaptureError(str(error)) from error
+        self._owned.graphs.append(executable)
+        return lambda: self._cuda.call("cudaGraphLaunch", executable, self.stream)

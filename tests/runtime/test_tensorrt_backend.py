@@ -1,0 +1,262 @@
+"""The calls into CUDA and TensorRT, on fakes of both; a GPU is asked by scripts/gpu_check.sh."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import logging
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_cuda import Error, FakeEngine, FakeRuntime, fake_load_engine
+from support.host_device import HostDevice, StandInEngines
+from support.translations import assert_same, random_sources
+
+from translate_trt.runtime.backends import Settings, cuda, load_backend, tensorrt
+from translate_trt.runtime.bundle import TargetEntry, read_manifest
+from translate_trt.runtime.contract import GraphForm, GraphShape
+from translate_trt.runtime.engines import EngineRecord, Profile
+from translate_trt.runtime.errors import BackendError, BundleError, OptionError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.search import Search, Sentence
+from translate_trt.runtime.translator import Translator
+from translate_trt.runtime.workers import search_all
+
+trt = pytest.importorskip("tensorrt_rtx", reason="tensorrt-rtx is not installed")
+
+SEARCH = SearchOptions(num_hypotheses=4)
+PROFILES = (Profile(1, 48), Profile(4, 48))
+TARGET = "tensorrt-rtx-fp32"
+
+
+def record(**changes: Any) -> EngineRecord:
+    made = EngineRecord("tensorrt_rtx", trt.__version__, "linux-x86_64", (), "none", False, False,
+                        PROFILES)  # fmt: skip
+    return dataclasses.replace(made, **changes)
+
+
+@dataclass
+class Loaded:
+    """What `load` is given, and what it meets."""
+
+    files: dict[str, Path]
+    shape: GraphShape
+    device: HostDevice
+    runtime: FakeRuntime
+    engines: dict[str, FakeEngine]
+
+    def backend(self, settings: Settings | None = None, **changes: Any) -> Any:
+        records = {role: record(**changes) for role in ("encoder", "step")}
+        return load_backend("tensorrt_rtx", self.files, self.shape, settings or Settings(), records)
+
+    def translate(self, sources: list[list[int]], options: SearchOptions = SEARCH) -> Any:
+        backend = self.backend()
+
+        def search() -> Search:
+            return Search(backend, options, 1024, 2, 3)
+
+        waiting = [Sentence(index, source) for index, source in enumerate(sources)]
+        found = search_all(search, waiting, 1)
+        return [found[index] for index in range(len(sources))]
+
+
+@pytest.fixture
+def loaded(static: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Loaded:
+    bundle = static(TARGET)
+    manifest = read_manifest(bundle)
+    entry: TargetEntry = manifest.target()
+    model = manifest.model
+    sizes = (model.decoder_layers, model.heads, model.key_size, model.value_size)
+    shape = GraphShape(*sizes, attention=True, form=entry.form)
+    files = {role: file.locate(bundle) for role, file in entry.files.items()}
+    device = HostDevice(StandInEngines.load(files, shape, PROFILES))
+    runtime = FakeRuntime(device)
+    engines = {role: FakeEngine(role, device) for role in ("encoder", "step")}
+    monkeypatch.setattr(cuda, "import_module", lambda name: runtime)
+    monkeypatch.setattr(tensorrt, "import_package", lambda name: trt)
+    monkeypatch.setattr(tensorrt, "load_engine", fake_load_engine(engines))
+    return Loaded(files, shape, device, runtime, engines)
+
+
+@pytest.fixture(scope="module")
+def reference(compiled_bundle: Path) -> Translator:
+    return Translator(compiled_bundle, "onnx-fp32", threads=1)
+
+
+def test_the_same_as_onnx_runtime(loaded: Loaded, reference: Translator) -> None:
+    sources = random_sources(12)
+    expected = reference.translate_ids(sources, SEARCH)
+    assert_same(loaded.translate(sources), expected)
+    assert loaded.device.counts["replay"] > loaded.device.counts["capture"] > 0
+    used = {launch.profile for launch in loaded.device.launches}
+    assert len(loaded.engines["step"].contexts) == len(used)  # one for each captured graph
+
+
+def test_contexts_of_tensorrt_rtx(loaded: Loaded) -> None:
+    loaded.translate(random_sources(3))
+    kinds = trt.DynamicShapesKernelSpecializationStrategy
+    for role, kind in (("encoder", kinds.LAZY), ("step", kinds.EAGER)):
+        configs = loaded.engines[role].configs
+        assert len({id(config.cache) for config in configs}) == 1
+        for config in configs:
+            assert config.dynamic_shapes_kernel_specialization_strategy == kind
+            assert config.memory == trt.ExecutionContextAllocationStrategy.USER_MANAGED
+
+
+@pytest.mark.parametrize("how", ["engine", "runtime"])
+def test_steps_that_cannot_be_captured_run_all_the_same(
+    how: str, loaded: Loaded, reference: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
+    if how == "engine":
+        loaded.engines["step"].capturable = False
+    else:
+        loaded.runtime.failing["cudaGraphInstantiate"] = Error.cudaErrorStreamCaptureUnsupported
+    sources = random_sources(6)
+    with caplog.at_level(logging.WARNING):
+        assert_same(loaded.translate(sources), reference.translate_ids(sources, SEARCH))
+    assert "without a CUDA graph, which is slower" in caplog.text
+    assert "cudaStreamEndCapture" in loaded.runtime.calls
+    assert "cudaGetLastError" in loaded.runtime.calls
+    assert loaded.device.counts["replay"] == 0
+
+
+def test_everything_is_given_back(loaded: Loaded) -> None:
+    backend = loaded.backend()
+    batch = backend.batch(SEARCH, 2)
+    gone = weakref.ref(batch._device)
+    del batch, backend
+    assert gone() is None
+    calls = loaded.runtime.calls
+    assert calls.count("cudaFree") == calls.count("cudaMalloc") > 0
+    assert calls.count("cudaFreeHost") == calls.count("cudaHostAlloc") > 0
+    assert calls.count("cudaEventDestroy") == calls.count("cudaEventCreateWithFlags") > 0
+    assert calls[-1] == "cudaStreamDestroy"
+
+
+# ---- failures ----
+
+
+def test_without_cuda_python(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(cuda, "import_module", missing)
+    with pytest.raises(BackendError, match=r"missing .*pip install 'translate-trt\[tensorrt-rtx\]"):
+        cuda.load_cuda("tensorrt_rtx")
+
+
+def test_without_a_driver(loaded: Loaded) -> None:
+    loaded.runtime.failing["cudaGetDeviceCount"] = Error.cudaErrorInsufficientDriver
+    with pytest.raises(BackendError, match=r"no NVIDIA GPU can be used: .*InsufficientDriver.*"
+                       r"nvidia-smi .* choose an onnx target"):  # fmt: skip
+        loaded.backend()
+
+
+def test_here() -> None:
+    pytest.importorskip("cuda.bindings.runtime", reason="cuda-python is not installed")
+    try:
+        found = cuda.load_cuda("tensorrt_rtx")
+    except BackendError as error:
+        assert "nvidia-smi" in str(error) or "no NVIDIA GPU" in str(error)  # noqa: PT017
+    else:
+        assert found.call("cudaGetDeviceCount") > 0
+
+
+def test_the_calls_exist() -> None:
+    runtime = pytest.importorskip("cuda.bindings.runtime", reason="cuda-python is not installed")
+    names = [name for name in dir(FakeRuntime) if name.startswith("_") and name[1:2].isupper()]
+    for name in names:
+        assert hasattr(runtime, "cuda" + name.removeprefix("_")), name
+    assert runtime.cudaError_t.cudaSuccess == 0
+    assert runtime.cudaError_t.cudaErrorMemoryAllocation == Error.cudaErrorMemoryAllocation
+    for name in ("cudaHostAllocDefault", "cudaEventBlockingSync", "cudaEventDisableTiming"):
+        assert getattr(runtime, name) == getattr(FakeRuntime, name), name
+    for kind in vars(FakeRuntime.cudaMemcpyKind):
+        assert hasattr(runtime.cudaMemcpyKind, kind)
+    assert runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal is not None
+
+
+def test_tensorrt_has_what_the_fakes_have() -> None:
+    for name in vars(FakeEngine):
+        if not name.startswith("_") and name not in ("capturable", "broken"):
+            assert hasattr(trt.ICudaEngine, name), name
+    from support.fake_cuda import FakeContext
+
+    for name in vars(FakeContext):
+        if not name.startswith("_"):
+            assert hasattr(trt.IExecutionContext, name), name
+    for name in ("create_runtime_cache", "set_runtime_cache",
+                 "set_execution_context_allocation_strategy",
+                 "dynamic_shapes_kernel_specialization_strategy"):  # fmt: skip
+        assert hasattr(trt.IRuntimeConfig, name), name
+
+
+def test_out_of_memory(loaded: Loaded) -> None:
+    loaded.runtime.failing["cudaMalloc"] = Error.cudaErrorMemoryAllocation
+    with pytest.raises(BackendError, match=r"out of memory\. Lower workers, or export engines"):
+        loaded.translate(random_sources(2))
+
+
+def test_a_lost_device(loaded: Loaded) -> None:
+    loaded.runtime.failing["cudaEventSynchronize"] = Error.cudaErrorStreamCaptureUnsupported
+    with pytest.raises(BackendError, match=r"cudaEventSynchronize failed: the reason of"):
+        loaded.translate(random_sources(2))
+
+
+def test_an_engine_that_does_not_run(loaded: Loaded) -> None:
+    loaded.engines["encoder"].broken = True
+    with pytest.raises(BackendError, match="the encoder engine does not run"):
+        loaded.translate(random_sources(2))
+
+
+def test_a_shape_that_is_refused(loaded: Loaded) -> None:
+    loaded.engines["step"].refused.add("tokens")
+    with pytest.raises(BackendError, match=r"step engine refuses tokens of shape \[\d, 4\]"):
+        loaded.translate(random_sources(2))
+
+
+def test_an_engine_of_another_version(loaded: Loaded) -> None:
+    loaded.engines["step"].tensors["slots"] = ("INPUT", "int64")
+    with pytest.raises(BundleError, match=r"differ in slots\).*Export the bundle again"):
+        loaded.backend()
+
+
+def test_caches_that_are_not_written_in_place(loaded: Loaded) -> None:
+    del loaded.engines["step"].in_place["next_self_value_1"]
+    with pytest.raises(BundleError, match="does not write self_value_1 in place"):
+        loaded.backend()
+
+
+def test_records_that_do_not_fit(loaded: Loaded) -> None:
+    records = {"encoder": record(profiles=PROFILES[:1]), "step": record()}
+    with pytest.raises(BundleError, match="both engines must have the same profiles"):
+        load_backend("tensorrt_rtx", loaded.files, loaded.shape, Settings(), records)
+    with pytest.raises(BundleError, match="no engine of the encoder"):
+        load_backend("tensorrt_rtx", loaded.files, loaded.shape)
+    loaded.shape = dataclasses.replace(loaded.shape, form=GraphForm())
+    with pytest.raises(BundleError, match="a number of beams"):
+        loaded.backend()
+
+
+def test_settings(loaded: Loaded) -> None:
+    with pytest.raises(BackendError, match="engines run on a GPU alone"):
+        loaded.backend(Settings(device="cpu"))
+    assert [Settings(device=name).gpu for name in (None, "cpu", "cuda", "cuda:3")] == [
+        None, None, 0, 3
+    ]  # fmt: skip
+    for changes in ({"device": "gpu"}, {"device": "cuda:x"}, {"poll_every": 0}):
+        with pytest.raises(OptionError):
+            Settings(**changes)
+
+
+def test_onnx_runtime_for_cpus_has_no_gpu(compiled_bundle: Path) -> None:
+    ort = importlib.import_module("onnxruntime")
+    if "CUDAExecutionProvider" in ort.get_available_providers():
+        pytest.skip("this onnxruntime is the one for GPUs")
+    with pytest.raises(BackendError, match=r"pip uninstall -y onnxruntime .*translate-trt\[gpu\]"):
+        Translator(compiled_bundle, device="cuda")
+    assert Translator(compiled_bundle, device="cpu", threads=1).translate_ids([[5]])

@@ -1,0 +1,250 @@
+"""CUDA's and TensorRT's calls as their Python packages have them, on `HostDevice`."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from support.host_device import Bytes, HostDevice
+from translate_trt.runtime.backends.device import Launch
+from translate_trt.runtime.contract import NEXT
+
+STREAM = 7
+
+
+class Error(enum.IntEnum):
+    cudaSuccess = 0  # noqa: N815
+    cudaErrorMemoryAllocation = 2  # noqa: N815
+    cudaErrorInsufficientDriver = 35  # noqa: N815
+    cudaErrorStreamCaptureUnsupported = 900  # noqa: N815
+
+
+class FakeRuntime:
+    """`cuda.bindings.runtime`: every call gives a tuple that begins with its error code.
+
+    Attributes:
+        failing: by name of a call, the error that it gives.
+        calls: names of the calls, in order.
+    """
+
+    cudaError_t = Error  # noqa: N815
+    cudaHostAllocDefault = 0  # noqa: N815
+    cudaEventBlockingSync = 1  # noqa: N815
+    cudaEventDisableTiming = 2  # noqa: N815
+    cudaMemcpyKind = SimpleNamespace(  # noqa: N815
+        cudaMemcpyHostToDevice="in", cudaMemcpyDeviceToHost="out", cudaMemcpyDeviceToDevice="on"
+    )
+    cudaStreamCaptureMode = SimpleNamespace(  # noqa: N815
+        cudaStreamCaptureModeThreadLocal="thread"
+    )
+
+    def __init__(self, device: HostDevice) -> None:
+        self.device = device
+        self.failing: dict[str, Error] = {}
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
+        if not name.startswith("cuda"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> tuple[Any, ...]:
+            self.calls.append(name)
+            if name in self.failing:
+                return self.failing[name], None
+            values = getattr(self, "_" + name.removeprefix("cuda"))(*arguments)
+            return (Error.cudaSuccess, *(() if values is None else (values,)))
+
+        return call
+
+    def cudaGetErrorString(self, code: Error) -> tuple[Any, bytes]:  # noqa: N802
+        return Error.cudaSuccess, f"the reason of {code.name}".encode()
+
+    def _GetDeviceCount(self) -> int:  # noqa: N802
+        return 1
+
+    def _SetDevice(self, index: int) -> None:  # noqa: N802
+        self.device.activate()
+
+    def _StreamCreateWithFlags(self, flags: int) -> int:  # noqa: N802
+        assert flags == 1
+        return STREAM
+
+    def _Malloc(self, size: int) -> int:  # noqa: N802
+        return self.device.allocate(size)
+
+    def _HostAlloc(self, size: int, flags: int) -> int:  # noqa: N802
+        address: int = self.device.pinned(size).ctypes.data
+        return address
+
+    def _MemcpyAsync(  # noqa: N802
+        self, target: int, source: int, size: int, kind: str, stream: int
+    ) -> None:
+        assert stream == STREAM
+        if kind == "in":
+            self.device.copy_in(target, _host(source, size))
+        elif kind == "out":
+            self.device.copy_out(_host(target, size), source)
+        else:
+            self.device.copy(target, source, size)
+
+    def _Memcpy2DAsync(  # noqa: N802
+        self, target: int, target_pitch: int, source: int, source_pitch: int, width: int,
+        height: int, kind: str, stream: int,
+    ) -> None:  # fmt: skip
+        assert (stream, kind) == (STREAM, "on")
+        self.device.copy(target, source, width, height, target_pitch, source_pitch)
+
+    def _MemsetAsync(self, target: int, value: int, size: int, stream: int) -> None:  # noqa: N802
+        self.device.fill(target, value, size)
+
+    def _EventCreateWithFlags(self, flags: int) -> list[Any]:  # noqa: N802
+        assert flags == 3
+        return [None]
+
+    def _EventRecord(self, event: list[Any], stream: int) -> None:  # noqa: N802
+        event[0] = self.device.record()
+
+    def _EventSynchronize(self, event: list[Any]) -> None:  # noqa: N802
+        event[0].wait()
+
+    def _StreamBeginCapture(self, stream: int, mode: str) -> None:  # noqa: N802
+        assert mode == "thread"
+        self.device.counts["capture"] += 1
+        self.device.capturing = []
+
+    def _StreamEndCapture(self, stream: int) -> Any:  # noqa: N802
+        captured, self.device.capturing = self.device.capturing, None
+        return captured
+
+    def _GraphInstantiate(self, graph: Any, flags: int) -> Any:  # noqa: N802
+        return graph
+
+    def _GraphDestroy(self, graph: Any) -> None:  # noqa: N802
+        pass
+
+    def _GraphLaunch(self, graph: Any, stream: int) -> None:  # noqa: N802
+        self.device.replay(graph)
+
+    def _GetLastError(self) -> None:  # noqa: N802
+        pass
+
+    def _free(self, *arguments: Any) -> None:
+        pass
+
+    _StreamSynchronize = _GraphExecDestroy = _EventDestroy = _Free = _free
+    _FreeHost = _StreamDestroy = _free
+
+
+def _host(address: int, size: int) -> Bytes:
+    memory: Any = (ctypes.c_uint8 * size).from_address(address)
+    return np.ctypeslib.as_array(memory)
+
+
+class FakeContext:
+    """An IExecutionContext: it runs what was set last, as TensorRT does."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self.engine = engine
+        self.profile: int | None = None
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.addresses: dict[str, int] = {}
+        self.memory = 0
+
+    def set_optimization_profile_async(self, profile: int, stream: int) -> bool:
+        self.profile = profile
+        return stream == STREAM
+
+    def set_device_memory(self, address: int, size: int) -> None:
+        self.engine.device.at(address, size)
+        self.memory = size
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return self.shapes.get(name, (-1,))
+
+    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+        self.shapes[name] = tuple(shape)
+        return name not in self.engine.refused
+
+    def set_tensor_address(self, name: str, address: int) -> bool:
+        self.addresses[name] = address
+        return True
+
+    def is_stream_capturable(self, stream: int) -> bool:
+        return self.engine.capturable
+
+    def execute_async_v3(self, stream: int) -> bool:
+        assert self.memory >= self.engine.device_memory_size_v2
+        assert self.profile is not None
+        work = Launch(self.engine.role, self.profile, dict(self.shapes), dict(self.addresses))
+        self.engine.device.launch(work)
+        return stream == STREAM and not self.engine.broken
+
+
+class FakeEngine:
+    """An ICudaEngine whose contexts run graphs on a `HostDevice`."""
+
+    device_memory_size_v2 = 1 << 12
+    capturable = True
+    broken = False
+
+    def __init__(self, role: str, device: HostDevice) -> None:
+        self.role, self.device = role, device
+        self.refused: set[str] = set()
+        self.contexts: list[FakeContext] = []
+        self.configs: list[Any] = []
+        inputs, outputs = device.engines.specs(role)
+        self.tensors = {
+            spec.name: (mode, spec.dtype)
+            for mode, specs in (("INPUT", inputs), ("OUTPUT", outputs))
+            for spec in specs
+        }
+        self.in_place = {NEXT + spec.name: spec.name for spec in device.engines.shape.caches()}
+
+    @property
+    def num_io_tensors(self) -> int:
+        return len(self.tensors)
+
+    def get_tensor_name(self, index: int) -> str:
+        return list(self.tensors)[index]
+
+    def get_tensor_mode(self, name: str) -> Any:
+        return SimpleNamespace(name=self.tensors[name][0])
+
+    def get_tensor_dtype(self, name: str) -> Any:
+        names = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16"}
+        dtype = self.tensors[name][1]
+        return SimpleNamespace(name=names.get(dtype, dtype.upper()))
+
+    def get_tensor_location(self, name: str) -> Any:
+        return SimpleNamespace(name="DEVICE")
+
+    def get_aliased_input_tensor(self, name: str) -> str | None:
+        return self.in_place.get(name)
+
+    def create_runtime_config(self) -> Any:
+        config = SimpleNamespace(
+            create_runtime_cache=object,
+            set_runtime_cache=lambda cache: setattr(config, "cache", cache),
+            set_execution_context_allocation_strategy=lambda kind: setattr(config, "memory", kind),
+        )
+        self.configs.append(config)
+        return config
+
+    def create_execution_context(self, config: Any) -> FakeContext:
+        self.contexts.append(FakeContext(self))
+        return self.contexts[-1]
+
+
+def fake_load_engine(engines: dict[str, FakeEngine]) -> Callable[..., FakeEngine]:
+    """In place of `load_engine`."""
+
+    def load(path: Path, record: Any, weights: Path | None, trust_code: bool) -> FakeEngine:
+        return engines[path.stem]
+
+    return load

@@ -1,0 +1,58 @@
+"""Bundles with the static graphs that engines are built from, runnable in ONNX Runtime."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+from translate_trt.export.compile import BuildOptions, Compiler
+from translate_trt.export.passes.emulate import Emulate
+from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
+from translate_trt.train.checkpoint import Checkpoint
+
+BEAMS = 4
+
+
+def static_bundle(checkpoint: Checkpoint, source: Path, path: Path, target: str) -> Path:
+    """The graphs of engines, runnable, under the name of a package that runs engines."""
+    manifest = read_manifest(source)
+    options = BuildOptions((target,), attention=True, beam_size=BEAMS)
+    compiler = Compiler(checkpoint.load_model(), manifest.limits, options)
+    (path / "targets").mkdir(parents=True)
+    files = {}
+    for role, model in compiler.graphs(target).items():
+        Emulate().run(model)
+        onnx.save(ir.to_proto(model), path / f"targets/{role}.onnx")
+        files[role] = hash_file(path, f"targets/{role}.onnx")
+    tokenizer = manifest.tokenizer["source"].path
+    (path / tokenizer).write_bytes((source / tokenizer).read_bytes())
+    entry = dataclasses.replace(
+        manifest.target("onnx-fp32"),
+        name=target,
+        backend="tensorrt_rtx",
+        files=files,
+        form=compiler.shape(target).form,
+    )
+    write_manifest(path, dataclasses.replace(manifest, targets={target: entry}))
+    return path
+
+
+@pytest.fixture(scope="session")
+def static(
+    checkpoint: Checkpoint, compiled_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """By name of a target, such a bundle of the session's checkpoint."""
+    made: dict[str, Path] = {}
+
+    def get(target: str) -> Path:
+        if target not in made:
+            path = tmp_path_factory.mktemp("static") / "bundle"
+            made[target] = static_bundle(checkpoint, compiled_bundle, path, target)
+        return made[target]
+
+    return get
