@@ -37,7 +37,7 @@ from translate_trt.train.model import Transformer
 VOCABULARY, BEAMS, TOKENS, SOURCE = 32_000, 4, 15, 30
 OPTIONAL = (
     "store-weights", "fold-scales", "merge-products", "top-k-first", "keep-sizes",
-    "fuse-multi-head", "fuse-residual-norm",
+    "fuse-multi-head",
 )  # fmt: skip
 STANDARD = "attention of the ONNX standard"
 
@@ -71,7 +71,7 @@ def session(traced: ir.Model, passes: Sequence[Pass], disabled: Sequence[str], t
 def feeds(shape: GraphShape, sentences: int) -> dict[str, np.ndarray]:
     """Inputs of a step after TOKENS tokens."""
     random = np.random.default_rng(0)
-    sizes = {"N": sentences, "K": BEAMS, "S": SOURCE, "P": BEAMS * TOKENS}
+    sizes = {"N": sentences, "K": BEAMS, "S": SOURCE, "P": BEAMS * (TOKENS + 1)}
     values: dict[str, np.ndarray] = {}
     for spec in shape.step_inputs():
         axes = [sizes.get(axis, axis) for axis in spec.axes]

@@ -1,8 +1,9 @@
-"""Make docs/results.md, and the README's results, from the JSON files in benchmarks/results/.
+"""Make docs/results.md, and the tables of the README and docs/performance.md, from the JSON files
+in benchmarks/results/.
 
     python benchmarks/render.py
 
-Both are overwritten: to change a number, measure again.
+All are overwritten: to change a number, measure again.
 """
 
 from __future__ import annotations
@@ -12,36 +13,23 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+from performance import PARTS_OF_PAGE, render_readme
+from plots import PLOT_DIRECTORY, plot
 from report import RESULTS, ratios, throughput_figures
+from tables import fill, table, where
 
 from translate_trt.train.config import TABLE3, TABLE3_MODELS
 
 ROOT = RESULTS.parent.parent
 PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
+PERFORMANCE = ROOT / "docs" / "performance.md"
 HEAD = """# Results
 
 Made by `python benchmarks/render.py` from the JSON files in `benchmarks/results/`, which hold the
 machine, the versions, the settings and every sample. Ratios compare systems that ran in turn,
 in one run; absolute times are those of the machine named.
 """
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
-def where(report: dict[str, Any]) -> str:
-    """The machine and versions in a sentence."""
-    machine, versions = report["machine"], report["versions"]
-    shown = ("torch", "onnxruntime", "joeynmt")
-    packages = ", ".join(f"{name} {versions[name]}" for name in shown if name in versions)
-    return (
-        f"{report['date']}, {machine['cores']} cores of {machine['cpu']} "
-        f"({', '.join(machine['instructions'])}), {packages}."
-    )
 
 
 def render_run(report: dict[str, Any]) -> str:
@@ -332,14 +320,11 @@ def main() -> None:
             page.append(f"## {title}\n\n{render(newest[name])}")
     PAGE.write_text("\n".join(page), encoding="utf-8")
     fill_readme(newest)
+    fill_performance(newest)
 
 
 def fill_readme(newest: dict[str, dict[str, Any]]) -> None:
-    """Replace what stands between the README's two marks."""
-    begin, end = "<!-- made by benchmarks/render.py -->", "<!-- end -->"
-    text = README.read_text(encoding="utf-8")
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
+    """What was trained, and how fast it translates."""
     results = render_run(newest["run-multi30k"])
     if "training" in newest:
         samples = newest["training"]["samples"]["target_tokens_per_second"]
@@ -348,7 +333,18 @@ def fill_readme(newest: dict[str, dict[str, Any]]) -> None:
             f"\nOn Multi30k it trains {middle:.1f} times as fast as JoeyNMT 2.3 (pair by pair "
             f"{low:.1f} to {high:.1f}; [docs/results.md](docs/results.md) names the machine).\n"
         )
-    README.write_text(f"{before}{begin}\n{results}{end}{after}", encoding="utf-8")
+    fill(README, "", results)
+    if {"throughput", "latency"} <= newest.keys():
+        fill(README, "performance", render_readme(newest["throughput"], newest["latency"]))
+
+
+def fill_performance(newest: dict[str, dict[str, Any]]) -> None:
+    """The tables that are measured, and the plots beside them."""
+    for name, render in PARTS_OF_PAGE.items():
+        if name in newest:
+            fill(PERFORMANCE, name, render(newest[name]))
+    if "scaling" in newest:
+        plot(newest["scaling"], PLOT_DIRECTORY)
 
 
 if __name__ == "__main__":

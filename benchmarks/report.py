@@ -9,10 +9,12 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
+
+Sample = TypeVar("Sample")  # a time, or whatever else a run gives
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = ("translate-trt", "torch", "numpy", "onnx", "onnxruntime", "ctranslate2", "joeynmt")
@@ -72,13 +74,13 @@ def write(name: str, settings: dict[str, Any], samples: dict[str, Any], out: Pat
 
 
 def alternate(
-    systems: dict[str, Callable[[], float]], rounds: int, warmup: int = 1
-) -> dict[str, list[float]]:
+    systems: Mapping[str, Callable[[], Sample]], rounds: int, warmup: int = 1
+) -> dict[str, list[Sample]]:
     """Run systems in turn (A B A B ...), since a shared machine drifts; each returns its figure."""
     for _ in range(warmup):
         for run in systems.values():
             run()
-    samples: dict[str, list[float]] = {name: [] for name in systems}
+    samples: dict[str, list[Sample]] = {name: [] for name in systems}
     for _ in range(rounds):
         for name, run in systems.items():
             samples[name].append(run())

@@ -1,0 +1,217 @@
+"""What the comparisons with peers share: their options, the models, and each system's best setting.
+
+Every system gets the same weights, tokens, beam and length penalty, and the same cores, split as
+suits it best: that, and the size of its batches, is tried for each of them before the measurement,
+and what was tried is in the JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from processes import Process
+from report import parser
+from systems import OURS, SYSTEMS, Models, Setting
+
+from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.runtime.text import read_parallel
+from translate_trt.train.checkpoint import find_checkpoint, open_checkpoint
+
+#: Peers that run in this precision.
+PEERS = {
+    "int8": ("ctranslate2", "onnx-host-search"),
+    "fp32": ("ctranslate2", "onnx-host-search", "torch", "torch-compiled"),
+}
+DEFAULT = ("ctranslate2",)
+
+#: Of trials that differ by less, either could be the faster one.
+NOISE = 0.03
+
+#: Changes of a setting, by what is tried at once.
+Stages = Sequence[Sequence[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting that was tried and what it reached (the higher, the better)."""
+
+    setting: Setting
+    figure: float
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Lines to translate and what they should become."""
+
+    source: list[str]
+    reference: list[str]
+
+
+def options(description: str | None) -> argparse.ArgumentParser:
+    """The options of every comparison."""
+    found = parser(description)
+    found.add_argument("--checkpoint", type=Path, required=True, help="the model, of any shape")
+    found.add_argument("--bundle", type=Path, help="made of it; default: compiled now")
+    found.add_argument("--source", type=Path, required=True, help="lines to translate")
+    found.add_argument("--reference", type=Path, required=True, help="their translations")
+    found.add_argument("--lines", type=int, default=500, help="so many of them, spread evenly")
+    found.add_argument(
+        "--precision", action="append", choices=sorted(PEERS), help="default: int8 and fp32"
+    )
+    found.add_argument(
+        "--peer", action="append", choices=[name for name in SYSTEMS if name != OURS],
+        help=f"may be repeated; default: {', '.join(DEFAULT)}",
+    )  # fmt: skip
+    return found
+
+
+def test_set(given: argparse.Namespace) -> TestSet:
+    """The lines that the options ask for."""
+    pairs = list(read_parallel(given.source, given.reference))
+    count = min(given.lines, len(pairs))
+    chosen = [pairs[index * len(pairs) // count] for index in range(count)]
+    return TestSet([source for source, _ in chosen], [reference for _, reference in chosen])
+
+
+def systems(given: argparse.Namespace) -> list[Setting]:
+    """The systems that the options ask for, ours first, at settings to begin with."""
+    found = []
+    for precision in given.precision or ("int8", "fp32"):
+        found += [Setting(OURS, precision), Setting(OURS, precision, paper_rule=True)]
+        asked = given.peer or DEFAULT
+        found += [Setting(peer, precision) for peer in PEERS[precision] if peer in asked]
+    return found
+
+
+@contextlib.contextmanager
+def models(given: argparse.Namespace, settings: Sequence[Setting]) -> Iterator[Models]:
+    """The checkpoint in the form of every system, for as long as the context lasts."""
+    checkpoint = find_checkpoint(given.checkpoint)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        bundle = given.bundle or directory / "bundle"
+        made = Models(checkpoint, bundle, directory)
+        if given.bundle is None:
+            targets = dict.fromkeys(f"onnx-{one.precision}" for one in settings)
+            compile_bundle(open_checkpoint(checkpoint), bundle, BuildOptions(tuple(targets)))
+        for setting in settings:
+            convert(setting, made)
+        yield made
+
+
+def convert(setting: Setting, made: Models) -> None:
+    """Write what a peer reads."""
+    import peers
+
+    converter = peers.CONVERTERS.get(setting.system)
+    if converter is not None:
+        out = made.converted / f"{setting.system}-{setting.precision}"
+        converter(made.checkpoint, out, setting.precision)
+
+
+def splits(setting: Setting, cores: int) -> list[dict[str, Any]]:
+    """Ways to use the cores: one batch at a time with all of them, or one batch on each."""
+    together = {"workers": 1, "threads": cores}
+    apart = {"workers": cores, "threads": 1}
+    divides = setting.system in (OURS, "ctranslate2")
+    return [together, apart] if divides and cores > 1 else [together]
+
+
+def libraries(setting: Setting) -> list[dict[str, Any]]:
+    """Variables that choose between the libraries a system was built with."""
+    if setting.system != "ctranslate2":
+        return [{}]
+    return [{"environment": (("CT2_USE_MKL", value),)} for value in ("0", "1")]
+
+
+def throughput_stages(setting: Setting, cores: int) -> Stages:
+    """What to try for throughput."""
+    sizes = [{"batch_tokens": size} for size in (512, 1024, 2048, 4096)]
+    return [libraries(setting), splits(setting, cores), sizes]
+
+
+def latency_stages(setting: Setting, cores: int) -> Stages:
+    """What to try for sentences one at a time."""
+    return [libraries(setting), [{"threads": count} for count in dict.fromkeys((1, cores))]]
+
+
+def best_setting(
+    start: Setting, stages: Stages, measure: Callable[[Setting], float]
+) -> tuple[Setting, list[Trial]]:
+    """Try what a stage changes, go on from the best of it.
+
+    Args:
+        start: where the first stage begins.
+        stages: what to try.
+        measure: gives a setting its figure, the higher the better.
+
+    Returns:
+        The best, and all that was tried, in order. Of those that noise could have ordered, the
+        first, which is that of the smaller batches and hence the least memory.
+    """
+    trials: list[Trial] = []
+    best = start
+    for changes in stages:
+        known = {trial.setting: trial for trial in trials}
+        tried = []
+        for setting in dict.fromkeys(dataclasses.replace(best, **change) for change in changes):
+            trial = known.get(setting) or Trial(setting, measure(setting))
+            tried.append(trial)
+        trials += [trial for trial in tried if trial.setting not in known]
+        top = max(trial.figure for trial in tried)
+        # A figure may be negative: seconds, say.
+        best = next(one.setting for one in tried if one.figure >= top - NOISE * abs(top))
+    return best, trials
+
+
+def tokens_per_second(made: Models, texts: Sequence[str], passes: int = 2) -> Any:
+    """A measure for `best_setting`: the fastest pass over these lines, in a fresh process."""
+
+    def measure(setting: Setting) -> float:
+        with Process(setting, made) as process:
+            process.ask("texts", texts=list(texts))
+            process.translate(range(min(16, len(texts))))
+            found = [process.translate(range(len(texts))) for _ in range(passes)]
+        figure = max(sum(one["tokens"]) / one["translate"] for one in found)
+        print(f"    {figure:7.1f} tokens/s  {described(setting)}", flush=True)
+        return figure
+
+    return measure
+
+
+def sentences_per_second(made: Models, texts: Sequence[str]) -> Any:
+    """A measure for `best_setting`: the median of sentences one at a time, in a fresh process."""
+
+    def measure(setting: Setting) -> float:
+        with Process(setting, made) as process:
+            process.ask("texts", texts=list(texts))
+            for row in range(min(3, len(texts))):
+                process.translate([row])
+            found = [process.translate([row])["translate"] for row in range(len(texts))]
+        middle = statistics.median(found)
+        print(f"    {1e3 * middle:7.1f} ms  {described(setting)}", flush=True)
+        return 1 / middle
+
+    return measure
+
+
+def described(setting: Setting) -> str:
+    """A setting in a line."""
+    variables = "".join(f", {name}={value}" for name, value in setting.environment)
+    return (
+        f"{setting.label}: {setting.workers} x {setting.threads} threads, "
+        f"{setting.batch_tokens} tokens{variables}"
+    )
+
+
+def as_json(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Trials as a report keeps them."""
+    return [dataclasses.asdict(trial) for trial in trials]

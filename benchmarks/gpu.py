@@ -1,0 +1,270 @@
+"""Beam search on a GPU: engines with and without CUDA graphs against torch.compile.
+
+    python benchmarks/gpu.py [--package tensorrt_rtx] [--precision fp16] [--batches 1,8,64]
+        [--preset base] [--vocabulary 32000] [--steps 48]
+
+Every system searches with the same step (export/graphs.py) over the same random weights, and none
+ends a sentence before the last step. Samples are microseconds per step of the whole batch, and
+sentences' tokens per second from sources to the last step. PyTorch's step is compiled by
+torch.compile and captured as a CUDA graph as well; its caches are static and written in place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from report import alternate, parser, write
+from torch import Tensor
+
+from translate_trt.export.compile import BuildOptions, Compiler
+from translate_trt.export.engines.builder import build_engine
+from translate_trt.export.engines.network import Graph, load_builder
+from translate_trt.export.engines.options import EngineOptions
+from translate_trt.export.graphs import EncoderGraph, StaticCaches, StepGraph
+from translate_trt.export.trace import check, contract
+from translate_trt.runtime.backends import Backend, Settings, Sources, load_backend, request_values
+from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.contract import NEXT, GraphShape
+from translate_trt.runtime.engines import EngineRecord, Profile
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.train.config import END, START, preset
+from translate_trt.train.model import Transformer
+
+SOURCE_LENGTH = 32
+NO_GPU = 3  # exit code
+
+
+class InPlace(StaticCaches):
+    """Static caches that PyTorch writes itself."""
+
+    def write(self, past: Tensor, new: Tensor) -> Tensor:
+        slots = self.positions[:, None] * self.beams + torch.arange(self.beams)
+        index = slots[:, None, :, None].expand(new.shape)
+        return past.scatter_(2, index, new.to(past.dtype))
+
+
+class TorchStep(StepGraph):
+    """The step as PyTorch runs it."""
+
+    def _caches(self, named: dict[str, Tensor]) -> InPlace:
+        assert self.shape.form.beams is not None
+        return InPlace(named["positions"], self.shape.form.beams)
+
+
+class TorchSearch:
+    """The same search in PyTorch, its step compiled and captured."""
+
+    def __init__(
+        self, model: Transformer, shape: GraphShape, limits: Limits, dtype: torch.dtype,
+        device: str = "cuda",
+    ) -> None:  # fmt: skip
+        self.device, self.dtype, self.shape = torch.device(device), dtype, shape
+        with self.device:
+            self.encoder = EncoderGraph(model, limits.max_source_length).to(device).eval()
+            self.step = TorchStep(model, limits.max_target_length, shape).to(device).eval()
+        if device == "cuda":
+            self.call: Callable[..., Any] = torch.compile(
+                self.step, mode="max-autotune-no-cudagraphs"
+            )
+        else:
+            self.call = self.step
+        self.inputs: dict[str, Tensor] = {}
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.rows = 0
+
+    def start(self, sources: Sources, options: SearchOptions) -> None:
+        """Encode, into the buffers that the captured step reads."""
+        ids, lengths = (torch.from_numpy(x).to(self.device) for x in sources.padded())
+        with torch.no_grad(), self.device, self._autocast():
+            encoded = self.encoder(ids, lengths)
+        shape, rows = self.shape, len(sources)
+        names = [spec.name for spec in shape.encoder_outputs()]
+        values = dict(zip(names, encoded, strict=True))
+        most = torch.tensor(sources.max_lengths).numpy()
+        host = request_values(options, most) | shape.initial_state(rows, options.beam_size, START)
+        values |= {name: torch.from_numpy(value).to(self.device) for name, value in host.items()}
+        types = {spec.name: getattr(torch, spec.dtype) for spec in shape.step_inputs()}
+        values = {spec.name: values[spec.name].to(types[spec.name]) for spec in shape.step_inputs()}
+        if rows != self.rows:
+            self.inputs, self.rows, self.graph = values, rows, None
+        for name, value in values.items():
+            self.inputs[name].copy_(value)
+
+    def advance(self) -> None:
+        """One step, replayed where it can be."""
+        if self.device.type != "cuda":
+            self._eager()
+            return
+        if self.graph is None:
+            saved = {name: value.clone() for name, value in self.inputs.items()}
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    self._eager()
+            torch.cuda.current_stream().wait_stream(side)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self._eager()
+            for name, value in saved.items():
+                self.inputs[name].copy_(value)
+        self.graph.replay()
+
+    def _eager(self) -> None:
+        with torch.no_grad(), self.device, self._autocast():
+            outputs = self.call(*self.inputs.values())
+        written = {spec.name for spec in self.shape.caches()}
+        for spec, output in zip(self.shape.step_outputs(), outputs, strict=True):
+            name = spec.name.removeprefix(NEXT)
+            if name in self.inputs and name not in written:
+                self.inputs[name].copy_(output)
+
+    def _autocast(self) -> torch.autocast:
+        half = self.dtype != torch.float32
+        return torch.autocast(self.device.type, self.dtype if half else None, enabled=half)
+
+    def run(self, sources: Sources, options: SearchOptions, steps: int) -> dict[str, float]:
+        begin = time.perf_counter()
+        self.start(sources, options)
+        self._wait()
+        middle = time.perf_counter()
+        for number in range(steps):
+            self.advance()
+            if number % 4 == 3:
+                self.inputs["done"].all().item()  # as the other systems look at it
+        self._wait()
+        return _sample(begin, middle, time.perf_counter(), len(sources), steps)
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def run_engines(
+    backend: Backend, sources: Sources, options: SearchOptions, steps: int
+) -> dict[str, float]:
+    """One batch from its sources to the last step."""
+    batch = backend.batch(options, START)
+    begin = time.perf_counter()
+    batch.update([], sources)
+    first = len(batch.step(None))
+    middle, taken = time.perf_counter(), first
+    while taken < steps:
+        taken += len(batch.step(None))
+    taken += len(batch.drain())
+    return _sample(begin, middle, time.perf_counter(), len(sources), taken, taken - first)
+
+
+def _sample(
+    begin: float, middle: float, end: float, rows: int, steps: int, timed: int | None = None
+) -> dict[str, float]:
+    return {
+        "microseconds_per_step": 1e6 * (end - middle) / (timed or steps),
+        "tokens_per_second": rows * steps / (end - begin),
+    }
+
+
+def build(
+    given: argparse.Namespace, model: Transformer, limits: Limits, directory: Path
+) -> tuple[GraphShape, dict[str, Path], dict[str, EngineRecord]]:
+    """Both engines, written to a directory."""
+    target = f"{given.package.replace('_', '-')}-{given.precision}"
+    options = BuildOptions((target,))
+    compiler = Compiler(model, limits, options)
+    shape = compiler.shape(target)
+    profiles = tuple(Profile(count, SOURCE_LENGTH) for count in given.batches)
+    files, records = {}, {}
+    for role, graph in compiler.graphs(target).items():
+        path = directory / f"{role}.onnx"
+        onnx.save(check(graph), path)
+        engine = build_engine(
+            load_builder(given.package),
+            Graph(role, path, *contract(shape)[role]),
+            profiles,
+            EngineOptions(),
+        )
+        files[role], records[role] = directory / f"{role}.engine", engine.record
+        files[role].write_bytes(engine.plan)
+    return shape, files, records
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """Every system at every batch size."""
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    config = dataclasses.replace(preset(given.preset).model, vocabulary_size=given.vocabulary)
+    model = Transformer(config).eval()
+    limits = Limits(SOURCE_LENGTH, SOURCE_LENGTH + 50)
+    options = SearchOptions(min_length=given.steps, max_length=given.steps)
+    dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[given.precision]
+    samples: dict[str, Any] = {"gpu": torch.cuda.get_device_name()}
+    with tempfile.TemporaryDirectory() as name:
+        shape, files, records = build(given, model, limits, Path(name))
+        engines = {
+            label: load_backend(given.package, files, shape, Settings(cuda_graphs=graphs), records)
+            for label, graphs in (("engines", True), ("engines without CUDA graphs", False))
+        }
+        torch_search = TorchSearch(model, shape, limits, dtype)
+        for count in given.batches:
+            sources = _sources(count, given.vocabulary, given.steps)
+            found: dict[str, list[dict[str, float]]] = {}
+
+            def run_torch(sources: Sources = sources) -> dict[str, float]:
+                return torch_search.run(sources, options, given.steps)
+
+            systems: dict[str, Callable[[], Any]] = {"torch.compile": run_torch}
+            for label, backend in engines.items():
+                systems[label] = lambda backend=backend, sources=sources: run_engines(  # type: ignore[misc]
+                    backend, sources, options, given.steps
+                )
+            found = alternate(systems, given.rounds, warmup=2)
+            samples[f"batch {count}"] = found
+            for label, rounds in found.items():
+                best = min(one["microseconds_per_step"] for one in rounds)
+                speed = max(one["tokens_per_second"] for one in rounds)
+                print(f"batch {count:4} {label:28} {best:10.1f} us/step {speed:12.0f} tokens/s")
+    return samples
+
+
+def _sources(count: int, vocabulary: int, most: int) -> Sources:
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(4, vocabulary, (count, SOURCE_LENGTH - 1), generator=generator)
+    return Sources([[*row, END] for row in tokens.tolist()], [most] * count)
+
+
+def arguments() -> argparse.Namespace:
+    options = parser(__doc__)
+    options.add_argument("--package", default="tensorrt_rtx", help="tensorrt or tensorrt_rtx")
+    options.add_argument("--precision", default="fp16", choices=("fp32", "fp16", "bf16"))
+    options.add_argument("--preset", default="base")
+    options.add_argument("--vocabulary", type=int, default=32_000)
+    options.add_argument("--steps", type=int, default=48, help="of each search")
+    options.add_argument("--batches", default="1,8,64", help="sentences at once")
+    given = options.parse_args()
+    given.batches = sorted({int(count) for count in given.batches.split(",")})
+    return given
+
+
+def main() -> None:
+    given = arguments()
+    if not torch.cuda.is_available():
+        print("no GPU: torch.cuda.is_available() is False", file=sys.stderr)
+        raise SystemExit(NO_GPU)
+    settings = {
+        name: getattr(given, name)
+        for name in ("package", "precision", "preset", "vocabulary", "steps", "batches")
+    }
+    print(write(f"gpu-{given.preset}-{given.precision}", settings, measure(given), given.out))
+
+
+if __name__ == "__main__":
+    main()

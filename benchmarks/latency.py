@@ -1,0 +1,112 @@
+"""How long one sentence takes, beside peers that run the same model.
+
+    python benchmarks/latency.py --checkpoint DIR --source test.en --reference test.de
+        [--lines 200] [--precision int8] [--peer ctranslate2] [--threads CORES]
+
+Sentences come one at a time. Each system may use one thread or all cores, whichever is faster for
+it on some of the lines. Then every sentence goes to each system in turn, in an order that changes
+from sentence to sentence; a system runs in a warm process of its own that is stopped while another
+one runs. Times are those of the translation, without tokenization and, beside them, with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from typing import Any
+
+from comparison import (
+    TestSet,
+    as_json,
+    best_setting,
+    latency_stages,
+    models,
+    options,
+    sentences_per_second,
+    systems,
+    test_set,
+)
+from performance import PARTS, pair_ratios, percentiles
+from processes import Process, processes
+from report import write
+from roofline import measure_peaks, work
+
+from translate_trt.train.checkpoint import open_checkpoint
+
+
+def compare(running: dict[str, Process], texts: TestSet, rounds: int) -> dict[str, Any]:
+    """Seconds of each part, per system, round and sentence."""
+    for process in running.values():
+        lengths = process.ask("texts", texts=texts.source)
+        for row in range(min(5, len(lengths))):
+            process.translate([row])
+    found: dict[str, Any] = {
+        label: {"tokens": [0] * len(lengths), "rounds": []} for label in running
+    }
+    order = list(running)
+    for _ in range(rounds):
+        for one in found.values():
+            one["rounds"].append({part: [] for part in PARTS})
+        for row in range(len(lengths)):
+            order = order[1:] + order[:1]
+            for label in order:
+                answer = running[label].translate([row])
+                found[label]["tokens"][row] = answer["tokens"][0]
+                for part in PARTS:
+                    found[label]["rounds"][-1][part].append(answer[part])
+    return {"source_tokens": lengths, "systems": found}
+
+
+def main() -> None:
+    """Choose threads, measure, write."""
+    arguments = options(__doc__)
+    arguments.set_defaults(lines=200)
+    arguments.add_argument(
+        "--trial-lines", type=int, default=15, help="lines that settings are tried on"
+    )
+    given = arguments.parse_args()
+    texts = test_set(given)
+    with models(given, systems(given)) as made:
+        config = open_checkpoint(made.checkpoint).model
+        step = max(1, len(texts.source) // given.trial_lines)
+        measure = sentences_per_second(made, texts.source[::step])
+        chosen = {}
+        for setting in systems(given):
+            print(f"  trying {setting.label}", flush=True)
+            stages = latency_stages(setting, given.threads)
+            chosen[setting.label] = best_setting(setting, stages, measure)
+        settings = [best for best, _ in chosen.values()]
+        with processes(settings, made) as running:
+            samples = compare(running, texts, given.rounds)
+            for label, process in running.items():
+                samples["systems"][label]["memory"] = process.memory()
+    peaks = measure_peaks(given.threads)
+    samples["peaks"] = dataclasses.asdict(peaks)
+    first = samples["systems"][settings[0].label]
+    for setting in settings:
+        found = samples["systems"][setting.label]
+        lengths = (samples["source_tokens"], found["tokens"])
+        least = work(config, setting.precision, *lengths, setting.beam_size, 1)
+        found["work"] = dataclasses.asdict(least)
+        found["setting"] = dataclasses.asdict(setting)
+        whole = statistics.median(sum(one["translate"]) for one in found["rounds"])
+        found["roofline"] = least.seconds(setting.precision, peaks) / whole
+        ratio = pair_ratios(first, found)
+        shown = ", ".join(f"{value:.0f}" for value in percentiles(found))
+        print(
+            f"{setting.label:34} p50, p95, p99: {shown} ms  "
+            f"{100 * found['roofline']:.0f} % of the limit  "
+            f"this/first {statistics.median(ratio):.2f}"
+        )
+    samples["trials"] = {label: as_json(trials) for label, (_, trials) in chosen.items()}
+    described = {
+        "lines": len(texts.source),
+        "cores": given.threads,
+        "rounds": given.rounds,
+        "model": dataclasses.asdict(config),
+    }
+    print(write("latency", described, samples, given.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""How long it takes from the start of a process to its first translation.
+
+    python benchmarks/startup.py --checkpoint DIR --source test.en --reference test.de
+        [--precision int8] [--peer ctranslate2]
+
+A new process for each system in turn, round after round: starting Python, importing, loading the
+model (files are in the page cache after the warm-up), and translating one sentence. One thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from comparison import libraries, models, options, systems, test_set
+from processes import Process
+from report import alternate, write
+from systems import Models, Setting
+
+
+def one_start(setting: Setting, made: Models, text: str) -> Callable[[], dict[str, Any]]:
+    """A callable that starts a process and returns seconds of each part, and its memory."""
+
+    def run() -> dict[str, Any]:
+        begin = perf_counter()
+        with Process(setting, made) as process:
+            process.ask("texts", texts=[text])
+            answer = process.translate([0])
+            whole = perf_counter() - begin
+            return {
+                "first translation": whole,
+                "load": process.load_seconds,
+                "translate": answer["translate"],
+                "memory": process.memory(),
+            }
+
+    return run
+
+
+def main() -> None:
+    """Measure and write."""
+    given = options(__doc__).parse_args()
+    texts = test_set(given)
+    text = sorted(texts.source, key=len)[len(texts.source) // 2]
+    settings = [one for one in systems(given) if not one.paper_rule]
+    # The library that is chosen by a variable hardly matters to one sentence.
+    settings = [dataclasses.replace(one, **libraries(one)[0]) for one in settings]
+    with models(given, settings) as made:
+        runs = {one.label: one_start(one, made, text) for one in settings}
+        samples = alternate(runs, given.rounds)
+    for label, found in samples.items():
+        times = [one["first translation"] for one in found]
+        print(f"{label:34} {statistics.median(times):6.2f} s [{min(times):.2f}, {max(times):.2f}]")
+    described = {"characters": len(text), "settings": [dataclasses.asdict(one) for one in settings]}
+    print(write("startup", described, samples, given.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""What translates in a benchmark: ours and each peer behind one narrow interface."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from translate_trt.runtime import SearchOptions, Translator
+
+OURS = "translate-trt"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A system and how it is run."""
+
+    system: str  # a key of SYSTEMS
+    precision: str = "int8"  # or "fp32"
+
+    # ---- cores and batches: each system is measured at its own best ----
+    workers: int = 1  # batches translated side by side
+    threads: int = 1  # of each of them
+    batch_tokens: int = 512  # source tokens translated together, padding included
+    environment: tuple[tuple[str, str], ...] = ()  # variables that are read when it is imported
+
+    # ---- the search ----
+    beam_size: int = 4
+    length_penalty: float = 0.6
+    # CTranslate2, fairseq and Hugging Face divide by length ** alpha, and can stop a sentence once
+    # its pool of finished hypotheses is full. Ours can do both; its default is the paper's rule,
+    # which searches longer.
+    paper_rule: bool = False
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        return f"{self.system} {self.precision}" + (", paper's rule" if self.paper_rule else "")
+
+    def search_options(self) -> SearchOptions:
+        """The search as ours and the PyTorch reference take it."""
+        if self.paper_rule:
+            return SearchOptions(self.beam_size, self.length_penalty)
+        return SearchOptions(
+            self.beam_size, self.length_penalty, length_penalty_form="length", early_stopping=True
+        )
+
+
+@dataclass(frozen=True)
+class Models:
+    """One model in the form that each system reads."""
+
+    checkpoint: Path
+    bundle: Path
+    converted: Path  # a folder per peer and precision
+
+
+class System(Protocol):
+    """A loaded system."""
+
+    def translate(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Best translations as target token ids, both sides without start and end symbols."""
+
+
+class Ours:
+    """A bundle, through the public API."""
+
+    def __init__(self, setting: Setting, models: Models) -> None:
+        self._options = setting.search_options()
+        self._translator = Translator(
+            models.bundle,
+            f"onnx-{setting.precision}",
+            threads=setting.threads,
+            batch_tokens=setting.batch_tokens,
+            workers=setting.workers,
+        )
+
+    def translate(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
+        found = self._translator.translate_ids(sources, self._options)
+        return [list(hypotheses[0].tokens) for hypotheses in found]
+
+
+#: Module and class of each; imported in the process that runs it, so that nobody's memory or
+#: start-up counts another's libraries.
+SYSTEMS = {
+    OURS: ("systems", "Ours"),
+    "ctranslate2": ("peers", "CTranslate2"),
+    "torch": ("peers", "Torch"),
+    "torch-compiled": ("peers", "CompiledTorch"),
+    "onnx-host-search": ("peers", "HostSearch"),
+}
+
+
+def open_system(setting: Setting, models: Models) -> System:
+    """Load a system in this process."""
+    module, name = SYSTEMS[setting.system]
+    opened: System = getattr(importlib.import_module(module), name)(setting, models)
+    return opened

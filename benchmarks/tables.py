@@ -1,0 +1,40 @@
+"""Markdown: tables, the sentence that names the machine, and pages with generated parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+END = "<!-- end -->"
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def where(report: dict[str, Any]) -> str:
+    """The machine and versions in a sentence."""
+    machine, versions = report["machine"], report["versions"]
+    shown = ("torch", "onnxruntime", "joeynmt", "ctranslate2")
+    packages = ", ".join(f"{name} {versions[name]}" for name in shown if name in versions)
+    return (
+        f"{report['date']}, {machine['cores']} cores of {machine['cpu']} "
+        f"({', '.join(machine['instructions'])}), {packages}."
+    )
+
+
+def fill(page: Path, name: str, content: str) -> None:
+    """Replace what stands between a page's marks of that name.
+
+    Raises:
+        ValueError: the page has no such marks.
+    """
+    begin = f"<!-- {name}{', ' if name else ''}made by benchmarks/render.py -->"
+    text = page.read_text(encoding="utf-8")
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(END)
+    if not (found and ended):
+        raise ValueError(f"{page} has no part between {begin} and {END}; put both there.")
+    page.write_text(f"{before}{begin}\n{content}{END}{after}", encoding="utf-8")

@@ -1,0 +1,212 @@
+"""A trained checkpoint in the shape of `base` that computes the same function.
+
+    python benchmarks/widen.py CHECKPOINT --out DIR [--preset base] [--max-positions 512]
+
+How fast a model translates depends on its shape and on the lengths it produces, and BLEU tells
+whether a fast system still translates. A `base` that was trained needs GPUs; this makes one of a
+small one that a CPU trains in an hour: the cost is that of `base`, the translations are the small
+model's.
+
+Width. Every vector of the wide model is f copies of the small model's, f = 512 / d_model. A product
+sums over the copies, so its weights are divided by f; heads are repeated, and LayerNorm of copies
+is copies of LayerNorm. Embeddings are multiplied by sqrt(d_model) and shared with the output
+projection, so they are divided by sqrt(f), and so is what reaches the output projection. Positions
+become a learned table of copies: sinusoids of another width are other numbers.
+
+Depth. Layers are added on top of each stack whose sub-layers give zero: each has dense random
+weights, but those of its last product are w for one copy of its input and -w for the next, which
+cancel exactly, in 8 bits too. What was the last LayerNorm only normalizes now, those after it
+find the vectors normalized already, and the last one of all scales and shifts.
+
+Cross-attention weights (`return_attention`) are not the small model's: they are those of the last
+decoder layer, which is an added one. Only post-norm models can be made deeper this way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from translate_trt.runtime.errors import OptionError, TranslateTrtError
+from translate_trt.train.checkpoint import open_checkpoint, save_checkpoint
+from translate_trt.train.config import PRESETS, ModelConfig, TrainConfig, preset
+from translate_trt.train.model import (
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    Residual,
+    Transformer,
+)
+
+Layer = EncoderLayer | DecoderLayer
+
+
+def wide_config(small: ModelConfig, target: ModelConfig, max_positions: int) -> ModelConfig:
+    """The small model's configuration in the target's shape.
+
+    Raises:
+        OptionError: the small model is pre-norm, deeper, or not the target's shape divided by a
+            whole number.
+    """
+    if small.norm != "post":
+        raise OptionError(
+            "the checkpoint is pre-norm; only post-norm models can be widened, because added "
+            "layers vanish between LayerNorms. Train one with --norm post."
+        )
+    if target.d_model % small.d_model:
+        raise OptionError(
+            f"d_model {target.d_model} is not a multiple of the checkpoint's {small.d_model}; "
+            f"train one whose d_model divides {target.d_model}."
+        )
+    factor = target.d_model // small.d_model
+    for name in ("d_ff", "heads"):
+        wanted, given = getattr(target, name), getattr(small, name)
+        if given * factor != wanted:
+            raise OptionError(
+                f"{name} is {given}: times {factor}, as d_model is, that is {given * factor} and "
+                f"not {wanted}; train a model with {name} {wanted / factor:g}."
+            )
+    for name in ("encoder_layers", "decoder_layers"):
+        if getattr(small, name) > getattr(target, name):
+            raise OptionError(
+                f"{name} is {getattr(small, name)}, more than {getattr(target, name)}; layers can "
+                "only be added."
+            )
+    if small.longest is not None and small.longest < max_positions:
+        raise OptionError(
+            f"max_positions {max_positions} is more than the {small.longest} the checkpoint has "
+            "learned; lower it."
+        )
+    shape = ("d_model", "d_ff", "heads", "encoder_layers", "decoder_layers")
+    return dataclasses.replace(
+        small,
+        **{name: getattr(target, name) for name in shape},
+        positions="learned",
+        max_positions=max_positions,
+    )
+
+
+@torch.no_grad()
+def widen(small: Transformer, target: ModelConfig, max_positions: int = 512) -> Transformer:
+    """A model of the target's shape that computes what `small` does.
+
+    Args:
+        small: a trained post-norm model.
+        target: whose width and depth to take; d_model, heads and d_ff the same multiple of small's.
+        max_positions: tokens of the longest sentence the wide model has positions for.
+
+    Raises:
+        OptionError: it cannot be done, and why.
+    """
+    wide = Transformer(wide_config(small.config, target, max_positions)).eval()
+    factor = wide.config.d_model // small.config.d_model
+    wide.embedding.weight.copy_(_copies(small.embedding.weight, factor) / math.sqrt(factor))
+    wide.positions.table.copy_(_copies(small.positions(0, max_positions), factor))
+    for grown, given in (
+        (wide.encoder_layers, small.encoder_layers),
+        (wide.decoder_layers, small.decoder_layers),
+    ):
+        for ours, theirs in zip(grown[: len(given)], given, strict=True):
+            _widen_layer(ours, theirs, factor)
+        _hand_up(grown, len(given), factor)
+    last = wide.decoder_layers[-1].feed_forward_norm.norm
+    last.weight /= math.sqrt(factor)
+    last.bias /= math.sqrt(factor)
+    return wide
+
+
+def _copies(x: Tensor, factor: int) -> Tensor:
+    """[..., d] -> [..., factor * d]."""
+    return x.repeat(*[1] * (x.dim() - 1), factor)
+
+
+def _widen_layer(wide: Layer, small: Layer, factor: int) -> None:
+    """Fill a layer with copies of a small one; both have the same modules by name."""
+    modules = dict(small.named_modules())
+    for name, module in wide.named_modules():
+        if isinstance(module, nn.Linear):
+            weight = _copies(modules[name].weight, factor) / factor
+            module.weight.copy_(weight.repeat(factor, 1))
+        if isinstance(module, nn.LayerNorm):
+            module.weight.copy_(_copies(modules[name].weight, factor))
+        if isinstance(module, nn.Linear | nn.LayerNorm):
+            module.bias.copy_(_copies(modules[name].bias, factor))
+
+
+def _hand_up(layers: list[EncoderLayer] | list[DecoderLayer], given: int, factor: int) -> None:
+    """Have the layers from `given` on pass on what they get."""
+    if given == len(layers):
+        return
+    last, final = (layers[index].feed_forward_norm.norm for index in (given - 1, -1))
+    scale, shift = last.weight.clone(), last.bias.clone()
+    nn.init.ones_(last.weight)
+    nn.init.zeros_(last.bias)
+    for layer in layers[given:]:
+        for module in layer.modules():
+            if isinstance(module, MultiHeadAttention):
+                for linear in (module.query, module.key, module.value):
+                    _repeat_outputs(linear, factor)
+                _cancel(module.output, factor)
+            elif isinstance(module, FeedForward):
+                _repeat_outputs(module.inner, factor)
+                _cancel(module.outer, factor)
+            elif isinstance(module, Residual):
+                # LayerNorm divides by sqrt(1 + epsilon) where the variance is 1 already.
+                nn.init.constant_(module.norm.weight, math.sqrt(1 + module.norm.eps))
+                nn.init.zeros_(module.norm.bias)
+    final.weight.copy_(scale * final.weight)
+    final.bias.copy_(shift)
+
+
+def _repeat_outputs(linear: nn.Linear, factor: int) -> None:
+    """Make the output `factor` copies of its first part, whatever the input."""
+    part = linear.weight[: len(linear.weight) // factor]
+    linear.weight.copy_(part.repeat(factor, 1))
+
+
+def _cancel(linear: nn.Linear, factor: int) -> None:
+    """Make the output zero where the input is `factor` copies: w, -w, ... (an odd last one: 0)."""
+    width = linear.in_features // factor
+    for copy in range(factor):
+        columns = linear.weight[:, copy * width : (copy + 1) * width]
+        if copy % 2:
+            columns.copy_(-linear.weight[:, (copy - 1) * width : copy * width])
+        elif copy == factor - 1:
+            columns.zero_()
+
+
+def main() -> None:
+    """Read a checkpoint, widen it, write it."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("checkpoint", type=Path, help="a run, or a checkpoint of one")
+    options.add_argument("--out", type=Path, required=True, help="directory of the wide checkpoint")
+    options.add_argument("--preset", default="base", choices=PRESETS, help="whose shape to take")
+    options.add_argument("--max-positions", type=int, default=512, help="longest sentence, tokens")
+    options.add_argument("--seed", type=int, default=0, help="of the added layers' weights")
+    given = options.parse_args()
+    try:
+        checkpoint = open_checkpoint(given.checkpoint)
+        torch.manual_seed(given.seed)
+        wide = widen(checkpoint.load_model(), preset(given.preset).model, given.max_positions)
+        known = {field.name for field in dataclasses.fields(TrainConfig)}
+        recipe = TrainConfig(**{k: v for k, v in checkpoint.train.items() if k in known})
+        languages = (checkpoint.source_language, checkpoint.target_language)
+        save_checkpoint(
+            given.out, wide.state_dict(), wide.config, recipe, checkpoint.tokenizer, languages
+        )
+    except TranslateTrtError as error:
+        raise SystemExit(f"error: {error}") from error
+    parameters = sum(parameter.numel() for parameter in wide.parameters())
+    print(f"{given.out}: {parameters:,} parameters that translate as {checkpoint.path} does")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def benchmarks_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Python puts a script's own folder on the path; so do these tests of its modules."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield
+    for path in BENCHMARKS.glob("*.py"):
+        sys.modules.pop(path.stem, None)

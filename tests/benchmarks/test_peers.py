@@ -1,0 +1,111 @@
+"""Every system of the comparisons translates as the reference does, each in its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from support.models import lively_model, save_model
+
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.train.checkpoint import open_checkpoint
+from translate_trt.train.search import beam_search
+
+if TYPE_CHECKING:
+    from systems import Models
+
+SOURCES = [[5, 9, 11, 30, 8, 14], [7, 7, 21], [33, 12, 4, 6], [35, 5]]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory, tokenizer_model: Path) -> Path:
+    pieces = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
+    run = tmp_path_factory.mktemp("model") / "run"
+    return save_model(lively_model(pieces), run, tokenizer_model)
+
+
+@pytest.fixture
+def models(checkpoint: Path, tmp_path: Path) -> Models:
+    from systems import Models
+
+    return Models(checkpoint, tmp_path / "bundle", tmp_path)
+
+
+def expected(checkpoint: Path, options: SearchOptions) -> list[list[int]]:
+    found = beam_search(open_checkpoint(checkpoint).load_model(), SOURCES, options)
+    return [list(hypotheses[0].tokens) for hypotheses in found]
+
+
+@pytest.fixture
+def process(models: Models, request: pytest.FixtureRequest) -> Iterator[Any]:
+    from comparison import convert
+    from processes import Process
+    from systems import Setting
+
+    from translate_trt.export.compile import BuildOptions, compile_bundle
+
+    name, precision = request.param
+    if name == "translate-trt":
+        options = BuildOptions((f"onnx-{precision}",))
+        compile_bundle(open_checkpoint(models.checkpoint), models.bundle, options)
+    setting = Setting(name, precision, beam_size=1)  # greedy: early stopping changes nothing
+    convert(setting, models)
+    with Process(setting, models) as opened:
+        yield opened
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "process",
+    [
+        (name, precision)
+        for precision in ("fp32", "int8")
+        for name in ("translate-trt", "ctranslate2", "onnx-host-search")
+    ]
+    + [("torch", "fp32")],
+    indirect=True,
+)
+def test_a_system_translates_as_the_reference(process: Any, models: Models) -> None:
+    process.ask("sources", sources=SOURCES)
+    answer = process.translate([2, 0, 1, 3])
+    found = process.ask("last")["ids"]
+    wanted = expected(models.checkpoint, SearchOptions(beam_size=1))
+    assert found == [wanted[row] for row in (2, 0, 1, 3)]
+    assert answer["tokens"] == [len(tokens) for tokens in found]
+    assert answer["translate"] > 0
+    memory = process.memory()
+    assert memory["peak"] > 10_000_000
+    assert memory["share"] > 0
+
+
+def test_a_stopped_process_takes_no_turn(models: Models) -> None:
+    from processes import Process
+    from systems import Setting
+
+    setting = replace(Setting("torch", "fp32"), beam_size=2)
+    with Process(setting, models) as process:
+        texts = ["the dog runs", "a cat sleeps"]
+        assert len(process.ask("texts", texts=texts)) == 2
+        answer = process.translate([1])
+        assert len(answer["tokens"]) == 1
+        seen = psutil.Process(process._process.pid)
+        begin = monotonic()
+        while seen.status() != psutil.STATUS_STOPPED and monotonic() < begin + 30:
+            sleep(0.01)  # signals take a moment
+        assert seen.status() == psutil.STATUS_STOPPED
+    assert not seen.is_running()
+
+
+def test_a_process_that_fails_says_so(models: Models, capfd: pytest.CaptureFixture[str]) -> None:
+    from processes import Process
+    from systems import Setting
+
+    with pytest.raises(RuntimeError, match="torch int8 ended with code 1"):
+        Process(Setting("torch", "int8"), models)
+    assert "PyTorch runs in fp32 here" in capfd.readouterr().err
