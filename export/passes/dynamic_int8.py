@@ -124,25 +124,30 @@ class _Quantizer:
 
     # ---- rewriting ----
 
-    def _logits(self, node: ir.Node) -> None:
-        """A product so wide that every pass over its result counts: the vocabulary.
-
-        The kernel scales columns while it has them in its registers, and columns that only fill up
-        are out of the question by their bias; cutting them off would copy the whole result.
-        """
+    def _factors(self, node: ir.Node) -> tuple[_Rows, str, NDArray[np.int8], NDArray[np.float32]]:
+        """Of a product: its rows; its weights' name, them filled up with columns, their scales."""
         activation, constant = node.inputs
         weights = matrix(constant)
         assert activation is not None
         assert constant is not None
         assert weights is not None
         quantized, scales = quantize_weights(weights, axis=0)
-        columns = quantized.shape[1]
-        fill = -columns % _COLUMNS
-        name = str(constant.name)
+        filled = np.pad(quantized, ((0, 0), (0, -quantized.shape[1] % _COLUMNS)))
         rows = self._quantized(activation, weights.shape[0], node)
+        return rows, str(constant.name), filled, scales
+
+    def _logits(self, node: ir.Node) -> None:
+        """A product so wide that every pass over its result counts: the vocabulary.
+
+        The kernel scales columns while it has them in its registers, and columns that only fill up
+        are out of the question by their bias; cutting them off would copy the whole result.
+        """
+        rows, name, weights, scales = self._factors(node)
+        columns = len(scales)
+        fill = weights.shape[1] - columns
         inputs: list[ir.Value | None] = [
             rows.values,
-            self._constant(f"{name}_int8", np.pad(quantized, ((0, 0), (0, fill)))),
+            self._constant(f"{name}_int8", weights),
             self._constant("one", np.array(1, dtype=np.float32)),
             self._constant(f"{name}_scale", np.pad(scales, (0, fill))),
             rows.zero_point,
@@ -154,19 +159,11 @@ class _Quantizer:
         self._replace(node, self._add(node, "Mul", [scaled, rows.scale]))
 
     def _product(self, node: ir.Node) -> None:
-        activation, constant = node.inputs
-        weights = matrix(constant)
-        assert activation is not None
-        assert constant is not None
-        assert weights is not None
-        quantized, scales = quantize_weights(weights, axis=0)
-        columns = quantized.shape[1]
-        quantized = np.pad(quantized, ((0, 0), (0, -columns % _COLUMNS)))
-        name = str(constant.name)
-        rows = self._quantized(activation, weights.shape[0], node)
-        inputs = [rows.values, self._constant(f"{name}_int8", quantized), rows.zero_point]
+        rows, name, weights, scales = self._factors(node)
+        columns = len(scales)
+        inputs = [rows.values, self._constant(f"{name}_int8", weights), rows.zero_point]
         integer = self._add(node, "MatMulInteger", inputs, ir.DataType.INT32)
-        if quantized.shape[1] > columns:
+        if weights.shape[1] > columns:
             bounds = (("first_column", 0), (f"{name}_columns", columns), ("last_axis", -1))
             slicing = [self._constant(n, np.array([i], dtype=np.int64)) for n, i in bounds]
             integer = self._add(node, "Slice", [integer, *slicing], ir.DataType.INT32)

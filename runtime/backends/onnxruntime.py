@@ -28,8 +28,9 @@ _TYPES = {
 _OLDEST = (1, 21)
 
 
-# ONNX Runtime would fuse residual sums into its SkipLayerNormalization, which takes seven times as
-# long on a CPU as a sum and a LayerNormalization (docs/performance.md).
+# ONNX Runtime would fuse residual sums into its SkipLayerNormalization, which takes several times
+# as long on a CPU as a sum and a LayerNormalization (docs/results.md, "residual norm", made by
+# benchmarks/operator_choices.py).
 _DISABLED_OPTIMIZERS = "SkipLayerNormFusion"
 
 
