@@ -1,0 +1,191 @@
+// Attention of few queries, the beams of a sentence, over keys and values that all of them share.
+//
+// Reading the caches is what takes the time: a key or value is read once for all beams, and never if
+// no beam sees it.
+
+#include <algorithm>
+
+#include "avx512.h"
+#include "kernels.h"
+
+namespace translate_trt::avx512 {
+namespace {
+
+struct PlaceMemory;
+struct BiasMemory;
+struct WeightMemory;
+
+constexpr float kHidden = -1e8F;
+constexpr std::size_t kGroup = 4;  // beams, places and registers that are handled at once
+
+// The places of a sentence that some beam sees.
+struct Seen {
+  const std::int32_t* places;  // [count]
+  const float* bias;           // [bias_rows, width]
+  std::size_t count;
+  std::size_t width;  // count, filled up to whole registers
+};
+
+Seen seen_places(const Attention& a, std::size_t sentence) {
+  auto* places = scratch<std::int32_t, PlaceMemory>(a.places);
+  const auto* bias = a.bias + sentence * a.bias_rows * a.places;
+  std::size_t count = 0;
+  for (std::size_t place = 0; place < a.places; ++place) {
+    bool seen = false;
+    for (std::size_t row = 0; row < a.bias_rows; ++row) {
+      seen |= bias[row * a.places + place] > kHidden;
+    }
+    places[count] = static_cast<std::int32_t>(place);
+    count += seen ? 1 : 0;
+  }
+  const auto width = (count + kLanes - 1) / kLanes * kLanes;
+  auto* kept = scratch<float, BiasMemory>(a.bias_rows * width);
+  for (std::size_t row = 0; row < a.bias_rows; ++row) {
+    for (std::size_t i = 0; i < count; ++i) {
+      kept[row * width + i] = bias[row * a.places + places[i]];
+    }
+  }
+  return {places, kept, count, width};
+}
+
+// Scores of `Beams` queries at every place seen: weights[beam * width + i].
+template <int Beams>
+void scores(const Attention& a, const Seen& seen, const float* query, const float* keys,
+            float* weights) {
+  for (std::size_t i = 0; i < seen.count; i += kGroup) {
+    const float* key[kGroup];
+    for (std::size_t j = 0; j < kGroup; ++j) {
+      key[j] = keys + seen.places[std::min(i + j, seen.count - 1)] * a.size;
+    }
+    __m512 sums[16];
+    std::fill_n(sums, 16, _mm512_setzero_ps());
+    for (std::size_t d = 0; d < a.size; d += kLanes) {
+      const auto mask = first(a.size - d);
+      __m512 k[kGroup];
+      for (std::size_t j = 0; j < kGroup; ++j) {
+        k[j] = _mm512_maskz_loadu_ps(mask, key[j] + d);
+      }
+      for (int beam = 0; beam < Beams; ++beam) {
+        const __m512 q = _mm512_maskz_loadu_ps(mask, query + beam * a.query_stride + d);
+        for (std::size_t j = 0; j < kGroup; ++j) {
+          sums[beam * kGroup + j] = _mm512_fmadd_ps(q, k[j], sums[beam * kGroup + j]);
+        }
+      }
+    }
+    alignas(64) float found[16];
+    _mm512_store_ps(found, sums_of_rows(sums));
+    for (int beam = 0; beam < Beams; ++beam) {
+      std::copy_n(found + beam * kGroup, kGroup, weights + beam * seen.width + i);
+    }
+  }
+}
+
+// Scores plus bias become weights that sum to one, but for the factor that is returned.
+float softmax(float* weights, const float* bias, std::size_t count) {
+  __m512 most = _mm512_set1_ps(-3e38F);
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    const auto mask = first(count - i);
+    const __m512 score = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, weights + i),
+                                       _mm512_maskz_loadu_ps(mask, bias + i));
+    most = _mm512_mask_max_ps(most, mask, most, score);
+    _mm512_mask_storeu_ps(weights + i, mask, score);
+  }
+  const __m512 shift = _mm512_set1_ps(_mm512_reduce_max_ps(most));
+  __m512 sum = _mm512_setzero_ps();
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    const auto mask = first(count - i);
+    const __m512 score = _mm512_maskz_loadu_ps(mask, weights + i);
+    const __m512 weight = _mm512_maskz_mov_ps(mask, exponential(_mm512_sub_ps(score, shift)));
+    sum = _mm512_add_ps(sum, weight);
+    _mm512_mask_storeu_ps(weights + i, mask, weight);
+  }
+  return 1.0F / _mm512_reduce_add_ps(sum);
+}
+
+// Weighted sums of values for `Beams` beams: context[beam * stride + d].
+template <int Beams>
+void contexts(const Attention& a, const Seen& seen, const float* weights, const float* factors,
+              const float* values, float* context) {
+  for (std::size_t d = 0; d < a.size; d += kGroup * kLanes) {
+    __mmask16 masks[kGroup];
+    for (std::size_t j = 0; j < kGroup; ++j) {
+      masks[j] = d + j * kLanes < a.size ? first(a.size - d - j * kLanes) : __mmask16(0);
+    }
+    __m512 sums[Beams][kGroup];
+    for (auto& row : sums) {
+      std::fill_n(row, kGroup, _mm512_setzero_ps());
+    }
+    for (std::size_t i = 0; i < seen.count; ++i) {
+      const float* value = values + seen.places[i] * a.size + d;
+      __m512 v[kGroup];
+      for (std::size_t j = 0; j < kGroup; ++j) {
+        v[j] = _mm512_maskz_loadu_ps(masks[j], value + j * kLanes);
+      }
+      for (int beam = 0; beam < Beams; ++beam) {
+        const __m512 weight = _mm512_set1_ps(weights[beam * seen.width + i]);
+        for (std::size_t j = 0; j < kGroup; ++j) {
+          sums[beam][j] = _mm512_fmadd_ps(weight, v[j], sums[beam][j]);
+        }
+      }
+    }
+    for (int beam = 0; beam < Beams; ++beam) {
+      for (std::size_t j = 0; j < kGroup; ++j) {
+        _mm512_mask_storeu_ps(context + beam * a.heads * a.size + d + j * kLanes, masks[j],
+                              _mm512_mul_ps(sums[beam][j], _mm512_set1_ps(factors[beam])));
+      }
+    }
+  }
+}
+
+// Beams [first_beam, first_beam + Beams) of one sentence and head.
+template <int Beams>
+void attend(const Attention& a, const Seen& seen, std::size_t sentence, std::size_t head,
+            std::size_t first_beam) {
+  auto* weights = scratch<float, WeightMemory>(Beams * seen.width);
+  const auto row = sentence * a.beams + first_beam;
+  const auto plane = (sentence * a.heads + head) * a.places * a.size;
+  scores<Beams>(a, seen, a.query + row * a.query_stride + head * a.size, a.key + plane, weights);
+  float factors[Beams];
+  for (int beam = 0; beam < Beams; ++beam) {
+    const auto bias_row = a.bias_rows == 1 ? 0 : first_beam + beam;
+    factors[beam] =
+        softmax(weights + beam * seen.width, seen.bias + bias_row * seen.width, seen.count);
+  }
+  contexts<Beams>(a, seen, weights, factors, a.value + plane,
+                  a.context + (row * a.heads + head) * a.size);
+}
+
+void attend_heads(const Attention& a, std::size_t sentence, std::size_t begin, std::size_t end) {
+  const auto seen = seen_places(a, sentence);
+  if (seen.count == 0) {  // an idle row
+    const auto width = a.heads * a.size;
+    for (std::size_t row = sentence * a.beams; row < (sentence + 1) * a.beams; ++row) {
+      std::fill(a.context + row * width + begin * a.size, a.context + row * width + end * a.size,
+                0.0F);
+    }
+    return;
+  }
+  for (auto head = begin; head < end; ++head) {
+    for (std::size_t beam = 0; beam < a.beams; beam += kGroup) {
+      switch (std::min(kGroup, a.beams - beam)) {
+        case 1: attend<1>(a, seen, sentence, head, beam); break;
+        case 2: attend<2>(a, seen, sentence, head, beam); break;
+        case 3: attend<3>(a, seen, sentence, head, beam); break;
+        default: attend<4>(a, seen, sentence, head, beam); break;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void attention(const Attention& a, const ParallelFor& parallel) {
+  // Few sentences: threads share their heads, too.
+  const auto parts = a.sentences < 4 ? std::min<std::size_t>(a.heads, 2) : 1;
+  parallel(a.sentences * parts, [&](std::size_t task) {
+    const auto part = task % parts;
+    attend_heads(a, task / parts, part * a.heads / parts, (part + 1) * a.heads / parts);
+  });
+}
+
+}  // namespace translate_trt::avx512

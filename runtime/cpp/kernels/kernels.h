@@ -1,0 +1,88 @@
+// What the operators compute, without ONNX Runtime: plain arrays in, plain arrays out.
+//
+// All arrays are dense and row-major, floats are binary32. Letters as in runtime/contract.py: N
+// sentences, K beams, P slots of a cache, S source tokens, H heads, D columns of a head.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace translate_trt {
+
+// Calls task(0) ... task(count - 1), each once, in any order, perhaps at the same time.
+using ParallelFor = std::function<void(std::size_t count, const std::function<void(std::size_t)>&)>;
+
+// A matrix [inputs, outputs] in 8 bits, in blocks of 16 columns: element (i, o) stands at
+// [o / 16][i / 4][o % 16][i % 4], so that 64 consecutive bytes are what one instruction multiplies.
+struct Matrix8 {
+  const std::int8_t* weights;
+  const float* scales;              // [blocks * 16]
+  const std::int32_t* column_sums;  // [blocks * 16]
+  std::size_t inputs;               // a multiple of 4
+  std::size_t outputs;              // of the matrix; blocks may hold a few columns more
+  std::size_t blocks;               // of 16 columns
+};
+
+// Residual and normalization that follow a product (section 5.4 of the paper, equation of
+// "Layer Normalization", Ba et al. 2016).
+struct Norm {
+  const float* gamma;
+  const float* beta;
+  float epsilon;
+};
+
+struct Linear8 {
+  Matrix8 matrix;
+  bool positive;          // the input has no negative value
+  bool relu;              // max(y, 0)
+  const float* bias;      // [outputs]
+  const float* residual;  // [rows, outputs] or null
+  const Norm* norm;       // or null
+};
+
+// Candidates of every row: the best `count` log-probabilities, best first, of equal ones the lower
+// index first; and the log-probability at one given column.
+struct Candidates {
+  std::size_t count;
+  const std::int64_t* column;  // [rows]
+  float* values;               // [rows, count]
+  std::int64_t* indices;       // [rows, count]
+  float* at_column;            // [rows]
+};
+
+// Attention of all beams of a sentence over the same keys and values.
+struct Attention {
+  std::size_t sentences, beams, heads, places;  // N, K, H, P or S
+  std::size_t size;                             // D, of keys and of values
+  const float* query;                           // [N, K, query_stride], head h at h * D
+  std::size_t query_stride;
+  const float* key;    // [N, H, places, D]
+  const float* value;  // [N, H, places, D]
+  const float* bias;   // [N, bias_rows, places]; what is below -1e8 counts nothing
+  std::size_t bias_rows;  // K, or 1 for all beams
+  float* context;         // [N, K, H * D]
+};
+
+// The kernels that one kind of processor has.
+struct Kernels {
+  const char* name;
+  void (*column_sums)(const Matrix8&, std::int32_t* sums);
+  void (*linear8)(const Linear8&, const float* x, std::size_t rows, float* y, const ParallelFor&);
+  void (*candidates8)(const Matrix8&, const float* x, std::size_t rows, const Candidates&,
+                      const ParallelFor&);
+  void (*top_logits)(const float* logits, std::size_t rows, std::size_t columns, const Candidates&,
+                     const ParallelFor&);
+  void (*attention)(const Attention&, const ParallelFor&);
+  void (*add_norm)(const float* x, const float* residual, std::size_t rows, std::size_t columns,
+                   const Norm&, float* y, const ParallelFor&);
+};
+
+// Those for this processor; null: it has none, and graphs run as ONNX Runtime inlines them.
+const Kernels* kernels_here();
+
+#ifdef TRANSLATE_TRT_AVX512
+extern const Kernels avx512_vnni;
+#endif
+
+}  // namespace translate_trt

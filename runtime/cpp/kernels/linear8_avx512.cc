@@ -1,0 +1,192 @@
+// Products in 8 bits with what follows them, and the sum with normalization on its own.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "product8_avx512.h"
+
+namespace translate_trt::avx512 {
+namespace {
+
+constexpr std::size_t kRowsOfTask = 16;   // of work that goes row by row
+constexpr std::size_t kRowsOfChunk = 66;  // of a product: enough that reading weights costs little
+
+struct QuantizedValues;
+struct QuantizedScales;
+struct RowBegins;
+
+std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+// Largest magnitude of a row; of a positive row the magnitude is the value.
+float largest(const float* x, std::size_t columns) {
+  __m512 most = _mm512_setzero_ps();
+  for (std::size_t i = 0; i < columns; i += kLanes) {
+    const __m512 values = _mm512_maskz_loadu_ps(first(columns - i), x + i);
+    most = _mm512_max_ps(most, _mm512_abs_ps(values));
+  }
+  return _mm512_reduce_max_ps(most);
+}
+
+void quantize_row(const float* x, std::size_t columns, float scale, std::int32_t zero,
+                  std::uint8_t* values) {
+  if (scale == 0) {
+    std::fill_n(values, columns, static_cast<std::uint8_t>(zero));
+    return;
+  }
+  for (std::size_t i = 0; i < columns; i += kLanes) {
+    const auto mask = first(columns - i);
+    const __m512 ratio =
+        _mm512_div_ps(_mm512_maskz_loadu_ps(mask, x + i), _mm512_set1_ps(scale));
+    __m512i rounded = _mm512_add_epi32(_mm512_cvtps_epi32(ratio), _mm512_set1_epi32(zero));
+    rounded = _mm512_max_epi32(rounded, _mm512_setzero_si512());
+    _mm512_mask_cvtusepi32_storeu_epi8(values + i, mask, rounded);
+  }
+}
+
+// Where runs of equal rows begin, and the end; returns how many runs there are.
+std::size_t runs(const float* x, std::size_t rows, std::size_t columns, std::size_t* begins) {
+  std::size_t count = 0;
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto* here = x + row * columns;
+    if (row == 0 || std::memcmp(here - columns, here, columns * sizeof(float)) != 0) {
+      begins[count++] = row;
+    }
+  }
+  begins[count] = rows;
+  return count;
+}
+
+// In place. Mean and variance as the paper's section 5.4 has them from Ba et al. (2016).
+void normalize(float* y, std::size_t columns, const Norm& norm) {
+  __m512 sum = _mm512_setzero_ps();
+  for (std::size_t i = 0; i < columns; i += kLanes) {
+    sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(first(columns - i), y + i));
+  }
+  const float mean = _mm512_reduce_add_ps(sum) / static_cast<float>(columns);
+  const __m512 center = _mm512_set1_ps(mean);
+  __m512 squares = _mm512_setzero_ps();
+  for (std::size_t i = 0; i < columns; i += kLanes) {
+    const auto mask = first(columns - i);
+    const __m512 off = _mm512_maskz_sub_ps(mask, _mm512_maskz_loadu_ps(mask, y + i), center);
+    squares = _mm512_fmadd_ps(off, off, squares);
+  }
+  const float variance = _mm512_reduce_add_ps(squares) / static_cast<float>(columns);
+  const __m512 factor = _mm512_set1_ps(1.0F / std::sqrt(variance + norm.epsilon));
+  for (std::size_t i = 0; i < columns; i += kLanes) {
+    const auto mask = first(columns - i);
+    __m512 value = _mm512_sub_ps(_mm512_maskz_loadu_ps(mask, y + i), center);
+    value = _mm512_mul_ps(_mm512_mul_ps(value, factor), _mm512_maskz_loadu_ps(mask, norm.gamma + i));
+    value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, norm.beta + i));
+    _mm512_mask_storeu_ps(y + i, mask, value);
+  }
+}
+
+// Calls task(row) for every row, some rows at a time.
+template <class Task>
+void for_rows(std::size_t rows, const ParallelFor& parallel, const Task& task) {
+  parallel(ceiling(rows, kRowsOfTask), [&](std::size_t part) {
+    const auto end = std::min(rows, (part + 1) * kRowsOfTask);
+    for (auto row = part * kRowsOfTask; row < end; ++row) {
+      task(row);
+    }
+  });
+}
+
+// Integer sums of a tile to results, but for the normalization.
+void finish(const Linear8& linear, const Rows8& x, std::size_t row, std::size_t rows,
+            std::size_t block, std::size_t last, const Sums& sums, float* y) {
+  const auto outputs = linear.matrix.outputs;
+  for (auto j = block; j < last; ++j) {
+    const auto column = j * kLanes;
+    const auto mask = first(outputs - column);
+    const __m512i zeros = zero_sums(x, linear.matrix, j);
+    const __m512 scales = _mm512_loadu_ps(linear.matrix.scales + column);
+    const __m512 bias = _mm512_maskz_loadu_ps(mask, linear.bias + column);
+    // Whatever is smaller becomes it.
+    const __m512 least = _mm512_set1_ps(linear.relu ? 0 : -INFINITY);
+    for (std::size_t i = 0; i < rows; ++i) {
+      __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums[i][j - block], zeros));
+      value = _mm512_mul_ps(value, _mm512_set1_ps(x.scales[row + i]));
+      value = _mm512_add_ps(_mm512_mul_ps(value, scales), bias);
+      value = _mm512_max_ps(value, least);
+      for (auto copy = x.begins[row + i]; copy < x.begins[row + i + 1]; ++copy) {
+        const auto place = copy * outputs + column;
+        const __m512 residual = linear.residual == nullptr
+                                    ? _mm512_setzero_ps()
+                                    : _mm512_maskz_loadu_ps(mask, linear.residual + place);
+        _mm512_mask_storeu_ps(y + place, mask, _mm512_add_ps(value, residual));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positive,
+               const ParallelFor& parallel) {
+  auto* begins = scratch<std::size_t, RowBegins>(rows + 1);
+  const auto count = runs(x, rows, inputs, begins);
+  auto* values = scratch<std::uint8_t, QuantizedValues>(count * inputs);
+  auto* scales = scratch<float, QuantizedScales>(count);
+  const float step = positive ? 1.0F / 255 : 1.0F / 127;
+  const std::int32_t zero = positive ? 0 : 128;
+  for_rows(count, parallel, [&](std::size_t row) {
+    const auto* here = x + begins[row] * inputs;
+    scales[row] = largest(here, inputs) * step;
+    quantize_row(here, inputs, scales[row], zero, values + row * inputs);
+  });
+  return {values, scales, begins, count, zero};
+}
+
+void column_sums(const Matrix8& matrix, std::int32_t* sums) {
+  const __m512i ones = _mm512_set1_epi8(1);
+  const auto* w = matrix.weights;
+  for (std::size_t block = 0; block < matrix.blocks; ++block) {
+    __m512i sum = _mm512_setzero_si512();
+    for (std::size_t k = 0; k < matrix.inputs; k += 4, w += 64) {
+      sum = _mm512_dpbusd_epi32(sum, ones, _mm512_loadu_si512(w));
+    }
+    _mm512_storeu_si512(sums + block * kLanes, sum);
+  }
+}
+
+void linear8(const Linear8& linear, const float* input, std::size_t rows, float* y,
+             const ParallelFor& parallel) {
+  const auto& matrix = linear.matrix;
+  const auto outputs = matrix.outputs;
+  const auto x = quantize(input, rows, matrix.inputs, linear.positive, parallel);
+  // Neighbouring tasks read the same weights.
+  const auto chunks = ceiling(x.count, kRowsOfChunk);
+  parallel(ceiling(matrix.blocks, kPanel) * chunks, [&](std::size_t task) {
+    const auto block = task / chunks * kPanel, begin = task % chunks * kRowsOfChunk;
+    const auto last = std::min(matrix.blocks, block + kPanel);
+    const auto end = std::min(x.count, begin + kRowsOfChunk);
+    for (auto row = begin; row < end; row += kTile) {
+      const auto height = std::min(kTile, end - row);
+      Sums sums;
+      product(x, matrix, row, height, block, last, sums);
+      finish(linear, x, row, height, block, last, sums, y);
+    }
+  });
+  if (linear.norm != nullptr) {
+    for_rows(rows, parallel,
+             [&](std::size_t row) { normalize(y + row * outputs, outputs, *linear.norm); });
+  }
+}
+
+void add_norm(const float* x, const float* residual, std::size_t rows, std::size_t columns,
+              const Norm& norm, float* y, const ParallelFor& parallel) {
+  for_rows(rows, parallel, [&](std::size_t row) {
+    const auto place = row * columns;
+    for (std::size_t i = 0; i < columns; i += kLanes) {
+      const auto mask = first(columns - i);
+      const __m512 sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, x + place + i),
+                                       _mm512_maskz_loadu_ps(mask, residual + place + i));
+      _mm512_mask_storeu_ps(y + place + i, mask, sum);
+    }
+    normalize(y + place, columns, norm);
+  });
+}
+
+}  // namespace translate_trt::avx512

@@ -1,0 +1,453 @@
+#include "operators.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace translate_trt {
+namespace {
+
+constexpr auto kFloat = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+constexpr auto kInt64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
+constexpr auto kInt8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
+
+using Types = std::vector<ONNXTensorElementDataType>;
+using Shape = std::vector<std::int64_t>;
+
+// One operator while it runs: its inputs, outputs and threads.
+class Call {
+ public:
+  explicit Call(OrtKernelContext* context) : context_(context) {}
+
+  Shape shape(std::size_t input) const {
+    return context_.GetInput(input).GetTensorTypeAndShapeInfo().GetShape();
+  }
+
+  template <class T>
+  const T* input(std::size_t index) const {
+    return context_.GetInput(index).GetTensorData<T>();
+  }
+
+  template <class T>
+  T* output(std::size_t index, const Shape& shape) {
+    return context_.GetOutput(index, shape).GetTensorMutableData<T>();
+  }
+
+  // Over the threads of the session.
+  ParallelFor threads() const {
+    return [this](std::size_t count, const std::function<void(std::size_t)>& task) {
+      if (count == 1) {
+        task(0);
+        return;
+      }
+      context_.ParallelFor(
+          [](void* data, std::size_t index) {
+            (*static_cast<const std::function<void(std::size_t)>*>(data))(index);
+          },
+          count, 0, const_cast<std::function<void(std::size_t)>*>(&task));
+    };
+  }
+
+ private:
+  Ort::KernelContext context_;
+};
+
+void require(bool holds, const char* what) {
+  if (!holds) {
+    throw std::invalid_argument(std::string("translate_trt: ") + what);
+  }
+}
+
+std::size_t product(const Shape& shape, std::size_t first, std::size_t last) {
+  std::size_t result = 1;
+  for (auto i = first; i < last; ++i) {
+    result *= static_cast<std::size_t>(shape[i]);
+  }
+  return result;
+}
+
+// A node of one operator in a session: `Node(kernels, info)` when the session is made, `run(call)`
+// at every step, by several threads at once.
+template <class Node>
+class Compiled {
+ public:
+  Compiled(const Kernels& kernels, const typename Node::Variant& variant,
+           Ort::ConstKernelInfo info)
+      : node_(kernels, variant, info) {}
+
+  OrtStatusPtr ComputeV2(OrtKernelContext* context) noexcept {
+    try {
+      Call call(context);
+      node_.run(call);
+      return nullptr;
+    } catch (const std::exception& error) {
+      return Ort::GetApi().CreateStatus(ORT_RUNTIME_EXCEPTION, error.what());
+    }
+  }
+
+ private:
+  const Node node_;
+};
+
+// The declaration of an operator.
+template <class Node>
+class Operator : public Ort::CustomOpBase<Operator<Node>, Compiled<Node>, true> {
+ public:
+  Operator(std::string name, const Kernels& kernels, typename Node::Variant variant = {})
+      : name_(std::move(name)),
+        kernels_(kernels),
+        variant_(variant),
+        inputs_(Node::inputs(variant)),
+        outputs_(Node::outputs()) {}
+
+  OrtStatusPtr CreateKernelV2(const OrtApi& api, const OrtKernelInfo* info,
+                              void** kernel) const noexcept {
+    try {
+      *kernel = new Compiled<Node>(kernels_, variant_, Ort::ConstKernelInfo(info));
+      return nullptr;
+    } catch (const std::exception& error) {
+      return api.CreateStatus(ORT_RUNTIME_EXCEPTION, error.what());
+    }
+  }
+
+  const char* GetName() const { return name_.c_str(); }
+  const char* GetExecutionProviderType() const { return "CPUExecutionProvider"; }
+  std::size_t GetInputTypeCount() const { return inputs_.size(); }
+  ONNXTensorElementDataType GetInputType(std::size_t i) const { return inputs_[i]; }
+  std::size_t GetOutputTypeCount() const { return outputs_.size(); }
+  ONNXTensorElementDataType GetOutputType(std::size_t i) const { return outputs_[i]; }
+
+ private:
+  const std::string name_;
+  const Kernels& kernels_;
+  const typename Node::Variant variant_;
+  const Types inputs_, outputs_;
+};
+
+struct NoVariant {};
+
+// A constant matrix in 8 bits and the sums of its columns.
+class Weights {
+ public:
+  Weights(const Kernels& kernels, Ort::ConstKernelInfo info, std::size_t input) {
+    int constant = 0;
+    const auto tensor = info.GetTensorConstantInput(input, &constant);
+    require(constant != 0, "the weights of a product must be constant");
+    shape_ = tensor.GetTensorTypeAndShapeInfo().GetShape();
+    require(shape_.size() == 4 && shape_[2] == 16 && shape_[3] == 4,
+            "weights must be [outputs / 16, inputs / 4, 16, 4]");
+    sums_.resize(static_cast<std::size_t>(shape_[0]) * 16);
+    auto matrix = with(tensor.GetTensorData<std::int8_t>(), nullptr, sums_.size());
+    kernels.column_sums(matrix, sums_.data());
+  }
+
+  Matrix8 with(const std::int8_t* weights, const float* scales, std::size_t outputs) const {
+    return {weights,
+            scales,
+            sums_.data(),
+            static_cast<std::size_t>(shape_[1]) * 4,
+            outputs,
+            static_cast<std::size_t>(shape_[0])};
+  }
+
+ private:
+  Shape shape_;
+  std::vector<std::int32_t> sums_;
+};
+
+enum class After { nothing, relu, add, add_norm };
+
+struct LinearVariant {
+  bool positive = false;
+  After after = After::nothing;
+};
+
+class LinearNode {
+ public:
+  using Variant = LinearVariant;
+
+  static Types inputs(const Variant& variant) {
+    Types types = {kFloat, kInt8, kFloat, kFloat};
+    types.insert(types.end(),
+                 variant.after == After::add        ? 1
+                 : variant.after == After::add_norm ? 3
+                                                    : 0,
+                 kFloat);
+    return types;
+  }
+  static Types outputs() { return {kFloat}; }
+
+  LinearNode(const Kernels& kernels, const Variant& variant, Ort::ConstKernelInfo info)
+      : kernels_(kernels),
+        variant_(variant),
+        weights_(kernels, info, 1),
+        epsilon_(variant.after == After::add_norm ? info.GetAttribute<float>("epsilon") : 0) {}
+
+  void run(Call& call) const {
+    auto shape = call.shape(0);
+    const auto outputs = call.shape(3).at(0);
+    const auto rows = product(shape, 0, shape.size() - 1);
+    const auto matrix = weights_.with(call.input<std::int8_t>(1), call.input<float>(2),
+                                      static_cast<std::size_t>(outputs));
+    require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
+            "the input has not the columns that the weights want");
+    shape.back() = outputs;
+    Linear8 linear{matrix, variant_.positive, variant_.after == After::relu,
+                   call.input<float>(3), nullptr, nullptr};
+    Norm norm{nullptr, nullptr, epsilon_};
+    if (variant_.after == After::add || variant_.after == After::add_norm) {
+      require(call.shape(4) == shape, "the residual has another shape than the product");
+      linear.residual = call.input<float>(4);
+    }
+    if (variant_.after == After::add_norm) {
+      norm.gamma = call.input<float>(5);
+      norm.beta = call.input<float>(6);
+      linear.norm = &norm;
+    }
+    kernels_.linear8(linear, call.input<float>(0), rows, call.output<float>(0, shape),
+                     call.threads());
+  }
+
+ private:
+  const Kernels& kernels_;
+  const Variant variant_;
+  const Weights weights_;
+  const float epsilon_;
+};
+
+// Outputs of candidates for logits or inputs of shape [N, K, ...].
+Candidates candidates(Call& call, const Shape& shape, std::size_t columns, std::size_t column,
+                      std::size_t count) {
+  require(shape.size() == 3, "candidates are of [N, K] rows");
+  const Shape one = {shape[0], shape[1], 1};
+  require(call.shape(column) == one, "the looked up columns must be [N, K, 1]");
+  const auto wanted = *call.input<std::int64_t>(count);
+  require(wanted >= 1 && static_cast<std::size_t>(wanted) <= columns,
+          "more candidates than columns were asked for");
+  const auto* looked_up = call.input<std::int64_t>(column);
+  const auto rows = product(shape, 0, 2);
+  require(std::all_of(looked_up, looked_up + rows,
+                      [&](auto c) { return c >= 0 && static_cast<std::size_t>(c) < columns; }),
+          "a looked up column is out of range");
+  const Shape many = {shape[0], shape[1], wanted};
+  return {static_cast<std::size_t>(wanted), looked_up, call.output<float>(0, many),
+          call.output<std::int64_t>(1, many), call.output<float>(2, one)};
+}
+
+class Candidates8Node {
+ public:
+  using Variant = NoVariant;
+  static Types inputs(const Variant&) { return {kFloat, kInt8, kFloat, kFloat, kInt64, kInt64}; }
+  static Types outputs() { return {kFloat, kInt64, kFloat}; }
+
+  Candidates8Node(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
+      : kernels_(kernels), weights_(kernels, info, 1) {
+    int constant = 0;
+    const auto hidden = info.GetTensorConstantInput(3, &constant);
+    require(constant != 0, "which columns are hidden must be constant");
+    // Hidden are those that fill up the last block.
+    const auto* bias = hidden.GetTensorData<float>();
+    const auto count = hidden.GetTensorTypeAndShapeInfo().GetElementCount();
+    const auto* first = std::find_if(bias, bias + count, [](float b) { return b < 0; });
+    columns_ = static_cast<std::size_t>(first - bias);
+  }
+
+  void run(Call& call) const {
+    const auto shape = call.shape(0);
+    const auto matrix =
+        weights_.with(call.input<std::int8_t>(1), call.input<float>(2), columns_);
+    require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
+            "the input has not the columns that the weights want");
+    const auto found = candidates(call, shape, columns_, 4, 5);
+    kernels_.candidates8(matrix, call.input<float>(0), product(shape, 0, 2), found,
+                         call.threads());
+  }
+
+ private:
+  const Kernels& kernels_;
+  const Weights weights_;
+  std::size_t columns_ = 0;
+};
+
+class TopLogitsNode {
+ public:
+  using Variant = NoVariant;
+  static Types inputs(const Variant&) { return {kFloat, kInt64, kInt64}; }
+  static Types outputs() { return {kFloat, kInt64, kFloat}; }
+
+  TopLogitsNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo)
+      : kernels_(kernels) {}
+
+  void run(Call& call) const {
+    const auto shape = call.shape(0);
+    const auto columns = static_cast<std::size_t>(shape.back());
+    const auto found = candidates(call, shape, columns, 1, 2);
+    kernels_.top_logits(call.input<float>(0), product(shape, 0, 2), columns, found,
+                        call.threads());
+  }
+
+ private:
+  const Kernels& kernels_;
+};
+
+class BeamAttentionNode {
+ public:
+  using Variant = NoVariant;
+  static Types inputs(const Variant&) { return {kFloat, kFloat, kFloat, kFloat}; }
+  static Types outputs() { return {kFloat}; }
+
+  BeamAttentionNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo)
+      : kernels_(kernels) {}
+
+  void run(Call& call) const {
+    const auto query = call.shape(0), key = call.shape(1);
+    const Shape bias = {query.at(0), 1, 1, key.at(2)};
+    require(call.shape(2) == key && call.shape(3) == bias && query.at(0) == key[0] &&
+                query.at(2) == key[1] * key.at(3),
+            "query, key, value and bias do not fit each other");
+    const Attention attention{
+        product(query, 0, 1),
+        product(query, 1, 2),
+        product(key, 1, 2),
+        product(key, 2, 3),
+        product(key, 3, 4),
+        call.input<float>(0),
+        product(query, 2, 3),
+        call.input<float>(1),
+        call.input<float>(2),
+        call.input<float>(3),
+        1,
+        call.output<float>(0, query),
+    };
+    kernels_.attention(attention, call.threads());
+  }
+
+ private:
+  const Kernels& kernels_;
+};
+
+class CachedAttentionNode {
+ public:
+  using Variant = NoVariant;
+  static Types inputs(const Variant&) { return {kFloat, kFloat, kFloat, kInt64, kFloat}; }
+  static Types outputs() { return {kFloat, kFloat, kFloat}; }
+
+  CachedAttentionNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo)
+      : kernels_(kernels) {}
+
+  void run(Call& call) const {
+    const auto merged = call.shape(0), cache = call.shape(1);
+    require(merged.size() == 3 && cache.size() == 4, "wrong number of axes");
+    const auto joined = cache[1] * cache[3];
+    const Shape slots = {merged[0], merged[1]}, bias = {merged[0], 1, merged[1], cache[2]};
+    require(call.shape(2) == cache && call.shape(3) == slots && call.shape(4) == bias &&
+                merged[0] == cache[0] && merged[2] == 3 * joined,
+            "projections, caches, slots and bias do not fit each other");
+    const auto stride = static_cast<std::size_t>(merged[2]);
+    const auto* qkv = call.input<float>(0);
+    auto* key = write(call, 1, cache, qkv + joined, stride);
+    auto* value = write(call, 2, cache, qkv + 2 * joined, stride);
+    const Attention attention{
+        product(merged, 0, 1),
+        product(merged, 1, 2),
+        product(cache, 1, 2),
+        product(cache, 2, 3),
+        product(cache, 3, 4),
+        qkv,
+        stride,
+        key,
+        value,
+        call.input<float>(4),
+        product(merged, 1, 2),
+        call.output<float>(0, {merged[0], merged[1], joined}),
+    };
+    kernels_.attention(attention, call.threads());
+  }
+
+ private:
+  // New rows [N, K, stride] into their slots of a cache, in place where input and output are one.
+  static float* write(Call& call, std::size_t index, const Shape& cache, const float* rows,
+                      std::size_t stride) {
+    const auto* past = call.input<float>(index);
+    auto* next = call.output<float>(index, cache);
+    if (next != past) {
+      std::memcpy(next, past, product(cache, 0, 4) * sizeof(float));
+    }
+    const auto sentences = product(cache, 0, 1), heads = product(cache, 1, 2);
+    const auto places = product(cache, 2, 3), size = product(cache, 3, 4);
+    const auto beams = product(call.shape(3), 1, 2);
+    const auto* slots = call.input<std::int64_t>(3);
+    for (std::size_t n = 0; n < sentences; ++n) {
+      for (std::size_t k = 0; k < beams; ++k, rows += stride) {
+        const auto slot = static_cast<std::size_t>(*slots++);
+        require(slot < places, "a slot is out of range");
+        for (std::size_t h = 0; h < heads; ++h) {
+          std::memcpy(next + ((n * heads + h) * places + slot) * size, rows + h * size,
+                      size * sizeof(float));
+        }
+      }
+    }
+    return next;
+  }
+
+  const Kernels& kernels_;
+};
+
+class AddNormNode {
+ public:
+  using Variant = NoVariant;
+  static Types inputs(const Variant&) { return {kFloat, kFloat, kFloat, kFloat}; }
+  static Types outputs() { return {kFloat}; }
+
+  AddNormNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
+      : kernels_(kernels), epsilon_(info.GetAttribute<float>("epsilon")) {}
+
+  void run(Call& call) const {
+    const auto shape = call.shape(0);
+    require(call.shape(1) == shape, "the residual has another shape than the input");
+    const Norm norm{call.input<float>(2), call.input<float>(3), epsilon_};
+    kernels_.add_norm(call.input<float>(0), call.input<float>(1),
+                      product(shape, 0, shape.size() - 1),
+                      static_cast<std::size_t>(shape.back()), norm, call.output<float>(0, shape),
+                      call.threads());
+  }
+
+ private:
+  const Kernels& kernels_;
+  const float epsilon_;
+};
+
+// ONNX Runtime keeps pointers to operators as long as a session lives, and sessions may live until
+// the process ends: they are made once and stay.
+template <class Node>
+void add(Ort::CustomOpDomain& domain, const std::string& name, const Kernels& kernels,
+         typename Node::Variant variant = {}) {
+  domain.Add(new Operator<Node>(name, kernels, variant));
+}
+
+}  // namespace
+
+void add_operators(const Kernels& kernels, OrtSessionOptions* options) {
+  static const auto* const all = [&] {
+    auto* domain = new Ort::CustomOpDomain("translate_trt");
+    for (const bool positive : {false, true}) {
+      const std::string name = positive ? "Linear8Positive" : "Linear8";
+      add<LinearNode>(*domain, name, kernels, {positive, After::nothing});
+      add<LinearNode>(*domain, name + "Relu", kernels, {positive, After::relu});
+      add<LinearNode>(*domain, name + "Add", kernels, {positive, After::add});
+      add<LinearNode>(*domain, name + "AddNorm", kernels, {positive, After::add_norm});
+    }
+    add<Candidates8Node>(*domain, "Candidates8", kernels);
+    add<TopLogitsNode>(*domain, "TopLogits", kernels);
+    add<CachedAttentionNode>(*domain, "CachedAttention", kernels);
+    add<BeamAttentionNode>(*domain, "BeamAttention", kernels);
+    add<AddNormNode>(*domain, "AddNorm", kernels);
+    return domain;
+  }();
+  Ort::UnownedSessionOptions(options).Add(*all);
+}
+
+}  // namespace translate_trt

@@ -1,0 +1,375 @@
+"""Each compiled operator against a plain numpy reading of what it says it computes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from translate_trt.runtime import kernels
+from translate_trt.runtime.contract import MASKED
+
+Array = NDArray[Any]
+Session = Callable[[Mapping[str, Array]], list[Array]]
+
+HIDDEN = -1e30
+
+
+@pytest.fixture(params=(1, 3), ids=("one thread", "three threads"))
+def make_session(request: pytest.FixtureRequest, compiled_kernels: str) -> Callable[..., Session]:
+    """A session with one node of domain translate_trt; what is not constant is an input."""
+
+    def make(
+        operator: str,
+        values: Mapping[str, Array],
+        outputs: int = 1,
+        constant: tuple[str, ...] = (),
+        **attributes: Any,
+    ) -> Session:
+        names = [f"y{i}" for i in range(outputs)]
+        node = helper.make_node(operator, list(values), names, domain="translate_trt", **attributes)
+        graph = helper.make_graph(
+            [node],
+            "one",
+            [
+                helper.make_tensor_value_info(
+                    name, helper.np_dtype_to_tensor_dtype(value.dtype), [None] * value.ndim
+                )
+                for name, value in values.items()
+                if name not in constant
+            ],
+            [helper.make_empty_tensor_value_info(name) for name in names],
+            [numpy_helper.from_array(values[name], name) for name in constant],
+        )
+        for output, kind in zip(graph.output, _output_types(operator), strict=True):
+            output.type.tensor_type.elem_type = kind
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("translate_trt", 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = request.param
+        options.register_custom_ops_library(str(kernels.library()))
+        session = ort.InferenceSession(model.SerializeToString(), options)
+
+        def run(changed: Mapping[str, Array] = {}) -> list[Array]:  # noqa: B006  # only read
+            fed = {**values, **changed}
+            return list(session.run(None, {k: v for k, v in fed.items() if k not in constant}))
+
+        return run
+
+    return make
+
+
+def _output_types(operator: str) -> list[int]:
+    if operator in ("Candidates8", "TopLogits"):
+        return [TensorProto.FLOAT, TensorProto.INT64, TensorProto.FLOAT]
+    return [TensorProto.FLOAT] * (3 if operator == "CachedAttention" else 1)
+
+
+# ---- numpy ----
+
+
+def quantize(x: Array, positive: bool) -> tuple[Array, Array]:
+    """Signed integers (without the zero point) and the scale of each row."""
+    scale = np.abs(x).max(-1, keepdims=True) * np.float32(1 / (255 if positive else 127))
+    with np.errstate(invalid="ignore"):
+        ratio = np.rint(np.nan_to_num(x / scale))
+    return np.clip(ratio, 0 if positive else -128, 255 if positive else 127).astype(int), scale
+
+
+def product(x: Array, weights: Array, scales: Array, positive: bool) -> Array:
+    values, scale = quantize(x, positive)
+    return ((values @ weights.astype(int)).astype(np.float32) * scale * scales).astype(np.float32)
+
+
+def normalized(x: Array, gamma: Array, beta: Array, epsilon: float) -> Array:
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(-1, keepdims=True)
+    spread = np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
+    return (centred / spread * gamma + beta).astype(np.float32)
+
+
+def blocked(weights: Array) -> Array:
+    """[I, O] as [O' / 16, I / 4, 16, 4], with columns of zeros."""
+    filled = np.pad(weights, ((0, 0), (0, -weights.shape[1] % 16)))
+    inputs, outputs = filled.shape
+    parts = filled.reshape(inputs // 4, 4, outputs // 16, 16)
+    return np.ascontiguousarray(parts.transpose(2, 0, 3, 1))
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def log_softmax(x: Array) -> Array:
+    wide = x.astype(np.float64)
+    wide = wide - wide.max(-1, keepdims=True)
+    return wide - np.log(np.exp(wide).sum(-1, keepdims=True))
+
+
+def matrix(rng: np.random.Generator, inputs: int, outputs: int) -> tuple[Array, Array, Array]:
+    """Weights [I, O], scales [O], and both as the operators take them is up to the caller."""
+    weights = rng.integers(-127, 128, (inputs, outputs)).astype(np.int8)
+    return weights, rng.random(outputs, dtype=np.float32) / 100 + 1e-3, blocked(weights)
+
+
+# ---- products ----
+
+SIZES = [(1, 4, 1), (4, 64, 64), (6, 20, 17), (7, 512, 96), (70, 36, 130), (133, 128, 80)]
+AFTER = ("", "Relu", "Add", "AddNorm")
+
+
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), SIZES)
+@pytest.mark.parametrize(
+    ("positive", "after"), [*itertools.product((False, True), AFTER)],
+    ids=lambda x: {False: "signed", True: "positive", "": "plain"}.get(x, str(x)),
+)  # fmt: skip
+def test_products(
+    make_session: Callable[..., Session],
+    rows: int, inputs: int, outputs: int, positive: bool, after: str,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(rows + inputs)
+    weights, scales, blocks = matrix(rng, inputs, outputs)
+    x = rng.standard_normal((rows, 1, inputs), dtype=np.float32)
+    x = np.maximum(x, 0) if positive else x
+    x[-1] = 0  # a row of zeros
+    bias = rng.standard_normal(outputs, dtype=np.float32)
+    filled = np.pad(scales, (0, -outputs % 16), constant_values=1)
+    values = {"x": x, "w": blocks, "s": filled, "b": bias}
+    expected = product(x, weights, scales, positive) + bias
+    attributes = {}
+    if after == "Relu":
+        expected = np.maximum(expected, 0)
+    if after.startswith("Add"):
+        values["residual"] = rng.standard_normal(expected.shape, dtype=np.float32)
+        expected = expected + values["residual"]
+    if after == "AddNorm":
+        values["gamma"], values["beta"] = rng.standard_normal((2, outputs), dtype=np.float32)
+        attributes["epsilon"] = 1e-5
+        expected = normalized(expected, values["gamma"], values["beta"], 1e-5)
+    name = "Linear8" + ("Positive" if positive else "") + after
+    found = make_session(name, values, constant=("w", "s", "b"), **attributes)()[0]
+    assert found.shape == (rows, 1, outputs)
+    if after == "AddNorm":
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    else:  # the same operations in the same order
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_row_does_not_depend_on_its_neighbours(make_session: Callable[..., Session]) -> None:
+    rng = np.random.default_rng(5)
+    _, scales, blocks = matrix(rng, 64, 48)
+    x = rng.standard_normal((40, 64), dtype=np.float32)
+    values = {"x": x, "w": blocks, "s": scales, "b": np.zeros(48, np.float32)}
+    run = make_session("Linear8", values, constant=("w", "s", "b"))
+    np.testing.assert_array_equal(run()[0][17:18], run({"x": x[17:18]})[0])
+
+
+def test_weights_must_be_constant(make_session: Callable[..., Session]) -> None:
+    _, scales, blocks = matrix(np.random.default_rng(0), 16, 16)
+    values = {"x": np.ones((1, 16), np.float32), "w": blocks, "s": scales, "b": scales}
+    with pytest.raises(Exception, match="must be constant"):
+        make_session("Linear8", values, constant=("s", "b"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"x": np.ones((2, 1, 12), np.float32)}, "has not the columns"),
+        ({"residual": np.ones((2, 1, 15), np.float32)}, "residual has another shape"),
+    ],
+)
+def test_products_refuse_what_does_not_fit(
+    make_session: Callable[..., Session], changed: Mapping[str, Array], message: str
+) -> None:
+    _, scales, blocks = matrix(np.random.default_rng(0), 16, 16)
+    values = {"x": np.ones((2, 1, 16), np.float32), "w": blocks, "s": scales, "b": scales,
+              "residual": np.ones((2, 1, 16), np.float32)}  # fmt: skip
+    run = make_session("Linear8Add", values, constant=("w", "s", "b"))
+    with pytest.raises(Exception, match=message):
+        run(changed)
+
+
+def test_sum_and_normalization(make_session: Callable[..., Session]) -> None:
+    rng = np.random.default_rng(2)
+    for rows, columns in ((1, 5), (33, 64), (4, 513)):
+        x, residual = rng.standard_normal((2, rows, 1, columns), dtype=np.float32) * 3 + 1
+        gamma, beta = rng.standard_normal((2, columns), dtype=np.float32)
+        values = {"x": x, "r": residual, "g": gamma, "b": beta}
+        found = make_session("AddNorm", values, epsilon=1e-6)()[0]
+        expected = normalized(x + residual, gamma, beta, 1e-6)
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+
+
+# ---- candidates ----
+
+
+def best(logits: Array, column: Array, count: int) -> list[Array]:
+    log_probs = log_softmax(logits)
+    order = np.argsort(-logits, axis=-1, kind="stable")[..., :count]
+    return [
+        np.take_along_axis(log_probs, order, -1),
+        order,
+        np.take_along_axis(log_probs, column, -1),
+    ]
+
+
+def assert_candidates(found: list[Array], expected: list[Array]) -> None:
+    np.testing.assert_array_equal(found[1], expected[1])
+    for one, other in ((found[0], expected[0]), (found[2], expected[2])):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 9), (2, 64), (5, 1000), (33, 2049)])
+@pytest.mark.parametrize("ties", [False, True])
+def test_best_of_logits(
+    make_session: Callable[..., Session], rows: int, columns: int, ties: bool
+) -> None:
+    rng = np.random.default_rng(columns)
+    logits = rng.standard_normal((rows, 4, columns), dtype=np.float32) * 8
+    logits = np.round(logits) if ties else logits
+    column = rng.integers(0, columns, (rows, 4, 1))
+    values = {"x": logits, "column": column, "count": np.array([9])}
+    found = make_session("TopLogits", values, 3)()
+    assert_candidates(found, best(logits, column, 9))
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "columns"), [(1, 4, 9), (2, 64, 64), (3, 32, 777), (34, 128, 5000)]
+)
+@pytest.mark.parametrize("ties", [False, True])
+def test_best_of_products(
+    make_session: Callable[..., Session], rows: int, inputs: int, columns: int, ties: bool
+) -> None:
+    rng = np.random.default_rng(columns)
+    weights, scales, blocks = matrix(rng, inputs, columns)
+    if ties:
+        scales[:] = 1 / 128
+        blocks = blocked(weights := np.sign(weights))
+    x = rng.standard_normal((rows, 4, inputs), dtype=np.float32)
+    column = rng.integers(0, columns, (rows, 4, 1))
+    fill = -columns % 16
+    values = {
+        "x": x, "w": blocks, "s": np.pad(scales, (0, fill)),
+        "hidden": np.pad(np.zeros(columns, np.float32), (0, fill), constant_values=HIDDEN),
+        "column": column, "count": np.array([9]),
+    }  # fmt: skip
+    run = make_session("Candidates8", values, 3, ("w", "s", "hidden"))
+    q, scale = quantize(x, False)
+    logits = (q @ weights.astype(int)).astype(np.float32) * scales * scale
+    assert_candidates(run(), best(logits, column, 9))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [({"column": np.full((1, 4, 1), 20)}, "out of range"), ({"count": np.array([21])}, "more")],
+)
+def test_candidates_refuse_what_is_not_there(
+    make_session: Callable[..., Session], changed: Mapping[str, Array], message: str
+) -> None:
+    values = {"x": np.zeros((1, 4, 20), np.float32), "column": np.zeros((1, 4, 1), np.int64),
+              "count": np.array([9])}  # fmt: skip
+    run = make_session("TopLogits", values, 3)
+    with pytest.raises(Exception, match=message):
+        run(changed)
+
+
+# ---- attention ----
+
+
+def attended(query: Array, key: Array, value: Array, bias: Array) -> Array:
+    """query [N, K, H * D]; key, value [N, H, P, D]; bias broadcast to [N, H, K, P]."""
+    n, k, _ = query.shape
+    heads = query.reshape(n, k, key.shape[1], -1).transpose(0, 2, 1, 3)
+    context = softmax(heads @ key.transpose(0, 1, 3, 2) + bias) @ value
+    return context.transpose(0, 2, 1, 3).reshape(query.shape)
+
+
+ATTENTION = [(1, 4, 8, 24, 64), (5, 4, 2, 7, 16), (2, 1, 3, 40, 20), (3, 6, 2, 33, 80)]
+
+
+@pytest.mark.parametrize(("n", "k", "h", "p", "d"), ATTENTION)
+def test_attention_over_the_source(
+    make_session: Callable[..., Session], n: int, k: int, h: int, p: int, d: int
+) -> None:
+    rng = np.random.default_rng(p)
+    query = rng.standard_normal((n, k, h * d), dtype=np.float32)
+    key, value = rng.standard_normal((2, n, h, p, d), dtype=np.float32)
+    lengths = rng.integers(1, p + 1, n)
+    bias = np.where(np.arange(p) < lengths[:, None], 0, MASKED).astype(np.float32)
+    bias = bias[:, None, None]
+    values = {"q": query, "k": key, "v": value, "bias": bias}
+    found = make_session("BeamAttention", values, heads=h)()[0]
+    np.testing.assert_allclose(found, attended(query, key, value, bias), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "k", "h", "p", "d"), ATTENTION)
+def test_attention_over_the_caches(
+    make_session: Callable[..., Session], n: int, k: int, h: int, p: int, d: int
+) -> None:
+    rng = np.random.default_rng(p)
+    qkv = rng.standard_normal((n, k, 3 * h * d), dtype=np.float32)
+    key, value = rng.standard_normal((2, n, h, p, d), dtype=np.float32)
+    slots = np.stack([rng.permutation(p)[:k] for _ in range(n)])
+    seen = rng.random((n, 1, k, p)) < 0.3
+    np.put_along_axis(seen[:, 0], slots[..., None], True, 2)  # each beam sees itself
+    bias = np.where(seen, rng.standard_normal(seen.shape), MASKED).astype(np.float32)
+    values = {"qkv": qkv, "key": key.copy(), "value": value.copy(), "slots": slots, "bias": bias}
+    context, next_key, next_value = make_session("CachedAttention", values, 3, heads=h)()
+    query, new_key, new_value = np.split(qkv, 3, 2)
+    for row, beam in itertools.product(range(n), range(k)):
+        key[row, :, slots[row, beam]] = new_key[row, beam].reshape(h, d)
+        value[row, :, slots[row, beam]] = new_value[row, beam].reshape(h, d)
+    np.testing.assert_array_equal(next_key, key)
+    np.testing.assert_array_equal(next_value, value)
+    np.testing.assert_allclose(context, attended(query, key, value, bias), rtol=1e-4, atol=1e-5)
+
+
+def test_a_slot_out_of_range_is_refused(make_session: Callable[..., Session]) -> None:
+    values = {
+        "qkv": np.ones((1, 2, 12), np.float32), "key": np.ones((1, 1, 3, 4), np.float32),
+        "value": np.ones((1, 1, 3, 4), np.float32), "slots": np.array([[0, 1]]),
+        "bias": np.zeros((1, 1, 2, 3), np.float32),
+    }  # fmt: skip
+    run = make_session("CachedAttention", values, 3, heads=1)
+    run()
+    for slot in (3, -1):
+        with pytest.raises(Exception, match="slot is out of range"):
+            run({"slots": np.array([[0, slot]])})
+
+
+def test_idle_rows_give_zeros(make_session: Callable[..., Session]) -> None:
+    values = {
+        "q": np.ones((2, 4, 16), np.float32), "k": np.ones((2, 1, 5, 16), np.float32),
+        "v": np.ones((2, 1, 5, 16), np.float32),
+        "bias": np.array([0, MASKED], np.float32)[:, None, None, None] + np.zeros((2, 1, 1, 5),
+                                                                                 np.float32),
+    }  # fmt: skip
+    found = make_session("BeamAttention", values, heads=1)()[0]
+    np.testing.assert_allclose(found[0], 1, rtol=1e-6)
+    np.testing.assert_array_equal(found[1], 0)
+
+
+def test_callers_share_a_session(make_session: Callable[..., Session]) -> None:
+    rng = np.random.default_rng(1)
+    _, scales, blocks = matrix(rng, 128, 1000)
+    column = np.zeros((8, 4, 1), np.int64)
+    values = {"x": rng.standard_normal((8, 4, 128), dtype=np.float32), "w": blocks,
+              "s": np.pad(scales, (0, 8)),
+              "hidden": np.pad(np.zeros(1000, np.float32), (0, 8), constant_values=HIDDEN),
+              "column": column, "count": np.array([9])}  # fmt: skip
+    run = make_session("Candidates8", values, 3, ("w", "s", "hidden"))
+    inputs = [{"x": rng.standard_normal((8, 4, 128), dtype=np.float32)} for _ in range(8)]
+    alone = [run(x) for x in inputs]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(run, inputs * 20))
+    for index, found in enumerate(together):
+        for one, other in zip(found, alone[index % 8], strict=True):
+            np.testing.assert_array_equal(one, other)
