@@ -193,3 +193,55 @@ def test_translations_are_the_same_with_and_without(
         [one.score for one in without],
         atol=TOLERANCE[target],
     )
+
+
+def model_with_a_function(path: Path) -> None:
+    """A graph that calls AddNorm, whose body is what it means in ordinary operators."""
+    onnx = pytest.importorskip("onnx")
+    helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("translate_trt", 1)]
+    norm = helper.make_node("LayerNormalization", ["sum", "gamma", "beta"], ["y"])
+    epsilon = norm.attribute.add()
+    epsilon.name, epsilon.ref_attr_name = "epsilon", "epsilon"
+    epsilon.type = onnx.AttributeProto.FLOAT
+    names = ["x", "residual", "gamma", "beta"]
+    body = [helper.make_node("Add", names[:2], ["sum"]), norm]
+    function = helper.make_function(
+        "translate_trt", "AddNorm", names, ["y"], body, opsets, ["epsilon"]
+    )
+    call = helper.make_node("AddNorm", names, ["y"], domain="translate_trt", epsilon=1e-5)
+    rows, columns = ["N", "K", 32], [32]
+    inputs = [
+        helper.make_tensor_value_info(name, float32, shape)
+        for name, shape in zip(names, (rows, rows, columns, columns), strict=True)
+    ]
+    outputs = [helper.make_tensor_value_info("y", float32, rows)]
+    graph = helper.make_graph([call], "graph", inputs, outputs)
+    onnx.save(
+        helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=10), path
+    )
+
+
+def test_a_kernel_takes_the_place_of_the_function_s_body(
+    compiled_kernels: str, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    model_with_a_function(tmp_path / "model.onnx")
+    rng = np.random.default_rng(1)
+    shapes = {"x": (2, 3, 32), "residual": (2, 3, 32), "gamma": (32,), "beta": (32,)}
+    inputs = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    found, operators = [], []
+    for register in (True, False):
+        options = ort.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / f"{register}.onnx")
+        if register:
+            options.register_custom_ops_library(str(kernels.library()))
+        session = ort.InferenceSession(
+            str(tmp_path / "model.onnx"), options, providers=["CPUExecutionProvider"]
+        )
+        found.append(session.run(None, inputs)[0])
+        optimized = onnx.load(options.optimized_model_filepath).graph.node
+        operators.append([(node.domain, node.op_type) for node in optimized])
+    assert operators[0] == [("translate_trt", "AddNorm")]
+    assert "translate_trt" not in dict(operators[1])
+    np.testing.assert_allclose(*found, atol=1e-5)
