@@ -14,6 +14,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
+from translate_trt.runtime import kernels
+
 Sample = TypeVar("Sample")  # a time, or whatever else a run gives
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -21,7 +23,7 @@ PACKAGES = ("translate-trt", "torch", "numpy", "onnx", "onnxruntime", "ctranslat
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores and memory of this machine."""
+    """Processor, cores and memory of this machine, and the compiled kernels in use on it."""
     model = platform.processor()
     flags: set[str] = set()
     cpuinfo = Path("/proc/cpuinfo")
@@ -37,6 +39,7 @@ def machine() -> dict[str, Any]:
         "cpu": model,
         "cores": os.cpu_count(),
         "instructions": [name for name in wanted if name in flags],
+        "kernels": kernels.status(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.system(),
         "python": platform.python_version(),

@@ -19,9 +19,12 @@ def where(report: dict[str, Any]) -> str:
     machine, versions = report["machine"], report["versions"]
     shown = ("torch", "onnxruntime", "joeynmt", "ctranslate2")
     packages = ", ".join(f"{name} {versions[name]}" for name in shown if name in versions)
+    # Reports of before there were any do not say; "none: why not" is told without the why.
+    kernels = machine.get("kernels", "none").partition(":")[0]
+    compiled = "" if kernels == "none" else f", compiled kernels {kernels}"
     return (
         f"{report['date']}, {machine['cores']} cores of {machine['cpu']} "
-        f"({', '.join(machine['instructions'])}), {packages}."
+        f"({', '.join(machine['instructions'])}), {packages}{compiled}."
     )
 
 

@@ -17,6 +17,7 @@ from time import perf_counter
 
 import numpy as np
 
+from translate_trt.runtime import kernels
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
 from translate_trt.runtime.workers import available_cores
@@ -46,6 +47,7 @@ class BenchResult:
         latency_ms: percentile -> milliseconds of one line alone, one worker with all cores.
         peak_memory_mib: largest resident set of the process while it translated the text, or None
             where the system does not tell.
+        kernels: what ONNX Runtime was given on this CPU, such as "avx512_vnni", or why nothing.
     """
 
     target: str
@@ -54,6 +56,7 @@ class BenchResult:
     tokens_per_second: list[float]
     latency_ms: dict[int, float]
     peak_memory_mib: float | None
+    kernels: str
 
 
 def bench(
@@ -110,6 +113,7 @@ def _bench_target(
         tokens_rate,
         _latency(Translator(bundle, target, threads=cores), lines, search, options.latency_lines),
         memory,
+        kernels.status(),
     )
 
 

@@ -32,3 +32,15 @@ make_environment() { # extra
     fi
     export PATH="$venv/bin:$PATH"
 }
+
+# The compiled kernels where they can be built; what lacks for that is said, and no error.
+# shellcheck disable=SC2317  # called by the scripts that source this file
+make_kernels() { # what becomes of it if there are none
+    local status=0
+    bash scripts/build_kernels.sh || status=$?
+    case $status in
+        0) ;;
+        3) echo "$1" >&2 ;;
+        *) return "$status" ;;
+    esac
+}

@@ -22,6 +22,8 @@ done
 source_language=${pair%-*} target_language=${pair#*-}
 
 make_environment export
+make_kernels "Going on without: bundles run all the same, only slower." ||
+    say "The compiled kernels do not build here; going on without"
 
 if [ -z "$data" ]; then
     say "generating an English-German corpus"

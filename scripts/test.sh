@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Sets up .venv on a fresh machine, then runs every check: lint, format, types, tests.
+# Sets up .venv on a fresh machine, builds the compiled kernels where there is a compiler, then runs
+# every check: lint, format, types, tests.
 # Arguments go to pytest, for example: bash scripts/test.sh -m 'not slow' tests/runtime
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 make_environment dev
+make_kernels "Tests of compiled kernels will be skipped."
 
 say "ruff"
 ruff check .

@@ -18,6 +18,7 @@ PAGES = [
     "docs/export.md",
     "docs/compile.md",
     "docs/engines.md",
+    "docs/kernels.md",
     "docs/translate.md",
     "docs/evaluate.md",
     "README.md",

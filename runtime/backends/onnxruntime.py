@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import Settings
 from translate_trt.runtime.backends.host import Arrays, HostBatch
 from translate_trt.runtime.contract import GraphShape, TensorSpec
 from translate_trt.runtime.errors import BackendError, BundleError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.version import version_numbers
+
+log = logging.getLogger("translate_trt")
 
 _TYPES = {
     "int64": "tensor(int64)",
@@ -43,7 +47,9 @@ class OnnxRuntimeBackend:
         Raises:
             BundleError: a graph does not load, or has not the inputs and outputs the contract
                 declares.
-            BackendError: a GPU was asked for that ONNX Runtime cannot use.
+            BackendError: a GPU was asked for that ONNX Runtime cannot use, or the compiled kernels
+                cannot be loaded.
+            OptionError: the library of kernels that was asked for does not exist.
         """
         if version_numbers(ort.__version__) < _OLDEST:
             raise BundleError(
@@ -57,6 +63,8 @@ class OnnxRuntimeBackend:
         )
         # A thread that calls a session works along with the session's own, which all callers share.
         options.intra_op_num_threads = 1 + settings.workers * (settings.threads - 1)
+        if settings.gpu is None:
+            _register_kernels(options)
         providers = _providers(settings)
         specs = {
             "encoder": (shape.encoder_inputs(), shape.encoder_outputs()),
@@ -78,6 +86,27 @@ class OnnxRuntimeBackend:
     def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None]:
         """See `Graphs`."""
         return _bound(self._step, inputs, outputs)
+
+
+def _register_kernels(options: ort.SessionOptions) -> None:
+    """Let sessions of these options, any number, call the compiled kernels, if there are any.
+
+    Raises:
+        OptionError: the library that was asked for does not exist.
+        BackendError: it does not load, or not with this ONNX Runtime.
+    """
+    log.info("compiled kernels: %s", kernels.status())
+    if not kernels.describe():
+        return
+    path = kernels.library()
+    try:
+        options.register_custom_ops_library(str(path))
+    except Exception as error:  # ONNX Runtime's classes derive from Exception alone
+        raise BackendError(
+            f"ONNX Runtime {ort.__version__} cannot use the compiled kernels of {path}: {error}. "
+            "Build them again with scripts/build_kernels.sh, or go without: "
+            f"{kernels.VARIABLE}=none"
+        ) from error
 
 
 def _providers(settings: Settings) -> list[Any]:

@@ -107,4 +107,4 @@ def _table(results: Sequence[BenchResult]) -> list[str]:
                 "" if memory is None else f"{memory:.0f}",
             )
         )
-    return columns(rows)
+    return [*columns(rows), f"compiled kernels: {results[0].kernels}"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle import (
     Manifest,
     ModelDescription,
@@ -28,14 +29,17 @@ Rows = list[tuple[str, str]]
     required=True,
     help="Directory that translate-trt export made.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Write the manifest and the check as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Write all of it as JSON.")
 def info(bundle: Path, as_json: bool) -> None:
-    """Show what is in a bundle and check every file's hash; exit code 1 if one is wrong."""
+    """Show what is in a bundle and check every file's hash; exit code 1 if one is wrong.
+
+    It also says whether ONNX Runtime would call compiled kernels on this machine, or why not.
+    """
     manifest = read_manifest(bundle)
     problems = {name: _problem(bundle, manifest, name) for name in manifest.targets}
     if as_json:
         checks = {name: problem or "ok" for name, problem in problems.items()}
-        value = {**manifest.to_json(), "files": checks}
+        value = {**manifest.to_json(), "files": checks, "kernels": kernels.status()}
         text = json.dumps(value, indent=2, ensure_ascii=False)
     else:
         text = _table(manifest, problems)
@@ -64,6 +68,7 @@ def _table(manifest: Manifest, problems: dict[str, str | None]) -> str:
             f"target {name}": _target_rows(entry, problems[name])
             for name, entry in manifest.targets.items()
         },
+        "this machine": [("compiled kernels", kernels.status())],
     }
     for name, rows in sections.items():
         with formatter.section(name):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from translate_trt.runtime import kernels
 from translate_trt.runtime.cli import main
 
 
@@ -40,6 +41,7 @@ def test_table(bundle: Path) -> None:
         "built with onnx 1.2.3",
         "parity largest_difference 2.5e-05",
         "parity not verified",
+        f"compiled kernels {kernels.status()}",
     ):
         assert text in table
     assert table.count("files ok") == 2
@@ -49,6 +51,7 @@ def test_table(bundle: Path) -> None:
 def test_json_is_the_manifest_and_the_check(bundle: Path) -> None:
     value = json.loads(info("--bundle", bundle, "--json").stdout)
     assert value.pop("files") == {"onnx-fp32": "ok", "onnx-int8": "ok"}
+    assert value.pop("kernels") == kernels.status()
     assert value == json.loads((bundle / "manifest.json").read_text())
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -134,10 +136,8 @@ def test_it_runs_where_torch_cannot_be_imported(compiled_bundle: Path, tmp_path:
     assert "pip install 'translate-trt[export]'" in refused.stderr
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of the tree as git sees it, so that no build folder appears beside it."""
-    tree = tmp_path_factory.mktemp("tree")
+def copy_tree(tree: Path) -> Path:
+    """The tree as git sees it, so that no build folder appears beside it."""
     names = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -146,7 +146,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, tree / name)
-    out = tmp_path_factory.mktemp("wheel")
+    return tree
+
+
+def build_wheel(tree: Path, out: Path) -> Path:
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, tree],
         check=True,
@@ -155,12 +158,46 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(copy_tree(tmp_path_factory.mktemp("tree")), tmp_path_factory.mktemp("wheel"))
+
+
 @pytest.mark.slow
 def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {f"translate_trt/{path.relative_to(ROOT)}" for path in python_files(*FOLDERS)}
     expected |= {f"translate_trt/{folder}/py.typed" for folder in FOLDERS}
     assert names == expected
+    assert wheel.name.endswith("-py3-none-any.whl")
+
+
+@pytest.mark.slow
+def test_with_the_kernels_a_wheel_is_for_one_system(tmp_path: Path) -> None:
+    tree = copy_tree(tmp_path / "tree")
+    library = "runtime/kernels/libtranslate_trt_kernels.so"
+    (tree / library).write_text("a library")
+    wheel = build_wheel(tree, tmp_path)
+    assert re.fullmatch(r"translate_trt-[\d.]+-py3-none-(?!any)\w+\.whl", wheel.name)
+    files = zipfile.ZipFile(wheel)
+    assert files.read(f"translate_trt/{library}") == b"a library"
+    (about,) = (name for name in files.namelist() if name.endswith(".dist-info/WHEEL"))
+    assert b"Root-Is-Purelib: false" in files.read(about)
+    assert not [name for name in files.namelist() if "/cpp/" in name or ".data/" in name]
+
+
+@pytest.mark.slow
+def test_the_source_distribution_holds_what_builds_the_kernels(tmp_path: Path) -> None:
+    tree = copy_tree(tmp_path / "tree")
+    (tree / "runtime/kernels/libtranslate_trt_kernels.so").write_text("a library")
+    program = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", program, tmp_path], cwd=tree, check=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        names = {name.partition("/")[2] for name in files.getnames()}
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "runtime/cpp").rglob("*.*")}
+    assert names >= sources | {"scripts/build_kernels.sh", "scripts/environment.sh", "setup.py"}
+    assert not [name for name in names if name.endswith(".so")]
 
 
 @pytest.mark.slow

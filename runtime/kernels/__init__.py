@@ -1,0 +1,75 @@
+"""Compiled kernels: a shared library of operators for ONNX Runtime on the CPU (docs/kernels.md).
+
+Bundles do not need it. Their graphs call functions, each with a body of ordinary operators; ONNX
+Runtime runs the body, or the kernel of that name where the library brings one for the processor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+from translate_trt.runtime.errors import BackendError, OptionError
+
+#: Environment variable: "none", or the path of a library to use instead of the one that is here.
+VARIABLE = "TRANSLATE_TRT_KERNELS"
+FILE_NAME = "libtranslate_trt_kernels.so"
+_NONE = "none"
+
+
+def library() -> Path | None:
+    """The library to use; None: it is not built, or switched off.
+
+    Raises:
+        OptionError: the environment variable names a file that does not exist.
+    """
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen == _NONE:
+        return None
+    if not chosen:
+        path = Path(__file__).with_name(FILE_NAME)
+        return path if path.is_file() else None
+    if not Path(chosen).is_file():
+        raise OptionError(
+            f"{VARIABLE} is {chosen!r}, and there is no such file; name one that "
+            f"scripts/build_kernels.sh made, or write {_NONE}, or leave it out."
+        )
+    return Path(chosen).absolute()
+
+
+def describe() -> str:
+    """What the library has for this processor, such as "avx512_vnni"; "": nothing, or no library.
+
+    Raises:
+        OptionError: as of `library`.
+        BackendError: the file is no such library, or one for another system.
+    """
+    path = library()
+    if path is None:
+        return ""
+    try:
+        ask = ctypes.CDLL(str(path)).translate_trt_kernels
+    except (OSError, AttributeError) as error:  # not a library; one without that function
+        raise BackendError(
+            f"{path} is no library of compiled kernels that loads here: {error}. Build it again "
+            f"with scripts/build_kernels.sh, or go without: {VARIABLE}={_NONE}"
+        ) from error
+    ask.restype = ctypes.c_char_p
+    found: bytes = ask()
+    return found.decode()
+
+
+def status() -> str:
+    """What is in use, or why nothing is, for people.
+
+    Raises:
+        TranslateTrtError: as of `describe`.
+    """
+    if found := describe():
+        return found
+    if library() is not None:
+        return "none: there are none for this processor"
+    if os.environ.get(VARIABLE) == _NONE:
+        return f"none: switched off by {VARIABLE}"
+    return "none: not built (bash scripts/build_kernels.sh)"

@@ -1,0 +1,247 @@
+"""Compiled kernels: which library is used, what it says, and that translations stay the same."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from translate_trt.runtime import Translation, Translator, kernels
+from translate_trt.runtime.backends import Settings, load_backend
+from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.contract import GraphShape
+from translate_trt.runtime.errors import BackendError, BundleError, OptionError
+
+LINES = [
+    "the cat runs.",
+    "a big green house by the river.",
+    "the dog walks over the small tree and the cat sleeps under the big green house.",
+    "Haus",
+    "the river runs under the tree, and a dog eats.",
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the library is expected, with nothing there and nothing chosen."""
+    monkeypatch.delenv(kernels.VARIABLE, raising=False)
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "place/__init__.py"))
+    (tmp_path / "place").mkdir()
+    return tmp_path / "place" / kernels.FILE_NAME
+
+
+def load(bundle: Path, target: str = "onnx-fp32", **settings: str) -> None:
+    manifest = read_manifest(bundle)
+    model = manifest.model
+    shape = GraphShape(model.decoder_layers, model.heads, model.key_size, model.value_size, True)
+    files = {role: file.locate(bundle) for role, file in manifest.target(target).files.items()}
+    load_backend("onnxruntime", files, shape, Settings(**settings))  # type: ignore[arg-type]
+
+
+def test_a_library_that_is_not_built(place: Path) -> None:
+    assert kernels.library() is None
+    assert kernels.describe() == ""
+    assert kernels.status() == "none: not built (bash scripts/build_kernels.sh)"
+
+
+def test_the_library_that_is_built(place: Path, make_library: Callable[..., Path]) -> None:
+    make_library("avx512_vnni").rename(place)
+    assert kernels.library() == place
+    assert kernels.describe() == kernels.status() == "avx512_vnni"
+
+
+def test_another_processor(place: Path, make_library: Callable[..., Path]) -> None:
+    make_library("").rename(place)
+    assert kernels.describe() == ""
+    assert kernels.status() == "none: there are none for this processor"
+
+
+def test_switched_off(
+    place: Path, make_library: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_library("avx512_vnni").rename(place)
+    monkeypatch.setenv(kernels.VARIABLE, "none")
+    assert kernels.library() is None
+    assert kernels.status() == "none: switched off by TRANSLATE_TRT_KERNELS"
+
+
+def test_a_library_of_ones_own(
+    place: Path, make_library: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_library("avx512_vnni").rename(place)
+    other = make_library("other")
+    monkeypatch.chdir(other.parent)  # a path without a slash is a file, not a name to search for
+    monkeypatch.setenv(kernels.VARIABLE, other.name)
+    assert kernels.library() == other
+    assert kernels.status() == "other"
+
+
+def test_a_path_that_does_not_exist(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(kernels.VARIABLE, str(tmp_path / "nowhere.so"))
+    with pytest.raises(OptionError, match=r"nowhere\.so', and there is no such file"):
+        kernels.status()
+
+
+def test_a_file_that_is_no_such_library(
+    place: Path, make_library: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "text.so"
+    text.write_text("no library")
+    for path in (text, make_library("foreign", source="int translate(void) {{ return 1; }}\n")):
+        monkeypatch.setenv(kernels.VARIABLE, str(path))
+        with pytest.raises(BackendError, match=f"{path} is no library of compiled kernels"):
+            kernels.describe()
+
+
+def test_one_that_onnxruntime_refuses(
+    place: Path,
+    compiled_bundle: Path,
+    make_library: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = 'const char* translate_trt_kernels(void) {{ return "{name}"; }}\n'
+    monkeypatch.setenv(kernels.VARIABLE, str(make_library("half", source=source)))
+    with pytest.raises(BackendError, match=r"cannot use the compiled kernels of .*libhalf\.so"):
+        load(compiled_bundle)
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The libraries that ONNX Runtime is given."""
+    given: list[str] = []
+
+    class Options(ort.SessionOptions):  # type: ignore[misc]
+        def register_custom_ops_library(self, path: str) -> None:
+            given.append(path)
+            super().register_custom_ops_library(path)
+
+    monkeypatch.setattr(ort, "SessionOptions", Options)
+    return given
+
+
+def test_onnxruntime_is_given_the_library_once_for_both_graphs(
+    place: Path,
+    compiled_bundle: Path,
+    make_library: Callable[..., Path],
+    registered: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "translate_trt")
+    load(compiled_bundle)
+    assert registered == []
+    assert "compiled kernels: none: not built" in caplog.text
+    make_library("avx512_vnni").rename(place)
+    load(compiled_bundle, device="cpu")
+    assert registered == [str(place)]
+    assert "compiled kernels: avx512_vnni" in caplog.text
+
+
+def test_a_library_that_has_nothing_for_this_processor_is_not_registered(
+    place: Path, compiled_bundle: Path, make_library: Callable[..., Path], registered: list[str]
+) -> None:
+    make_library("").rename(place)
+    load(compiled_bundle)
+    assert registered == []
+
+
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_a_gpu_s_sessions_get_none(
+    place: Path,
+    compiled_bundle: Path,
+    make_library: Callable[..., Path],
+    registered: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_library("avx512_vnni").rename(place)
+    monkeypatch.setattr(
+        ort,
+        "get_available_providers",
+        lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"],
+    )
+    # Nearly nowhere it is there; what counts is that it is asked for, and without the library.
+    with contextlib.suppress(BackendError, BundleError):
+        load(compiled_bundle, device="cuda")
+    assert registered == []
+
+
+def translations(bundle: Path, target: str) -> list[Translation]:
+    translator = Translator(bundle, target, threads=1)
+    return translator.translate(LINES * 3, translator.default_options)
+
+
+# What the order of a sum changes; in 8 bits it can move a number to the next step of its scale.
+TOLERANCE = {"onnx-fp32": 1e-4, "onnx-int8": 2e-2}
+
+
+@pytest.mark.parametrize("target", list(TOLERANCE))
+def test_translations_are_the_same_with_and_without(
+    compiled_kernels: str, compiled_bundle: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_kernels = translations(compiled_bundle, target)
+    monkeypatch.setenv(kernels.VARIABLE, "none")
+    without = translations(compiled_bundle, target)
+    assert [one.text for one in with_kernels] == [one.text for one in without]
+    np.testing.assert_allclose(
+        [one.score for one in with_kernels],
+        [one.score for one in without],
+        atol=TOLERANCE[target],
+    )
+
+
+def model_with_a_function(path: Path) -> None:
+    """A graph that calls AddNorm, whose body is what it means in ordinary operators."""
+    onnx = pytest.importorskip("onnx")
+    helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("translate_trt", 1)]
+    norm = helper.make_node("LayerNormalization", ["sum", "gamma", "beta"], ["y"])
+    epsilon = norm.attribute.add()
+    epsilon.name, epsilon.ref_attr_name = "epsilon", "epsilon"
+    epsilon.type = onnx.AttributeProto.FLOAT
+    names = ["x", "residual", "gamma", "beta"]
+    body = [helper.make_node("Add", names[:2], ["sum"]), norm]
+    function = helper.make_function(
+        "translate_trt", "AddNorm", names, ["y"], body, opsets, ["epsilon"]
+    )
+    call = helper.make_node("AddNorm", names, ["y"], domain="translate_trt", epsilon=1e-5)
+    rows, columns = ["N", "K", 32], [32]
+    inputs = [
+        helper.make_tensor_value_info(name, float32, shape)
+        for name, shape in zip(names, (rows, rows, columns, columns), strict=True)
+    ]
+    outputs = [helper.make_tensor_value_info("y", float32, rows)]
+    graph = helper.make_graph([call], "graph", inputs, outputs)
+    onnx.save(
+        helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=10), path
+    )
+
+
+def test_a_kernel_takes_the_place_of_the_function_s_body(
+    compiled_kernels: str, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    model_with_a_function(tmp_path / "model.onnx")
+    rng = np.random.default_rng(1)
+    shapes = {"x": (2, 3, 32), "residual": (2, 3, 32), "gamma": (32,), "beta": (32,)}
+    inputs = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    found, operators = [], []
+    for register in (True, False):
+        options = ort.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / f"{register}.onnx")
+        if register:
+            options.register_custom_ops_library(str(kernels.library()))
+        session = ort.InferenceSession(
+            str(tmp_path / "model.onnx"), options, providers=["CPUExecutionProvider"]
+        )
+        found.append(session.run(None, inputs)[0])
+        optimized = onnx.load(options.optimized_model_filepath).graph.node
+        operators.append([(node.domain, node.op_type) for node in optimized])
+    assert operators[0] == [("translate_trt", "AddNorm")]
+    assert "translate_trt" not in dict(operators[1])
+    np.testing.assert_allclose(*found, atol=1e-5)

@@ -1,0 +1,233 @@
+"""scripts/build_kernels.sh with programs that pretend, and CMakeLists.txt with real ones."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+NAME = "libtranslate_trt_kernels.so"
+HEADER = "onnxruntime_cxx_api.h"
+SYSTEM_HEADERS = Path("/usr/include/onnxruntime") / HEADER
+SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
+NEEDED = ("bash", "dirname", "cat", "awk", "cmp", "cp", "mkdir", "mktemp", "mv", "rm")
+CMAKE = f"""#!/bin/bash
+echo "cmake $*" >>"$CALLS"
+[ -z "${{BROKEN:-}}" ] || {{ echo "kernels.cc:1: error: it is broken"; exit 1; }}
+if [ "$1" = --build ]; then mkdir -p "$2"; echo "${{CONTENT:-library}}" >"$2/{NAME}"; fi
+"""
+APT = """#!/bin/bash
+echo "apt-get $*" >>"$CALLS"
+[ -z "${OFFLINE:-}" ] || exit 100
+for option in "$@"; do
+    case $option in
+        Dir::Etc::SourceList=*) cat "${option#*=}" >"$CALLS.sources" ;;
+        download) echo package >libonnxruntime-dev_1.21.0_amd64.deb ;;
+    esac
+done
+"""
+DPKG = f"""#!/bin/bash
+mkdir -p "$3/usr/include/onnxruntime" && echo >"$3/usr/include/onnxruntime/{HEADER}"
+"""
+
+
+class Checkout:
+    """A copy of the scripts, and a path with nothing on it but what a test puts there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root, self.bin = directory / "checkout", directory / "bin"
+        self.calls = directory / "calls"
+        self.library = self.root / "runtime/kernels" / NAME
+        shutil.copytree(ROOT / "scripts", self.root / "scripts")
+        self.library.parent.mkdir(parents=True)
+        self.bin.mkdir()
+        for name in NEEDED:
+            (self.bin / name).symlink_to(shutil.which(name) or f"there is no {name}")
+
+    def has(self, **programs: str) -> None:
+        for name, content in programs.items():
+            path = self.bin / name.replace("_", "-").replace("cxx", "c++")
+            path.write_text(content)
+            path.chmod(0o755)
+
+    def has_tools(self) -> None:
+        self.has(cmake=CMAKE, ninja="", cxx="")
+
+    def run(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        given = {"PATH": str(self.bin), "CALLS": str(self.calls), "TRANSLATE_TRT_VENV": "none"}
+        return subprocess.run(
+            [self.bin / "bash", "-c", command],
+            env={**given, **environment},
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def build(self, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.run("bash scripts/build_kernels.sh", **environment)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+@pytest.fixture
+def headers(tmp_path: Path) -> str:
+    place = tmp_path / "headers"
+    place.mkdir()
+    (place / HEADER).write_text("")
+    return str(place)
+
+
+def test_it_says_which_tool_is_missing(checkout: Checkout) -> None:
+    for message, programs in (
+        ("there is no cmake. Install it, for example: apt-get install", {"cmake": CMAKE}),
+        ("there is neither ninja nor make. Install one", {"make": ""}),
+        ("there is no C++ compiler. Install one, for example: apt-get install g++", {"cxx": ""}),
+    ):
+        done = checkout.build(ONNXRUNTIME_INCLUDE_DIR="/nowhere")
+        assert done.returncode == 3
+        assert done.stderr.startswith(f"The compiled kernels cannot be built: {message}")
+        checkout.has(**programs)
+    done = checkout.build(ONNXRUNTIME_INCLUDE_DIR="/nowhere")
+    assert done.returncode == 3
+    assert f"ONNXRUNTIME_INCLUDE_DIR is /nowhere, which has no {HEADER}" in done.stderr
+    assert not checkout.calls.exists()
+
+
+def test_headers_that_are_given(checkout: Checkout, headers: str) -> None:
+    checkout.has_tools()
+    done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers)
+    assert done.returncode == 0, done.stderr
+    assert f"ONNXRUNTIME_INCLUDE_DIR={headers}" in checkout.calls.read_text()
+    assert "-G Ninja" in checkout.calls.read_text()
+    assert checkout.library.read_text() == "library\n"
+    assert list(checkout.library.parent.iterdir()) == [checkout.library]
+
+
+def test_a_library_is_replaced_if_it_has_changed_and_never_written_to(
+    checkout: Checkout, headers: str
+) -> None:
+    checkout.has_tools()
+    checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers)
+    first = checkout.library.stat()
+    again = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers)
+    assert again.stderr == ""
+    assert checkout.library.stat() == first
+    with checkout.library.open() as loaded:
+        changed = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers, CONTENT="another")
+        assert f"runtime/kernels/{NAME}" in changed.stderr
+        assert loaded.read() == "library\n"
+    assert checkout.library.read_text() == "another\n"
+
+
+def test_a_build_that_fails_shows_why_and_leaves_the_library(
+    checkout: Checkout, headers: str
+) -> None:
+    checkout.has_tools()
+    checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers)
+    done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers, BROKEN="1")
+    assert done.returncode == 1
+    assert "kernels.cc:1: error: it is broken" in done.stderr
+    assert checkout.library.read_text() == "library\n"
+
+
+@pytest.mark.skipif(SYSTEM_HEADERS.exists(), reason="the system has ONNX Runtime's headers")
+def test_headers_that_cannot_be_had(checkout: Checkout) -> None:
+    checkout.has_tools()
+    for programs in ({}, {"apt_get": APT, "dpkg": DPKG}):
+        checkout.has(**programs)
+        done = checkout.build(OFFLINE="1")
+        assert done.returncode == 3
+        assert "there are no headers of ONNX Runtime. Install libonnxruntime-dev" in done.stderr
+    assert not list(checkout.root.glob(".cache/*"))
+
+
+@pytest.mark.skipif(SYSTEM_HEADERS.exists(), reason="the system has ONNX Runtime's headers")
+@pytest.mark.skipif(not SOURCES.exists(), reason=f"there is no {SOURCES}")
+def test_headers_of_debian_are_fetched_once(checkout: Checkout) -> None:
+    checkout.has_tools()
+    checkout.has(apt_get=APT, dpkg=DPKG)
+    done = checkout.build()
+    assert done.returncode == 0, done.stderr
+    calls = checkout.calls.read_text()
+    assert calls.count("apt-get") == 2
+    assert f"ONNXRUNTIME_INCLUDE_DIR={checkout.root}/.cache/onnxruntime/usr/include" in calls
+    written = (checkout.calls.parent / "calls.sources").read_text()
+    assert [line for line in written.splitlines() if line.startswith("Suites:")] == [
+        "Suites: trixie"
+    ]
+    assert [path.name for path in checkout.root.glob(".cache/*")] == ["onnxruntime"]
+    assert checkout.build().returncode == 0
+    assert checkout.calls.read_text().count("apt-get") == 2
+
+
+def test_other_scripts_go_on_where_it_cannot_be_built(checkout: Checkout, headers: str) -> None:
+    command = 'source scripts/environment.sh; make_kernels "They will be skipped."; echo going on'
+    done = checkout.run(command)
+    assert (done.returncode, done.stdout) == (0, "going on\n")
+    assert done.stderr.endswith("\nThey will be skipped.\n")
+    checkout.has_tools()
+    done = checkout.run(command, ONNXRUNTIME_INCLUDE_DIR=headers, BROKEN="1")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+# Every file says what it must be compiled with.
+LIBRARY = """
+#include <onnxruntime_cxx_api.h>
+#include <string>
+#if defined(__AVX512F__) || defined(__FAST_MATH__)
+#error "made for some processors only"
+#endif
+#ifdef __x86_64__
+#ifndef TRANSLATE_TRT_AVX512
+#error "not told of the other file"
+#endif
+int sum();
+#else
+int sum() { return 1; }
+#endif
+std::string hidden() { return std::to_string(sum()); }
+#define EXPORT extern "C" __attribute__((visibility("default")))
+EXPORT int RegisterCustomOps() { return hidden().size(); }
+"""
+AVX512 = """
+#if !defined(__AVX512F__) || !defined(__AVX512VNNI__) || !defined(__AVX512BW__)
+#error "lacks instructions"
+#endif
+int sum() { return 1; }
+"""
+
+
+@pytest.mark.skipif(
+    not (shutil.which("cmake") and shutil.which("c++") and shutil.which("ninja")),
+    reason="there is no cmake, ninja or C++ compiler",
+)
+def test_only_the_files_named_for_it_use_avx512(tmp_path: Path, headers: str) -> None:
+    source, out = tmp_path / "cpp", tmp_path / "out"
+    (source / "kernels").mkdir(parents=True)
+    for name in ("CMakeLists.txt", "exports.map"):
+        shutil.copy(ROOT / "runtime/cpp" / name, source)
+    (source / "kernels/library.cc").write_text(LIBRARY)
+    (source / "kernels/sum_avx512.cc").write_text(AVX512)
+    environment = {name: value for name, value in os.environ.items() if name != "CXXFLAGS"}
+    for command in (
+        ["cmake", "-G", "Ninja", "-S", source, "-B", out, f"-DONNXRUNTIME_INCLUDE_DIR={headers}"],
+        ["cmake", "--build", out],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+    if platform.system() != "Linux" or shutil.which("nm") is None:
+        return
+    names = subprocess.run(
+        ["nm", "-D", "--defined-only", out / NAME], capture_output=True, text=True, check=True
+    ).stdout.split()[2::3]
+    assert names == ["RegisterCustomOps"]

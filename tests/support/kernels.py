@@ -1,0 +1,42 @@
+"""Libraries of kernels for tests: the real one, and one that only says a name (a plugin)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from translate_trt.runtime import kernels
+
+SOURCE = """
+const char* translate_trt_kernels(void) {{ return "{name}"; }}
+void* RegisterCustomOps(void* options, const void* api) {{ return 0; }}
+"""
+
+
+@pytest.fixture
+def compiled_kernels() -> str:
+    """What the library has for this processor; skips where that is nothing."""
+    status = kernels.status()
+    if status.startswith("none"):
+        pytest.skip(f"compiled kernels: {status}")
+    return status
+
+
+@pytest.fixture
+def make_library(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a library that registers nothing and says the name."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+
+    def make(name: str, source: str = SOURCE) -> Path:
+        code, library = tmp_path / "library.c", tmp_path / f"lib{name or 'nothing'}.so"
+        code.write_text(source.format(name=name))
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", library, code], check=True)
+        return library
+
+    return make
