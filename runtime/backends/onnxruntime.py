@@ -56,23 +56,18 @@ class OnnxRuntimeBackend:
                 f"onnxruntime {ort.__version__} is installed, whose attention is wrong; this "
                 f"needs {'.'.join(map(str, _OLDEST))} or newer: pip install -U onnxruntime"
             )
-        options = ort.SessionOptions()
-        options.log_severity_level = 3  # errors; warnings here are about ONNX Runtime's own passes
-        options.add_session_config_entry(
-            "optimization.disable_specified_optimizers", _DISABLED_OPTIMIZERS
-        )
-        # A thread that calls a session works along with the session's own, which all callers share.
-        options.intra_op_num_threads = 1 + settings.workers * (settings.threads - 1)
-        if settings.gpu is None:
-            _register_kernels(options)
-        providers = _providers(settings)
-        specs = {
-            "encoder": (shape.encoder_inputs(), shape.encoder_outputs()),
-            "step": (shape.step_inputs(), shape.step_outputs()),
-        }
+        log.info("compiled kernels: %s", kernels.status())
         self._shape = shape
-        self._encoder, self._step = (
-            _session(files[role], options, providers, *specs[role]) for role in ("encoder", "step")
+        providers = _providers(settings)
+        encoder, step = _options(settings), _options(settings)
+        # Threads of a session go on spinning for a while when it has run, in case it runs again. The
+        # encoder's would take the cores from the steps that follow.
+        encoder.add_session_config_entry("session.force_spinning_stop", "1")
+        self._encoder = _session(
+            files["encoder"], encoder, providers, shape.encoder_inputs(), shape.encoder_outputs()
+        )
+        self._step = _session(
+            files["step"], step, providers, shape.step_inputs(), shape.step_outputs()
         )
 
     def batch(self, options: SearchOptions, start_token: int) -> HostBatch:
@@ -88,14 +83,27 @@ class OnnxRuntimeBackend:
         return _bound(self._step, inputs, outputs)
 
 
-def _register_kernels(options: ort.SessionOptions) -> None:
-    """Let sessions of these options, any number, call the compiled kernels, if there are any.
+def _options(settings: Settings) -> ort.SessionOptions:
+    """What both sessions have in common.
 
     Raises:
-        OptionError: the library that was asked for does not exist.
+        OptionError: the library of kernels that was asked for does not exist.
         BackendError: it does not load, or not with this ONNX Runtime.
     """
-    log.info("compiled kernels: %s", kernels.status())
+    options = ort.SessionOptions()
+    options.log_severity_level = 3  # errors; warnings here are about ONNX Runtime's own passes
+    options.add_session_config_entry(
+        "optimization.disable_specified_optimizers", _DISABLED_OPTIMIZERS
+    )
+    # A thread that calls a session works along with the session's own, which all callers share.
+    options.intra_op_num_threads = 1 + settings.workers * (settings.threads - 1)
+    if settings.gpu is None:
+        _register_kernels(options)
+    return options
+
+
+def _register_kernels(options: ort.SessionOptions) -> None:
+    """Let sessions of these options, any number, call the compiled kernels, if there are any."""
     if not kernels.describe():
         return
     path = kernels.library()
