@@ -60,8 +60,8 @@ class OnnxRuntimeBackend:
         self._shape = shape
         providers = _providers(settings)
         encoder, step = _options(settings), _options(settings)
-        # Threads of a session go on spinning for a while when it has run, in case it runs again. The
-        # encoder's would take the cores from the steps that follow.
+        # Threads of a session go on spinning for a while when it has run, in case it runs again.
+        # The encoder's would take the cores from the steps that follow.
         encoder.add_session_config_entry("session.force_spinning_stop", "1")
         self._encoder = _session(
             files["encoder"], encoder, providers, shape.encoder_inputs(), shape.encoder_outputs()

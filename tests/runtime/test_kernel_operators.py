@@ -57,7 +57,7 @@ def make_session(request: pytest.FixtureRequest, compiled_kernels: str) -> Calla
         options.register_custom_ops_library(str(kernels.library()))
         session = ort.InferenceSession(model.SerializeToString(), options)
 
-        def run(changed: Mapping[str, Array] = {}) -> list[Array]:  # noqa: B006  # only read
+        def run(changed: Mapping[str, Array] = {}) -> list[Array]:  # only read
             fed = {**values, **changed}
             return list(session.run(None, {k: v for k, v in fed.items() if k not in constant}))
 

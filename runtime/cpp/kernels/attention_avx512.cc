@@ -23,27 +23,32 @@ struct Seen {
   const std::int32_t* places;  // [count]
   const float* bias;           // [bias_rows, width]
   std::size_t count;
-  std::size_t width;  // count, filled up to whole registers
+  std::size_t width;  // at least count, and room for a whole register after the last
 };
 
 Seen seen_places(const Attention& a, std::size_t sentence) {
-  auto* places = scratch<std::int32_t, PlaceMemory>(a.places);
   const auto* bias = a.bias + sentence * a.bias_rows * a.places;
-  std::size_t count = 0;
-  for (std::size_t place = 0; place < a.places; ++place) {
-    bool seen = false;
-    for (std::size_t row = 0; row < a.bias_rows; ++row) {
-      seen |= bias[row * a.places + place] > kHidden;
-    }
-    places[count] = static_cast<std::int32_t>(place);
-    count += seen ? 1 : 0;
-  }
-  const auto width = (count + kLanes - 1) / kLanes * kLanes;
+  // A register is written at a time, so there is room for one more.
+  const auto width = (a.places / kLanes + 2) * kLanes;
+  auto* places = scratch<std::int32_t, PlaceMemory>(width);
   auto* kept = scratch<float, BiasMemory>(a.bias_rows * width);
-  for (std::size_t row = 0; row < a.bias_rows; ++row) {
-    for (std::size_t i = 0; i < count; ++i) {
-      kept[row * width + i] = bias[row * a.places + places[i]];
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512 hidden = _mm512_set1_ps(kHidden);
+  std::size_t count = 0;
+  for (std::size_t place = 0; place < a.places; place += kLanes) {
+    const auto mask = first(a.places - place);
+    __mmask16 seen = 0;
+    for (std::size_t row = 0; row < a.bias_rows; ++row) {
+      const __m512 here = _mm512_maskz_loadu_ps(mask, bias + row * a.places + place);
+      seen |= _mm512_mask_cmp_ps_mask(mask, here, hidden, _CMP_GT_OQ);
     }
+    const __m512i numbers = _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(place)));
+    _mm512_storeu_si512(places + count, _mm512_maskz_compress_epi32(seen, numbers));
+    for (std::size_t row = 0; row < a.bias_rows; ++row) {
+      const __m512 here = _mm512_maskz_loadu_ps(mask, bias + row * a.places + place);
+      _mm512_storeu_ps(kept + row * width + count, _mm512_maskz_compress_ps(seen, here));
+    }
+    count += static_cast<std::size_t>(__builtin_popcount(seen));
   }
   return {places, kept, count, width};
 }
