@@ -218,6 +218,10 @@ class Search:
                     return
             self._take_in(self._batch.step(self._forced()), found)
 
+    def cancel(self) -> None:
+        """Let a call of the backend that is under way end early; `run` may raise an error of it."""
+        self._batch.cancel()
+
     def unfinished(self) -> list[Sentence]:
         """What this worker has taken and not found, should it have failed."""
         return [*(running.sentence for running in self._rows.values()), *self._taken]

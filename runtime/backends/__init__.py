@@ -120,6 +120,14 @@ class Batch(Protocol):
         """What a sentence has finished with."""
         ...
 
+    def cancel(self) -> None:
+        """Let what runs now end early, with an error or without; from any thread.
+
+        Of use where a call can take longer than somebody who wants to stop will wait. The batch is
+        of no use afterwards.
+        """
+        ...
+
 
 class Backend(Protocol):
     """The encoder and the step graph of one target, loaded; several threads may use it."""

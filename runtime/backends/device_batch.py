@@ -143,6 +143,9 @@ class DeviceBatch:
         names = ("finished_scores", "finished_lengths", "finished_parents")
         return Pool(*(self._pool[name][row].copy() for name in names))
 
+    def cancel(self) -> None:
+        """See `Batch`; what a GPU was asked for is done within milliseconds."""
+
     # ---- steps ----
 
     def _forced_step(self, forced: NDArray[np.int64]) -> list[StepResult]:

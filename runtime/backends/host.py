@@ -46,12 +46,25 @@ class Graphs(Protocol):
 
 
 class HostBatch:
-    """`Batch` over `Graphs`."""
+    """`Batch` over `Graphs`.
+
+    Args:
+        graphs: of the target.
+        shape: of their inputs and outputs.
+        options: of all sentences.
+        start_token: the decoder's start symbol.
+        cancel: ends what the graphs run for this batch, now and later.
+    """
 
     def __init__(
-        self, graphs: Graphs, shape: GraphShape, options: SearchOptions, start_token: int
+        self,
+        graphs: Graphs,
+        shape: GraphShape,
+        options: SearchOptions,
+        start_token: int,
+        cancel: Callable[[], None] = lambda: None,
     ) -> None:
-        self._graphs, self._shape = graphs, shape
+        self._graphs, self._shape, self._cancel = graphs, shape, cancel
         self._options, self._start_token = options, start_token
         self._cache_names = [spec.name for spec in shape.caches()]
         self._state_names = [s.name for s in shape.state() if s.name not in self._cache_names]
@@ -120,6 +133,10 @@ class HostBatch:
         """See `Batch`."""
         names = ("finished_scores", "finished_lengths", "finished_parents")
         return Pool(*(self._now[name][row].copy() for name in names))
+
+    def cancel(self) -> None:
+        """See `Batch`."""
+        self._cancel()
 
     # ---- arrays ----
 

@@ -72,15 +72,27 @@ class OnnxRuntimeBackend:
 
     def batch(self, options: SearchOptions, start_token: int) -> HostBatch:
         """See `Backend`."""
-        return HostBatch(self, self._shape, options, start_token)
+        graphs = _BatchGraphs(self._encoder, self._step)
+        return HostBatch(graphs, self._shape, options, start_token, graphs.cancel)
+
+
+class _BatchGraphs:
+    """`Graphs` of one batch, whose runs can be ended together."""
+
+    def __init__(self, encoder: ort.InferenceSession, step: ort.InferenceSession) -> None:
+        self._encoder, self._step, self._run = encoder, step, ort.RunOptions()
 
     def encode(self, inputs: Mapping[str, NDArray[Any]], outputs: Arrays) -> None:
         """See `Graphs`."""
-        _bound(self._encoder, inputs, outputs)()
+        _bound(self._encoder, inputs, outputs, self._run)()
 
     def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None]:
         """See `Graphs`."""
-        return _bound(self._step, inputs, outputs)
+        return _bound(self._step, inputs, outputs, self._run)
+
+    def cancel(self) -> None:
+        """End what runs after its current operation, and whatever is run later before its first."""
+        self._run.terminate = True
 
 
 def _options(settings: Settings) -> ort.SessionOptions:
@@ -137,7 +149,10 @@ def _providers(settings: Settings) -> list[Any]:
 
 
 def _bound(
-    session: ort.InferenceSession, inputs: Mapping[str, NDArray[Any]], outputs: Arrays
+    session: ort.InferenceSession,
+    inputs: Mapping[str, NDArray[Any]],
+    outputs: Arrays,
+    options: ort.RunOptions,
 ) -> Callable[[], None]:
     """A call that runs the session on these very arrays."""
     binding = session.io_binding()
@@ -151,7 +166,7 @@ def _bound(
         binding.bind_ortvalue_output(name, values[id(array)])
 
     def run() -> None:
-        session.run_with_iobinding(binding)
+        session.run_with_iobinding(binding, options)
         assert values  # kept alive as long as the call
 
     return run

@@ -12,8 +12,15 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from translate_trt.runtime.backends import BACKENDS, FREE, Settings, load_backend, request_values
-from translate_trt.runtime.backends.host import Arrays, sized
+from translate_trt.runtime.backends import (
+    BACKENDS,
+    FREE,
+    Settings,
+    Sources,
+    load_backend,
+    request_values,
+)
+from translate_trt.runtime.backends.host import Arrays, Graphs, sized
 from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeBackend
 from translate_trt.runtime.bundle import Manifest, read_manifest
 from translate_trt.runtime.contract import NEXT, GraphShape, TensorSpec
@@ -56,6 +63,10 @@ def arrays(specs: Sequence[TensorSpec], **sizes: int) -> Arrays:
     }
 
 
+def graphs_of(backend: OnnxRuntimeBackend) -> Graphs:
+    return backend.batch(SearchOptions(), 2)._graphs
+
+
 def encode(
     backend: OnnxRuntimeBackend, shape: GraphShape, rows: list[list[int]], width: int | None = None
 ) -> Arrays:
@@ -65,7 +76,7 @@ def encode(
     for target, row in zip(ids, rows, strict=True):
         target[: len(row)] = row
     outputs = arrays(shape.encoder_outputs(), N=len(ids), S=ids.shape[1])
-    backend.encode({"source_ids": ids, "source_lengths": lengths}, outputs)
+    graphs_of(backend).encode({"source_ids": ids, "source_lengths": lengths}, outputs)
     return outputs
 
 
@@ -82,7 +93,7 @@ def run_steps(
     for _ in range(steps):
         outputs = arrays(shape.step_outputs(), **sizes)
         outputs |= {NEXT + spec.name: state[spec.name] for spec in shape.caches()}
-        backend.bind({**encoded, **request, **state}, outputs)()
+        graphs_of(backend).bind({**encoded, **request, **state}, outputs)()
         found.append({name: value.copy() for name, value in outputs.items()})
         state = {name: outputs[NEXT + name] for name in state}
     return found
@@ -189,7 +200,7 @@ def test_caches_are_written_where_they_are(backend: OnnxRuntimeBackend, shape: G
         cache[:] = 0.25
     outputs = arrays(shape.step_outputs(), **sizes) | {NEXT + x: caches[x] for x in caches}
     request = request_values(SearchOptions(), np.full(2, 50))
-    backend.bind({**encoded, **request, **state}, outputs)()
+    graphs_of(backend).bind({**encoded, **request, **state}, outputs)()
     for cache in caches.values():
         for row, slots in enumerate(state["slots"]):
             others = np.setdiff1d(np.arange(9), slots)
@@ -205,7 +216,7 @@ def test_a_binding_reads_its_arrays_anew_whenever_it_runs(
     outputs = arrays(shape.step_outputs(), N=1, K=4, S=4, P=16)
     outputs |= {NEXT + spec.name: state[spec.name] for spec in shape.caches()}
     request = request_values(SearchOptions(), np.full(1, 50))
-    run = backend.bind({**encoded, **request, **state}, outputs)
+    run = graphs_of(backend).bind({**encoded, **request, **state}, outputs)
     run()
     free = outputs["next_tokens"].copy()
     request["forced_tokens"][:] = 21
@@ -215,6 +226,22 @@ def test_a_binding_reads_its_arrays_anew_whenever_it_runs(
     request["forced_tokens"][:] = FREE
     run()
     np.testing.assert_array_equal(outputs["next_tokens"], free)
+
+
+def test_what_is_cancelled_runs_no_more_and_nothing_else_is(
+    backend: OnnxRuntimeBackend, shape: GraphShape
+) -> None:
+    source = Sources([LONG, [9, 3]], [50, 50])
+    batch, other = (backend.batch(SearchOptions(), 2) for _ in range(2))
+    for one in (batch, other):
+        one.update([], source)
+        one.step(None)
+    batch.cancel()
+    with pytest.raises(RuntimeError, match="terminate"):
+        batch.step(None)
+    with pytest.raises(RuntimeError, match="terminate"):
+        batch.update([0, 1], source)
+    assert len(other.step(None)) == 1
 
 
 def test_several_threads_run_one_session(backend: OnnxRuntimeBackend, shape: GraphShape) -> None:

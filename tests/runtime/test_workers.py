@@ -94,13 +94,13 @@ def test_together_they_find_what_one_finds(workers: int, expected: list[list[Hyp
     assert next(backend.batches) == min(workers, len(SENTENCES))
 
 
-def test_one_worker_is_the_caller_itself() -> None:
+def test_one_worker_leaves_the_caller_s_thread_free() -> None:
     backend = FailingBackend()
     search(backend, 1)
-    assert backend.threads == {threading.current_thread().name}
+    assert backend.threads == {"translate_0"}
     backend = FailingBackend()
     search(backend, 5, SENTENCES[:1])
-    assert backend.threads == {threading.current_thread().name}
+    assert backend.threads == {"translate_0"}
 
 
 def test_nothing_to_do() -> None:
@@ -264,6 +264,30 @@ def test_ctrl_c_ends_all_before_their_next_step(monkeypatch: pytest.MonkeyPatch)
     backend = endless(FailingBackend(), started, lambda: None)
     with pytest.raises(KeyboardInterrupt):
         search(backend, 2)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_ends_a_call_of_the_backend_that_takes_long(
+    workers: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    started, cancelled = threading.Barrier(workers + 1), threading.Event()
+
+    def interrupted(*_: Any) -> None:
+        started.wait(20)
+        raise KeyboardInterrupt
+
+    def until_cancelled(step: int, batch: int) -> None:
+        started.wait(20)
+        assert cancelled.wait(20)
+        raise RuntimeError("cancelled")
+
+    monkeypatch.setattr(workers_module, "wait", interrupted)
+    monkeypatch.setattr(HostBatch, "cancel", lambda _: cancelled.set())
+    backend = FailingBackend(until_cancelled)
+    with pytest.raises(KeyboardInterrupt):
+        search(backend, workers)
+    assert next(backend.batches) == workers  # none is retried,
+    assert caplog.text == ""  # nor told of
 
 
 def test_calls_from_several_threads_do_not_mix(expected: list[list[Hypothesis]]) -> None:
