@@ -99,8 +99,11 @@ def search_all(
     """
     count = max(1, min(workers, len(sentences)))
     work = _Work(Waiting(sentences, count), {}, make_search, Event(), Lock(), set())
+    if len(sentences) == 1:  # its steps are short, and whoever sends one waits for it
+        work.run()
+        return work.results
     # A single worker is a thread, too: Ctrl-C is heard by the main thread, and only between two
-    # calls of a backend, which take seconds where batches are large. A thread costs 0.2 ms.
+    # calls of a backend, which take seconds where batches are large. That takes 0.2 ms.
     with ThreadPoolExecutor(count, "translate") as pool:
         try:
             futures = [pool.submit(work.run) for _ in range(count)]
