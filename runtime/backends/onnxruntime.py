@@ -56,7 +56,8 @@ class OnnxRuntimeBackend:
                 f"onnxruntime {ort.__version__} is installed, whose attention is wrong; this "
                 f"needs {'.'.join(map(str, _OLDEST))} or newer: pip install -U onnxruntime"
             )
-        log.info("compiled kernels: %s", kernels.status())
+        if settings.gpu is None:
+            log.info("compiled kernels: %s", kernels.status())
         self._shape = shape
         providers = _providers(settings)
         encoder, step = _options(settings), _options(settings)
