@@ -64,8 +64,8 @@ def _slots(places: ir.Value) -> ir.Value | None:
 def beam_attention(node: ir.Node) -> Call | str | None:
     """Attention of all beams over the source, as fuse-multi-head makes it."""
     query, key, value = (operand(node, index) for index in range(3))
-    if len(axes(key) or ()) != 4:
-        return None  # the encoder's, which splits heads itself
+    if len(axes(key) or ()) != 4 or producer(key, "ScatterND") is not None:
+        return None  # the encoder's, whose keys have no heads yet, or one over caches
     repeated = producer(operand(node, _BIAS), "Expand")
     if repeated is None:
         return "each beam has a bias of its own"

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from translate_trt.export.observe import is_observed
 from translate_trt.export.passes.base import constant
 from translate_trt.export.passes.calls import (
     Call,
@@ -120,7 +121,7 @@ def _after(product: ir.Value) -> _After:
     residual, total = other(addition, product), addition.outputs[0]
     norm = reader(total, "LayerNormalization")
     attributes = norm_of_rows(norm) if norm is not None else None
-    if norm is None or attributes is None:
+    if norm is None or attributes is None or is_observed(total.name):
         return _After("Add", total, (residual,))
     inputs = (residual, operand(norm, 1), operand(norm, 2))
     return _After("AddNorm", norm.outputs[0], inputs, attributes)

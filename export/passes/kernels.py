@@ -12,6 +12,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from translate_trt.export.observe import is_observed
 from translate_trt.export.passes.base import Outcome, Pass
 from translate_trt.export.passes.call_attention import beam_attention, cached_attention
 from translate_trt.export.passes.call_products import candidates, linear, top_logits
@@ -57,6 +58,8 @@ def _add_norm(node: ir.Node) -> Call | str | None:
     x, residual = operand(addition, 0), operand(addition, 1)
     if reader(addition.outputs[0], node.op_type) is None:
         return "the sum is read elsewhere too"
+    if is_observed(addition.outputs[0].name):
+        return "the sum is one that verify --layers compares"
     if not same_axes(x, residual):
         return "the two that are added are not known to have the same axes"
     inputs = (x, residual, operand(node, 1), operand(node, 2))
