@@ -56,7 +56,7 @@ def add_functions(model: ir.Model) -> None:
     """Give a model the functions that its graph calls, and those that they call."""
     wanted = _called(model.graph)
     while wanted:
-        added = function(wanted.pop())
+        added = function(wanted.pop(), model.opset_imports[""])
         model.functions[added.identifier()] = added
         model.opset_imports.setdefault(DOMAIN, VERSION)
         for domain, version in added.opset_imports.items():

@@ -19,8 +19,6 @@ from __future__ import annotations
 import onnx.parser
 import onnx_ir as ir
 
-from translate_trt.export.trace import DYNAMIC_OPSET
-
 DOMAIN = "translate_trt"
 VERSION = 1
 
@@ -219,10 +217,15 @@ _TEXTS = {
 NAMES = tuple(_TEXTS)
 
 
-def function(name: str) -> ir.Function:
-    """The function of that name, which imports the domains that its body uses."""
+def function(name: str, opset: int) -> ir.Function:
+    """The function of that name, which imports the domains that its body uses.
+
+    Args:
+        name: one of `NAMES`.
+        opset: of ONNX's operators, at least 21: that of the graph which calls it.
+    """
     body = _TEXTS[name]
-    opsets = {"": DYNAMIC_OPSET, "com.microsoft": 1, DOMAIN: VERSION}
+    opsets = {"": opset, "com.microsoft": 1, DOMAIN: VERSION}
     imports = ", ".join(f'"{d}" : {v}' for d, v in opsets.items() if not d or f"{d}." in body)
     text = f'<domain: "{DOMAIN}", opset_import: [{imports}]> {name} {body}'
     return ir.serde.deserialize_function(onnx.parser.parse_function(text))

@@ -401,7 +401,7 @@ def test_a_sum_and_its_norm() -> None:
     model = residual(epsilon=0.5)
     assert assert_same_bits(model, 1) == {"AddNorm": 1}
     assert calls(model)[0].attributes["epsilon"].as_float() == 0.5
-    assert "com.microsoft" not in function("AddNorm").opset_imports
+    assert "com.microsoft" not in function("AddNorm", DYNAMIC_OPSET).opset_imports
 
 
 def test_other_sums_are_left_alone() -> None:
@@ -422,7 +422,8 @@ def test_other_sums_are_left_alone() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_function_imports_what_its_body_uses(name: str) -> None:
-    one = function(name)
+    one = function(name, DYNAMIC_OPSET)
+    assert one.opset_imports[""] == DYNAMIC_OPSET
     assert one.identifier() == (DOMAIN, name, "")
     assert {n.domain for n in one} == set(one.opset_imports)
     onnx.checker.check_function(ir.to_proto(one))
