@@ -16,17 +16,23 @@ from torch.nn import functional as F
 
 from translate_trt.runtime.contract import MASKED, GraphForm, GraphShape
 from translate_trt.train.config import END, ModelConfig
-from translate_trt.train.model import DecoderLayer, EncoderLayer, MultiHeadAttention, Transformer
+from translate_trt.train.model import (
+    DecoderLayer,
+    EncoderLayer,
+    MultiHeadAttention,
+    Transformer,
+    attention_weights,
+)
 
 
 def attend(
-    attention: MultiHeadAttention, x: Tensor, key: Tensor, value: Tensor, bias: Tensor
+    attention: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
     """`MultiHeadAttention.attend` with its weights, as the products it is made of.
 
     Args:
         attention: whose projections to use.
-        x: [N, T, d_model], what the queries are made from.
+        query: [N, H, T, D], of `MultiHeadAttention.queries`.
         key: [N, H, S, D].
         value: [N, H, S, D].
         bias: broadcast to [N, H, T, S].
@@ -34,7 +40,7 @@ def attend(
     Returns:
         The sub-layer's output [N, T, d_model] and the attention weights [N, H, T, S].
     """
-    weights = attention.weights(x, key, bias)
+    weights = attention_weights(query, key, bias)
     context = (weights @ value).transpose(1, 2).flatten(-2)  # [N, T, H * D]
     return attention.output(context), weights
 
@@ -70,7 +76,8 @@ def _embed(model: Transformer, tokens: Tensor) -> Tensor:
 def _encoder_layer(layer: EncoderLayer, x: Tensor, bias: Tensor) -> Tensor:
     """x [N, S, d_model] under bias [N, 1, 1, S]."""
     y = layer.self_attention_norm.before(x)
-    attended, _ = attend(layer.self_attention, y, *layer.self_attention.keys_values(y), bias)
+    attention = layer.self_attention
+    attended, _ = attend(attention, attention.queries(y), *attention.keys_values(y), bias)
     x = layer.self_attention_norm.after(x, attended)
     y = layer.feed_forward_norm.before(x)
     return layer.feed_forward_norm.after(x, layer.feed_forward(y))
@@ -217,14 +224,16 @@ class StepGraph(nn.Module):
             The new x, keys and values [N, H, P, D], cross-attention weights [N, H, K, S].
         """
         y = layer.self_attention_norm.before(x)
+        query = layer.self_attention.queries(y)  # [N, H, K, D]
         key, value = layer.self_attention.keys_values(y)  # [N, H, K, D]
         keys = caches.write(named[f"self_key_{index}"], key)
         values = caches.write(named[f"self_value_{index}"], value)
-        attended, _ = attend(layer.self_attention, y, keys, values, bias)
+        attended, _ = attend(layer.self_attention, query, keys, values, bias)
         x = layer.self_attention_norm.after(x, attended)
         y = layer.cross_attention_norm.before(x)
         cross = named[f"cross_key_{index}"], named[f"cross_value_{index}"]
-        attended, weights = attend(layer.cross_attention, y, *cross, named["source_bias"])
+        query = layer.cross_attention.queries(y)
+        attended, weights = attend(layer.cross_attention, query, *cross, named["source_bias"])
         x = layer.cross_attention_norm.after(x, attended)
         y = layer.feed_forward_norm.before(x)
         return layer.feed_forward_norm.after(x, layer.feed_forward(y)), keys, values, weights

@@ -33,6 +33,12 @@ def stream(stack: str, layers: int) -> tuple[str, ...]:
     return (f"{stack}.embedding", *sublayers)
 
 
+def is_observed(name: str | None) -> bool:
+    """Whether a tensor of that name belongs to a residual stream."""
+    stack, _, place = str(name).partition(".")
+    return stack in _SUBLAYERS and place.rpartition(".")[2] in ("embedding", *_SUBLAYERS[stack])
+
+
 @contextmanager
 def recording(model: Transformer, stack: str) -> Iterator[dict[str, Tensor]]:
     """Record the residual stream of a stack, by name, each time it runs.

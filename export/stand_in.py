@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 import onnxruntime
+from onnx_ir.passes.common import InlinePass
 
 from translate_trt.export.compile import GRAPH_ROLES
 from translate_trt.export.passes.emulate import Emulate
@@ -71,6 +72,8 @@ def graphs_of(entry: TargetEntry) -> dict[str, FileEntry]:
 def load_graph(path: Path) -> ir.Model:
     """A graph that ONNX Runtime can run on a CPU and that rounds as its types say.
 
+    Bodies stand in the places of calls, so that there is a name for everything in them.
+
     Raises:
         BundleError: the file is no ONNX graph.
     """
@@ -80,6 +83,7 @@ def load_graph(path: Path) -> ir.Model:
         raise BundleError(
             f"cannot read {path}: {error}. Make the bundle again with translate-trt export."
         ) from error
+    InlinePass()(model)
     Emulate().run(model)
     return model
 

@@ -58,6 +58,18 @@ def _attention_by_products(
     return torch.softmax(scores, -1) @ value
 
 
+def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    """softmax(Q K^T + bias), [N, H, T, S].
+
+    Args:
+        query: [N, H, T, D], times 1 / sqrt(d_k).
+        key: [N, H, S, D].
+        bias: broadcast to [N, H, T, S].
+    """
+    scores = query @ key.transpose(-1, -2)
+    return torch.softmax(scores if bias is None else scores + bias, -1)
+
+
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """[N, T, H * D] -> [N, H, T, D]."""
     return torch.unflatten(x, -1, (heads, -1)).transpose(1, 2)
@@ -122,12 +134,14 @@ class MultiHeadAttention(nn.Module):
         context = scaled_dot_product_attention(query, key, value, bias, causal)  # [N, H, T, D]
         return cast(Tensor, self.output(context.transpose(1, 2).flatten(-2)))
 
+    def queries(self, x: Tensor) -> Tensor:
+        """Projected queries of x [N, T, d_model] times 1 / sqrt(d_k): [N, H, T, D]."""
+        query: Tensor = split_heads(self.query(x), self.heads) * self.d_k**-0.5
+        return query
+
     def weights(self, x: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
         """The attention weights that `attend` applies: [N, H, T, S]."""
-        query: Tensor = split_heads(self.query(x), self.heads) * self.d_k**-0.5
-        scores = query @ key.transpose(-1, -2)  # [N, H, T, S]
-        scores = scores if bias is None else scores + bias
-        return torch.softmax(scores, -1)
+        return attention_weights(self.queries(x), key, bias)
 
 
 class FeedForward(nn.Module):

@@ -10,6 +10,8 @@ import onnx_ir as ir
 
 from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
 from translate_trt.export.passes.base import Pass
+from translate_trt.export.passes.half import Half
+from translate_trt.export.passes.kernels import CallKernels
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
 from translate_trt.export.passes.products import FoldScales, MergeProducts, StoredProducts
 from translate_trt.export.passes.simplify import KeepSizes, Simplify
@@ -57,9 +59,13 @@ def passes_for(backend: str, precision: Pass | None) -> tuple[Pass, ...]:
         backend: as in the manifest.
         precision: the pass that sets it; None keeps float32.
     """
-    whole = (*COMMON, *_FUSED[backend], Simplify())
     # Simplify also infers types, which a precision goes by.
-    return whole if precision is None else (*whole, precision, Simplify())
+    whole: tuple[Pass, ...] = (*COMMON, *_FUSED[backend], Simplify())
+    if precision is not None:
+        whole = (*whole, precision, Simplify())
+    # Kernels are for CPUs, and 16 bits are for GPUs.
+    calls = backend == "onnxruntime" and not isinstance(precision, Half)
+    return (*whole, CallKernels()) if calls else whole
 
 
 # TensorRT's attention layer is made from ONNX's operator; ONNX Runtime is fastest with its own.
@@ -71,7 +77,9 @@ _FUSED: dict[str, tuple[Pass, ...]] = {
 
 #: Every pass by its name, for --disable-pass.
 PASSES: dict[str, Pass] = {
-    one.name: one for one in (*COMMON, *itertools.chain(*_FUSED.values())) if not one.required
+    one.name: one
+    for one in (*COMMON, *itertools.chain(*_FUSED.values()), CallKernels())
+    if not one.required
 }
 
 

@@ -31,7 +31,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint) -> 
 
 STAGES = [
     "traced", "store-weights", "simplify", "fold-scales", "merge-products", "top-k-first",
-    "keep-sizes", "fuse-multi-head", "simplify",
+    "keep-sizes", "fuse-multi-head", "simplify", "kernels",
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import onnx
+import onnx.inliner
 import pytest
 from torch import Tensor, nn
 
@@ -25,10 +26,12 @@ def test_the_files_keep_the_contract(compiled_bundle: Path, target: str, role: s
     path = manifest.target(target).files[role].locate(compiled_bundle)
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
-    assert [(o.domain, o.version) for o in model.opset_import] == [
-        ("", DYNAMIC_OPSET),
-        ("com.microsoft", 1),
-    ]
+    imports = {"": DYNAMIC_OPSET, "com.microsoft": 1, "translate_trt": 1}
+    assert {o.domain: o.version for o in model.opset_import} == imports
+    called = {node.op_type for node in model.graph.node if node.domain == "translate_trt"}
+    assert called
+    # TopLogits is also called by a function.
+    assert {function.name for function in model.functions} - {"TopLogits"} == called - {"TopLogits"}
     described = manifest.model
     shape = GraphShape(
         described.decoder_layers,
@@ -61,7 +64,9 @@ def test_a_module_that_departs_from_the_contract_is_refused() -> None:
 
 def test_caches_are_never_gathered(compiled_bundle: Path) -> None:
     # They are written to and masked; a Gather over one would copy it at every step.
-    model = onnx.load(compiled_bundle / "targets/onnx-fp32/step.onnx")
+    model = onnx.inliner.inline_local_functions(
+        onnx.load(compiled_bundle / "targets/onnx-fp32/step.onnx")
+    )
     gathered = {node.input[0] for node in model.graph.node if node.op_type.startswith("Gather")}
     # What is written is the input itself, so that both may be the same memory; and nothing else
     # reads it but for its sizes, or what it was would have to be kept.

@@ -58,11 +58,13 @@ FUSED = {
 def test_order(backend: str, precision: str) -> None:
     names = [one.name for one in passes_for(backend, precision_pass(precision, {}))]
     end = [] if precision == "fp32" else [precision, "simplify"]
-    assert names == [*COMMON, *FUSED[backend], "simplify", *end]
+    # Kernels are for CPUs; of the graphs for ONNX Runtime, those in 16 bits are for GPUs.
+    calls = backend == "onnxruntime" and precision in ("fp32", "int8")
+    assert names == [*COMMON, *FUSED[backend], "simplify", *end, *(["kernels"] if calls else [])]
 
 
 def test_every_pass_that_can_be_switched_off_has_a_name_and_a_summary() -> None:
-    assert set(PASSES) == set(COMMON).union(*FUSED.values())
+    assert set(PASSES) == set(COMMON).union(*FUSED.values(), ["kernels"])
     for name, one in PASSES.items():
         assert one.name == name
         assert one.summary
@@ -113,17 +115,17 @@ def test_an_exception_of_a_library_is_reported_with_the_pass() -> None:
 ENCODER_LAYERS, DECODER_LAYERS = 3, 2
 
 
-def compiled(target: str, norm: str) -> dict[str, list[Report]]:
+def compiled(target: str, norm: str, attention: bool = False) -> dict[str, list[Report]]:
     config = ModelConfig(
         vocabulary_size=50, encoder_layers=ENCODER_LAYERS, decoder_layers=DECODER_LAYERS,
         d_model=16, d_ff=24, heads=2, norm=norm,
     )  # fmt: skip
     form = TARGETS[target].form(beam_size=4, max_target_length=60)
     traced = trace_graphs(
-        Transformer(config).eval(), Limits(10, 60), graph_shape(config, form=form),
+        Transformer(config).eval(), Limits(10, 60), graph_shape(config, attention, form),
         TARGETS[target].opset,
     )  # fmt: skip
-    passes = passes_for(TARGETS[target].backend, None)
+    passes = passes_for(TARGETS[target].backend, precision_pass(TARGETS[target].precision, {}))
     reports = {}
     for role, model in traced.items():
         before = len(model.graph)
@@ -160,8 +162,34 @@ def test_each_pass_finds_all_there_is_in_a_model(target: str, norm: str) -> None
     assert matches["encoder"]["fold-scales"]
     assert matches["encoder"]["store-weights"]
     reasons = [reason for found in reports.values() for one in found for reason in one.refused]
-    # Alone stand the logits, which have no bias.
-    assert len(reasons) == 1, reasons
+    assert len(reasons) == (1 if norm == "post" else 1 + PRE_NORMS), reasons
+
+
+# The sum that they read is also what goes on; at the end of a stack, what --layers compares.
+PRE_NORMS = 2 * ENCODER_LAYERS + 1 + 3 * DECODER_LAYERS + 1
+
+
+# By target and norm, the calls of an encoder layer, of the encoder besides, of a decoder layer, of
+# the step besides. Candidates in 8 bits count twice: they begin as TopLogits.
+CALLS = {
+    ("onnx-fp32", "post"): (2, 0, 2 + 3, 1),
+    ("onnx-fp32", "pre"): (0, 0, 2, 1),
+    ("onnx-int8", "post"): (4, 1, 2 + 6, 2),
+    ("onnx-int8", "pre"): (4, 1, 2 + 6, 2),
+}
+
+
+@pytest.mark.parametrize("attention", [False, True])
+@pytest.mark.parametrize(("target", "norm"), CALLS)
+def test_kernels_are_called_wherever_they_can(target: str, norm: str, attention: bool) -> None:
+    reports = compiled(target, norm, attention)
+    layer, encoder, decoder_layer, step = CALLS[target, norm]
+    found = {role: one.matches for role, (*_, one) in reports.items()}
+    assert found == {
+        "encoder": layer * ENCODER_LAYERS + encoder,
+        # The attention whose weights are an output stays as it is.
+        "step": decoder_layer * DECODER_LAYERS + step - attention,
+    }
 
 
 @pytest.mark.usefixtures("trace_once")

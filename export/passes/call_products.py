@@ -1,0 +1,180 @@
+"""Products in 8 bits as calls, and the vocabulary's with the candidates taken from it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from translate_trt.export.observe import is_observed
+from translate_trt.export.passes.base import constant
+from translate_trt.export.passes.calls import (
+    Call,
+    Constant,
+    norm_of_rows,
+    operand,
+    other,
+    producer,
+    reader,
+    same_axes,
+)
+from translate_trt.export.passes.functions import BLOCK_COLUMNS, BLOCK_ROWS, linear8
+
+# Further than any axis goes.
+_NO_END = int(np.iinfo(np.int64).max)
+
+
+class _Stored(NamedTuple):
+    """A matrix W in 8 bits as its function wants it."""
+
+    blocked: Constant  # [O' / 16, I / 4, 16, 4]
+    rows: int  # I
+    columns: int  # O'
+
+
+def _stored(weights: ir.Value) -> _Stored | str | None:
+    """A matrix in blocks, or why it has none; None: it is not constant."""
+    array = constant(weights)
+    if array is None or array.ndim != 2:
+        return None
+    rows, columns = array.shape
+    for size, block, name in ((rows, BLOCK_ROWS, "rows"), (columns, BLOCK_COLUMNS, "columns")):
+        if size % block:
+            return f"its matrix has {size} {name}, which is no multiple of {block}"
+    blocks = array.reshape(rows // BLOCK_ROWS, BLOCK_ROWS, columns // BLOCK_COLUMNS, BLOCK_COLUMNS)
+    blocked = np.ascontiguousarray(blocks.transpose(2, 0, 3, 1))
+    return _Stored(Constant(f"{weights.name}_blocked", blocked), rows, columns)
+
+
+def linear(node: ir.Node) -> Call | str | None:
+    """A product as the int8 pass writes it, with what is done to its result."""
+    quantized = producer(node.inputs[0], "QuantizeLinear")
+    stored, scaled = _stored(operand(node, 1)), _scaled(node)
+    zero_point = constant(node.inputs[2])
+    if quantized is None or scaled is None or zero_point is None or not isinstance(stored, _Stored):
+        return stored if isinstance(stored, str) else None
+    scales, product = scaled
+    columns = len(scales)
+    bias, product = _biased(product, columns)
+    after = _after(product)
+    filled = np.pad(scales, (0, stored.columns - columns))
+    return Call(
+        linear8(positive=int(zero_point) == 0, after=after.name),
+        (
+            operand(quantized, 0),
+            stored.blocked,
+            Constant(f"{stored.blocked.name}_scales", filled),
+            bias,
+            *after.inputs,
+        ),
+        (after.output,),
+        {
+            "shape": [stored.rows, -1],
+            "end": [columns if columns < stored.columns else _NO_END],
+            "columns": columns,
+            "width": stored.rows,
+            **after.attributes,
+        },
+    )
+
+
+def _scaled(node: ir.Node) -> tuple[NDArray[np.generic], ir.Value] | None:
+    """Of an integer product: the scales of its columns, and the product in floats."""
+    cut = reader(node.outputs[0], "Slice")
+    by_row = reader((cut or node).outputs[0], "DequantizeLinear")
+    by_column = reader(by_row.outputs[0], "Mul") if by_row is not None else None
+    if by_row is None or by_column is None:
+        return None
+    scales = constant(other(by_column, by_row.outputs[0]))
+    return None if scales is None else (scales, by_column.outputs[0])
+
+
+def _biased(product: ir.Value, columns: int) -> tuple[ir.Value | Constant, ir.Value]:
+    """The bias that is added to a product, zeros if there is none, and the sum."""
+    addition = reader(product, "Add")
+    if addition is not None:
+        bias = other(addition, product)
+        array = constant(bias)
+        if array is not None and array.shape == (columns,):
+            return bias, addition.outputs[0]
+    return Constant(f"no_bias_{columns}", np.zeros(columns, np.float32)), product
+
+
+class _After(NamedTuple):
+    """What is done to a product."""
+
+    name: str  # the end of the function's
+    output: ir.Value
+    inputs: tuple[ir.Value, ...] = ()
+    attributes: dict[str, float] = {}  # noqa: RUF012  # a NamedTuple's default
+
+
+def _after(product: ir.Value) -> _After:
+    relu = reader(product, "Relu")
+    if relu is not None:
+        return _After("Relu", relu.outputs[0])
+    addition = reader(product, "Add")
+    if addition is None or not same_axes(other(addition, product), product):
+        return _After("", product)
+    residual, total = other(addition, product), addition.outputs[0]
+    norm = reader(total, "LayerNormalization")
+    attributes = norm_of_rows(norm) if norm is not None else None
+    if norm is None or attributes is None or is_observed(total.name):
+        return _After("Add", total, (residual,))
+    inputs = (residual, operand(norm, 1), operand(norm, 2))
+    return _After("AddNorm", norm.outputs[0], inputs, attributes)
+
+
+def top_logits(node: ir.Node) -> Call | str | None:
+    """Log-probabilities as the pass top-k-first writes them, from their top-k."""
+    logits, (values, indices) = operand(node, 0), node.outputs
+    softmax = next((use.node for use in logits.uses() if use.node.op_type == "Softmax"), None)
+    log_total = _log_total(softmax) if softmax is not None else None
+    if log_total is None:
+        return None
+    shifted = {operand(use.node, 0): use.node.outputs[0] for use in log_total.uses()}
+    best = shifted.pop(values, None)
+    logit = next(iter(shifted), None)
+    lookup = producer(logit, "GatherElements")
+    if best is None or logit is None or lookup is None or len(shifted) > 1:
+        return "besides the best, not exactly one log-probability is looked up"
+    at_column = shifted[logit]
+    inputs = (logits, operand(lookup, 1), operand(node, 1))
+    return Call("TopLogits", inputs, (best, indices, at_column))
+
+
+def _log_total(softmax: ir.Node) -> ir.Value | None:
+    """The log of the sum of a row's exponentials, from the row's softmax."""
+    value = softmax.outputs[0]
+    for operator in ("GatherElements", "Log", "Sub"):
+        node = reader(value, operator)
+        if node is None:
+            return None
+        value = node.outputs[0]
+    return value
+
+
+def candidates(node: ir.Node) -> Call | str | None:
+    """TopLogits of the vocabulary's product, as the int8 pass writes that."""
+    logits, column, count = (operand(node, index) for index in range(3))
+    by_row = producer(logits, "Mul")
+    product = producer(by_row.inputs[0], "MatMulIntegerToFloat") if by_row is not None else None
+    if product is None:
+        return None
+    if reader(logits, node.op_type) is None:
+        return "the logits are read elsewhere too"
+    quantized, stored = producer(product.inputs[0], "QuantizeLinear"), _stored(operand(product, 1))
+    if quantized is None or not isinstance(stored, _Stored):
+        return stored if isinstance(stored, str) else None
+    hidden: ir.Value | Constant = Constant("none_hidden", np.zeros(stored.columns, np.float32))
+    if len(product.inputs) > 6:
+        hidden = operand(product, 6)
+    inputs = (operand(quantized, 0), stored.blocked, operand(product, 3), hidden, column, count)
+    return Call(
+        "Candidates8",
+        inputs,
+        node.outputs,
+        {"shape": [stored.rows, -1], "width": stored.rows},
+    )

@@ -1,0 +1,78 @@
+"""What a library of kernels can take over, as calls of functions (`functions.py`).
+
+A rule reads the graph around one node and gives the call that computes the same, or says why there
+is none. Products in 8 bits take along what is done to their result: a bias, then a ReLU, or the
+residual connection and the LayerNorm after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from translate_trt.export.observe import is_observed
+from translate_trt.export.passes.base import Outcome, Pass
+from translate_trt.export.passes.call_attention import beam_attention, cached_attention
+from translate_trt.export.passes.call_products import candidates, linear, top_logits
+from translate_trt.export.passes.calls import (
+    Call,
+    add_functions,
+    norm_of_rows,
+    operand,
+    producer,
+    reader,
+    same_axes,
+)
+
+
+class CallKernels(Pass):
+    """For ONNX Runtime on a CPU; the last pass, for an optimizer may put bodies back in place."""
+
+    name = "kernels"
+    summary = "products, attention and candidates become calls that kernels can take over"
+
+    def run(self, model: ir.Model) -> Outcome:
+        """Rewrite the model in place; a match is a call."""
+        calls, refused = 0, []
+        for operator, rule in _RULES:
+            for node in [node for node in model.graph if node.op_type == operator]:
+                found = rule(node)
+                if isinstance(found, Call):
+                    found.insert(model.graph)
+                    calls += 1
+                elif found:
+                    refused.append(f"{node.outputs[0].name}: {found}")
+            # What a call has taken along is dead, and the next rule must not see it.
+            common.RemoveUnusedNodesPass()(model)
+        add_functions(model)
+        return Outcome(calls, tuple(refused))
+
+
+def _add_norm(node: ir.Node) -> Call | str | None:
+    """LayerNorm(x + residual), where no product in 8 bits has taken it along."""
+    addition, attributes = producer(node.inputs[0], "Add"), norm_of_rows(node)
+    if addition is None or attributes is None:
+        return None
+    x, residual = operand(addition, 0), operand(addition, 1)
+    if reader(addition.outputs[0], node.op_type) is None:
+        return "the sum is read elsewhere too"
+    if is_observed(addition.outputs[0].name):
+        return "the sum is one that verify --layers compares"
+    if not same_axes(x, residual):
+        return "the two that are added are not known to have the same axes"
+    inputs = (x, residual, operand(node, 1), operand(node, 2))
+    return Call("AddNorm", inputs, node.outputs, attributes)
+
+
+#: In order, the operator that a rule looks at, and the rule: a sum and its norm belong to a product
+#: in 8 bits if there is one, and candidates are found by their TopLogits.
+_RULES: tuple[tuple[str, Callable[[ir.Node], Call | str | None]], ...] = (
+    ("MatMulInteger", linear),
+    ("TopK", top_logits),
+    ("TopLogits", candidates),
+    ("MultiHeadAttention", cached_attention),
+    ("MultiHeadAttention", beam_attention),
+    ("LayerNormalization", _add_norm),
+)

@@ -1,0 +1,436 @@
+"""Calls that kernels can take over: where they are made, that bodies compute what was there."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import NodeProto
+from support.graphs import (
+    Array,
+    Axes,
+    assert_left_alone,
+    assert_rewrites,
+    build,
+    feeds,
+    node,
+    run,
+    weights,
+)
+
+from translate_trt.export.passes.base import Outcome
+from translate_trt.export.passes.dynamic_int8 import DynamicInt8
+from translate_trt.export.passes.functions import DOMAIN, NAMES, function
+from translate_trt.export.passes.kernels import CallKernels
+from translate_trt.export.passes.top_k import TopKFirst
+from translate_trt.export.trace import DYNAMIC_OPSET
+from translate_trt.runtime.contract import MASKED
+
+ROWS = 24
+# The second fills a block of columns up.
+COLUMNS = [32, 20]
+
+
+def calls(model: ir.Model) -> list[ir.Node]:
+    return [n for n in model.graph if n.domain == DOMAIN]
+
+
+def assert_same_bits(model: ir.Model, matches: int, *refused: str) -> Counter[str]:
+    """`assert_rewrites`, and the outputs are equal to the last bit."""
+    inputs = feeds(model)
+    right = run(model, inputs)
+    left = assert_rewrites(CallKernels(), model, matches, refused)
+    for name, found in run(model, inputs).items():
+        np.testing.assert_array_equal(found, right[name], err_msg=name)
+    return left
+
+
+# ---- products in 8 bits ----
+
+AFTER: dict[str, list[NodeProto]] = {
+    "": [node("Add", "b product", "y")],
+    "Relu": [node("Add", "product b", "biased"), node("Relu", "biased", "y")],
+    "Add": [node("Add", "product b", "biased"), node("Add", "r biased", "y")],
+    "AddNorm": [
+        node("Add", "product b", "biased"), node("Add", "biased r", "sum"),
+        node("LayerNormalization", "sum gamma beta", "y", axis=-1, epsilon=1e-3),
+    ],
+}  # fmt: skip
+
+
+def product(
+    *nodes: NodeProto, rows: int = ROWS, columns: int = 32, positive: bool = False,
+    outputs: tuple[str, ...] = ("y",), residual: Axes | None = None,
+) -> ir.Model:  # fmt: skip
+    """x W and what is done to it, in 8 bits."""
+    constants = {
+        "w": weights(rows, columns), "b": weights(columns), "beta": weights(columns, seed=1),
+        "gamma": weights(columns, seed=2),
+    }  # fmt: skip
+    first = [node("Relu", "x", "rows")] if positive else [node("Neg", "x", "rows")]
+    whole = ("N", "T", columns)
+    used = {name for n in nodes for name in n.input}
+    inputs: dict[str, Axes] = {"x": ["N", "T", rows]}
+    if "r" in used:
+        inputs["r"] = whole if residual is None else residual
+    model = build(
+        [*first, node("MatMul", "rows w", "product"), *nodes], inputs,
+        dict.fromkeys(outputs, whole),
+        {name: array for name, array in constants.items() if name in used | {"w"}},
+        opset=DYNAMIC_OPSET,
+    )  # fmt: skip
+    DynamicInt8().run(model)
+    return model
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("after", AFTER)
+def test_products_take_along_what_follows(after: str, positive: bool, columns: int) -> None:
+    model = product(*AFTER[after], positive=positive, columns=columns)
+    left = assert_same_bits(model, 1)
+    name = f"Linear8{'Positive' if positive else ''}{after}"
+    assert left == {"Relu" if positive else "Neg": 1, name: 1}
+    assert set(model.functions) == {(DOMAIN, name, "")}
+    assert model.opset_imports[DOMAIN] == 1
+    if after == "AddNorm":
+        assert calls(model)[0].attributes["epsilon"].as_float() == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_weights_are_blocked_and_everything_is_filled_up(columns: int) -> None:
+    model = product(*AFTER[""], columns=columns)
+    before = {name: x.const_value.numpy() for name, x in model.graph.initializers.items()}  # type: ignore[union-attr]
+    matrix, scales = before["w_int8"], before["w_scale"]
+    CallKernels().run(model)
+    found = [x.const_value.numpy() for x in calls(model)[0].inputs[1:]]  # type: ignore[union-attr]
+    assert found[0].shape == (2, ROWS // 4, 16, 4)
+    assert found[0].dtype == np.int8
+    for i in range(ROWS):
+        for o in range(32):
+            assert found[0][o // 16, i // 4, o % 16, i % 4] == matrix[i, o]
+    np.testing.assert_array_equal(found[1], [*scales, *[0.0] * (32 - columns)])
+    np.testing.assert_array_equal(found[2], before["b"])
+    assert set(model.graph.initializers) == {str(x.name) for x in calls(model)[0].inputs[1:]}
+
+
+def test_a_product_without_a_bias_gets_zeros() -> None:
+    model = product(node("Neg", "product", "y"))
+    assert assert_same_bits(model, 1) == {"Neg": 2, "Linear8": 1}
+
+
+def test_a_row_of_zeros_gives_the_bias() -> None:
+    model = product(*AFTER[""])
+    CallKernels().run(model)
+    found = run(model, {"x": np.zeros((2, 5, ROWS), np.float32)})["y"]
+    np.testing.assert_array_equal(found, np.broadcast_to(weights(32), found.shape))
+
+
+NORM = node("LayerNormalization", "sum gamma beta", "y", axis=-1)
+SUM = [node("Add", "product b", "biased"), node("Add", "biased r", "sum")]
+# What is done to a product, the function that takes along as much as it can, what it leaves.
+NEAR_MISSES: dict[str, tuple[list[NodeProto], str, Counter[str]]] = {
+    "the sum is read twice, as pre-norm does": (
+        [*SUM, NORM, node("Neg", "sum", "z")], "Linear8Add",
+        Counter(LayerNormalization=1, Neg=2),
+    ),
+    "the norm is over two axes": (
+        [*SUM, node("LayerNormalization", "sum gamma beta", "y", axis=1), node("Neg", "y", "z")],
+        "Linear8Add", Counter(LayerNormalization=1, Neg=2),
+    ),
+    "the norm does not shift": (
+        [*SUM, node("LayerNormalization", "sum gamma", "y", axis=-1), node("Neg", "y", "z")],
+        "Linear8Add", Counter(LayerNormalization=1, Neg=2),
+    ),
+    "the product is read twice": (
+        [node("Add", "product b", "y"), node("Neg", "product", "z")], "Linear8",
+        Counter(Add=1, Neg=2),
+    ),
+    "the biased product is read twice": (
+        [node("Add", "product b", "biased"), node("Relu", "biased", "y"),
+         node("Neg", "biased", "z")],
+        "Linear8", Counter(Relu=1, Neg=2),
+    ),
+    "it is added to itself": (
+        [node("Add", "product b", "biased"), node("Add", "biased biased", "y"),
+         node("Neg", "y", "z")],
+        "Linear8", Counter(Add=1, Neg=2),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NEAR_MISSES)
+def test_nothing_that_is_needed_elsewhere_is_taken_along(case: str) -> None:
+    nodes, name, left = NEAR_MISSES[case]
+    two_axes = "two axes" in case
+    model = product(*nodes, outputs=("y", "z"))
+    if two_axes:  # gamma and beta are then of both
+        for constant in ("gamma", "beta"):
+            value = model.graph.initializers[constant]
+            value.const_value = ir.tensor(weights(5, 32), name=constant)
+            value.shape = ir.Shape([5, 32])
+    # A sum with another reader is reported once more, as no AddNorm.
+    assert assert_same_bits(model, 1) == Counter({name: 1}) + left
+
+
+def test_a_sum_that_is_observed_keeps_its_name() -> None:
+    model = product(*AFTER["AddNorm"])
+    total = next(n for n in model.graph if n.op_type == "LayerNormalization").inputs[0]
+    assert total is not None
+    total.name = "decoder.5.feed_forward"
+    left = assert_same_bits(model, 1)
+    assert left == {"Neg": 1, "Linear8Add": 1, "LayerNormalization": 1}
+    assert calls(model)[0].outputs[0].name == "decoder.5.feed_forward"
+
+
+def test_what_is_added_must_have_the_axes_of_the_product() -> None:
+    model = product(*AFTER["Add"], residual=["N", 1, 32])
+    assert assert_same_bits(model, 1) == {"Neg": 1, "Linear8": 1, "Add": 1}
+
+
+def test_a_product_that_is_an_output() -> None:
+    model = product(*AFTER["Relu"], outputs=("y", "product", "biased"))
+    assert assert_same_bits(model, 1) == {"Neg": 1, "Linear8": 1, "Add": 1, "Relu": 1}
+
+
+def test_a_matrix_that_has_no_blocks_is_left_alone() -> None:
+    model = product(*AFTER["AddNorm"], rows=30)
+    left = assert_same_bits(model, 1, "its matrix has 30 rows, which is no multiple of 4")
+    assert left["MatMulInteger"] == 1
+    assert left["AddNorm"] == 1  # which any product may have
+
+
+# ---- candidates ----
+
+
+def ranked(
+    *more: NodeProto, columns: int = 37, int8: bool = False, outputs: tuple[str, ...] = (),
+    lookups: tuple[str, ...] = ("at",),
+) -> ir.Model:  # fmt: skip
+    """The best of a vocabulary's log-probabilities, and those at a column."""
+    nodes = [
+        node("MatMul", "x w", "logits"), node("LogSoftmax", "logits", "p", axis=-1),
+        node("TopK", "p count", "values indices", axis=-1),
+        *(node("GatherElements", f"p {name}_column", name, axis=-1) for name in lookups), *more,
+    ]  # fmt: skip
+    columns_of = {f"{name}_column": ["N", "K", 1] for name in lookups}
+    axes: dict[str, Axes] = {"values": ["N", "K", "C"], "indices": ["N", "K", "C"]}
+    model = build(
+        nodes, {"x": ["N", "K", ROWS], **columns_of},
+        {**axes, **dict.fromkeys(lookups, ("N", "K", 1)),
+         **dict.fromkeys(outputs, ("N", "K", columns))},
+        {"w": weights(ROWS, columns), "count": np.array([5])}, opset=DYNAMIC_OPSET,
+        types={"indices": "int", **dict.fromkeys(columns_of, "int")},
+    )  # fmt: skip
+    TopKFirst().run(model)
+    if int8:
+        DynamicInt8().run(model)
+    return model
+
+
+@pytest.mark.parametrize("columns", [32, 37])
+def test_candidates(columns: int) -> None:
+    model = ranked(int8=True, columns=columns)
+    # One call more than is left: candidates begin as TopLogits.
+    assert assert_same_bits(model, 2) == {"Candidates8": 1}
+    assert {name for _, name, _ in model.functions} == {"Candidates8", "TopLogits"}
+
+
+def test_columns_that_fill_up_are_no_candidates() -> None:
+    model = ranked(int8=True, columns=17)  # 15 of 32 fill up
+    CallKernels().run(model)
+    model.graph.initializers["count"].const_value = ir.tensor(np.array([17]), name="count")
+    found = run(model, feeds(model))
+    for row in found["indices"].reshape(-1, 17):
+        assert sorted(row) == list(range(17))
+    assert np.allclose(np.exp(found["values"]).sum(-1), 1)
+
+
+def test_best_logits() -> None:
+    model = ranked()
+    assert assert_same_bits(model, 1) == {"MatMul": 1, "TopLogits": 1}
+    assert {name for _, name, _ in model.functions} == {"TopLogits"}
+
+
+def test_of_equal_logits_the_first_is_better() -> None:
+    model = ranked()
+    CallKernels().run(model)
+    model.graph.initializers["w"].const_value = ir.tensor(
+        np.zeros((ROWS, 37), np.float32), name="w"
+    )
+    found = run(model, feeds(model))
+    np.testing.assert_array_equal(found["indices"], np.broadcast_to(np.arange(5), (2, 3, 5)))
+    assert np.allclose(found["values"], -np.log(37))
+    assert np.allclose(found["at"], -np.log(37))
+
+
+@pytest.mark.parametrize("lookups", [(), ("at", "beside")])
+def test_another_number_of_lookups_is_left_alone(lookups: tuple[str, ...]) -> None:
+    reason = "besides the best, not exactly one log-probability is looked up"
+    assert_left_alone(CallKernels(), ranked(lookups=lookups), reason)
+
+
+def test_logits_that_are_read_elsewhere_are_made() -> None:
+    model = ranked(node("Neg", "logits", "z"), int8=True, outputs=("z",))
+    left = assert_same_bits(model, 2)
+    assert left["TopLogits"] == 1  # the product has not become one that hides columns
+    assert left["Linear8"] == 1
+    model = ranked(int8=True)
+    reader = ir.node("Neg", [next(n for n in model.graph if n.op_type == "TopK").inputs[0]])
+    reader.outputs[0].name = "z"
+    model.graph.append(reader)
+    model.graph.outputs.append(reader.outputs[0])
+    outcome = CallKernels().run(model)
+    assert outcome.matches == 1
+    assert [reason.split(": ")[1] for reason in outcome.refused] == [
+        "the logits are read elsewhere too"
+    ]
+
+
+# ---- attention ----
+
+HEADS, SIZE = 4, 8
+WIDTH = HEADS * SIZE
+
+
+def places(slots: str = "slots") -> list[NodeProto]:
+    """As a step writes them: sentence, head and slot."""
+    return [
+        node("Shape", slots, "rows"), node("Concat", "rows heads", "sizes", axis=0),
+        node("Expand", "sentence sizes", "each_sentence"),
+        node("Expand", "head sizes", "each_head"),
+        node("Unsqueeze", f"{slots} last", "slot"), node("Expand", "slot sizes", "each_slot"),
+        node("Unsqueeze", "each_sentence last", "n"), node("Unsqueeze", "each_head last", "h"),
+        node("Unsqueeze", "each_slot last", "p"), node("Concat", "n h p", "places", axis=-1),
+    ]  # fmt: skip
+
+
+def cached(parts: str = "q k v", value_places: str = "places", made: bool = True) -> ir.Model:
+    """Attention over caches that a merged projection is written into."""
+    taken = np.array([[4, 0, 7], [8, 1, 2]])
+    constants = {
+        "splits": np.array([WIDTH] * 3), "by_head": np.array([0, 0, HEADS, SIZE]),
+        "heads": np.array([HEADS]), "last": np.array([-1]),
+        "sentence": np.arange(2)[:, None, None], "head": np.arange(HEADS),
+    }  # fmt: skip
+    axes = np.broadcast_arrays(constants["sentence"], constants["head"], taken[..., None])
+    if not made or value_places != "places":
+        constants["given"] = np.stack(axes, -1)
+    nodes = [
+        *(places() if made else [node("Identity", "given", "places")]),
+        node("Split", "qkv splits", parts, axis=-1),
+        node("Reshape", "k by_head", "k_heads"), node("Reshape", "v by_head", "v_heads"),
+        node("ScatterND", "pk places k_heads", "ks"),
+        node("ScatterND", f"pv {value_places} v_heads", "vs"),
+        node("MultiHeadAttention", "q ks vs _ _ bias", "y", num_heads=HEADS, scale=1.0),
+    ]  # fmt: skip
+    cache: Axes = ["N", HEADS, "P", SIZE]
+    return build(
+        nodes,
+        {"qkv": ["N", "K", 3 * WIDTH], "pk": cache, "pv": cache, "bias": ["N", 1, "K", "P"],
+         "slots": ["N", "K"]},
+        {"y": ["N", "K", WIDTH], "ks": cache, "vs": cache}, constants, DYNAMIC_OPSET,
+        {"slots": "int"}, known={"y": ["N", "K", WIDTH]},
+    )  # fmt: skip
+
+
+SLOTS = {"slots": np.array([[4, 0, 7], [8, 1, 2]])}
+
+
+def test_attention_over_caches() -> None:
+    model = cached()
+    hidden = np.where(np.random.default_rng(0).random((2, 1, 3, 9)) < 0.5, MASKED, 0.0)
+    given: dict[str, Array] = {**SLOTS, "bias": hidden.astype(np.float32)}
+    left = assert_rewrites(CallKernels(), model, 1, given=given)
+    assert left == {"CachedAttention": 1}
+    assert [x.name for x in calls(model)[0].inputs] == ["qkv", "pk", "pv", "slots", "bias"]
+    assert [x.name for x in calls(model)[0].outputs] == ["y", "ks", "vs"]
+
+
+def test_caches_in_another_order_or_in_other_places_are_left_alone() -> None:
+    order = "queries, keys and values are not what one product writes, in this order"
+    for parts in ("k v q", "q v k"):
+        assert_left_alone(CallKernels(), cached(parts), order, given=SLOTS)
+    where = "it is not known which slots are written"
+    assert_left_alone(CallKernels(), cached(value_places="given"), where, given=SLOTS)
+    assert_left_alone(CallKernels(), cached(made=False), where, given=SLOTS)
+
+
+def over_source(bias: Axes, key: Axes) -> ir.Model:
+    repeated = bias[2] == 1
+    nodes = [
+        node("Shape", "q", "beams", start=1, end=2),
+        node("Concat", "ones beams one", "sizes", axis=0), node("Expand", "bias sizes", "rows"),
+    ] if repeated else []  # fmt: skip
+    attention = f"q k v _ _ {'rows' if repeated else 'bias'}"
+    nodes.append(node("MultiHeadAttention", attention, "y", num_heads=HEADS, scale=1.0))
+    constants = {"ones": np.array([1, 1]), "one": np.array([1])} if repeated else {}
+    inputs: dict[str, Axes] = {"q": ["N", "K", WIDTH], "k": key, "v": key, "bias": bias}
+    return build(nodes, inputs, {"y": ["N", "K", WIDTH]}, constants, DYNAMIC_OPSET)
+
+
+def test_attention_over_the_source() -> None:
+    heads: Axes = ["N", HEADS, "S", SIZE]
+    model = over_source(["N", 1, 1, "S"], heads)
+    assert assert_same_bits(model, 1) == {"BeamAttention": 1}
+    assert [x.name for x in calls(model)[0].inputs] == ["q", "k", "v", "bias"]
+    reason = "each beam has a bias of its own"
+    assert_left_alone(CallKernels(), over_source(["N", 1, "K", "S"], heads), reason)
+    # The encoder's has no heads in its keys.
+    assert_left_alone(CallKernels(), over_source(["N", 1, 1, "S"], ["N", "S", WIDTH]))
+
+
+# ---- residual connections ----
+
+
+def residual(*more: NodeProto, other: Axes | None = None, **attributes: float) -> ir.Model:
+    nodes = [
+        node("Add", "x r", "sum"),
+        node("LayerNormalization", "sum gamma beta", "y", **{"axis": -1, **attributes}), *more,
+    ]  # fmt: skip
+    whole = ("N", "T", 8)
+    outputs = dict.fromkeys(["y", *(n.output[0] for n in more)], whole)
+    constants = {"gamma": weights(8), "beta": weights(8, seed=1)}
+    return build(nodes, {"x": whole, "r": other or whole}, outputs, constants, DYNAMIC_OPSET)
+
+
+def test_a_sum_and_its_norm() -> None:
+    model = residual(epsilon=0.5)
+    assert assert_same_bits(model, 1) == {"AddNorm": 1}
+    assert calls(model)[0].attributes["epsilon"].as_float() == 0.5
+    assert "com.microsoft" not in function("AddNorm", DYNAMIC_OPSET).opset_imports
+
+
+def test_other_sums_are_left_alone() -> None:
+    one = CallKernels()
+    assert_left_alone(one, residual(node("Neg", "sum", "z")), "the sum is read elsewhere too")
+    model = residual()
+    model.graph[0].outputs[0].name = "encoder.embedding"
+    assert_left_alone(one, model, "the sum is one that verify --layers compares")
+    reason = "the two that are added are not known to have the same axes"
+    assert_left_alone(one, residual(other=["T", 8]), reason)
+    flat = build([node("LayerNormalization", "x gamma", "y", axis=-1)], {"x": ["N", 8]},
+                 {"y": ["N", 8]}, {"gamma": weights(8)}, DYNAMIC_OPSET)  # fmt: skip
+    assert_left_alone(one, flat)
+
+
+# ---- functions ----
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_function_imports_what_its_body_uses(name: str) -> None:
+    one = function(name, DYNAMIC_OPSET)
+    assert one.opset_imports[""] == DYNAMIC_OPSET
+    assert one.identifier() == (DOMAIN, name, "")
+    assert {n.domain for n in one} == set(one.opset_imports)
+    onnx.checker.check_function(ir.to_proto(one))
+
+
+def test_a_graph_without_calls_has_no_functions() -> None:
+    model = build([node("Relu", "x", "y")], {"x": ["N"]}, {"y": ["N"]})
+    assert CallKernels().run(model) == Outcome(0)
+    assert not model.functions
+    assert DOMAIN not in model.opset_imports
