@@ -66,6 +66,7 @@ class HostBatch:
     ) -> None:
         self._graphs, self._shape, self._cancel = graphs, shape, cancel
         self._options, self._start_token = options, start_token
+        self._crossing = {spec.name: spec for spec in shape.encoder_outputs()}
         self._cache_names = [spec.name for spec in shape.caches()]
         self._state_names = [s.name for s in shape.state() if s.name not in self._cache_names]
         self._sizes: dict[str, int] = {"N": 0, "K": options.beam_size, "S": 0, "P": 0}
@@ -179,51 +180,44 @@ class HostBatch:
 
     def _move(self, keep: Sequence[int], rows: int, source_size: int) -> None:
         """Arrays for that many rows, the first of them those kept, with what they need of slots."""
-        past, sizes = self._now, dict(self._sizes)
-        if self._shape.form.slots is not None:
+        past, width = self._now, min(self._sizes["S"], source_size)
+        living: list[NDArray[np.int64]] | None = None
+        if self._shape.form.slots is None:
+            living = [np.flatnonzero((past["ancestry"][row] == 0).any(0)) for row in keep]
+            used = max(map(len, living), default=0)
+            self._allocate(rows, source_size, self._room(used + self._sizes["K"]))
+        else:
             self._allocate(rows, source_size, self._shape.form.slots)
-            self._copy(past, keep, min(sizes["S"], source_size), None)
-            return
-        living = [np.flatnonzero((past["ancestry"][row] == 0).any(0)) for row in keep]
-        used = max(map(len, living), default=0)
-        self._allocate(rows, source_size, self._room(used + self._sizes["K"]))
-        self._copy(past, keep, min(sizes["S"], source_size), living)
-
-    def _copy(
-        self,
-        past: Arrays,
-        keep: Sequence[int],
-        width: int,
-        living: Sequence[NDArray[np.int64]] | None,
-    ) -> None:
-        """Rows of other arrays into the first rows of these.
-
-        Args:
-            past: the other arrays.
-            keep: rows of them.
-            width: source positions to copy.
-            living: for each row, the slots that are in a beam's past; they move to the front. None:
-                slots stay where they are.
-        """
-        crossing = {spec.name: spec for spec in self._shape.encoder_outputs()}
-        slotted = {*self._cache_names, "ancestry", "slots"} if living is not None else set()
+        slotted = {*self._cache_names, "ancestry"} if living is not None else set()
         for name in self._by_sentence():
-            here, there = self._now[name], past.get(name)
-            if there is None or not keep or name in slotted:
+            # One after the other is let go: new arrays take up memory only once they are written.
+            old = past.pop(name, None)
+            if old is None or not keep:
                 continue
-            if name in crossing:
-                axis = crossing[name].axes.index("S")
-                part = (slice(None),) * (axis - 1) + (slice(width),)
-                for row, old in enumerate(keep):
-                    here[row][part] = there[old][part]
+            if living is not None and name in slotted:
+                self._copy_slots(name, old, keep, living)
             else:
-                here[: len(keep)] = there[list(keep)]
-        for row, (old, slots) in enumerate(zip(keep, living or (), strict=bool(living))):
-            count = len(slots)  # at most P, less room for a step
-            for name in self._cache_names:
-                self._now[name][row][:, :count] = past[name][old][:, slots]
-            self._now["ancestry"][row][:, :count] = past["ancestry"][old][:, slots]
-            self._now["slots"][row] = count + np.arange(self._sizes["K"])
+                self._copy_rows(name, old, keep, width)
+        for row, slots in enumerate(living or ()):
+            self._now["slots"][row] = len(slots) + np.arange(self._sizes["K"])
+
+    def _copy_rows(self, name: str, old: NDArray[Any], keep: Sequence[int], width: int) -> None:
+        """The kept rows of an array into the first of the new one, `width` source positions."""
+        here, spec = self._now[name], self._crossing.get(name)
+        if spec is None:
+            here[: len(keep)] = old[list(keep)]
+            return
+        part = (slice(None),) * (spec.axes.index("S") - 1) + (slice(width),)
+        for row, source in enumerate(keep):
+            here[row][part] = old[source][part]
+
+    def _copy_slots(
+        self, name: str, old: NDArray[Any], keep: Sequence[int],
+        living: Sequence[NDArray[np.int64]],
+    ) -> None:  # fmt: skip
+        """As `_copy_rows`, of each row only the slots that are in a beam's past, moved forward."""
+        for row, (source, slots) in enumerate(zip(keep, living, strict=True)):
+            self._now[name][row][:, : len(slots)] = old[source][:, slots]
 
     def _room(self, slots: int) -> int:
         """So many slots or a few more."""

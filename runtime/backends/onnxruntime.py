@@ -111,6 +111,9 @@ def _options(settings: Settings) -> ort.SessionOptions:
     # A thread that calls a session works along with the session's own, which all callers share.
     options.intra_op_num_threads = 1 + settings.workers * (settings.threads - 1)
     if settings.gpu is None:
+        # Both save allocations by keeping what the largest batch needed, which the next one, of
+        # another size, hardly uses.
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         _register_kernels(options)
     return options
 
