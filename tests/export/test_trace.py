@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 import onnx.inliner
+import onnxruntime as ort
 import pytest
 from torch import Tensor, nn
 
@@ -80,6 +81,25 @@ def test_caches_are_never_gathered(compiled_bundle: Path) -> None:
     reads = Counter(name for node in readers for name in node.input)
     assert [reads[name] for name in written.values()] == [1] * 4
     assert not (caches | set(written.values())) & gathered
+
+
+def test_bodies_leave_nothing_to_do_at_each_step(compiled_bundle: Path, tmp_path: Path) -> None:
+    # Weights are brought back from their blocks at load, and all layers share the places in caches.
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    options.log_severity_level = 3  # it warns of the file, which is for this machine alone
+    ort.InferenceSession(
+        compiled_bundle / "targets/onnx-int8/step.onnx", options,
+        providers=["CPUExecutionProvider"],
+    )  # fmt: skip
+    nodes = onnx.load(tmp_path / "optimized.onnx").graph.node
+    operators = Counter(node.op_type for node in nodes)
+    assert not operators.keys() & {"Linear8", "Candidates8", "CachedAttention"}
+    inside = [node for node in nodes if node.op_type == "MatMulInteger"]
+    assert len(inside) == 2 * 6
+    produced = {name for node in nodes for name in node.output}
+    assert not produced & {node.input[1] for node in inside}
+    assert len({node.input[1] for node in nodes if node.op_type == "ScatterND"}) == 1
 
 
 def test_weights_are_stored_once_and_ready_for_the_product(compiled_bundle: Path) -> None:
