@@ -4,7 +4,7 @@
 
 Random weights, 32,000 pieces, 4 beams, 15 tokens so far, 30 source tokens; ONNX Runtime on the CPU,
 for 1, 8 and 32 sentences. Also: attention as the operator of the ONNX standard (opset 23) in place
-of ONNX Runtime's own.
+of ONNX Runtime's own; and the graph as it is where there are no compiled kernels (docs/kernels.md).
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ from translate_trt.export.passes.emulate import Emulate
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
 from translate_trt.export.passes.pipeline import passes_for, run_passes
 from translate_trt.export.precision import precision_pass
-from translate_trt.export.trace import check
+from translate_trt.export.trace import DYNAMIC_OPSET, check
+from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle import Limits
-from translate_trt.runtime.contract import GraphShape
+from translate_trt.runtime.contract import MASKED, GraphShape
 from translate_trt.train.config import preset
 from translate_trt.train.model import Transformer
 
 VOCABULARY, BEAMS, TOKENS, SOURCE = 32_000, 4, 15, 30
 OPTIONAL = (
     "store-weights", "fold-scales", "merge-products", "top-k-first", "keep-sizes",
-    "fuse-multi-head",
+    "fuse-multi-head", "kernels",
 )  # fmt: skip
 STANDARD = "attention of the ONNX standard"
+PORTABLE = "without compiled kernels"
 
 
 def variants(precision: str) -> dict[str, tuple[Sequence[Pass], Sequence[str]]]:
@@ -54,16 +56,21 @@ def variants(precision: str) -> dict[str, tuple[Sequence[Pass], Sequence[str]]]:
         "as shipped": (shipped, ()),
         **{f"without {name}": (shipped, (name,)) for name in OPTIONAL},
         STANDARD: (standard, ()),
+        PORTABLE: (shipped, ()),
     }
 
 
-def session(traced: ir.Model, passes: Sequence[Pass], disabled: Sequence[str], threads: int) -> Any:
-    """The step after those passes, loaded."""
+def session(
+    traced: ir.Model, passes: Sequence[Pass], disabled: Sequence[str], threads: int, compiled: bool
+) -> Any:
+    """The step after those passes, loaded; with compiled kernels or without."""
     model = traced.clone()
     run_passes(model, passes, disabled)
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    if compiled and kernels.describe():
+        options.register_custom_ops_library(str(kernels.library()))
     content = check(model).SerializeToString()
     return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
@@ -80,6 +87,9 @@ def feeds(shape: GraphShape, sentences: int) -> dict[str, np.ndarray]:
     values["min_lengths"], values["max_lengths"] = np.zeros((2, sentences), np.int64)
     values["max_lengths"] += 100
     values["positions"] += TOKENS - values["positions"]
+    values["slots"] = np.tile(np.arange(BEAMS), (sentences, 1))
+    # Beams have about half of their past in common.
+    values["ancestry"] = np.where(values["ancestry"] > 0, 0, MASKED).astype(np.float32)
     values["tokens"] = random.integers(4, VOCABULARY, (sentences, BEAMS))
     values["length_penalty_alpha"] = np.array(0.6, np.float32)
     values["length_penalty_beta"] = np.array(5, np.float32)
@@ -96,15 +106,16 @@ def main() -> None:
     model = Transformer(config).eval()
     traced = {
         23: trace_graphs(model, limits, shape, 23)["step"],
-        20: trace_graphs(model, limits, shape, 20)["step"],
+        DYNAMIC_OPSET: trace_graphs(model, limits, shape, DYNAMIC_OPSET)["step"],
     }
     samples: dict[str, Any] = {}
     for precision in ("fp32", "int8"):
         chosen = variants(precision)
         passes, _ = chosen.pop("as shipped")
-        shipped = session(traced[20], passes, (), args.threads)
+        shipped = session(traced[DYNAMIC_OPSET], passes, (), args.threads, True)
         for name, (passes, disabled) in chosen.items():
-            other = session(traced[23 if name == STANDARD else 20], passes, disabled, args.threads)
+            graph = traced[23 if name == STANDARD else DYNAMIC_OPSET]
+            other = session(graph, passes, disabled, args.threads, name != PORTABLE)
             for sentences in (1, 8, 32):
                 given = feeds(shape, sentences)
                 systems = {
