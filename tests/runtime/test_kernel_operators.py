@@ -172,6 +172,20 @@ def test_a_row_does_not_depend_on_its_neighbours(make_session: Callable[..., Ses
     np.testing.assert_array_equal(run()[0][17:18], run({"x": x[17:18]})[0])
 
 
+@pytest.mark.parametrize("repeats", [(3, 1, 4), (1, 1, 5), (7,), (20, 1, 1, 30)])
+def test_equal_rows_are_multiplied_once_and_finished_apart(
+    make_session: Callable[..., Session], repeats: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(len(repeats))
+    weights, scales, blocks = matrix(rng, 32, 40)
+    x = np.repeat(rng.standard_normal((len(repeats), 32), dtype=np.float32), repeats, axis=0)
+    residual = rng.standard_normal((len(x), 40), dtype=np.float32)
+    bias = rng.standard_normal(40, dtype=np.float32)
+    values = {"x": x, "w": blocks, "s": np.pad(scales, (0, 8)), "b": bias, "residual": residual}
+    found = make_session("Linear8Add", values, constant=("w", "s", "b"))()[0]
+    np.testing.assert_array_equal(found, product(x, weights, scales, False) + bias + residual)
+
+
 def test_weights_must_be_constant(make_session: Callable[..., Session]) -> None:
     _, scales, blocks = matrix(np.random.default_rng(0), 16, 16)
     values = {"x": np.ones((1, 16), np.float32), "w": blocks, "s": scales, "b": scales}
@@ -265,6 +279,20 @@ def test_best_of_products(
     q, scale = quantize(x, False)
     logits = (q @ weights.astype(int)).astype(np.float32) * scales * scale
     assert_candidates(run(), best(logits, column, 9))
+
+
+def test_beams_that_are_alike_have_the_same_candidates_and_columns_of_their_own(
+    make_session: Callable[..., Session],
+) -> None:
+    rng = np.random.default_rng(3)
+    weights, scales, blocks = matrix(rng, 16, 48)
+    x = np.repeat(rng.standard_normal((3, 1, 16), dtype=np.float32), 4, axis=1)
+    x[1, 2:] += 1
+    column = rng.integers(0, 48, (3, 4, 1))
+    values = {"x": x, "w": blocks, "s": scales, "hidden": np.zeros(48, np.float32),
+              "column": column, "count": np.array([9])}  # fmt: skip
+    run = make_session("Candidates8", values, 3, ("w", "s", "hidden"))
+    assert_candidates(run(), best(product(x, weights, scales, False), column, 9))
 
 
 @pytest.mark.parametrize(
