@@ -7,7 +7,9 @@
 # of /usr/include/onnxruntime; on Debian it fetches them, as any user, into .cache/. The exit code is 3
 # if one of these is missing, 1 if the build fails. Environment:
 #   CXX       the compiler
-#   SANITIZE  address,undefined or thread: a library to test with, in build/kernels-sanitize only
+# and for libraries to test with, in build/kernels-test only:
+#   SANITIZE  address,undefined or thread
+#   TILES     of AMX: emulated, on processors that have none; or none, on those that have them
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 readonly package=libonnxruntime-dev suite=trixie  # 1.21, the oldest that the runtime works with
@@ -88,9 +90,10 @@ find_tools
 find_headers
 mkdir -p build
 name=libtranslate_trt_kernels.so
-if [ -n "${SANITIZE:-}" ]; then
-    build build/kernels-sanitize -D "TRANSLATE_TRT_SANITIZE=$SANITIZE"
-    say "$root/build/kernels-sanitize/$name: use it with TRANSLATE_TRT_KERNELS"
+if [ -n "${SANITIZE:-}${TILES:-}" ]; then
+    build build/kernels-test -D "TRANSLATE_TRT_SANITIZE=${SANITIZE:-}" \
+        -D "TRANSLATE_TRT_TILES=${TILES:-}"
+    say "$root/build/kernels-test/$name: use it with TRANSLATE_TRT_KERNELS"
     exit
 fi
 build build/kernels

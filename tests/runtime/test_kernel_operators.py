@@ -122,7 +122,15 @@ def matrix(rng: np.random.Generator, inputs: int, outputs: int) -> tuple[Array, 
 
 # ---- products ----
 
-SIZES = [(1, 4, 1), (4, 64, 64), (6, 20, 17), (7, 512, 96), (70, 36, 130), (133, 128, 80)]
+SIZES = [
+    (1, 4, 1),
+    (4, 64, 64),
+    (6, 20, 17),
+    (7, 512, 96),
+    (16, 100, 33),
+    (70, 36, 130),
+    (133, 128, 80),
+]
 AFTER = ("", "Relu", "Add", "AddNorm")
 
 

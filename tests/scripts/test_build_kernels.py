@@ -129,6 +129,20 @@ def test_a_library_is_replaced_if_it_has_changed_and_never_written_to(
     assert checkout.library.read_text() == "another\n"
 
 
+def test_libraries_to_test_with_are_built_elsewhere(checkout: Checkout, headers: str) -> None:
+    checkout.has_tools()
+    for asked, sanitize, tiles in (
+        ({"SANITIZE": "thread"}, "thread", ""),
+        ({"TILES": "emulated"}, "", "emulated"),
+    ):
+        done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers, **asked)
+        assert done.returncode == 0, done.stderr
+        options = f"_SANITIZE={sanitize} -D TRANSLATE_TRT_TILES={tiles}\n"
+        assert options in checkout.calls.read_text()
+        assert f"build/kernels-test/{NAME}: use it" in done.stderr
+    assert not checkout.library.exists()
+
+
 def test_a_build_that_fails_shows_why_and_leaves_the_library(
     checkout: Checkout, headers: str
 ) -> None:
@@ -184,7 +198,7 @@ def test_other_scripts_go_on_where_it_cannot_be_built(checkout: Checkout, header
 LIBRARY = """
 #include <onnxruntime_cxx_api.h>
 #include <string>
-#if defined(__AVX512F__) || defined(__FAST_MATH__)
+#if defined(__AVX512F__) || defined(__AMX_TILE__) || defined(__FAST_MATH__)
 #error "made for some processors only"
 #endif
 #ifdef __x86_64__
@@ -195,7 +209,12 @@ int sum();
 #else
 int sum() { return 1; }
 #endif
-std::string hidden() { return std::to_string(sum()); }
+#ifdef TRANSLATE_TRT_AMX
+int tiles();
+#else
+int tiles() { return 1; }
+#endif
+std::string hidden() { return std::to_string(sum() + tiles()); }
 #define EXPORT extern "C" __attribute__((visibility("default")))
 EXPORT int RegisterCustomOps() { return hidden().size(); }
 """
@@ -203,7 +222,19 @@ AVX512 = """
 #if !defined(__AVX512F__) || !defined(__AVX512VNNI__) || !defined(__AVX512BW__)
 #error "lacks instructions"
 #endif
+#ifdef __AMX_TILE__
+#error "made for fewer processors"
+#endif
 int sum() { return 1; }
+"""
+AMX = """
+#if !defined(__AMX_TILE__) || !defined(__AMX_INT8__)
+#error "lacks instructions"
+#endif
+#ifdef __AVX512F__
+#error "has more than it is named for"
+#endif
+int tiles() { return 1; }
 """
 
 
@@ -211,13 +242,14 @@ int sum() { return 1; }
     not (shutil.which("cmake") and shutil.which("c++") and shutil.which("ninja")),
     reason="there is no cmake, ninja or C++ compiler",
 )
-def test_only_the_files_named_for_it_use_avx512(tmp_path: Path, headers: str) -> None:
+def test_only_the_files_named_for_them_use_avx512_and_amx(tmp_path: Path, headers: str) -> None:
     source, out = tmp_path / "cpp", tmp_path / "out"
     (source / "kernels").mkdir(parents=True)
     for name in ("CMakeLists.txt", "exports.map"):
         shutil.copy(ROOT / "runtime/cpp" / name, source)
     (source / "kernels/library.cc").write_text(LIBRARY)
     (source / "kernels/sum_avx512.cc").write_text(AVX512)
+    (source / "kernels/tiles_amx.cc").write_text(AMX)
     environment = {name: value for name, value in os.environ.items() if name != "CXXFLAGS"}
     for command in (
         ["cmake", "-G", "Ninja", "-S", source, "-B", out, f"-DONNXRUNTIME_INCLUDE_DIR={headers}"],

@@ -146,14 +146,16 @@ float logit(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t 
 
 }  // namespace
 
-void candidates8(const Matrix8& matrix, const float* input, std::size_t rows,
-                 const Candidates& out, const ParallelFor& parallel) {
+void candidates8(const Product& best, const Matrix8& matrix, const float* input,
+                 std::size_t rows, const Candidates& out, const ParallelFor& parallel) {
   const auto x = quantize(input, rows, matrix.inputs, false, parallel);
+  const auto& product = product_for(x.count, best);
   const auto panels = (matrix.blocks + kPanel - 1) / kPanel;
   // Parts for threads to share; each starts with empty lists, which costs insertions.
   const auto parts = std::min<std::size_t>(panels, x.count > 16 ? 4 : 8);
   auto* states = fresh_states(parts, x.count, x.scales, out.count);
   parallel(parts, [&](std::size_t part) {
+    const Ready ready(product);
     auto* mine = states + part * x.count;
     for (auto panel = part * panels / parts; panel < (part + 1) * panels / parts; ++panel) {
       const auto block = panel * kPanel, last = std::min(matrix.blocks, block + kPanel);
@@ -161,10 +163,10 @@ void candidates8(const Matrix8& matrix, const float* input, std::size_t rows,
       for (auto j = block; j < last; ++j) {
         zeros[j - block] = zero_sums(x, matrix, j);
       }
-      for (std::size_t row = 0; row < x.count; row += kTile) {
-        const auto height = std::min(kTile, x.count - row);
+      for (std::size_t row = 0; row < x.count; row += product.rows) {
+        const auto height = std::min(product.rows, x.count - row);
         Sums sums;
-        product(x, matrix, row, height, block, last, sums);
+        product.tile(x, matrix, row, height, block, last, sums);
         for (std::size_t i = 0; i < height; ++i) {
           __m512 numbers[kPanel];
           for (std::size_t j = 0; j < kPanel; ++j) {

@@ -84,5 +84,13 @@ const Kernels* kernels_here();
 #ifdef TRANSLATE_TRT_AVX512
 extern const Kernels avx512_vnni;
 #endif
+#ifdef TRANSLATE_TRT_AMX
+extern const Kernels amx_int8;
+// avx512_vnni as well, but their names say why they are in use where there is AMX.
+extern const Kernels amx_not_permitted, amx_not_correct;
+
+// Whether products of amx_int8 are those of avx512_vnni, by trying.
+bool amx_is_correct();
+#endif
 
 }  // namespace translate_trt

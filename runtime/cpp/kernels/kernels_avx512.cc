@@ -1,23 +1,73 @@
-// What processors with AVX-512 and its 8-bit products (VNNI) compute with.
+// What processors with AVX-512 and its 8-bit products (VNNI) compute with, and those that have
+// tiles for products (AMX) besides.
 
 #include "kernels.h"
 
 namespace translate_trt {
 namespace avx512 {
 
+struct Product;
+extern const Product by_vnni;
 void column_sums(const Matrix8&, std::int32_t*);
-void linear8(const Linear8&, const float*, std::size_t, float*, const ParallelFor&);
-void candidates8(const Matrix8&, const float*, std::size_t, const Candidates&, const ParallelFor&);
+void linear8(const Product&, const Linear8&, const float*, std::size_t, float*, const ParallelFor&);
+void candidates8(const Product&, const Matrix8&, const float*, std::size_t, const Candidates&,
+                 const ParallelFor&);
 void top_logits(const float*, std::size_t, std::size_t, const Candidates&, const ParallelFor&);
 void attention(const Attention&, const ParallelFor&);
 void add_norm(const float*, const float*, std::size_t, std::size_t, const Norm&, float*,
               const ParallelFor&);
+#ifdef TRANSLATE_TRT_AMX
+extern const Product by_amx;
+bool same_sums(const Product&, const Product&);
+#endif
 
 }  // namespace avx512
 
-const Kernels avx512_vnni = {
-    "avx512_vnni",      avx512::column_sums, avx512::linear8,  avx512::candidates8,
-    avx512::top_logits, avx512::attention,   avx512::add_norm,
-};
+namespace {
+
+template <const avx512::Product& kProduct>
+void linear8(const Linear8& linear, const float* x, std::size_t rows, float* y,
+             const ParallelFor& parallel) {
+  avx512::linear8(kProduct, linear, x, rows, y, parallel);
+}
+
+template <const avx512::Product& kProduct>
+void candidates8(const Matrix8& matrix, const float* x, std::size_t rows, const Candidates& out,
+                 const ParallelFor& parallel) {
+  avx512::candidates8(kProduct, matrix, x, rows, out, parallel);
+}
+
+template <const avx512::Product& kProduct>
+constexpr Kernels with(const char* name) {
+  return {
+      name,
+      avx512::column_sums,
+      linear8<kProduct>,
+      candidates8<kProduct>,
+      avx512::top_logits,
+      avx512::attention,
+      avx512::add_norm,
+  };
+}
+
+}  // namespace
+
+const Kernels avx512_vnni = with<avx512::by_vnni>("avx512_vnni");
+
+#ifdef TRANSLATE_TRT_AMX
+
+#ifdef TRANSLATE_TRT_EMULATED_TILES
+const Kernels amx_int8 = with<avx512::by_amx>("amx_int8 (emulated)");
+#else
+const Kernels amx_int8 = with<avx512::by_amx>("amx_int8");
+#endif
+const Kernels amx_not_permitted =
+    with<avx512::by_vnni>("avx512_vnni (the system does not permit amx_int8)");
+const Kernels amx_not_correct =
+    with<avx512::by_vnni>("avx512_vnni (amx_int8 computes something else)");
+
+bool amx_is_correct() { return avx512::same_sums(avx512::by_vnni, avx512::by_amx); }
+
+#endif
 
 }  // namespace translate_trt

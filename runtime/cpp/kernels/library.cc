@@ -2,21 +2,35 @@
 
 #include "kernels.h"
 #include "operators.h"
+#include "processor.h"
 
 #include <exception>
 
 namespace translate_trt {
 
-const Kernels* kernels_here() {
+namespace {
+
+const Kernels* choose() {
 #ifdef TRANSLATE_TRT_AVX512
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vnni")) {
+  if (has_avx512_vnni()) {
+#ifdef TRANSLATE_TRT_AMX
+    if (has_amx_int8()) {
+      return !request_tiles()    ? &amx_not_permitted
+             : !amx_is_correct() ? &amx_not_correct
+                                 : &amx_int8;
+    }
+#endif
     return &avx512_vnni;
   }
 #endif
   return nullptr;
+}
+
+}  // namespace
+
+const Kernels* kernels_here() {
+  static const auto* const here = choose();
+  return here;
 }
 
 }  // namespace translate_trt

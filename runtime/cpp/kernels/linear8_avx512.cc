@@ -4,13 +4,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "product8_amx.h"
 #include "product8_avx512.h"
 
 namespace translate_trt::avx512 {
 namespace {
 
-constexpr std::size_t kRowsOfTask = 16;   // of work that goes row by row
-constexpr std::size_t kRowsOfChunk = 66;  // of a product: enough that reading weights costs little
+constexpr std::size_t kRowsOfTask = 16;  // of work that goes row by row
 
 struct QuantizedValues;
 struct QuantizedScales;
@@ -127,7 +127,7 @@ Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positi
                const ParallelFor& parallel) {
   auto* begins = scratch<std::size_t, RowBegins>(rows + 1);
   const auto count = runs(x, rows, inputs, begins);
-  auto* values = scratch<std::uint8_t, QuantizedValues>(count * inputs);
+  auto* values = scratch<std::uint8_t, QuantizedValues>(amx::readable_bytes(count, inputs));
   auto* scales = scratch<float, QuantizedScales>(count);
   const float step = positive ? 1.0F / 255 : 1.0F / 127;
   const std::int32_t zero = positive ? 0 : 128;
@@ -151,21 +151,23 @@ void column_sums(const Matrix8& matrix, std::int32_t* sums) {
   }
 }
 
-void linear8(const Linear8& linear, const float* input, std::size_t rows, float* y,
-             const ParallelFor& parallel) {
+void linear8(const Product& best, const Linear8& linear, const float* input, std::size_t rows,
+             float* y, const ParallelFor& parallel) {
   const auto& matrix = linear.matrix;
   const auto outputs = matrix.outputs;
   const auto x = quantize(input, rows, matrix.inputs, linear.positive, parallel);
+  const auto& product = product_for(x.count, best);
   // Neighbouring tasks read the same weights.
-  const auto chunks = ceiling(x.count, kRowsOfChunk);
+  const auto chunks = ceiling(x.count, product.chunk);
   parallel(ceiling(matrix.blocks, kPanel) * chunks, [&](std::size_t task) {
-    const auto block = task / chunks * kPanel, begin = task % chunks * kRowsOfChunk;
+    const Ready ready(product);
+    const auto block = task / chunks * kPanel, begin = task % chunks * product.chunk;
     const auto last = std::min(matrix.blocks, block + kPanel);
-    const auto end = std::min(x.count, begin + kRowsOfChunk);
-    for (auto row = begin; row < end; row += kTile) {
-      const auto height = std::min(kTile, end - row);
+    const auto end = std::min(x.count, begin + product.chunk);
+    for (auto row = begin; row < end; row += product.rows) {
+      const auto height = std::min(product.rows, end - row);
       Sums sums;
-      product(x, matrix, row, height, block, last, sums);
+      product.tile(x, matrix, row, height, block, last, sums);
       finish(linear, x, row, height, block, last, sums, y);
     }
   });

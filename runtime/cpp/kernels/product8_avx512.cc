@@ -1,7 +1,9 @@
 #include "product8_avx512.h"
 
+#include <algorithm>
 #include <cstring>
-#include <type_traits>
+
+#include "product8_amx.h"
 
 namespace translate_trt::avx512 {
 namespace {
@@ -66,12 +68,10 @@ void tiles(const std::uint8_t* a, const Matrix8& matrix, std::size_t block, std:
   }
 }
 
-}  // namespace
-
-void product(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t rows,
-             std::size_t block, std::size_t last, Sums& sums) {
+void vnni_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
+               std::size_t block, std::size_t last, Sums& sums) {
   const auto* a = x.values + row * matrix.inputs;
-  switch (rows) {
+  switch (height) {
     case 1: tiles<1>(a, matrix, block, last, sums); break;
     case 2: tiles<2>(a, matrix, block, last, sums); break;
     case 3: tiles<3>(a, matrix, block, last, sums); break;
@@ -80,5 +80,73 @@ void product(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t
     default: tiles<6>(a, matrix, block, last, sums); break;
   }
 }
+
+#ifdef TRANSLATE_TRT_AMX
+
+void amx_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
+              std::size_t block, std::size_t last, Sums& sums) {
+  amx::multiply({
+      x.values + row * matrix.inputs,
+      matrix.weights + block * matrix.inputs * kLanes,
+      reinterpret_cast<std::int32_t*>(sums),
+      height,
+      matrix.inputs,
+      last - block,
+      kPanel * kLanes,
+  });
+}
+
+// Numbers that look random.
+template <class T, std::size_t Count>
+void fill(T (&values)[Count]) {
+  std::uint32_t state = 1;
+  for (auto& value : values) {
+    state = state * 1664525 + 1013904223;  // as in "Numerical Recipes"
+    value = static_cast<T>(state >> 24);
+  }
+}
+
+// Sums of every row with the first kPanel blocks.
+void compute(const Product& product, const Rows8& x, const Matrix8& matrix,
+             __m512i (*sums)[kPanel]) {
+  const Ready ready(product);
+  for (std::size_t row = 0; row < x.count; row += product.rows) {
+    const auto height = std::min(product.rows, x.count - row);
+    Sums here;
+    product.tile(x, matrix, row, height, 0, kPanel, here);
+    std::memcpy(sums[row], here, height * sizeof *here);
+  }
+}
+
+#endif
+
+}  // namespace
+
+// 6 x 4 registers of sums leave room for weights and a row.
+const Product by_vnni = {0, 6, 66, nullptr, nullptr, vnni_tile};
+
+#ifdef TRANSLATE_TRT_AMX
+
+// Why not for a few rows: 64 bytes of weights are one instruction of VNNI a row, and two of them
+// run in a cycle. The bytes themselves come from memory, or from the cache that all cores share, in
+// 6 to 13 cycles (5 to 10 bytes a cycle and core): up to some 12 rows wait for them, however they
+// are multiplied. By these numbers, that is; it has not been measured.
+const Product by_amx = {16, 32, 64, amx::begin, amx::end, amx_tile};
+
+bool same_sums(const Product& one, const Product& other) {
+  constexpr std::size_t kRows = 32 + 5, kInputs = 2 * 64 + 36;
+  std::uint8_t values[amx::readable_bytes(kRows, kInputs)];
+  std::int8_t weights[kPanel * kInputs * kLanes];
+  fill(values);
+  fill(weights);
+  const Rows8 x{values, nullptr, nullptr, kRows, 0};
+  const Matrix8 matrix{weights, nullptr, nullptr, kInputs, kPanel * kLanes, kPanel};
+  __m512i these[kRows][kPanel], those[kRows][kPanel];
+  compute(one, x, matrix, these);
+  compute(other, x, matrix, those);
+  return std::memcmp(these, those, sizeof these) == 0;
+}
+
+#endif
 
 }  // namespace translate_trt::avx512

@@ -14,22 +14,22 @@ namespace translate_trt::avx512 {
 // Rows that equal the one before them are there once: before its first token a sentence's beams are
 // all alike, and so are their products.
 struct Rows8 {
-  const std::uint8_t* values;  // [count, inputs]
+  const std::uint8_t* values;  // [count, inputs]; amx::readable_bytes may be read
   const float* scales;         // [count]
   const std::size_t* begins;   // [count + 1]; row i here is rows [begins[i], begins[i + 1]) outside
   std::size_t count;
   std::int32_t zero;
 };
 
-constexpr std::size_t kPanel = 4;  // blocks of 16 columns in a tile: four registers of weights
-constexpr std::size_t kTile = 6;   // rows of a tile: 6 x 4 sums leave room for weights and a row
+constexpr std::size_t kPanel = 4;      // blocks of 16 columns in a tile: four registers of weights
+constexpr std::size_t kMostRows = 32;  // of a tile, whichever way it is computed
 
 // Rows [rows, inputs] in 8 bits; positive ones have twice the steps. Memory is the caller's thread's.
 Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positive,
                const ParallelFor& parallel);
 
 // Integer sums of a tile: [row][block], 16 columns in each.
-using Sums = __m512i[kTile][kPanel];
+using Sums = __m512i[kMostRows][kPanel];
 
 // What the zero point adds to the sums of every row in a block of columns.
 inline __m512i zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t block) {
@@ -37,9 +37,51 @@ inline __m512i zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t bloc
   return _mm512_mullo_epi32(columns, _mm512_set1_epi32(x.zero));
 }
 
-// Rows [row, row + rows), at most kTile, times blocks [block, last), at most kPanel; zero_sums are
-// still to be taken off.
-void product(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t rows,
-             std::size_t block, std::size_t last, Sums& sums);
+// A way to compute tiles.
+struct Product {
+  std::size_t fewest;  // rows of an input that are worth it
+  std::size_t rows;    // of a tile, at most kMostRows
+  std::size_t chunk;   // rows of a task, whole tiles: enough that reading weights costs little
+  // Each thread calls them before its tiles and after; null: it need not.
+  void (*begin)();
+  void (*end)();
+  // Rows [row, row + height), at most `rows`, times blocks [block, last), at most kPanel; zero_sums
+  // are still to be taken off.
+  void (*tile)(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
+               std::size_t block, std::size_t last, Sums& sums);
+};
+
+extern const Product by_vnni;
+#ifdef TRANSLATE_TRT_AMX
+extern const Product by_amx;
+
+// Whether both compute the same from some random numbers.
+bool same_sums(const Product& one, const Product& other);
+#endif
+
+// The best, unless so few rows are not worth it.
+inline const Product& product_for(std::size_t rows, const Product& best) {
+  return rows < best.fewest ? by_vnni : best;
+}
+
+// While it lives, its thread may compute tiles.
+class Ready {
+ public:
+  explicit Ready(const Product& product) : end_(product.end) {
+    if (product.begin != nullptr) {
+      product.begin();
+    }
+  }
+  ~Ready() {
+    if (end_ != nullptr) {
+      end_();
+    }
+  }
+  Ready(const Ready&) = delete;
+  Ready& operator=(const Ready&) = delete;
+
+ private:
+  void (*const end_)();
+};
 
 }  // namespace translate_trt::avx512

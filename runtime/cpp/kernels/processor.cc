@@ -1,0 +1,67 @@
+#include "processor.h"
+
+#ifdef TRANSLATE_TRT_AVX512
+#include <cpuid.h>
+#endif
+#if defined(TRANSLATE_TRT_AMX) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace translate_trt {
+
+#ifdef TRANSLATE_TRT_AVX512
+
+bool has_avx512_vnni() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+
+#endif
+
+#ifdef TRANSLATE_TRT_EMULATED_TILES
+
+bool has_amx_int8() { return true; }
+
+bool request_tiles() { return true; }
+
+#elif defined(TRANSLATE_TRT_AMX)
+
+namespace {
+
+// Which registers the system keeps for programs (XCR0). There is such a number where there is
+// AVX-512.
+unsigned kept_registers() {
+  unsigned low, high;
+  asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+}  // namespace
+
+// By hand: not every compiler's __builtin_cpu_supports knows it.
+bool has_amx_int8() {
+  constexpr unsigned kTiles = 1u << 24, kInt8 = 1u << 25;             // of EDX
+  constexpr unsigned kConfiguration = 1u << 17, kTileData = 1u << 18;  // of XCR0
+  unsigned a, b, c, d;
+  return has_avx512_vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
+         (d & kTiles) != 0 && (d & kInt8) != 0 && (kept_registers() & kConfiguration) != 0 &&
+         (kept_registers() & kTileData) != 0;
+}
+
+bool request_tiles() {
+#if defined(__linux__)
+  // Of Linux 5.16; the headers of many systems do not have the names yet.
+  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+#endif
+
+}  // namespace translate_trt

@@ -1,0 +1,125 @@
+#include "product8_amx.h"
+
+#include <cstring>
+#include <utility>
+
+#include "tiles.h"
+
+namespace translate_trt::amx {
+namespace {
+
+constexpr std::size_t kColumns = kTileBytes / 4;  // of a block, of a tile of sums
+static_assert(readable_rows(1) == kTileRows && readable_bytes(1, 1) >= 15 + kTileBytes);
+
+// Calls task(0) ... task(Count - 1) with constants, as the numbers of tiles must be.
+template <class Task, int... Index>
+inline void each(const Task& task, std::integer_sequence<int, Index...>) {
+  (task(std::integral_constant<int, Index>{}), ...);
+}
+
+template <int Count, class Task>
+inline void each(const Task& task) {
+  each(task, std::make_integer_sequence<int, Count>{});
+}
+
+// Which tile holds what, in a group of Rows x Blocks tiles of sums.
+template <int Rows, int Blocks>
+struct Layout {
+  static constexpr int sums(int row, int block) { return row * Blocks + block; }
+  static constexpr int activations(int row) { return Rows * Blocks + row; }
+  // The tiles that are left take turns.
+  static constexpr int weights(int block) {
+    constexpr int first = Rows * Blocks + Rows;
+    static_assert(first < kTiles, "no tile is left for weights");
+    return first + block % (kTiles - first);
+  }
+};
+
+// Adds to the sums what 64 inputs make. Blocks of weights are `block_size` bytes apart.
+template <int Rows, int Blocks>
+inline void step(const std::uint8_t* activations, std::size_t inputs, const std::int8_t* weights,
+                 std::size_t block_size) {
+  using Tile = Layout<Rows, Blocks>;
+  each<Rows>([&](auto row) {
+    load<Tile::activations(row)>(activations + row * kTileRows * inputs, inputs);
+  });
+  each<Blocks>([&](auto block) {
+    constexpr int kBlock = block;
+    // Four inputs of 16 columns are 64 bytes, and what follows are the next four.
+    load<Tile::weights(kBlock)>(weights + kBlock * block_size, kTileBytes);
+    each<Rows>([](auto row) {
+      multiply_add<Tile::sums(row, kBlock), Tile::activations(row), Tile::weights(kBlock)>();
+    });
+  });
+}
+
+// The inputs that are left when tiles of 64 are through. Zeros behind the weights leave nothing of
+// whatever stands behind the activations.
+template <int Rows, int Blocks>
+void last_step(const std::uint8_t* activations, std::size_t inputs, const std::int8_t* weights,
+               std::size_t block_size, std::size_t left) {
+  alignas(64) std::int8_t filled[Blocks][kTileSize] = {};
+  for (int block = 0; block < Blocks; ++block) {
+    std::memcpy(filled[block], weights + block * block_size, left * kColumns);
+  }
+  step<Rows, Blocks>(activations, inputs, filled[0], kTileSize);
+}
+
+// All of the sums of Rows * 16 rows and Blocks blocks, from `row` and `block` on.
+template <int Rows, int Blocks>
+void group(const Product& p, std::size_t row, std::size_t block) {
+  using Tile = Layout<Rows, Blocks>;
+  const auto block_size = p.inputs * kColumns;
+  const auto* activations = p.activations + row * p.inputs;
+  const auto* weights = p.weights + block * block_size;
+  each<Rows * Blocks>([](auto tile) { zero<tile>(); });
+  const auto left = p.inputs % kTileBytes, whole = p.inputs - left;
+  for (std::size_t k = 0; k < whole; k += kTileBytes) {
+    step<Rows, Blocks>(activations + k, p.inputs, weights + k * kColumns, block_size);
+  }
+  if (left != 0) {
+    last_step<Rows, Blocks>(activations + whole, p.inputs, weights + whole * kColumns, block_size,
+                            left);
+  }
+  auto* sums = p.sums + row * p.stride + block * kColumns;
+  each<Rows>([&](auto r) {
+    constexpr int kRow = r;
+    each<Blocks>([&](auto b) {
+      store<Tile::sums(kRow, b)>(sums + kRow * kTileRows * p.stride + b * kColumns,
+                                 p.stride * sizeof *sums);
+    });
+  });
+}
+
+// Blocks from `block` on, as many at a time as there are, at most Blocks.
+template <int Rows, int Blocks>
+void groups(const Product& p, std::size_t row, std::size_t block) {
+  for (; block + Blocks <= p.blocks; block += Blocks) {
+    group<Rows, Blocks>(p, row, block);
+  }
+  if constexpr (Blocks > 1) {
+    if (block < p.blocks) {
+      groups<Rows, Blocks - 1>(p, row, block);
+    }
+  }
+}
+
+}  // namespace
+
+void begin() { configure(); }
+
+void end() { release(); }
+
+void multiply(const Product& product) {
+  // Four tiles of sums at a time: an instruction begins every 16 cycles, and its sums are there
+  // after 52. Of the shapes of four, two by two loads the fewest tiles.
+  std::size_t row = 0;
+  for (; row + kTileRows < product.rows; row += 2 * kTileRows) {
+    groups<2, 2>(product, row, 0);
+  }
+  if (row < product.rows) {
+    groups<1, 4>(product, row, 0);
+  }
+}
+
+}  // namespace translate_trt::amx

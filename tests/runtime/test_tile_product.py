@@ -1,0 +1,98 @@
+"""Products by the tiles of AMX, emulated: on their own, and in the operators that use them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from translate_trt.runtime import kernels
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SOURCES = ROOT / "runtime/cpp"
+PROGRAM = Path(__file__).with_name("tile_product.cc")
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def run(command: Sequence[object], **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture(scope="session")
+def compile_command() -> list[object]:
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    return [compiler, "-std=c++17", "-O2", "-Wall", "-Wextra", "-DTRANSLATE_TRT_EMULATED_TILES",
+            "-I", SOURCES / "kernels"]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def program(compile_command: list[object], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The C++ program, with sanitizers where the compiler has them."""
+    path = tmp_path_factory.mktemp("tiles") / "tile_product"
+    command = [*compile_command, PROGRAM, SOURCES / "kernels/product8_amx.cc", "-o", path]
+    if run([*command, *SANITIZERS]).returncode != 0:
+        done = run(command)
+        assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.mark.parametrize("inputs", [4, 60, 64, 68, 128, 164])
+def test_tiles_multiply(program: Path, inputs: int) -> None:
+    done = run([program, str(inputs)])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_tiles_that_are_not_configured_stop_the_program(
+    compile_command: list[object], tmp_path: Path
+) -> None:
+    """As on a processor: so the operators' test sees whether each task configures them."""
+    source, path = tmp_path / "forgotten.cc", tmp_path / "forgotten"
+    source.write_text('#include "tiles.h"\nint main() { translate_trt::amx::zero<0>(); }\n')
+    built = run([*compile_command, source, "-o", path])
+    assert built.returncode == 0, built.stderr
+    assert run([path]).returncode < 0
+
+
+@pytest.fixture(scope="session")
+def emulating_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole library, where the kernels are built and this processor has AVX-512."""
+    if not kernels.describe().startswith(("avx512_vnni", "amx_int8")):
+        pytest.skip(f"compiled kernels: {kernels.status()}")
+    cache = ROOT / "build/kernels/CMakeCache.txt"
+    headers = re.search(
+        "^ONNXRUNTIME_INCLUDE_DIR:.*=(.+)$", cache.read_text() if cache.is_file() else "", re.M
+    )
+    if headers is None:
+        pytest.skip("the compiled kernels were not built here, so there may be no headers")
+    out = tmp_path_factory.mktemp("emulating")
+    command = ["cmake", "-S", SOURCES, "-B", out, "-D", "TRANSLATE_TRT_TILES=emulated",
+               "-D", f"ONNXRUNTIME_INCLUDE_DIR={headers[1]}"]  # fmt: skip
+    for step in (command, ["cmake", "--build", out, "--parallel"]):
+        done = run(step)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return out / kernels.FILE_NAME
+
+
+@pytest.mark.slow
+def test_operators_by_tiles(emulating_library: Path) -> None:
+    chosen = {kernels.VARIABLE: str(emulating_library)}
+    code = "from translate_trt.runtime import kernels; print(kernels.status())"
+    assert run([sys.executable, "-c", code], **chosen).stdout == "amx_int8 (emulated)\n"
+    tests = Path(__file__).with_name("test_kernel_operators.py")
+    done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests], **chosen)
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout
