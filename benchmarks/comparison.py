@@ -62,6 +62,7 @@ def options(description: str | None) -> argparse.ArgumentParser:
     found.add_argument("--bundle", type=Path, help="made of it; default: compiled now")
     found.add_argument("--source", type=Path, required=True, help="lines to translate")
     found.add_argument("--reference", type=Path, required=True, help="their translations")
+    found.add_argument("--name", default="", help="ends the report's name, to keep several")
     found.add_argument("--lines", type=int, default=500, help="so many of them, spread evenly")
     found.add_argument(
         "--precision", action="append", choices=sorted(PEERS), help="default: int8 and fp32"
@@ -71,6 +72,11 @@ def options(description: str | None) -> argparse.ArgumentParser:
         help=f"may be repeated; default: {', '.join(DEFAULT)}",
     )  # fmt: skip
     return found
+
+
+def report_name(kind: str, given: argparse.Namespace) -> str:
+    """What the report is called."""
+    return f"{kind}-{given.name}" if given.name else kind
 
 
 def test_set(given: argparse.Namespace) -> TestSet:

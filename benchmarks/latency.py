@@ -22,6 +22,7 @@ from comparison import (
     latency_stages,
     models,
     options,
+    report_name,
     sentences_per_second,
     systems,
     test_set,
@@ -105,7 +106,7 @@ def main() -> None:
         "rounds": given.rounds,
         "model": dataclasses.asdict(config),
     }
-    print(write("latency", described, samples, given.out))
+    print(write(report_name("latency", given), described, samples, given.out))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from comparison import (
     best_setting,
     models,
     options,
+    report_name,
     systems,
     test_set,
     throughput_stages,
@@ -125,7 +126,7 @@ def main() -> None:
         "trial_lines": given.trial_lines,
         "model": dataclasses.asdict(config),
     }
-    print(write("throughput", described, samples, given.out))
+    print(write(report_name("throughput", given), described, samples, given.out))
 
 
 if __name__ == "__main__":
