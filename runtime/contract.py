@@ -20,7 +20,9 @@ rows between two steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,9 @@ from numpy.typing import NDArray
 MASKED = -1e9
 
 NEXT = "next_"
+
+#: Makes an array of zeros of a shape and an element type.
+Zeros = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 
 #: Element types that caches may have.
 CACHE_TYPES = ("float32", "float16", "bfloat16")
@@ -168,7 +173,12 @@ class GraphShape:
         )
 
     def initial_state(
-        self, sentences: int, beams: int, start_token: int, slots: int | None = None
+        self,
+        sentences: int,
+        beams: int,
+        start_token: int,
+        slots: int | None = None,
+        zeros: Zeros = np.zeros,
     ) -> dict[str, NDArray[np.generic]]:
         """State before the first step: one live hypothesis per sentence, nothing finished.
 
@@ -177,6 +187,7 @@ class GraphShape:
             beams: K.
             start_token: the decoder's start symbol.
             slots: P, at least K, where the form leaves it open; None: K.
+            zeros: makes an array.
         """
         sizes: dict[str | int, int] = {"N": sentences, "K": beams, "P": slots or beams}
         state: dict[str, NDArray[np.generic]] = {}
@@ -184,7 +195,7 @@ class GraphShape:
             shape = tuple(sizes.get(axis, axis) for axis in spec.axes)
             # numpy has no bfloat16; zeros are the same bytes in any type of two.
             dtype = "uint16" if spec.dtype == "bfloat16" else spec.dtype
-            state[spec.name] = np.zeros(shape, dtype=np.dtype(dtype))  # type: ignore[arg-type]
+            state[spec.name] = zeros(shape, np.dtype(dtype))  # type: ignore[arg-type]
         state["ancestry"] = np.full_like(state["ancestry"], MASKED)  # nothing is written yet
         if self.form.slots is None:
             state["slots"] = np.tile(np.arange(beams, dtype=np.int64), (sentences, 1))

@@ -8,6 +8,8 @@ steps.
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -26,6 +28,23 @@ _SLOT_STEP = 16
 # Source positions are filled up to a multiple, so that sentences of like length can follow each
 # other into the same arrays.
 _SOURCE_STEP = 8
+
+
+# From so many bytes on an array has pages of its own.
+_LARGE = 2**20
+
+
+def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array of zeros; a large one goes back to the system as soon as nobody has it any more.
+
+    Caches change their sizes all the time. On a heap they leave holes that the next ones do not fit
+    into, and a process grows to several times what it has in use.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < _LARGE or not hasattr(mmap, "MAP_ANONYMOUS"):  # Windows has neither
+        return np.zeros(shape, dtype)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, dtype).reshape(shape)
 
 
 def sized(spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -159,7 +178,7 @@ class HostBatch:
         self._now = {spec.name: self._zeros(spec) for spec in shape.encoder_outputs()}
         self._now["source_bias"][:] = MASKED
         self._now |= request_values(self._options, np.ones(rows, dtype=np.int64))
-        self._now |= shape.initial_state(rows, beams, self._start_token, slots)
+        self._now |= shape.initial_state(rows, beams, self._start_token, slots, zeros)
         self._now["done"][:] = True
         self._other = {name: np.empty_like(self._now[name]) for name in self._state_names}
         written = {NEXT + spec.name for spec in shape.state()}
@@ -172,7 +191,7 @@ class HostBatch:
     def _zeros(self, spec: TensorSpec) -> NDArray[Any]:
         """Zeros, since what is hidden must still be finite."""
         dtype = "uint16" if spec.dtype == "bfloat16" else spec.dtype
-        return np.zeros(sized(spec, self._sizes), dtype=dtype)
+        return zeros(sized(spec, self._sizes), np.dtype(dtype))
 
     def _by_sentence(self) -> list[str]:
         """Names of the inputs that have a row for each sentence."""
@@ -244,8 +263,7 @@ class HostBatch:
         else:
             sizes = self._sizes | {"N": len(rows), "S": ids.shape[1]}
             encoded = {
-                spec.name: np.empty(sized(spec, sizes), self._now[spec.name].dtype)
-                for spec in specs
+                spec.name: zeros(sized(spec, sizes), self._now[spec.name].dtype) for spec in specs
             }
             self._graphs.encode(inputs, encoded)
             self._now["source_bias"][list(rows)] = MASKED
@@ -266,11 +284,9 @@ class HostBatch:
         self._sizes["P"] = self._room(old + beams)
         self._runs = []
         for name in self._cache_names:
-            grown = np.zeros(
-                (*self._now[name].shape[:2], self._sizes["P"], self._now[name].shape[3]),
-                self._now[name].dtype,
-            )
-            grown[:, :, :old] = self._now[name]
+            past = self._now[name]
+            grown = zeros((*past.shape[:2], self._sizes["P"], past.shape[3]), past.dtype)
+            grown[:, :, :old] = past
             self._now[name] = grown
         more = np.full((*full.shape, beams, self._sizes["P"] - old), MASKED, dtype=np.float32)
         self._now["ancestry"] = np.concatenate((self._now["ancestry"], more), axis=2)

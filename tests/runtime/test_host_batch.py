@@ -6,9 +6,12 @@ that a slot lost on the way is an error, and what is found can be held against t
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -27,7 +30,7 @@ from support.scripted import (
 from support.translations import assert_same
 
 from translate_trt.runtime.backends import FREE, Sources, StepResult, host
-from translate_trt.runtime.backends.host import HostBatch
+from translate_trt.runtime.backends.host import HostBatch, zeros
 from translate_trt.runtime.contract import GraphForm
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
@@ -457,3 +460,26 @@ def test_who_is_done_waits_for_a_neighbour_however_long(form: GraphForm) -> None
         driver.step()  # all are done; the rows are there still
     assert driver.found[1][0].truncated
     assert driver.found[0][0].tokens == ()
+
+
+@pytest.mark.parametrize("columns", [3, 2**19])
+def test_arrays_are_zeros_that_can_be_written(columns: int) -> None:
+    array = zeros((2, columns), np.dtype(np.float32))
+    assert array.shape == (2, columns)
+    assert not array.any()
+    array[1] = 7
+    assert array.sum() == 7 * columns
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for its pages")
+def test_large_arrays_go_back_to_the_system() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    size = 2**26
+    arrays = [zeros((size,), np.dtype(np.uint8)) for _ in range(3)]
+    for array in arrays:
+        array[:] = 1
+    full = resident()
+    del arrays[0], array
+    assert full - resident() > size / 2
