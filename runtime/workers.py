@@ -103,7 +103,7 @@ def search_all(
         work.run()
         return work.results
     # A single worker is a thread, too: Ctrl-C is heard by the main thread, and only between two
-    # calls of a backend, which take seconds where batches are large. That takes 0.2 ms.
+    # calls of a backend, which take seconds where batches are large.
     with ThreadPoolExecutor(count, "translate") as pool:
         try:
             futures = [pool.submit(work.run) for _ in range(count)]
