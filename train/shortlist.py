@@ -1,0 +1,275 @@
+"""The lexical shortlist's table: which target tokens a sentence's translation may be made of.
+
+Most of the output matrix is computed for tokens that cannot come: of 37,000 pieces a sentence needs
+a few hundred. Its list is the union of the most frequent target tokens and, for each of its source
+tokens, the most probable translations by IBM Model 1 (train/ibm_model1.py). The vocabulary is one
+for both languages, so that each source token is also among its own translations: names and numbers,
+and bytes of what no piece spells, are copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.files import write_bytes_atomically
+from translate_trt.train.config import END, PAD, START
+
+FORMAT_VERSION = 1
+_KIND = "translate-trt shortlist"
+
+# Arrays of a file, and their types.
+_TYPES = {
+    "frequent": np.int32,
+    "frequent_counts": np.int64,
+    "frequent_probabilities": np.float32,
+    "translations": np.int32,
+    "probabilities": np.float32,
+}
+_MAKE_AGAIN = "Make it again with: translate-trt shortlist"
+
+
+@dataclass(frozen=True, eq=False)
+class Shortlist:
+    """The table, in the letters V (vocabulary), F (frequent tokens) and C (translations of each).
+
+    Attributes:
+        frequent: int32 [F], ascending: target tokens of every list, END among them, neither PAD nor
+            START. UNKNOWN is like any token: it comes where the training text has it, which a
+            vocabulary with byte fallback rules out.
+        frequent_counts: int64 [F], how often each was in the training text.
+        frequent_probabilities: float32 [V, F], of each as a translation of each source token;
+            `truncated` needs them. 0 where below the smallest that is kept.
+        translations: int32 [V, C]: of each source token, none of them in `frequent`, by descending
+            probability; PAD where there are fewer. The rows of PAD, START and END are empty.
+        probabilities: float32 [V, C] of these, 0 where there is none. A token that is its own
+            translation only by rule may have 0 too.
+        tokenizer_sha256: of the SentencePiece model's file.
+        pairs: sentence pairs it was learned from.
+        iterations: of expectation maximization.
+    """
+
+    frequent: NDArray[np.int32]
+    frequent_counts: NDArray[np.int64]
+    frequent_probabilities: NDArray[np.float32]
+    translations: NDArray[np.int32]
+    probabilities: NDArray[np.float32]
+    tokenizer_sha256: str
+    pairs: int
+    iterations: int
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V: rows of the table, and one more than the largest token."""
+        return len(self.translations)
+
+    def for_sentence(self, source_ids: Sequence[int]) -> NDArray[np.int32]:
+        """The tokens that a translation of that sentence may be made of.
+
+        Args:
+            source_ids: its tokens, in any order, with or without END.
+
+        Returns:
+            int32 [L], ascending, each once.
+        """
+        rows = self.translations[np.asarray(source_ids, dtype=np.int64)]
+        tokens = np.unique(np.concatenate((self.frequent, rows.ravel())))
+        return np.setdiff1d(tokens, [PAD]).astype(np.int32)
+
+    def truncated(self, frequent: int, best: int) -> Shortlist:
+        """A smaller table: the one that building it with those numbers would give.
+
+        Args:
+            frequent: F, at least 1 (END) and at most what this one has.
+            best: C, at least 1 and at most what this one has.
+
+        Raises:
+            OptionError: this one has fewer.
+        """
+        largest = (len(self.frequent), self.translations.shape[1])
+        for name, value, most in zip(("frequent", "best"), (frequent, best), largest, strict=True):
+            if not 1 <= value <= most:
+                raise OptionError(f"{name} is {value}; this shortlist has 1 to {most}.")
+        order = by_frequency(self.frequent, self.frequent_counts)
+        kept, left = np.sort(order[:frequent]), np.sort(order[frequent:])
+        shape = self.vocabulary_size, len(left)
+        tokens = np.hstack((self.translations, np.broadcast_to(self.frequent[left], shape)))
+        values = np.hstack((self.probabilities, self.frequent_probabilities[:, left]))
+        translations, probabilities = best_translations(tokens, values, self.frequent[kept], best)
+        return Shortlist(
+            self.frequent[kept],
+            self.frequent_counts[kept],
+            self.frequent_probabilities[:, kept],
+            translations,
+            probabilities,
+            self.tokenizer_sha256,
+            self.pairs,
+            self.iterations,
+        )
+
+    def save(self, path: Path) -> None:
+        """Write a safetensors file, whole or not at all.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        metadata = {
+            "kind": _KIND,
+            "format_version": str(FORMAT_VERSION),
+            "vocabulary_size": str(self.vocabulary_size),
+            "tokenizer_sha256": self.tokenizer_sha256,
+            "pairs": str(self.pairs),
+            "iterations": str(self.iterations),
+        }
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _TYPES}
+        write_bytes_atomically(path, safetensors.numpy.save(arrays, metadata))
+
+    @classmethod
+    def load(cls, path: Path, tokenizer_sha256: str | None = None) -> Shortlist:
+        """Read what `save` wrote.
+
+        Args:
+            path: the file.
+            tokenizer_sha256: of the tokenizer that it is to be used with; None takes any.
+
+        Raises:
+            InputError: it is missing, damaged, something else, of a newer format, or was made with
+                another tokenizer.
+        """
+        metadata, arrays = _read(path)
+        version = metadata["format_version"]
+        if not version.isdecimal() or int(version) > FORMAT_VERSION:
+            raise InputError(
+                f"{path} has shortlist format {version}; this version reads up to "
+                f"{FORMAT_VERSION}. Upgrade with: pip install -U translate-trt"
+            )
+        try:
+            shortlist = cls(
+                **{name: arrays[name] for name in _TYPES},
+                tokenizer_sha256=metadata["tokenizer_sha256"],
+                pairs=int(metadata["pairs"]),
+                iterations=int(metadata["iterations"]),
+            )
+            _check(shortlist, int(metadata["vocabulary_size"]))
+        except (KeyError, ValueError) as error:
+            raise InputError(f"{path} is damaged ({error}). {_MAKE_AGAIN}") from error
+        found = shortlist.tokenizer_sha256
+        if tokenizer_sha256 is not None and found != tokenizer_sha256:
+            raise InputError(
+                f"{path} was made with another tokenizer (SHA-256 {found[:12]}, not "
+                f"{tokenizer_sha256[:12]}): its tokens mean something else here. {_MAKE_AGAIN}, "
+                "with the tokenizer of this model."
+            )
+        return shortlist
+
+
+def tokenizer_hash(path: Path) -> str:
+    """SHA-256 of a tokenizer's file, as `Shortlist` keeps it.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot read the tokenizer {path}: {error.strerror}.") from error
+
+
+def by_frequency(tokens: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Places [M] of the tokens [M] from the most to the least frequent; END is always first.
+
+    Of equally frequent ones the smaller token comes first.
+    """
+    return np.lexsort((tokens, -counts, tokens != END))
+
+
+def best_translations(
+    tokens: NDArray[np.int32],
+    probabilities: NDArray[np.float32],
+    frequent: NDArray[np.int32],
+    best: int,
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The most probable of some candidates for each source token, and always the token itself.
+
+    Args:
+        tokens: [V, M] candidates, each at most once in a row; their order does not matter.
+        probabilities: [V, M]; candidates of probability 0 do not count.
+        frequent: [F], tokens to leave out. Special ones are their own translation never.
+        best: C.
+
+    Returns:
+        Tokens [V, C] and probabilities [V, C] as in `Shortlist`.
+    """
+    own = np.arange(len(tokens), dtype=np.int32)[:, None]
+    probabilities = np.where(np.isin(tokens, frequent), 0, probabilities)
+    wanted = ~np.isin(own, frequent) & (own > END)
+    is_own = (tokens == own) & wanted
+    # The token itself moves to a column of its own, where it counts whatever its probability.
+    own_probability = np.where(is_own, probabilities, 0).sum(axis=1, keepdims=True)
+    probabilities = np.where(is_own, 0, probabilities)
+    tokens = np.hstack((tokens, np.where(wanted, own, PAD)))
+    counts_as = np.hstack((probabilities, np.where(wanted, 2.0, 0.0).astype(np.float32)))
+    probabilities = np.hstack((probabilities, own_probability.astype(np.float32)))
+    tokens = np.where(counts_as > 0, tokens, PAD)
+    missing = max(0, best - tokens.shape[1])
+    pad = ((0, 0), (0, missing))
+    tokens, probabilities = np.pad(tokens, pad), np.pad(probabilities, pad)
+    chosen = np.lexsort((tokens, -np.pad(counts_as, pad)), axis=1)[:, :best]
+    tokens = np.take_along_axis(tokens, chosen, axis=1)
+    probabilities = np.take_along_axis(probabilities, chosen, axis=1)
+    order = np.lexsort((tokens, tokens == PAD, -probabilities), axis=1)
+    return (
+        np.take_along_axis(tokens, order, axis=1).astype(np.int32),
+        np.take_along_axis(probabilities, order, axis=1).astype(np.float32),
+    )
+
+
+def _read(path: Path) -> tuple[Mapping[str, str], dict[str, NDArray[Any]]]:
+    """Metadata and arrays of a file that says it is a shortlist."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            if metadata.get("kind") != _KIND or "format_version" not in metadata:
+                raise InputError(
+                    f"{path} is a safetensors file but no shortlist; give one that "
+                    "`translate-trt shortlist` made."
+                )
+            names = _TYPES.keys() & file.keys()
+            return metadata, {name: file.get_tensor(name) for name in names}
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {path}; make it: translate-trt shortlist") from error
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"{path} is no shortlist, or a damaged one ({error}). {_MAKE_AGAIN}"
+        ) from error
+
+
+def _check(shortlist: Shortlist, vocabulary_size: int) -> None:
+    """ValueError if the arrays do not fit each other or hold what no table may."""
+    frequent, translations = shortlist.frequent, shortlist.translations
+    count, best = len(frequent), translations.shape[-1]
+    shapes = {
+        "frequent": (count,),
+        "frequent_counts": (count,),
+        "frequent_probabilities": (vocabulary_size, count),
+        "translations": (vocabulary_size, best),
+        "probabilities": (vocabulary_size, best),
+    }
+    for name, shape in shapes.items():
+        array = getattr(shortlist, name)
+        if array.shape != shape or array.dtype != _TYPES[name]:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}")
+    if END not in frequent or PAD in frequent or START in frequent or np.any(np.diff(frequent) < 1):
+        raise ValueError("frequent is not ascending, or not with END and without PAD and START")
+    for tokens in (frequent, translations):
+        if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocabulary_size:
+            raise ValueError("a token is outside the vocabulary")
