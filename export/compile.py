@@ -20,6 +20,7 @@ from translate_trt.export.engines.network import Graph, load_builder
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.graphs import EncoderGraph, StepGraph, graph_shape
 from translate_trt.export.observe import observed
+from translate_trt.export.passes.calls import add_functions
 from translate_trt.export.passes.half import Half
 from translate_trt.export.passes.pipeline import Report, check_names, passes_for, run_passes
 from translate_trt.export.passes.ranges import Bound
@@ -36,13 +37,14 @@ from translate_trt.runtime.bundle import (
     hash_file,
     write_manifest,
 )
-from translate_trt.runtime.contract import GraphShape, most_beams
+from translate_trt.runtime.contract import GraphShape, ShortlistForm, most_beams
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.files import new_directory
 from translate_trt.runtime.version import version
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, PAD, START, UNKNOWN, ModelConfig
 from translate_trt.train.model import Transformer
+from translate_trt.train.shortlist import Shortlist, tokenizer_hash
 
 log = logging.getLogger("translate_trt")
 
@@ -75,6 +77,7 @@ class BuildOptions:
     disabled_passes: tuple[str, ...] = ()  # optimizations to leave out, by name
     dump: Path | None = None  # directory for each graph after each pass
     engines: EngineOptions = field(default_factory=EngineOptions)  # how engines are built
+    shortlist: Path | None = None  # the table, for targets that have a shortlist
 
     def __post_init__(self) -> None:
         if not self.targets:
@@ -84,6 +87,17 @@ class BuildOptions:
                 raise OptionError(f"no target {name!r}; choose from {', '.join(TARGETS)}.")
         if len(set(self.targets)) < len(self.targets):
             raise OptionError(f"a target is named twice in {', '.join(self.targets)}.")
+        listed = [name for name in self.targets if TARGETS[name].shortlist]
+        if listed and self.shortlist is None:
+            raise OptionError(
+                f"{listed[0]} needs a table: make one with translate-trt shortlist and give it "
+                "with --shortlist."
+            )
+        if self.shortlist is not None and not listed:
+            raise OptionError(
+                "there is a shortlist, but no target that uses one; name "
+                + " or ".join(name for name, target in TARGETS.items() if target.shortlist)
+            )
         check_names(self.disabled_passes)
         if not 1 <= self.beam_size <= _MOST_BEAMS:
             raise OptionError(
@@ -156,9 +170,12 @@ def compile_bundle(
     for package in packages:
         options.engines.check_package(package)
         load_builder(package)  # known to be there before minutes of work
+    shortlist = None
+    if options.shortlist is not None:
+        shortlist = Shortlist.load(options.shortlist, tokenizer_hash(checkpoint.tokenizer))
     with new_directory(out, force) as directory:
         model = checkpoint.load_model()
-        compiler = Compiler(model, limits, options)
+        compiler = Compiler(model, limits, options, shortlist)
         shutil.copyfile(checkpoint.tokenizer, directory / TOKENIZER)
         tokenizer = hash_file(directory, TOKENIZER)
         manifest = Manifest(
@@ -187,12 +204,25 @@ def _check_beams(beams: int, vocabulary_size: int) -> None:
 class Compiler:
     """Compiles one model for one target after another; what they share is traced once.
 
+    Args:
+        model: the weights.
+        limits: the largest lengths.
+        options: how to compile.
+        shortlist: the table for targets that have one.
+
     Attributes:
         reports: by target, what each pass did to each graph.
     """
 
-    def __init__(self, model: Transformer, limits: Limits, options: BuildOptions) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        limits: Limits,
+        options: BuildOptions,
+        shortlist: Shortlist | None = None,
+    ) -> None:
         self._model, self._limits, self._options = model, limits, options
+        self._shortlist = shortlist
         self._traced: dict[tuple[GraphShape, int], dict[str, ir.Model]] = {}
         self._dumps = {
             name: Dump(options.dump / name) for name in options.targets if options.dump is not None
@@ -235,7 +265,12 @@ class Compiler:
     def shape(self, name: str) -> GraphShape:
         """Inputs and outputs of the graphs of the target of that name."""
         options = self._options
-        form = TARGETS[name].form(options.beam_size, self._limits.max_target_length)
+        shortlist = None
+        if self._shortlist is not None:
+            shortlist = ShortlistForm(*(a.shape[-1] for a in (
+                self._shortlist.frequent, self._shortlist.translations
+            )))  # fmt: skip
+        form = TARGETS[name].form(options.beam_size, self._limits.max_target_length, shortlist)
         return graph_shape(self._model.config, options.attention, form)
 
     def graphs(self, name: str) -> dict[str, ir.Model]:
@@ -259,6 +294,7 @@ class Compiler:
                 self._options.disabled_passes,
                 None if dump is None else dump.stage,
             )
+            add_functions(model)  # to calls that were there before any pass
             for values, specs in zip(
                 (model.graph.inputs, model.graph.outputs), declared[role], strict=True
             ):
@@ -270,7 +306,9 @@ class Compiler:
 
     def _trace(self, shape: GraphShape, opset: int) -> dict[str, ir.Model]:
         if (shape, opset) not in self._traced:
-            self._traced[shape, opset] = trace_graphs(self._model, self._limits, shape, opset)
+            self._traced[shape, opset] = trace_graphs(
+                self._model, self._limits, shape, opset, self._shortlist
+            )
         return self._traced[shape, opset]
 
 
@@ -296,11 +334,16 @@ class _Files:
 
 
 def trace_graphs(
-    model: Transformer, limits: Limits, shape: GraphShape, opset: int
+    model: Transformer,
+    limits: Limits,
+    shape: GraphShape,
+    opset: int,
+    shortlist: Shortlist | None = None,
 ) -> dict[str, ir.Model]:
     """Both graphs in float32 as torch gives them, by name."""
+    table = shortlist if shape.form.shortlist is not None else None
     modules = {
-        "encoder": EncoderGraph(model, limits.max_source_length),
+        "encoder": EncoderGraph(model, limits.max_source_length, table),
         "step": StepGraph(model, limits.max_target_length, shape),
     }
     traced = {}

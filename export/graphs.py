@@ -8,13 +8,15 @@ and the whole of runtime/contract.py is their signature. Letters as there.
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from translate_trt.runtime.contract import MASKED, GraphForm, GraphShape
+from translate_trt.export.passes.functions import DOMAIN, LISTED, VERSION
+from translate_trt.runtime.contract import EMPTY, MASKED, GraphForm, GraphShape
 from translate_trt.train.config import END, ModelConfig
 from translate_trt.train.model import (
     DecoderLayer,
@@ -23,6 +25,7 @@ from translate_trt.train.model import (
     Transformer,
     attention_weights,
 )
+from translate_trt.train.shortlist import Shortlist
 
 
 def attend(
@@ -46,15 +49,24 @@ def attend(
 
 
 class EncoderGraph(nn.Module):
-    """source_ids [N, S], source_lengths [N] -> `GraphShape.encoder_outputs`."""
+    """source_ids [N, S], source_lengths [N] -> `GraphShape.encoder_outputs`.
+
+    Args:
+        model: the weights.
+        max_source_length: positions that there are.
+        shortlist: which tokens a translation may be made of; None: any.
+    """
 
     position_table: Tensor
 
-    def __init__(self, model: Transformer, max_source_length: int) -> None:
+    def __init__(
+        self, model: Transformer, max_source_length: int, shortlist: Shortlist | None = None
+    ) -> None:
         super().__init__()
         self.model = model
         positions = model.positions(0, max_source_length).detach().clone()
         self.register_buffer("position_table", positions)  # [max_source_length, d_model]
+        self.shortlist = None if shortlist is None else SentenceShortlist(shortlist)
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
         size = source_ids.shape[1]
@@ -65,7 +77,37 @@ class EncoderGraph(nn.Module):
             x = _encoder_layer(layer, x, bias)
         memory = self.model.encoder_norm(x)
         crosses = [layer.cross_attention for layer in self.model.decoder_layers]
-        return (bias, *(y for cross in crosses for y in cross.keys_values(memory)))
+        shortlist = () if self.shortlist is None else (self.shortlist(source_ids, hidden),)
+        return (bias, *shortlist, *(y for cross in crosses for y in cross.keys_values(memory)))
+
+
+class SentenceShortlist(nn.Module):
+    """The tokens that each sentence's translation may be made of (train/shortlist.py)."""
+
+    frequent: Tensor
+    translations: Tensor
+
+    def __init__(self, shortlist: Shortlist) -> None:
+        super().__init__()
+        # Half the size of the int64 that lookups take.
+        self.register_buffer("frequent", torch.from_numpy(shortlist.frequent.astype(np.int32)))
+        table = torch.from_numpy(shortlist.translations.astype(np.int32))
+        self.register_buffer("translations", table)
+
+    def forward(self, source_ids: Tensor, hidden: Tensor) -> Tensor:
+        """source_ids [N, S], hidden [N, S] where there is none -> [N, W].
+
+        Tokens ascend, so that of equal ones the smaller comes first (rule 8), with EMPTY in the
+        places of those that are there twice, and in all that are left over at the end.
+        """
+        after_all = torch.iinfo(torch.int32).max
+        found = F.embedding(source_ids, self.translations)  # [N, S, C]
+        found = torch.where(hidden[..., None], EMPTY, found).flatten(1)
+        always = self.frequent.expand(source_ids.shape[0], -1)
+        places = torch.cat((always, torch.where(found == EMPTY, after_all, found)), 1)
+        tokens = places.to(torch.int64).sort(1).values
+        again = torch.cat((tokens[:, :1] < 0, tokens[:, 1:] == tokens[:, :-1]), 1)
+        return torch.where(again | (tokens == after_all), EMPTY, tokens)
 
 
 def _embed(model: Transformer, tokens: Tensor) -> Tensor:
@@ -189,16 +231,41 @@ class StepGraph(nn.Module):
                 index, layer, x, ancestry[:, None], caches, named
             )
             written += (keys, values)
-        logits = self.model.project(self.model.decoder_norm(x))  # [N, K, V]
+        x = self.model.decoder_norm(x)
         request = [named[spec.name] for spec in shape.request()]
         state = [named[name] for name in BeamSearchStep.STATE]
-        parents, *following = self.search(logits, *request, *state)
+        if shape.form.shortlist is None:
+            logits = self.model.project(x)  # [N, K, V]
+            parents, *following = self.search(logits, *request, *state)
+        else:
+            found = self._listed(x, named["shortlist"], named["forced_tokens"])
+            parents, *following = self.search.select(found, *request, *state)
         ancestry = ancestry.gather(1, parents[..., None].expand_as(ancestry))
         free, full = [], []
         if isinstance(caches, SharedSlots):
             free, full = ([value] for value in caches.following(ancestry))
         attention = (weights.mean(1),) if shape.attention else ()
         return (parents, *following, ancestry, *free, *written, *full, *attention)
+
+    def _listed(self, x: Tensor, shortlist: Tensor, forced_tokens: Tensor) -> Candidates:
+        """The best of a shortlist, as a call of the function that passes/functions.py gives a body.
+
+        Args:
+            x: [N, K, d_model].
+            shortlist: [N, W].
+            forced_tokens: [N].
+        """
+        column = _forced_column(forced_tokens, x)
+        count = _candidates(x.shape[1])
+        first = (x.shape[0], x.shape[1])
+        found = torch.onnx.ops.symbolic_multi_out(
+            f"{DOMAIN}::{LISTED}",
+            (x, self.model.embedding.weight, shortlist, column, torch.tensor(count)[None]),
+            dtypes=(x.dtype, torch.int64, x.dtype),
+            shapes=((*first, count), (*first, count), (*first, 1)),
+            version=VERSION,
+        )
+        return Candidates(*found)
 
     def _caches(self, named: dict[str, Tensor]) -> SharedSlots | StaticCaches:
         beams = self.shape.form.beams
@@ -239,6 +306,33 @@ class StepGraph(nn.Module):
         return layer.feed_forward_norm.after(x, layer.feed_forward(y)), keys, values, weights
 
 
+class Candidates(NamedTuple):
+    """What each beam may go on with, best first.
+
+    A beam can give the sentence's best 2K at most 2K members; there is one more in case the end
+    symbol is among them and may not come yet. So only the top of the vocabulary is ever looked at
+    twice: the log-sum-exp is taken off the candidates alone.
+
+    Attributes:
+        log_probs: [N, K, 2K + 1].
+        tokens: [N, K, 2K + 1].
+        forced: [N, K, 1] log-probability of the forced token, of any where none is.
+    """
+
+    log_probs: Tensor
+    tokens: Tensor
+    forced: Tensor
+
+
+def _candidates(beams: int) -> int:
+    return 2 * beams + 1
+
+
+def _forced_column(forced_tokens: Tensor, rows: Tensor) -> Tensor:
+    """forced_tokens [N] -> a token for each of rows [N, K, ...] to look up, [N, K, 1]."""
+    return forced_tokens[:, None, None].clamp(min=0).expand(-1, rows.shape[1], -1)
+
+
 class BeamSearchStep(nn.Module):
     """Logits of all beams -> the next beams and the pool of finished hypotheses.
 
@@ -260,9 +354,16 @@ class BeamSearchStep(nn.Module):
         super().__init__()
         self.end_token = end_token
 
-    def forward(
+    def forward(self, logits: Tensor, forced_tokens: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """logits [N, K, V], and what `select` takes behind the candidates."""
+        following = logits.log_softmax(-1)
+        top, tokens = following.topk(_candidates(logits.shape[1]))
+        forced = following.gather(2, _forced_column(forced_tokens, logits))
+        return self.select(Candidates(top, tokens, forced), forced_tokens, *others)
+
+    def select(
         self,
-        logits: Tensor,  # [N, K, V]
+        candidates: Candidates,
         forced_tokens: Tensor,  # [N]
         min_lengths: Tensor,  # [N]
         max_lengths: Tensor,  # [N]
@@ -280,7 +381,7 @@ class BeamSearchStep(nn.Module):
         beams = tokens.shape[1]
         lengths = positions + 1  # [N] tokens generated once this step is over
         values, choices = self._continuations(
-            logits, log_probs, forced_tokens, lengths < min_lengths
+            candidates, log_probs, forced_tokens, lengths < min_lengths
         )
         # Rule 2: the best 2K of all. Of equal ones TopK takes the first, and per beam they stand
         # sorted by token (rule 8). Greedy search (K = 1) looks at the best alone: rank < K * K.
@@ -320,24 +421,21 @@ class BeamSearchStep(nn.Module):
         )
 
     def _continuations(
-        self, logits: Tensor, log_probs: Tensor, forced_tokens: Tensor, too_short: Tensor
+        self, candidates: Candidates, log_probs: Tensor, forced_tokens: Tensor, too_short: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Cumulative log-probability and token of each beam's candidates, [N, K, 2K + 2] both.
 
-        A beam can give the sentence's best 2K at most 2K members; one more in case the end symbol
-        is among them and may not come yet, and one place for a forced token. So only the top of
-        the vocabulary is ever looked at twice: the log-sum-exp is taken off the candidates alone.
+        One place is for a forced token.
         """
-        following = logits.log_softmax(-1)
-        top, choices = following.topk(2 * logits.shape[1] + 1)  # [N, K, 2K + 1]
         forced = forced_tokens[:, None, None]  # [N, 1, 1]
-        column = forced.clamp(min=0).expand(-1, logits.shape[1], -1)  # [N, K, 1]
         is_forced = forced >= 0
-        barred = is_forced | ((choices == self.end_token) & too_short[:, None, None])
-        top = torch.where(barred, -math.inf, top)
-        forced_log_probs = torch.where(is_forced, following.gather(2, column), -math.inf)
-        values = torch.cat((top, forced_log_probs), 2) + log_probs[..., None]
-        return values, torch.cat((choices, column), 2)
+        ends = candidates.tokens == self.end_token
+        barred = is_forced | (ends & too_short[:, None, None])
+        top = torch.where(barred, -math.inf, candidates.log_probs)
+        at_forced = torch.where(is_forced, candidates.forced, -math.inf)
+        values = torch.cat((top, at_forced), 2) + log_probs[..., None]
+        column = _forced_column(forced_tokens, values)
+        return values, torch.cat((candidates.tokens, column), 2)
 
 
 def _length_penalty(lengths: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:

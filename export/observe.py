@@ -87,7 +87,8 @@ def observed(module: nn.Module, model: Transformer, graph: str) -> Iterator[tupl
     names = stream(STACKS[graph], len(getattr(model, f"{STACKS[graph]}_layers")))
     with recording(model, STACKS[graph]) as found:
         hooks = []
-        if isinstance(module, StepGraph):
+        # A shortlist has no logits of the vocabulary.
+        if isinstance(module, StepGraph) and module.shape.form.shortlist is None:
             names = (*names, LOGITS)
             hooks.append(_on_input(module.search, LOGITS, found))
         hooks.append(

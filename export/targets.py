@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from translate_trt.export.trace import DYNAMIC_OPSET, STATIC_OPSET
-from translate_trt.runtime.contract import GraphForm
+from translate_trt.runtime.bundle import SHORTLIST
+from translate_trt.runtime.contract import GraphForm, ShortlistForm
 
 
 @dataclass(frozen=True)
@@ -18,28 +19,33 @@ class Target:
         precision: of weights and products.
         package: that builds engines; None: the graphs themselves are what runs.
         description: for people.
+        shortlist: a translation is made of tokens that its source makes likely, and no others.
     """
 
     backend: str
     precision: str
     package: str | None
     description: str
+    shortlist: bool = False
 
     @property
     def opset(self) -> int:
         """Of the graphs."""
         return DYNAMIC_OPSET if self.package is None else STATIC_OPSET
 
-    def form(self, beam_size: int, max_target_length: int) -> GraphForm:
+    def form(
+        self, beam_size: int, max_target_length: int, shortlist: ShortlistForm | None = None
+    ) -> GraphForm:
         """How its graphs are laid out.
 
         Args:
             beam_size: the one that an engine is made for.
             max_target_length: the longest translation an engine's caches must hold.
+            shortlist: of the table, for a target that has one.
         """
         cache_type = {"fp16": "float16", "bf16": "bfloat16"}.get(self.precision, "float32")
         if self.package is None:
-            return GraphForm(cache_type=cache_type)
+            return GraphForm(cache_type=cache_type, shortlist=shortlist if self.shortlist else None)
         return GraphForm(beam_size, beam_size * max_target_length, cache_type)
 
 
@@ -53,6 +59,12 @@ def _engine(package: str, precision: str) -> dict[str, Any]:
 TARGETS: dict[str, Target] = {
     "onnx-fp32": Target("onnxruntime", "fp32", None, "ONNX Runtime, CPU"),
     "onnx-int8": Target("onnxruntime", "int8", None, "ONNX Runtime, CPU, products in 8 bits"),
+    **{
+        f"onnx-{precision}{SHORTLIST}": Target(
+            "onnxruntime", precision, None, f"as onnx-{precision}, with a shortlist", shortlist=True
+        )
+        for precision in ("fp32", "int8")
+    },
     "onnx-fp16": Target("onnxruntime", "fp16", None, "ONNX Runtime, GPU (a CPU computes in FP32)"),
     **{
         f"{package.replace('_', '-')}-{precision}": Target(**_engine(package, precision))

@@ -29,7 +29,7 @@ _TYPES = {
 }
 
 # Sizes of the example inputs. All differ, so that no two axes can be taken for one.
-_EXAMPLE_SIZES = {"N": 2, "K": 3, "S": 5, "P": 7}
+_EXAMPLE_SIZES = {"N": 2, "K": 3, "S": 5, "P": 7, "W": 23}
 
 
 def _example(spec: TensorSpec) -> Tensor:

@@ -14,13 +14,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn, get_type_hints
 
-from translate_trt.runtime.contract import CACHE_TYPES, GraphForm
+from translate_trt.runtime.contract import CACHE_TYPES, GraphForm, ShortlistForm
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.files import write_json
 from translate_trt.runtime.options import SearchOptions
 
 FORMAT_VERSION = 3
 MANIFEST_NAME = "manifest.json"
+
+#: At the end of a target's name: a translation is made of a list of tokens that depends on its
+#: source; without, the target of that name has the whole vocabulary.
+SHORTLIST = "-shortlist"
 
 _HASH_BLOCK = 1 << 20  # bytes
 _AGAIN = "Copy the bundle again or make it again with translate-trt export."
@@ -219,14 +223,21 @@ class Manifest:
             del target["name"]  # it is the key already
         return value
 
-    def target(self, name: str | None = None) -> TargetEntry:
-        """That target; without a name, the first.
+    def target(self, name: str | None = None, shortlist: bool = False) -> TargetEntry:
+        """That target; without a name, the first; its like with a shortlist, if that is wanted.
 
         Raises:
             BundleError: there is none of that name; the message lists those there are.
         """
         if name is None:
-            return next(iter(self.targets.values()))
+            name = next(iter(self.targets))
+        if shortlist and not name.endswith(SHORTLIST):
+            name += SHORTLIST
+            if name not in self.targets:
+                raise BundleError(
+                    f"the bundle has no target {name!r}, so there is no shortlist to use; it has: "
+                    f"{', '.join(self.targets)}. Export it with --target {name} --shortlist TABLE."
+                )
         if name not in self.targets:
             raise BundleError(
                 f"the bundle has no target {name!r}; it has: {', '.join(self.targets)}. "
@@ -430,7 +441,14 @@ def _graph_form(fields: Fields) -> GraphForm:
     cache_type = fields.text("cache_type")
     if cache_type not in CACHE_TYPES:
         fields.fail("cache_type", f"one of {', '.join(CACHE_TYPES)}", cache_type)
-    return GraphForm(**numbers, cache_type=cache_type)
+    shortlist = None
+    # Bundles from before there were any have no such field.
+    if "shortlist" in fields.values and not fields.is_null("shortlist"):
+        sizes = fields.object("shortlist")
+        shortlist = ShortlistForm(
+            **{name: sizes.integer(name, 1) for name in _names(ShortlistForm)}
+        )
+    return GraphForm(**numbers, cache_type=cache_type, shortlist=shortlist)
 
 
 def _read_text(bundle: Path) -> bytes:

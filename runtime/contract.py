@@ -1,7 +1,7 @@
 """The two graphs' inputs and outputs: declared here once, used by export, backends and tests.
 
 Letters: N sentences, K beams, S source tokens with the end symbol, P slots of a cache, L decoder
-layers, H heads, D head size.
+layers, H heads, D head size, W places of a shortlist.
 
 The host's whole part in a step is: feed each output `next_x` back as input `x`, keep
 (`next_tokens`, `parents`, `next_log_probs`) for the back-trace, look at `next_done` and `full`.
@@ -33,6 +33,9 @@ MASKED = -1e9
 
 NEXT = "next_"
 
+#: In a place of a shortlist that no token has: the padding symbol, which is never written.
+EMPTY = 0
+
 #: Makes an array of zeros of a shape and an element type.
 Zeros = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 
@@ -40,9 +43,9 @@ Zeros = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 CACHE_TYPES = ("float32", "float16", "bfloat16")
 
 
-def most_beams(vocabulary_size: int) -> int:
-    """Every step looks for a beam's best 2K + 1 pieces, so there must be as many."""
-    return (vocabulary_size - 1) // 2
+def most_beams(choices: int) -> int:
+    """Every step looks for a beam's best 2K + 1 tokens, so there must be as many to choose from."""
+    return (choices - 1) // 2
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,23 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class ShortlistForm:
+    """How long the list of tokens is that a translation is made of, where there is one.
+
+    Attributes:
+        always: places for tokens that every sentence may use.
+        each: further places for each source token, the end symbol included.
+    """
+
+    always: int
+    each: int
+
+    def places(self, source_size: int) -> int:
+        """W for S source tokens."""
+        return self.always + self.each * source_size
+
+
+@dataclass(frozen=True)
 class GraphForm:
     """How a target lays its graphs out.
 
@@ -64,11 +84,22 @@ class GraphForm:
             then writes slot t * K + k. None: for any number; a step writes to free slots and says
             when the next one would find too few.
         cache_type: of self- and cross-attention keys and values, one of CACHE_TYPES.
+        shortlist: of the lists that the encoder makes; None: any token may come next.
     """
 
     beams: int | None = None
     slots: int | None = None
     cache_type: str = "float32"
+    shortlist: ShortlistForm | None = None
+
+    def choices(self, vocabulary_size: int) -> int:
+        """So many tokens a beam has to choose from in any sentence (see `most_beams`)."""
+        return vocabulary_size if self.shortlist is None else self.shortlist.always
+
+    def source_sizes(self, source_size: int) -> dict[str, int]:
+        """The axes that go with the length of the longest source, by their letters."""
+        places = 0 if self.shortlist is None else self.shortlist.places(source_size)
+        return {"S": source_size, "W": places}
 
 
 @dataclass(frozen=True)
@@ -99,10 +130,15 @@ class GraphShape:
         )
 
     def encoder_outputs(self) -> tuple[TensorSpec, ...]:
-        """Cross-attention keys and values of every decoder layer, and the padding mask."""
+        """Cross-attention keys and values of every decoder layer, the padding mask, a shortlist.
+
+        Tokens of a shortlist ascend; places without one hold EMPTY.
+        """
         h, dk, dv = self.heads, self.key_size, self.value_size
+        shortlist = (TensorSpec("shortlist", "int64", ("N", "W")),)
         return (
             TensorSpec("source_bias", "float32", ("N", 1, 1, "S")),
+            *(shortlist if self.form.shortlist is not None else ()),
             *(
                 spec
                 for layer in range(self.decoder_layers)

@@ -40,6 +40,7 @@ class Translator:
         bundle: str | os.PathLike[str],
         target: str | None = None,
         *,
+        shortlist: bool = False,
         threads: int | None = None,
         workers: int = 1,
         batch_tokens: int = 512,
@@ -52,6 +53,8 @@ class Translator:
         Args:
             bundle: directory made by `translate-trt export`.
             target: such as "onnx-int8"; None takes the manifest's first.
+            shortlist: take the target that is like it, but makes translations of tokens alone that
+                their source makes likely (docs/shortlist.md).
             threads: of each worker; None shares out the cores.
             workers: batches translated at once, by one copy of the weights.
             batch_tokens: source tokens in a batch, padding included.
@@ -74,7 +77,7 @@ class Translator:
                 raise OptionError(f"{name} is {value}; it must be at least 1.")
         path = Path(bundle)
         self.manifest: Manifest = read_manifest(path)
-        self.target: TargetEntry = self.manifest.target(target)
+        self.target: TargetEntry = self.manifest.target(target, shortlist)
         verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
         sides = self.manifest.tokenizer
         self.tokenizer = Tokenizer(sides["source"].locate(path), sides["target"].locate(path))
@@ -241,11 +244,12 @@ class Translator:
                 f"beam_size {options.beam_size}: {self.target.name} was made for {beams} beams; "
                 f"ask for that, or export with --beam-size {options.beam_size}."
             )
-        largest = most_beams(model.vocabulary_size)
-        if options.beam_size > largest:
+        choices = self.target.form.choices(model.vocabulary_size)
+        if options.beam_size > most_beams(choices):
+            kind = "vocabulary" if self.target.form.shortlist is None else "shortlist"
             raise OptionError(
-                f"beam_size {options.beam_size} is too large for a vocabulary of "
-                f"{model.vocabulary_size} pieces; at most {largest}."
+                f"beam_size {options.beam_size} is too large for a {kind} of {choices} pieces; "
+                f"at most {most_beams(choices)}."
             )
 
     def _check_sentence(

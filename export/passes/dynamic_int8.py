@@ -29,6 +29,7 @@ from translate_trt.export.passes.base import (
     matrix,
     take_place,
 )
+from translate_trt.export.passes.functions import DOMAIN, LISTED
 from translate_trt.runtime.errors import TranslateTrtError
 
 _LARGEST = 127  # of a signed byte, symmetric
@@ -115,6 +116,9 @@ class _Quantizer:
             elif node.op_type == "Gather" and is_embedding(node):
                 self._lookup(node)
                 tables += 1
+            elif node.op_type == LISTED:
+                self._listed(node)
+                products += 1
         if not products:
             raise TranslateTrtError(
                 f"the {self._graph.name} graph has no product with a constant matrix to quantize."
@@ -210,16 +214,34 @@ class _Quantizer:
             self._zeros[name] = self._add(before, "Expand", [zero_point, sizes], ir.DataType.UINT8)
         return self._zeros[name]
 
-    def _lookup(self, node: ir.Node) -> None:
-        table, tokens = node.inputs
+    def _listed(self, node: ir.Node) -> None:
+        """A product with rows of the vocabulary: its function has one of the same in 8 bits."""
+        x, table, *others = node.inputs
+        weights = matrix(table)
+        assert weights is not None
+        inputs = [x, *self._table(table), *others]
+        attributes = {"width": weights.shape[1]}
+        call = ir.node(
+            f"{LISTED}8", inputs, attributes, domain=DOMAIN, num_outputs=len(node.outputs)
+        )
+        self._graph.insert_before(node, call)
+        for new, old in zip(call.outputs, node.outputs, strict=True):
+            take_place(new, old)
+        self._graph.remove(node, safe=True)
+
+    def _table(self, table: ir.Value | None) -> tuple[ir.Value, ir.Value]:
+        """A matrix [V, I] in 8 bits per row, and the scales [V, 1]."""
         weights = matrix(table)
         assert table is not None
-        assert tokens is not None
         assert weights is not None
         quantized, scales = quantize_weights(weights, axis=1)
-        name = str(table.name)
-        rows = self._constant(f"{name}_int8", quantized)
-        row_scales = self._constant(f"{name}_scale", scales[:, None])
+        rows = self._constant(f"{table.name}_int8", quantized)
+        return rows, self._constant(f"{table.name}_scale", scales[:, None])
+
+    def _lookup(self, node: ir.Node) -> None:
+        table, tokens = node.inputs
+        assert tokens is not None
+        rows, row_scales = self._table(table)
         found = self._add(node, "Gather", [rows, tokens], ir.DataType.INT8, axis=0)
         scale = self._add(node, "Gather", [row_scales, tokens], axis=0)
         self._replace(

@@ -11,7 +11,8 @@ of 16: the order in which processors read them that multiply four neighbouring b
 16 columns at once. Bodies bring them back to [I, O'], which ONNX Runtime does once, at load.
 
 Bodies are in ONNX's text format. Letters as in runtime/contract.py; I and O are the rows and
-columns of a matrix, O' is O filled up, C a number of candidates, and ... are any leading axes.
+columns of a matrix, O' is O filled up, C a number of candidates, V the size of the vocabulary, and
+... are any leading axes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ import onnx_ir as ir
 
 DOMAIN = "translate_trt"
 VERSION = 1
+
+#: What a step with a shortlist calls from the first, before any pass.
+LISTED = "ListedCandidates"
 
 #: Of the blocks that weights are stored in.
 BLOCK_COLUMNS, BLOCK_ROWS = 16, 4
@@ -134,6 +138,61 @@ _CANDIDATES8 = f"""<shape, width> (x, weights, scales, hidden, column, count)
     values, indices, at_column = {DOMAIN}.TopLogits(logits, column, count)
 }}"""
 
+# Of tokens instead of the whole vocabulary: x [N, K, I], rows of the vocabulary's matrix [V, I],
+# shortlist [N, W] (0 in empty places), column [N, K, 1] (the same for all beams of a sentence) and
+# count [1] -> the C best log-probabilities among the sentence's own tokens [N, K, C], the tokens,
+# and the log-probability at `column` [N, K, 1], listed or not. The column is one more place while
+# there are only products.
+_LISTED_PLACES = """
+    first = Constant <value_ints = [0]> ()
+    second = Constant <value_ints = [1]> ()
+    last_axis = Constant <value_ints = [-1]> ()
+    first_column = Slice(column, first, second, second)
+    one_column = Squeeze(first_column, last_axis)
+    places = Concat <axis = 1> (shortlist, one_column)
+    found_rows = Gather <axis = 0> (rows, places)
+    matrices = Transpose <perm = [0, 2, 1]> (found_rows)
+"""
+_LISTED_BEST = """
+    of_list = Slice(products, first, last_axis, last_axis)
+    none = Constant <value_int = 0> ()
+    is_empty = Equal(shortlist, none)
+    masked = Constant <value = float {-1.0e9}> ()
+    shown = Constant <value = float {0.0}> ()
+    bias = Where(is_empty, masked, shown)
+    bias_of_beams = Unsqueeze(bias, second)
+    masked_logits = Add(of_list, bias_of_beams)
+    log_total = ReduceLogSumExp <keepdims = 1> (masked_logits, last_axis)
+    best, place = TopK <axis = -1> (masked_logits, count)
+    values = Sub(best, log_total)
+    tokens = Unsqueeze(shortlist, second)
+    sizes = Shape(masked_logits)
+    tokens_of_beams = Expand(tokens, sizes)
+    indices = GatherElements <axis = -1> (tokens_of_beams, place)
+    end = Constant <value_ints = [9223372036854775807]> ()
+    of_column = Slice(products, last_axis, end, last_axis)
+    at_column = Sub(of_column, log_total)
+"""
+_LISTED = f"""(x, rows, shortlist, column, count) => (values, indices, at_column) {{
+    {_LISTED_PLACES}
+    products = MatMul(x, matrices)
+    {_LISTED_BEST}
+}}"""
+
+# The same in 8 bits: rows [V, I] have scales [V, 1].
+_LISTED8 = f"""<width> (x, rows, scales, shortlist, column, count)
+    => (values, indices, at_column) {{
+    {_LISTED_PLACES}
+    {_SIGNED_ROWS}
+    integers = MatMulInteger(quantized, matrices, zero_point)
+    numbers = Cast <to = 1> (integers)
+    by_row = Mul(numbers, scale)
+    found_scales = Gather <axis = 0> (scales, places)
+    column_scales = Transpose <perm = [0, 2, 1]> (found_scales)
+    products = Mul(by_row, column_scales)
+    {_LISTED_BEST}
+}}"""
+
 # qkv [N, K, 3 * H * D] are queries (scaled), keys and values; caches [N, H, P, D]; slots [N, K];
 # bias [N, 1, K, P] -> context [N, K, H * D] and the caches with keys and values in those slots.
 # Places are made of nothing but the slots and constants of one element: all layers' are equal then,
@@ -208,6 +267,8 @@ _TEXTS = {
     },
     "Candidates8": _CANDIDATES8,
     "TopLogits": _TOP_LOGITS,
+    LISTED: _LISTED,
+    f"{LISTED}8": _LISTED8,
     "CachedAttention": _CACHED_ATTENTION,
     "BeamAttention": _BEAM_ATTENTION,
     "AddNorm": _ADD_NORM,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from translate_trt.runtime.backends import FREE, Pool, Sources, StepResult, request_values
-from translate_trt.runtime.contract import MASKED, NEXT, GraphShape, TensorSpec
+from translate_trt.runtime.contract import EMPTY, MASKED, NEXT, GraphShape, TensorSpec
 from translate_trt.runtime.options import SearchOptions
 
 Arrays = dict[str, NDArray[Any]]
@@ -88,7 +88,7 @@ class HostBatch:
         self._crossing = {spec.name: spec for spec in shape.encoder_outputs()}
         self._cache_names = [spec.name for spec in shape.caches()]
         self._state_names = [s.name for s in shape.state() if s.name not in self._cache_names]
-        self._sizes: dict[str, int] = {"N": 0, "K": options.beam_size, "S": 0, "P": 0}
+        self._sizes: dict[str, int] = {"N": 0, "K": options.beam_size, "S": 0, "P": 0, "W": 0}
         self._now: Arrays = {}  # every input of the next step
         self._other: Arrays = {}  # what it does not write in place is written here
         self._results: Arrays = {}  # outputs that are no state
@@ -173,7 +173,7 @@ class HostBatch:
     def _allocate(self, rows: int, source_size: int, slots: int) -> None:
         """Arrays for that many rows, all of them idle."""
         self._runs = []
-        self._sizes |= {"N": rows, "S": source_size, "P": slots}
+        self._sizes |= {"N": rows, "P": slots, **self._shape.form.source_sizes(source_size)}
         shape, beams = self._shape, self._sizes["K"]
         self._now = {spec.name: self._zeros(spec) for spec in shape.encoder_outputs()}
         self._now["source_bias"][:] = MASKED
@@ -226,9 +226,15 @@ class HostBatch:
         if spec is None:
             here[: len(keep)] = old[list(keep)]
             return
-        part = (slice(None),) * (spec.axes.index("S") - 1) + (slice(width),)
+        part = self._part(spec, width)
         for row, source in enumerate(keep):
             here[row][part] = old[source][part]
+
+    def _part(self, spec: TensorSpec, source_size: int) -> tuple[slice, ...]:
+        """Of a row of an encoder's output, what a source of that many tokens fills."""
+        sizes = self._shape.form.source_sizes(source_size)
+        axis, letter = next((i, axis) for i, axis in enumerate(spec.axes) if axis in sizes)
+        return (*(slice(None),) * (axis - 1), slice(sizes[str(letter)]))
 
     def _copy_slots(
         self, name: str, old: NDArray[Any], keep: Sequence[int],
@@ -261,14 +267,16 @@ class HostBatch:
         if len(rows) == self._sizes["N"] and ids.shape[1] == self._sizes["S"]:
             self._graphs.encode(inputs, {spec.name: self._now[spec.name] for spec in specs})
         else:
-            sizes = self._sizes | {"N": len(rows), "S": ids.shape[1]}
+            sizes = self._sizes | {"N": len(rows), **self._shape.form.source_sizes(ids.shape[1])}
             encoded = {
                 spec.name: zeros(sized(spec, sizes), self._now[spec.name].dtype) for spec in specs
             }
             self._graphs.encode(inputs, encoded)
             self._now["source_bias"][list(rows)] = MASKED
+            if "shortlist" in self._now:
+                self._now["shortlist"][list(rows)] = EMPTY
             for spec in specs:
-                part = (slice(None),) * (spec.axes.index("S") - 1) + (slice(ids.shape[1]),)
+                part = self._part(spec, ids.shape[1])
                 for row, value in zip(rows, encoded[spec.name], strict=True):
                     self._now[spec.name][row][part] = value
         fresh = self._shape.initial_state(

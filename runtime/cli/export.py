@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     default=("onnx-fp32",),
     show_default=True,
     help="onnx-fp32, onnx-int8, onnx-fp16, or tensorrt-, tensorrt-rtx- with fp16, bf16 or fp32; "
-    "may be given several times, the first is the default.",
+    "the first two also with -shortlist; may be given several times, the first is the default.",
+)
+@click.option(
+    "--shortlist",
+    type=click.Path(path_type=Path),
+    help="Table of translate-trt shortlist, for targets that end in -shortlist.",
 )
 @click.option(
     "--max-source-length",
@@ -109,6 +114,7 @@ def export(
     checkpoint: Path,
     out: Path,
     targets: tuple[str, ...],
+    shortlist: Path | None,
     max_source_length: int | None,
     max_target_length: int | None,
     attention: bool,
@@ -148,6 +154,7 @@ def export(
         disabled_passes=disabled_passes,
         dump=dump,
         engines=engines,
+        shortlist=shortlist,
     )
     compiled = compile_bundle(open_checkpoint(checkpoint), out, options, force)
     for name, target in compiled.manifest.targets.items():

@@ -17,6 +17,7 @@ from translate_trt.runtime.bundle import (
     verify_files,
 )
 from translate_trt.runtime.cli.output import open_output, stand_in_note
+from translate_trt.runtime.contract import ShortlistForm
 from translate_trt.runtime.errors import BundleError
 
 Rows = list[tuple[str, str]]
@@ -115,10 +116,17 @@ def _target_rows(entry: TargetEntry, problem: str | None) -> Rows:
         ("backend", f"{entry.backend}, {entry.precision}"),
         *((role, f"{file.path}, {_size(file.bytes)}") for role, file in entry.files.items()),
         ("features", ", ".join(entry.features) or "none"),
+        *_shortlist_rows(entry.form.shortlist),
         ("built with", ", ".join(f"{name} {v}" for name, v in entry.builder.items()) or "unknown"),
         *(_parity_rows(entry.parity) if entry.parity else [("parity", "not verified")]),
         ("files", "ok" if problem is None else "FAILED"),
     ]
+
+
+def _shortlist_rows(form: ShortlistForm | None) -> Rows:
+    if form is None:
+        return []
+    return [("shortlist", f"{form.always} tokens, and up to {form.each} for each source token")]
 
 
 def _parity_rows(parity: dict[str, Any]) -> Rows:

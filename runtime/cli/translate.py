@@ -54,6 +54,11 @@ class Chunk(NamedTuple):
     help="Directory that translate-trt export made.",
 )
 @click.option("--target", help="Such as onnx-int8; the bundle's first target if not given.")
+@click.option(
+    "--shortlist",
+    is_flag=True,
+    help="Use tokens alone that the source makes likely: the target's like with a shortlist.",
+)
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
 @click.option("--output", type=click.Path(path_type=Path), help="File to write.")
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")
@@ -103,6 +108,7 @@ class Chunk(NamedTuple):
 def translate(
     bundle: Path,
     target: str | None,
+    shortlist: bool,
     inputs: tuple[str, ...],
     output: Path | None,
     force: bool,
@@ -141,6 +147,7 @@ def translate(
         translator = _load(
             bundle,
             target,
+            shortlist=shortlist or None,
             threads=threads,
             workers=workers,
             batch_tokens=batch_tokens,

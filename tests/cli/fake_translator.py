@@ -27,13 +27,14 @@ class FakeTranslator:
         bundle: str | os.PathLike[str],
         target: str | None = None,
         *,
+        shortlist: bool = False,
         threads: int | None = None,
         workers: int | None = None,
         batch_tokens: int | None = None,  # here: what was given
         check_hashes: bool = True,
     ) -> None:
         given = {"threads": threads, "workers": workers, "batch_tokens": batch_tokens}
-        self.made.append({"target": target, **given})
+        self.made.append({"target": target, "shortlist": shortlist, **given})
         self.manifest = read_manifest(Path(bundle))
         self.target = self.manifest.target(target)
         self.default_options = self.manifest.search_options()

@@ -74,6 +74,9 @@ def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
         (["--target", "tensorrt-rtx-fp16", "--profiles", "1x999"], "for longer sentences than"),
         (["--profiles", "many"], "'many' is no profile"),
         (["--optimization-level", 9], "it goes 0 to 5"),
+        (["--target", "onnx-int8-shortlist"], "make one with translate-trt shortlist"),
+        (["--shortlist", "t.safetensors"], "name onnx-fp32-shortlist or onnx-int8-shortlist"),
+        (["--target", "onnx-fp32-shortlist", "--shortlist", "t.safetensors"], "there is no file"),
     ],
 )
 def test_what_is_refused_is_refused_before_any_work(

@@ -198,11 +198,14 @@ def test_early_stopping_can_be_switched_off_again(
 
 
 def test_translator_is_made_as_asked(run: Callable[..., Result], fake_translator: Any) -> None:
-    run("--target", "onnx-int8", "--threads", 3, "--workers", 4, "--batch-tokens", 99)
+    run(
+        "--target", "onnx-int8", "--shortlist", "--threads", 3, "--workers", 4, "--batch-tokens", 99
+    )
     run()
+    given = {"threads": 3, "workers": 4, "batch_tokens": 99}
     assert fake_translator.made == [
-        {"target": "onnx-int8", "threads": 3, "workers": 4, "batch_tokens": 99},
-        {"target": None, "threads": None, "workers": 1, "batch_tokens": None},
+        {"target": "onnx-int8", "shortlist": True, **given},
+        {"target": None, "shortlist": False, "threads": None, "workers": 1, "batch_tokens": None},
     ]
 
 

@@ -57,10 +57,12 @@ def traces() -> dict[Any, dict[str, ir.Model]]:
 def trace_once(traces: dict[Any, dict[str, ir.Model]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs of the session's checkpoint are traced once for all tests that ask for this."""
 
-    def trace(model: Any, limits: Any, shape: Any, opset: int) -> dict[str, ir.Model]:
+    def trace(
+        model: Any, limits: Any, shape: Any, opset: int, shortlist: Any = None
+    ) -> dict[str, ir.Model]:
         key = (model.config, limits, shape, opset)
-        if key not in traces:
-            traces[key] = trace_graphs(model, limits, shape, opset)
+        if shortlist is not None or key not in traces:
+            traces[key] = trace_graphs(model, limits, shape, opset, shortlist)
         return traces[key]
 
     monkeypatch.setattr(compile_module, "trace_graphs", trace)

@@ -51,6 +51,13 @@ struct Candidates {
   float* at_column;            // [rows]
 };
 
+// The tokens that each sentence may choose from, besides `Candidates::column`, which is the same for
+// all beams of a sentence.
+struct Lists {
+  std::size_t sentences, beams, places, inputs;  // N, K, W; columns of the vocabulary's matrix
+  const std::int64_t* tokens;                    // [N, W], 0 in empty places
+};
+
 // Attention of all beams of a sentence over the same keys and values.
 struct Attention {
   std::size_t sentences, beams, heads, places;  // N, K, H, P or S
@@ -73,6 +80,13 @@ struct Kernels {
                       const ParallelFor&);
   void (*top_logits)(const float* logits, std::size_t rows, std::size_t columns, const Candidates&,
                      const ParallelFor&);
+  // x [N, K, inputs] times rows of a matrix [V, inputs].
+  void (*listed)(const Lists&, const float* matrix, const float* x, const Candidates&,
+                 const ParallelFor&);
+  // In 8 bits, with a scale [V] for each of its rows, and their sums [V].
+  void (*listed8)(const Lists&, const std::int8_t* matrix, const float* scales,
+                  const std::int32_t* row_sums, const float* x, const Candidates&,
+                  const ParallelFor&);
   void (*attention)(const Attention&, const ParallelFor&);
   void (*add_norm)(const float* x, const float* residual, std::size_t rows, std::size_t columns,
                    const Norm&, float* y, const ParallelFor&);

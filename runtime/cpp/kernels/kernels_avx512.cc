@@ -13,6 +13,9 @@ void linear8(const Product&, const Linear8&, const float*, std::size_t, float*, 
 void candidates8(const Product&, const Matrix8&, const float*, std::size_t, const Candidates&,
                  const ParallelFor&);
 void top_logits(const float*, std::size_t, std::size_t, const Candidates&, const ParallelFor&);
+void listed(const Lists&, const float*, const float*, const Candidates&, const ParallelFor&);
+void listed8(const Lists&, const std::int8_t*, const float*, const std::int32_t*, const float*,
+             const Candidates&, const ParallelFor&);
 void attention(const Attention&, const ParallelFor&);
 void add_norm(const float*, const float*, std::size_t, std::size_t, const Norm&, float*,
               const ParallelFor&);
@@ -45,6 +48,8 @@ constexpr Kernels with(const char* name) {
       linear8<kProduct>,
       candidates8<kProduct>,
       avx512::top_logits,
+      avx512::listed,
+      avx512::listed8,
       avx512::attention,
       avx512::add_norm,
   };

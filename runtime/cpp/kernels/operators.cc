@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -293,6 +295,67 @@ class TopLogitsNode {
   const Kernels& kernels_;
 };
 
+// Candidates from the tokens of a list; in 8 bits if the matrix is.
+template <class Weight>
+class ListedNode {
+ public:
+  using Variant = NoVariant;
+  static constexpr bool kBytes = std::is_same_v<Weight, std::int8_t>;
+  static constexpr std::size_t kTokens = kBytes ? 3 : 2;  // which input they are
+
+  static Types inputs(const Variant&) {
+    Types types = {kFloat, kFloat, kInt64, kInt64, kInt64};
+    if (kBytes) {
+      types[1] = kInt8;
+      types.insert(types.begin() + 2, kFloat);
+    }
+    return types;
+  }
+  static Types outputs() { return {kFloat, kInt64, kFloat}; }
+
+  ListedNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
+      : kernels_(kernels) {
+    if constexpr (kBytes) {
+      int constant = 0;
+      const auto matrix = info.GetTensorConstantInput(1, &constant);
+      require(constant != 0, "the vocabulary's matrix must be constant");
+      const auto shape = matrix.GetTensorTypeAndShapeInfo().GetShape();
+      require(shape.size() == 2, "the vocabulary's matrix must be [V, inputs]");
+      const auto* row = matrix.template GetTensorData<std::int8_t>();
+      for (std::int64_t token = 0; token < shape[0]; ++token, row += shape[1]) {
+        row_sums_.push_back(std::accumulate(row, row + shape[1], std::int32_t{0}));
+      }
+    }
+  }
+
+  void run(Call& call) const {
+    const auto shape = call.shape(0), matrix = call.shape(1), list = call.shape(kTokens);
+    require(shape.size() == 3 && matrix.at(1) == shape[2],
+            "the input has not the columns that the vocabulary's matrix has");
+    require(list.size() == 2 && list[0] == shape[0], "there must be a list for each sentence");
+    const auto size = static_cast<std::size_t>(matrix[0]);
+    const Lists lists{product(shape, 0, 1), product(shape, 1, 2), product(list, 1, 2),
+                      product(shape, 2, 3), call.input<std::int64_t>(kTokens)};
+    require(std::all_of(lists.tokens, lists.tokens + lists.sentences * lists.places,
+                        [&](auto t) { return t >= 0 && static_cast<std::size_t>(t) < size; }),
+            "a listed token is out of range");
+    const auto found = candidates(call, shape, size, kTokens + 1, kTokens + 2);
+    require(found.count <= lists.places, "more candidates than places were asked for");
+    const auto* weights = call.input<Weight>(1);
+    const auto* x = call.input<float>(0);
+    if constexpr (kBytes) {
+      kernels_.listed8(lists, weights, call.input<float>(2), row_sums_.data(), x, found,
+                       call.threads());
+    } else {
+      kernels_.listed(lists, weights, x, found, call.threads());
+    }
+  }
+
+ private:
+  const Kernels& kernels_;
+  std::vector<std::int32_t> row_sums_;
+};
+
 class BeamAttentionNode {
  public:
   using Variant = NoVariant;
@@ -442,6 +505,8 @@ void add_operators(const Kernels& kernels, OrtSessionOptions* options) {
     }
     add<Candidates8Node>(*domain, "Candidates8", kernels);
     add<TopLogitsNode>(*domain, "TopLogits", kernels);
+    add<ListedNode<float>>(*domain, "ListedCandidates", kernels);
+    add<ListedNode<std::int8_t>>(*domain, "ListedCandidates8", kernels);
     add<CachedAttentionNode>(*domain, "CachedAttention", kernels);
     add<BeamAttentionNode>(*domain, "BeamAttention", kernels);
     add<AddNormNode>(*domain, "AddNorm", kernels);

@@ -1,0 +1,255 @@
+// Candidates from a list of tokens for each sentence: every beam times a few rows of the
+// vocabulary's matrix, which lie anywhere in it.
+
+#include <algorithm>
+#include <limits>
+
+#include "product8_avx512.h"
+
+namespace translate_trt::avx512 {
+
+void top_logits(const float* logits, std::size_t rows, std::size_t columns, const Candidates& out,
+                const ParallelFor& parallel);
+
+namespace {
+
+struct TokenMemory;
+struct LogitMemory;
+struct ForcedMemory;
+struct ColumnMemory;
+struct CountMemory;
+struct InputMemory;
+
+constexpr std::size_t kTokens = 4, kBeams = 4;  // of a tile: 16 registers of sums
+constexpr std::size_t kLine = 64;               // bytes of a cache line
+constexpr float kMasked = -1e9F;                // runtime/contract.py
+
+// What beams are multiplied with, and the numbers that come of it: sums [token][beam] of a tile.
+struct Bytes {
+  using Weight = std::int8_t;
+  using Input = std::uint8_t;
+  static constexpr std::size_t kStep = 64;
+
+  static __m512i zero() { return _mm512_setzero_si512(); }
+  static __m512i weights(const Weight* at, std::size_t rest) {
+    return rest >= kStep ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(mask(rest), at);
+  }
+  static __m512i inputs(const Input* at, std::size_t rest) {
+    return rest >= kStep ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(mask(rest), at);
+  }
+  static __m512i add(__m512i sum, __m512i input, __m512i weight) {
+    return _mm512_dpbusd_epi32(sum, input, weight);
+  }
+  static __m512i total(const __m512i (&sums)[16]);
+
+ private:
+  static __mmask64 mask(std::size_t rest) { return (std::uint64_t{1} << rest) - 1; }
+};
+
+struct Floats {
+  using Weight = float;
+  using Input = float;
+  static constexpr std::size_t kStep = kLanes;
+
+  static __m512 zero() { return _mm512_setzero_ps(); }
+  static __m512 weights(const float* at, std::size_t rest) {
+    return _mm512_maskz_loadu_ps(first(rest), at);
+  }
+  static __m512 inputs(const float* at, std::size_t rest) { return weights(at, rest); }
+  static __m512 add(__m512 sum, __m512 input, __m512 weight) {
+    return _mm512_fmadd_ps(input, weight, sum);
+  }
+  static __m512 total(const __m512 (&sums)[16]) { return sums_of_rows(sums); }
+};
+
+// Lane i of the result is the sum of the lanes of sums[i].
+__m512i Bytes::total(const __m512i (&sums)[16]) {
+  __m512i quads[4];
+  for (int i = 0; i < 4; ++i) {
+    const __m512i a = sums[4 * i], b = sums[4 * i + 1], c = sums[4 * i + 2], d = sums[4 * i + 3];
+    const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    quads[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+  }
+  __m512i halves[2];
+  for (int i = 0; i < 2; ++i) {
+    const __m512i x = quads[2 * i], y = quads[2 * i + 1];
+    halves[i] =
+        _mm512_add_epi32(_mm512_shuffle_i32x4(x, y, 0x44), _mm512_shuffle_i32x4(x, y, 0xEE));
+  }
+  return _mm512_add_epi32(_mm512_shuffle_i32x4(halves[0], halves[1], 0x88),
+                          _mm512_shuffle_i32x4(halves[0], halves[1], 0xDD));
+}
+
+// The sums [token][beam] of four rows and four beams.
+template <class Numbers>
+__attribute__((noinline)) auto tile(const typename Numbers::Weight* const (&rows)[kTokens],
+                                    const typename Numbers::Input* const (&beams)[kBeams],
+                                    std::size_t inputs) {
+  auto none = Numbers::zero();
+  decltype(none) sums[kTokens * kBeams];
+  std::fill_n(sums, kTokens * kBeams, none);
+  for (std::size_t i = 0; i < inputs; i += Numbers::kStep) {
+    const auto rest = inputs - i;
+    decltype(none) weights[kTokens];
+#pragma GCC unroll 4
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      weights[t] = Numbers::weights(rows[t] + i, rest);
+    }
+#pragma GCC unroll 4
+    for (std::size_t b = 0; b < kBeams; ++b) {
+      const auto input = Numbers::inputs(beams[b] + i, rest);
+#pragma GCC unroll 4
+      for (std::size_t t = 0; t < kTokens; ++t) {
+        sums[t * kBeams + b] = Numbers::add(sums[t * kBeams + b], input, weights[t]);
+      }
+    }
+  }
+  return Numbers::total(sums);
+}
+
+void prefetch(const void* row, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += kLine) {
+    _mm_prefetch(static_cast<const char*>(row) + i, _MM_HINT_T0);
+  }
+}
+
+// Calls show(i, beam, lanes) with lane t * 4 + b the sum of tokens[i + t] and beam + b, for all
+// tokens and beams; what is beyond the last of either repeats it.
+template <class Numbers, class Show>
+void multiply(const typename Numbers::Weight* rows, const std::int64_t* tokens, std::size_t count,
+              const typename Numbers::Input* const* inputs, std::size_t beams, std::size_t size,
+              const Show& show) {
+  const auto row = [&](std::size_t i) {
+    return rows + static_cast<std::size_t>(tokens[std::min(i, count - 1)]) * size;
+  };
+  for (std::size_t i = 0; i < count; i += kTokens) {
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      prefetch(row(i + kTokens + t), size * sizeof(typename Numbers::Weight));
+    }
+    for (std::size_t beam = 0; beam < beams; beam += kBeams) {
+      const typename Numbers::Weight* const weights[] = {row(i), row(i + 1), row(i + 2),
+                                                         row(i + 3)};
+      const typename Numbers::Input* here[kBeams];
+      for (std::size_t b = 0; b < kBeams; ++b) {
+        here[b] = inputs[std::min(beam + b, beams - 1)];
+      }
+      show(i, beam, tile<Numbers>(weights, here, size));
+    }
+  }
+}
+
+// What is left when logits of the listed tokens are there.
+//
+// fill(sentence, tokens, count, put) calls put(i, beam, logit) for all of the `count` tokens, of
+// which the last is the one that is looked up.
+template <class Fill>
+void best_of_lists(const Lists& lists, const Candidates& out, const ParallelFor& parallel,
+                   const Fill& fill) {
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  const auto rows = lists.sentences * lists.beams;
+  const auto stride = lists.places + 1;
+  auto* tokens = scratch<std::int64_t, TokenMemory>(lists.sentences * stride);
+  auto* counts = scratch<std::size_t, CountMemory>(lists.sentences);
+  parallel(lists.sentences, [&](std::size_t n) {
+    auto* here = tokens + n * stride;
+    const auto* list = lists.tokens + n * lists.places;
+    const auto* end = std::copy_if(list, list + lists.places, here, [](auto t) { return t != 0; });
+    counts[n] = static_cast<std::size_t>(end - here);
+    here[counts[n]] = out.column[n * lists.beams];
+  });
+  const auto width = std::max(*std::max_element(counts, counts + lists.sentences), out.count);
+  auto* logits = scratch<float, LogitMemory>(rows * width);
+  auto* forced = scratch<float, ForcedMemory>(rows);
+  auto* none = scratch<std::int64_t, ColumnMemory>(rows);
+  std::fill_n(none, rows, 0);
+  parallel(lists.sentences, [&](std::size_t n) {
+    auto* mine = logits + n * lists.beams * width;
+    std::fill_n(mine, lists.beams * width, kNothing);
+    fill(n, tokens + n * stride, counts[n] + 1, [&](std::size_t i, std::size_t beam, float logit) {
+      if (i < counts[n]) {
+        mine[beam * width + i] = logit;
+      } else if (i == counts[n]) {
+        forced[n * lists.beams + beam] = logit;
+      }
+    });
+  });
+  // The first of a list is looked up to learn what was taken off it.
+  top_logits(logits, rows, width, {out.count, none, out.values, out.indices, out.at_column},
+             parallel);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto n = row / lists.beams;
+    auto* values = out.values + row * out.count;
+    auto* indices = out.indices + row * out.count;
+    if (counts[n] == 0) {  // of a sentence that is done
+      std::fill_n(values, out.count, kMasked);
+      std::fill_n(indices, out.count, 0);
+      out.at_column[row] = 0;
+      continue;
+    }
+    const float log_total = logits[row * width] - out.at_column[row];
+    out.at_column[row] = forced[row] - log_total;
+    for (std::size_t i = 0; i < out.count; ++i) {
+      indices[i] = tokens[n * stride + static_cast<std::size_t>(indices[i])];
+    }
+  }
+}
+
+}  // namespace
+
+void listed(const Lists& lists, const float* matrix, const float* x, const Candidates& out,
+            const ParallelFor& parallel) {
+  best_of_lists(lists, out, parallel,
+                [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& put) {
+    auto* inputs = scratch<const float*, InputMemory>(lists.beams);
+    for (std::size_t b = 0; b < lists.beams; ++b) {
+      inputs[b] = x + (n * lists.beams + b) * lists.inputs;
+    }
+    multiply<Floats>(matrix, tokens, count, inputs, lists.beams, lists.inputs,
+                     [&](std::size_t i, std::size_t beam, __m512 sums) {
+      alignas(64) float lanes[kLanes];
+      _mm512_store_ps(lanes, sums);
+      for (std::size_t t = 0; t < kTokens; ++t) {
+        for (std::size_t b = 0; b < std::min(kBeams, lists.beams - beam); ++b) {
+          put(i + t, beam + b, lanes[t * kBeams + b]);
+        }
+      }
+    });
+  });
+}
+
+void listed8(const Lists& lists, const std::int8_t* matrix, const float* scales,
+             const std::int32_t* row_sums, const float* input, const Candidates& out,
+             const ParallelFor& parallel) {
+  const auto rows = lists.sentences * lists.beams;
+  const auto x = quantize(input, rows, lists.inputs, false, parallel);
+  best_of_lists(lists, out, parallel,
+                [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& put) {
+    auto* inputs = scratch<const std::uint8_t*, InputMemory>(lists.beams);
+    auto* input_scales = scratch<float, InputMemory>(lists.beams);
+    // Equal rows are there once: the last that begins no later is this one.
+    const auto* begin = std::upper_bound(x.begins, x.begins + x.count, n * lists.beams) - 1;
+    for (std::size_t b = 0; b < lists.beams; ++b) {
+      while (begin[1] <= n * lists.beams + b) {
+        ++begin;
+      }
+      const auto at = static_cast<std::size_t>(begin - x.begins);
+      inputs[b] = x.values + at * lists.inputs;
+      input_scales[b] = x.scales[at];
+    }
+    multiply<Bytes>(matrix, tokens, count, inputs, lists.beams, lists.inputs,
+                    [&](std::size_t i, std::size_t beam, __m512i sums) {
+      alignas(64) std::int32_t lanes[kLanes];
+      _mm512_store_si512(lanes, sums);
+      for (std::size_t t = 0; t < std::min(kTokens, count - i); ++t) {
+        const auto token = static_cast<std::size_t>(tokens[i + t]);
+        for (std::size_t b = 0; b < std::min(kBeams, lists.beams - beam); ++b) {
+          const auto sum = lanes[t * kBeams + b] - x.zero * row_sums[token];
+          put(i + t, beam + b, static_cast<float>(sum) * input_scales[beam + b] * scales[token]);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace translate_trt::avx512

@@ -1,0 +1,273 @@
+"""Targets with a shortlist: the search over each sentence's own list of tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from click.testing import CliRunner
+from support.translations import assert_same, random_sources
+from torch import Tensor
+
+from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.graphs import SentenceShortlist
+from translate_trt.export.layers import compare_layers
+from translate_trt.export.parity import verify
+from translate_trt.runtime import kernels
+from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.contract import ShortlistForm
+from translate_trt.runtime.errors import BundleError, InputError, OptionError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.config import END
+from translate_trt.train.model import Transformer
+from translate_trt.train.search import beam_search
+from translate_trt.train.shortlist import Shortlist, tokenizer_hash
+
+TARGETS = ("onnx-fp32", "onnx-fp32-shortlist", "onnx-int8-shortlist")
+
+
+def random_table(checkpoint: Checkpoint, frequent: int = 19, best: int = 4) -> Shortlist:
+    """Every token with itself and some others; the model says its source backwards."""
+    rng = np.random.default_rng(1)
+    size = checkpoint.model.vocabulary_size
+    others = np.sort(rng.choice(np.arange(4, 60), frequent - 1, replace=False))
+    always = np.concatenate(([END], others)).astype(np.int32)
+    translations = rng.integers(4, 60, (size, best)).astype(np.int32)
+    translations[:, 0] = np.arange(size)
+    translations[np.isin(translations, always)] = 0
+    translations[: END + 1] = 0
+    return Shortlist(
+        frequent=always,
+        frequent_counts=np.ones(frequent, np.int64),
+        frequent_probabilities=np.zeros((size, frequent), np.float32),
+        translations=translations,
+        probabilities=(translations > 0).astype(np.float32),
+        tokenizer_sha256=tokenizer_hash(checkpoint.tokenizer),
+        pairs=1,
+        iterations=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def table(checkpoint: Checkpoint) -> Shortlist:
+    return random_table(checkpoint)
+
+
+@pytest.fixture(scope="module")
+def bundle(
+    tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint, table: Shortlist
+) -> Path:
+    directory = tmp_path_factory.mktemp("shortlist")
+    table.save(directory / "table.safetensors")
+    options = BuildOptions(TARGETS, attention=True, shortlist=directory / "table.safetensors")
+    compile_bundle(checkpoint, directory / "bundle", options)
+    return directory / "bundle"
+
+
+@pytest.fixture(scope="module")
+def translator(bundle: Path) -> Translator:
+    return Translator(bundle, shortlist=True, threads=1)
+
+
+def reference(
+    checkpoint: Checkpoint, table: Shortlist, sources: list[list[int]], options: SearchOptions
+) -> list[list[Hypothesis]]:
+    """PyTorch's search, in which no token comes that the sentence's list has not."""
+    model = checkpoint.load_model()
+    found = []
+    for source in sources:
+        hidden = torch.ones(checkpoint.model.vocabulary_size, dtype=torch.bool)
+        hidden[torch.from_numpy(table.for_sentence(source)).long()] = False
+
+        def project(x: Tensor, hidden: Tensor = hidden) -> Tensor:
+            return Transformer.project(model, x).masked_fill(hidden, -torch.inf)
+
+        model.project = project  # type: ignore[method-assign]
+        found += beam_search(model, [source], options)
+    return found
+
+
+# ---- the list of a sentence ----
+
+
+def test_lists_are_those_of_the_table(table: Shortlist) -> None:
+    lists = SentenceShortlist(table)
+    sources = [[7, 7, 9, END], [50, END], random_sources(3, seed=2, longest=20)[2] + [END]]
+    longest = max(map(len, sources))
+    ids = torch.tensor([s + [11] * (longest - len(s)) for s in sources])  # padded with a token
+    hidden = torch.arange(longest) >= torch.tensor([len(s) for s in sources])[:, None]
+    found = lists(ids, hidden).numpy()
+    form = ShortlistForm(len(table.frequent), table.translations.shape[1])
+    assert found.shape == (3, form.places(longest))
+    for row, source in zip(found, sources, strict=True):
+        tokens = row[row > 0]
+        np.testing.assert_array_equal(tokens, table.for_sentence(source))
+        # A batch of shorter sentences has fewer places: what is cut off then must be empty.
+        assert not row[form.places(len(source)) :].any()
+
+
+# ---- translations ----
+
+OPTIONS = [
+    SearchOptions(),
+    SearchOptions(beam_size=1),
+    SearchOptions(beam_size=8, num_hypotheses=8, length_penalty=2.0),
+    SearchOptions(num_hypotheses=4, early_stopping=True, length_penalty_form="length"),
+    SearchOptions(min_length=12, max_length=30),
+    SearchOptions(num_hypotheses=4, return_attention=True),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=repr)
+@pytest.mark.parametrize("library", ["kernels", "no kernels"])
+def test_equal_to_a_reference_with_the_same_lists(
+    options: SearchOptions, library: str, bundle: Path, checkpoint: Checkpoint, table: Shortlist,
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    if library == "kernels":
+        request.getfixturevalue("compiled_kernels")
+    else:
+        monkeypatch.setenv(kernels.VARIABLE, "none")
+    translator = Translator(bundle, "onnx-fp32", shortlist=True, threads=1)
+    sources = random_sources(12)
+    found = translator.translate_ids(sources, options)
+    assert_same(found, reference(checkpoint, table, sources, options))
+
+
+def test_the_list_matters(bundle: Path, translator: Translator) -> None:
+    sources = random_sources(24)
+    whole = Translator(bundle, threads=1).translate_ids(sources)
+    assert [h[0].tokens for h in translator.translate_ids(sources)] != [h[0].tokens for h in whole]
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+def test_results_do_not_depend_on_the_batch(bundle: Path, target: str) -> None:
+    """Batches grow, shrink and are filled up again while sentences of all lengths pass."""
+    sources = random_sources(40, seed=3)
+    alone = Translator(bundle, target, threads=1, batch_tokens=1).translate_ids(sources)
+    for batch_tokens in (60, 2000):
+        together = Translator(bundle, target, threads=1, batch_tokens=batch_tokens)
+        assert_same(together.translate_ids(sources), alone)
+
+
+def test_a_forced_token_needs_not_be_listed(translator: Translator, table: Shortlist) -> None:
+    source = [7, 9, 12]
+    listed = table.for_sentence(source)
+    forced = next(token for token in range(4, 60) if token not in listed)
+    [[best]] = translator.translate_ids([source], target_prefixes=[[forced]])
+    assert best.tokens[0] == forced
+    assert set(best.tokens[1:]) <= set(listed.tolist())
+    assert np.isfinite(best.token_log_probs[0])
+
+
+def test_8_bits_stay_near(bundle: Path, translator: Translator) -> None:
+    sources = random_sources(40, seed=4)
+    exact = translator.translate_ids(sources)
+    near = Translator(bundle, "onnx-int8", shortlist=True, threads=1).translate_ids(sources)
+    same = [a[0].tokens == b[0].tokens for a, b in zip(exact, near, strict=True)]
+    assert sum(same) >= 0.6 * len(same)  # a small model is easily moved
+
+
+@pytest.mark.usefixtures("compiled_kernels")
+def test_8_bits_are_the_same_with_and_without_kernels(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = random_sources(24, seed=5)
+    target = "onnx-int8-shortlist"
+    with_kernels = Translator(bundle, target, threads=1).translate_ids(sources)
+    monkeypatch.setenv(kernels.VARIABLE, "none")
+    without = Translator(bundle, target, threads=1).translate_ids(sources)
+    assert [h[0].tokens for h in with_kernels] == [h[0].tokens for h in without]
+    scores = [[h[0].score for h in found] for found in (with_kernels, without)]
+    np.testing.assert_allclose(*scores, atol=2e-2)
+
+
+# ---- the graphs ----
+
+
+@pytest.mark.parametrize(("target", "name"), [(TARGETS[1], ""), (TARGETS[2], "_int8")])
+def test_the_vocabulary_stands_once_in_a_step(bundle: Path, target: str, name: str) -> None:
+    entry = read_manifest(bundle).target(target)
+    graph = onnx.load(entry.files["step"].locate(bundle)).graph
+    vocabulary = read_manifest(bundle).model.vocabulary_size
+    tables = [one.name for one in graph.initializer if one.dims[:1] == [vocabulary]]
+    assert [t for t in tables if not t.endswith("scale")] == [f"model.embedding.weight{name}"]
+
+
+def test_the_manifest_says_how_long_lists_are(bundle: Path, table: Shortlist) -> None:
+    manifest = read_manifest(bundle)
+    assert manifest.target("onnx-fp32").form.shortlist is None
+    assert manifest.target(TARGETS[1]).form.shortlist == ShortlistForm(19, 4)
+
+
+# ---- the commands ----
+
+
+def test_translate_and_info(bundle: Path, translator: Translator) -> None:
+    lines = ["the cat runs.", "a big dog"]
+    expected = [found.text for found in translator.translate(lines)]
+    flags = ["translate", "--bundle", str(bundle), "--shortlist", "--threads", "1"]
+    done = CliRunner().invoke(main, flags, input="\n".join(lines) + "\n")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines() == expected
+    shown = CliRunner().invoke(main, ["info", "--bundle", str(bundle)]).output
+    assert shown.count("19 tokens, and up to 4 for each source token") == 2
+
+
+def test_verify_asks_for_bleu(bundle: Path, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(bundle, tmp_path / "bundle"))
+    lines = ["the cat runs.", "a big dog sleeps", "the house under the tree"]
+    found = verify(copy, checkpoint, lines, lines, ["onnx-fp32-shortlist"], threads=1)
+    evidence = found["onnx-fp32-shortlist"]
+    assert evidence.gate == "BLEU at most 0.3 lower"
+    assert evidence.identical_percent < 100
+
+
+def test_layers_are_compared_but_for_the_logits(bundle: Path, checkpoint: Checkpoint) -> None:
+    [report] = compare_layers(bundle, checkpoint, ["the cat runs.", "a dog"], [TARGETS[1]], 1)
+    assert report.first is None
+    fused = [drift.tensor for drift in report.drifts if drift.relative is None]
+    assert fused == ["logits"]
+
+
+# ---- what is refused ----
+
+
+def test_more_beams_than_lists_have_tokens_for(translator: Translator) -> None:
+    translator.translate_ids([[7]], SearchOptions(beam_size=9))
+    with pytest.raises(OptionError, match="beam_size 10 is too large for a shortlist of 19 pieces"):
+        translator.translate_ids([[7]], SearchOptions(beam_size=10))
+
+
+def test_a_target_without_its_table() -> None:
+    with pytest.raises(OptionError, match="onnx-fp32-shortlist needs a table"):
+        BuildOptions(("onnx-fp32-shortlist",))
+
+
+def test_a_table_without_a_target(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="name onnx-fp32-shortlist or onnx-int8-shortlist"):
+        BuildOptions(("onnx-fp32",), shortlist=tmp_path)
+
+
+def test_the_table_of_another_tokenizer(
+    checkpoint: Checkpoint, table: Shortlist, tmp_path: Path
+) -> None:
+    path = tmp_path / "table.safetensors"
+    dataclasses.replace(table, tokenizer_sha256="0" * 64).save(path)
+    with pytest.raises(InputError, match="another tokenizer"):
+        compile_bundle(checkpoint, tmp_path / "bundle", BuildOptions((TARGETS[1],), shortlist=path))
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_bundle_without_one(compiled_bundle: Path) -> None:
+    with pytest.raises(BundleError, match="Export it with --target onnx-int8-shortlist"):
+        Translator(compiled_bundle, "onnx-int8", shortlist=True)
