@@ -22,8 +22,12 @@ from report import parser
 from systems import OURS, SYSTEMS, Models, Setting
 
 from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.runtime.bundle import SHORTLIST
 from translate_trt.runtime.text import read_parallel
+from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import find_checkpoint, open_checkpoint
+from translate_trt.train.config import ModelConfig
+from translate_trt.train.shortlist import Shortlist
 
 #: Peers that run in this precision.
 PEERS = {
@@ -62,6 +66,9 @@ def options(description: str | None) -> argparse.ArgumentParser:
     found.add_argument("--bundle", type=Path, help="made of it; default: compiled now")
     found.add_argument("--source", type=Path, required=True, help="lines to translate")
     found.add_argument("--reference", type=Path, required=True, help="their translations")
+    found.add_argument(
+        "--shortlist", type=Path, help="table for ours and CTranslate2 to run with as well"
+    )
     found.add_argument("--name", default="", help="ends the report's name, to keep several")
     found.add_argument("--lines", type=int, default=500, help="so many of them, spread evenly")
     found.add_argument(
@@ -94,6 +101,12 @@ def systems(given: argparse.Namespace) -> list[Setting]:
         found += [Setting(OURS, precision), Setting(OURS, precision, paper_rule=True)]
         asked = given.peer or DEFAULT
         found += [Setting(peer, precision) for peer in PEERS[precision] if peer in asked]
+        if given.shortlist is not None:
+            found += [
+                Setting(system, precision, shortlist=True)
+                for system in (OURS, "ctranslate2")
+                if system == OURS or system in asked
+            ]
     return found
 
 
@@ -106,21 +119,39 @@ def models(given: argparse.Namespace, settings: Sequence[Setting]) -> Iterator[M
         bundle = given.bundle or directory / "bundle"
         made = Models(checkpoint, bundle, directory)
         if given.bundle is None:
-            targets = dict.fromkeys(f"onnx-{one.precision}" for one in settings)
-            compile_bundle(open_checkpoint(checkpoint), bundle, BuildOptions(tuple(targets)))
+            targets = dict.fromkeys(
+                f"onnx-{one.precision}{SHORTLIST if one.shortlist else ''}" for one in settings
+            )
+            build = BuildOptions(tuple(targets), shortlist=given.shortlist)
+            compile_bundle(open_checkpoint(checkpoint), bundle, build)
         for setting in settings:
-            convert(setting, made)
+            convert(setting, made, given.shortlist)
         yield made
 
 
-def convert(setting: Setting, made: Models) -> None:
-    """Write what a peer reads."""
+def convert(setting: Setting, made: Models, shortlist: Path | None = None) -> None:
+    """Write what a peer reads; `shortlist` is the table for settings with one."""
     import peers
 
     converter = peers.CONVERTERS.get(setting.system)
-    if converter is not None:
-        out = made.converted / f"{setting.system}-{setting.precision}"
+    out = made.converted / f"{setting.system}-{setting.precision}"
+    if converter is not None and not out.exists():
         converter(made.checkpoint, out, setting.precision)
+    if setting.system == "ctranslate2" and setting.shortlist and shortlist is not None:
+        peers.write_vocabulary_map(shortlist, made.checkpoint, out)
+
+
+def searched(
+    given: argparse.Namespace, made: Models, setting: Setting, texts: Sequence[str]
+) -> ModelConfig:
+    """The shape of what a system computes: with a shortlist, its mean length is the vocabulary."""
+    config = open_checkpoint(made.checkpoint).model
+    if not setting.shortlist:
+        return config
+    path = made.checkpoint / "tokenizer.spm"
+    shortlist, encode = Shortlist.load(given.shortlist), Tokenizer(path, path).encode_source
+    sizes = [len(shortlist.for_sentence(encode(text))) for text in texts]
+    return dataclasses.replace(config, vocabulary_size=round(statistics.mean(sizes)))
 
 
 def splits(setting: Setting, cores: int) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from comparison import (
     models,
     options,
     report_name,
+    searched,
     sentences_per_second,
     systems,
     test_set,
@@ -81,13 +82,14 @@ def main() -> None:
             samples = compare(running, texts, given.rounds)
             for label, process in running.items():
                 samples["systems"][label]["memory"] = process.memory()
+        shapes = [searched(given, made, setting, texts.source) for setting in settings]
     peaks = measure_peaks(given.threads)
     samples["peaks"] = dataclasses.asdict(peaks)
     first = samples["systems"][settings[0].label]
-    for setting in settings:
+    for setting, shape in zip(settings, shapes, strict=True):
         found = samples["systems"][setting.label]
         lengths = (samples["source_tokens"], found["tokens"])
-        least = work(config, setting.precision, *lengths, setting.beam_size, 1)
+        least = work(shape, setting.precision, *lengths, setting.beam_size, 1)
         found["work"] = dataclasses.asdict(least)
         found["setting"] = dataclasses.asdict(setting)
         whole = statistics.median(sum(one["translate"]) for one in found["rounds"])

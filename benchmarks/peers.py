@@ -63,6 +63,7 @@ class CTranslate2:
                 beam_size=setting.beam_size,
                 length_penalty=setting.length_penalty,
                 max_decoding_length=max(map(len, batch)) + 50,
+                use_vmap=setting.shortlist,
             )
             waiting += zip(rows, found, strict=True)
         results: list[list[int]] = [[] for _ in sources]
@@ -109,6 +110,22 @@ def convert_ctranslate2(checkpoint: Path, out: Path, precision: str) -> None:
 
     quantization = {"int8": "int8", "fp32": None}[precision]
     FromCheckpoint().convert(str(out), quantization=quantization, force=True)
+
+
+def write_vocabulary_map(table: Path, checkpoint: Path, converted: Path) -> None:
+    """A shortlist as CTranslate2 reads it: a token, a tab, and the tokens that it brings along.
+
+    What the empty token brings is in every list. CTranslate2 makes one list for all sentences of a
+    batch; ours are each sentence's own.
+    """
+    from translate_trt.train.shortlist import Shortlist
+
+    shortlist, pieces = Shortlist.load(table), pieces_of(checkpoint)
+    rules = [("", shortlist.frequent), *zip(pieces, shortlist.translations, strict=True)]
+    with (converted / "vmap.txt").open("w", encoding="utf-8", newline="\n") as file:
+        for key, tokens in rules:
+            if tokens.any():
+                file.write(f"{key}\t{' '.join(pieces[token] for token in tokens if token)}\n")
 
 
 def _fill_spec(spec: Any, model: Any) -> None:

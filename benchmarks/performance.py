@@ -129,8 +129,22 @@ def render_throughput(report: Report) -> str:
     tables = "\n".join(throughput_table(systems) for systems in by_precision(report).values())
     return (
         f"{where(report)} {settings['lines']:,} lines, {settings['cores']} cores, "
-        f"{model_of(report)}. {peaks_of(report)}\n\n{tables}"
+        f"{model_of(report)}. {peaks_of(report)}\n\n{tables}{across(report)}"
     )
+
+
+def across(report: Report) -> str:
+    """8 bits against peers that have none: what leaving such a peer is worth altogether."""
+    systems = by_precision(report)
+    ours = next(iter(systems.get("int8", {}).values()), None)
+    rows = []
+    for label, system in systems.get("fp32", {}).items():
+        if ours is not None and label.startswith("torch"):
+            pairs = zip(seconds(ours, ("translate",)), seconds(system, ("translate",)), strict=True)
+            scale = sum(system["tokens"]) / sum(ours["tokens"])  # speeds are per token
+            times = ratio([theirs / one / scale for one, theirs in pairs])
+            rows.append([f"translate-trt int8 / {label}", times])
+    return "\n" + table(["", "tokens/s, ratio"], rows) if rows else ""
 
 
 def render_latency(report: Report) -> str:

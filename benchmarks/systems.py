@@ -33,11 +33,16 @@ class Setting:
     # its pool of finished hypotheses is full. Ours can do both; its default is the paper's rule,
     # which searches longer.
     paper_rule: bool = False
+    shortlist: bool = False  # the vocabulary of a sentence is that of a table
 
     @property
     def label(self) -> str:
         """What tables call it."""
-        return f"{self.system} {self.precision}" + (", paper's rule" if self.paper_rule else "")
+        ends = (
+            ", paper's rule" if self.paper_rule else "",
+            ", shortlist" if self.shortlist else "",
+        )
+        return f"{self.system} {self.precision}{''.join(ends)}"
 
     def search_options(self) -> SearchOptions:
         """The search as ours and the PyTorch reference take it."""
@@ -72,6 +77,7 @@ class Ours:
         self._translator = Translator(
             models.bundle,
             f"onnx-{setting.precision}",
+            shortlist=setting.shortlist,
             threads=setting.threads,
             batch_tokens=setting.batch_tokens,
             workers=setting.workers,

@@ -23,6 +23,7 @@ from comparison import (
     models,
     options,
     report_name,
+    searched,
     systems,
     test_set,
     throughput_stages,
@@ -102,14 +103,15 @@ def main() -> None:
         settings: list[Setting] = [best for best, _ in chosen.values()]
         with processes(settings, made) as running:
             samples = compare(running, texts, given.rounds)
+        shapes = [searched(given, made, setting, texts.source) for setting in settings]
     peaks = measure_peaks(given.threads)
     samples["peaks"] = dataclasses.asdict(peaks)
     first = next(iter(samples["systems"].values()))
     ids = first["ids"]
-    for setting in settings:
+    for setting, shape in zip(settings, shapes, strict=True):
         found = samples["systems"][setting.label]
         lengths = (samples["source_tokens"], found["tokens"])
-        least = work(config, setting.precision, *lengths, setting.beam_size, setting.batch_tokens)
+        least = work(shape, setting.precision, *lengths, setting.beam_size, setting.batch_tokens)
         found["work"] = dataclasses.asdict(least)
         seconds = statistics.median(one["translate"] for one in found["rounds"])
         found["roofline"] = least.seconds(setting.precision, peaks) / seconds

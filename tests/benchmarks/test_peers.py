@@ -84,6 +84,42 @@ def test_a_system_translates_as_the_reference(process: Any, models: Models) -> N
     assert memory["share"] > 0
 
 
+@pytest.mark.slow
+def test_a_shortlist_is_the_same_for_both(models: Models) -> None:
+    import numpy as np
+    from comparison import convert
+    from processes import Process
+    from systems import Setting
+
+    from translate_trt.export.compile import BuildOptions, compile_bundle
+    from translate_trt.train.config import END
+    from translate_trt.train.shortlist import Shortlist, tokenizer_hash
+
+    checkpoint = open_checkpoint(models.checkpoint)
+    size = checkpoint.model.vocabulary_size
+    # Every source token brings the same, as CTranslate2 makes one list for a whole batch.
+    brought = np.tile(np.arange(8, 20, dtype=np.int32), (size, 1))
+    brought[: END + 1] = 0
+    table = models.converted / "table.safetensors"
+    Shortlist(
+        np.array([END, 30, 33], np.int32), np.ones(3, np.int64), np.zeros((size, 3), np.float32),
+        brought, np.ones(brought.shape, np.float32), tokenizer_hash(checkpoint.tokenizer), 1, 1,
+    ).save(table)  # fmt: skip
+    build = BuildOptions(("onnx-fp32-shortlist",), shortlist=table)
+    compile_bundle(checkpoint, models.bundle, build)
+    found = []
+    for name in ("translate-trt", "ctranslate2"):
+        setting = Setting(name, "fp32", beam_size=1, shortlist=True)
+        convert(setting, models, table)
+        with Process(setting, models) as process:
+            process.ask("sources", sources=SOURCES)
+            process.translate([0, 1, 2, 3])
+            found.append(process.ask("last")["ids"])
+    assert found[0] == found[1]
+    assert {token for tokens in found[0] for token in tokens} <= {30, 33, *range(8, 20)}
+    assert found[0] != expected(models.checkpoint, SearchOptions(beam_size=1))
+
+
 def test_a_stopped_process_takes_no_turn(models: Models) -> None:
     from processes import Process
     from systems import Setting
