@@ -43,14 +43,14 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--best",
     type=click.IntRange(min=1),
-    default=50,
+    default=100,
     show_default=True,
     help="C: most probable translations of each source token.",
 )
 @click.option(
     "--min-probability",
     type=float,
-    default=1e-4,
+    default=1e-5,
     show_default=True,
     help="Translations that are less probable are left out.",
 )
