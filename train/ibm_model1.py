@@ -27,7 +27,7 @@ from translate_trt.train.workers import WorkerPool
 Integers = NDArray[Any]
 Floats = NDArray[np.float64]
 
-# Pairs (s, t) of the table, at 24 bytes; about twice as much is needed while it is counted.
+# Pairs (s, t) of the table: 32 bytes each, and 90 where new ones are merged into a full one.
 MOST_ENTRIES = 1 << 25
 # Source places times target places of a chunk's sentences, at about 70 bytes each.
 _CHUNK_PLACES = 1 << 22
@@ -249,7 +249,7 @@ def _expect(task: _Task) -> tuple[NDArray[np.int64], Floats]:
 
 
 class _Counts:
-    """How often each pair (s, t) comes; merged now and then, so that adding stays cheap."""
+    """How often each pair (s, t) comes; what is new is merged into the rest by and by."""
 
     def __init__(self, vocabulary_size: int, most_entries: int) -> None:
         self._vocabulary_size = vocabulary_size
@@ -260,7 +260,7 @@ class _Counts:
     def add(self, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         self._parts.append((keys, counts))
         self._waiting += len(keys)
-        if self._waiting > max(len(self._parts[0][0]), self._most // 2):
+        if self._waiting > self._most // 2:
             self.merged()
 
     def merged(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
