@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     "docs/data.md",
     "docs/train.md",
+    "docs/shortlist.md",
     "docs/export.md",
     "docs/compile.md",
     "docs/engines.md",

@@ -10,7 +10,8 @@ and bytes of what no piece spells, are copied.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,15 +123,16 @@ class Shortlist:
         Raises:
             OutputError: it cannot be written.
         """
-        metadata = {
-            "kind": _KIND,
-            "format_version": str(FORMAT_VERSION),
-            "vocabulary_size": str(self.vocabulary_size),
+        description = {
+            "format_version": FORMAT_VERSION,
+            "vocabulary_size": self.vocabulary_size,
             "tokenizer_sha256": self.tokenizer_sha256,
-            "pairs": str(self.pairs),
-            "iterations": str(self.iterations),
+            "pairs": self.pairs,
+            "iterations": self.iterations,
         }
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _TYPES}
+        # All in one entry: safetensors writes several in an order that changes from run to run.
+        metadata = {_KIND: json.dumps(description)}
         write_bytes_atomically(path, safetensors.numpy.save(arrays, metadata))
 
     @classmethod
@@ -145,9 +147,9 @@ class Shortlist:
             InputError: it is missing, damaged, something else, of a newer format, or was made with
                 another tokenizer.
         """
-        metadata, arrays = _read(path)
-        version = metadata["format_version"]
-        if not version.isdecimal() or int(version) > FORMAT_VERSION:
+        description, arrays = _read(path)
+        version = description.get("format_version")
+        if not isinstance(version, int) or version > FORMAT_VERSION:
             raise InputError(
                 f"{path} has shortlist format {version}; this version reads up to "
                 f"{FORMAT_VERSION}. Upgrade with: pip install -U translate-trt"
@@ -155,12 +157,12 @@ class Shortlist:
         try:
             shortlist = cls(
                 **{name: arrays[name] for name in _TYPES},
-                tokenizer_sha256=metadata["tokenizer_sha256"],
-                pairs=int(metadata["pairs"]),
-                iterations=int(metadata["iterations"]),
+                tokenizer_sha256=str(description["tokenizer_sha256"]),
+                pairs=int(description["pairs"]),
+                iterations=int(description["iterations"]),
             )
-            _check(shortlist, int(metadata["vocabulary_size"]))
-        except (KeyError, ValueError) as error:
+            _check(shortlist, description["vocabulary_size"])
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged ({error}). {_MAKE_AGAIN}") from error
         found = shortlist.tokenizer_sha256
         if tokenizer_sha256 is not None and found != tokenizer_sha256:
@@ -233,21 +235,21 @@ def best_translations(
     )
 
 
-def _read(path: Path) -> tuple[Mapping[str, str], dict[str, NDArray[Any]]]:
-    """Metadata and arrays of a file that says it is a shortlist."""
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and arrays of a file that says it is a shortlist."""
     try:
         with safe_open(path, framework="numpy") as file:
-            metadata: dict[str, str] = file.metadata() or {}
-            if metadata.get("kind") != _KIND or "format_version" not in metadata:
+            description = json.loads((file.metadata() or {}).get(_KIND, "null"))
+            if not isinstance(description, dict):
                 raise InputError(
                     f"{path} is a safetensors file but no shortlist; give one that "
                     "`translate-trt shortlist` made."
                 )
             names = _TYPES.keys() & file.keys()
-            return metadata, {name: file.get_tensor(name) for name in names}
+            return description, {name: file.get_tensor(name) for name in names}
     except FileNotFoundError as error:
         raise InputError(f"there is no file {path}; make it: translate-trt shortlist") from error
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise InputError(
             f"{path} is no shortlist, or a damaged one ({error}). {_MAKE_AGAIN}"
         ) from error

@@ -40,6 +40,9 @@ SUBCOMMANDS = {
     "attention": Subcommand(
         f"{_HERE}.attention", "attention", "Draw where a model looks as it translates.", "train"
     ),
+    "shortlist": Subcommand(
+        f"{_HERE}.shortlist", "shortlist", "Learn which tokens translate which.", "train"
+    ),
     "export": Subcommand(
         f"{_HERE}.export", "export", "Compile a checkpoint into a bundle.", "export"
     ),

@@ -1,0 +1,173 @@
+"""`translate-trt shortlist`: which target tokens a sentence's translation may be made of."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from translate_trt.runtime.cli.output import columns, open_output
+from translate_trt.runtime.errors import OptionError, OutputError
+from translate_trt.runtime.text import read_parallel
+
+if TYPE_CHECKING:
+    from translate_trt.train.build_shortlist import Coverage
+    from translate_trt.train.ibm_model1 import TokenPairs
+    from translate_trt.train.shortlist import Shortlist
+    from translate_trt.train.workers import WorkerPool
+
+log = logging.getLogger("translate_trt")
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option("--data", "prepared", type=_PATH, help="Directory of `data prepare`.")
+@click.option("--source", type=_PATH, help="Text to learn from, plain or .gz, instead of --data.")
+@click.option("--target", type=_PATH, help="Its translations, line for line.")
+@click.option(
+    "--tokenizer",
+    type=_PATH,
+    help="For --source: a .spm file, or the directory of a run, a checkpoint or a bundle.",
+)
+@click.option("--out", type=_PATH, required=True, help="File to make.")
+@click.option(
+    "--frequent",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="F: most frequent target tokens, which are in every list.",
+)
+@click.option(
+    "--best",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="C: most probable translations of each source token.",
+)
+@click.option(
+    "--min-probability",
+    type=float,
+    default=1e-5,
+    show_default=True,
+    help="Translations that are less probable are left out.",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Of expectation maximization.",
+)
+@click.option(
+    "--pairs", type=click.IntRange(min=1), help="So many, evenly spaced, are enough. [all]"
+)
+@click.option(
+    "--coverage",
+    nargs=2,
+    type=_PATH,
+    metavar="SOURCE TARGET",
+    help="Text: how much of the target is in the lists of its source.",
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Processes. [all cores]")
+@click.option("--force", is_flag=True, help="Replace --out.")
+def shortlist(
+    prepared: Path | None,
+    source: Path | None,
+    target: Path | None,
+    tokenizer: Path | None,
+    out: Path,
+    frequent: int,
+    best: int,
+    min_probability: float,
+    iterations: int,
+    pairs: int | None,
+    coverage: tuple[Path, Path] | None,
+    workers: int | None,
+    force: bool,
+) -> None:
+    """Learn a lexical shortlist from the text that a model was trained on.
+
+    Which target tokens are likely translations of each source token is learned by IBM Model 1. The
+    translation of a sentence is then made of the most frequent target tokens and those that its
+    source tokens bring, a few hundred of the vocabulary.
+
+    \b
+    translate-trt shortlist --data wmt14/ --out shortlist.safetensors
+    translate-trt shortlist --source t.en --target t.de --tokenizer run/ --out shortlist.safetensors
+    """  # noqa: D301
+    from translate_trt.runtime.tokenizer import Tokenizer
+    from translate_trt.train.build_shortlist import ShortlistSize, build_shortlist, measure_coverage
+    from translate_trt.train.shortlist import tokenizer_hash
+    from translate_trt.train.stop import exit_on_sigterm
+    from translate_trt.train.workers import WorkerPool, available_cores
+
+    size = ShortlistSize(frequent, best, min_probability)
+    if out.is_dir():
+        raise OutputError(f"{out} is a directory; name a file.")
+    if out.exists() and not force:
+        raise OutputError(f"{out} exists; choose another path or add --force.")
+    held_out = list(read_parallel(*coverage)) if coverage else None  # errors before hours of work
+    with exit_on_sigterm(), WorkerPool(workers or available_cores()) as pool:
+        text, model = _text(prepared, (source, target), tokenizer, pool)
+        vocabulary = Tokenizer(model, model)
+        made = build_shortlist(
+            text.spread(pairs or len(text)),
+            vocabulary.vocabulary_size,
+            tokenizer_hash(model),
+            size,
+            iterations,
+            pool,
+        )
+    made.save(out)
+    found = measure_coverage(made, held_out, vocabulary) if held_out is not None else None
+    with open_output(None, force=False) as output:
+        output.write([str(out), *columns(_rows(made, found))])
+
+
+def _text(
+    prepared: Path | None,
+    files: tuple[Path | None, Path | None],
+    tokenizer: Path | None,
+    pool: WorkerPool,
+) -> tuple[TokenPairs, Path]:
+    """The text to learn from, and its tokenizer."""
+    from translate_trt.train.build_shortlist import find_tokenizer, read_pairs
+    from translate_trt.train.ibm_model1 import TokenPairs
+
+    source, target = files
+    if prepared is not None:
+        if source or target or tokenizer:
+            raise OptionError("--data has its text and its tokenizer; give nothing beside it.")
+        from translate_trt.train.prepared import open_prepared
+
+        opened = open_prepared(prepared)
+        train = opened.split("train")
+        sides = (train.source.tokens, train.source.offsets, train.target.tokens)
+        return TokenPairs(*sides, train.target.offsets), opened.tokenizer
+    if source is None or target is None or tokenizer is None:
+        raise OptionError(
+            "give --data, a directory of `translate-trt data prepare`, or all of --source, "
+            "--target and --tokenizer."
+        )
+    model = find_tokenizer(tokenizer)
+    return read_pairs(source, target, model, pool), model
+
+
+def _rows(made: Shortlist, found: Coverage | None) -> list[tuple[str, str]]:
+    """What was made, and how well it holds the reference."""
+    filled = int((made.translations != 0).sum()) / made.vocabulary_size
+    rows = [
+        ("pairs", f"{made.pairs:,}"),
+        ("frequent", f"{len(made.frequent):,} tokens of {made.vocabulary_size:,}"),
+        ("translations", f"{filled:.1f} of a source token on average"),
+    ]
+    if found is not None:
+        rows += [
+            ("coverage", f"{found.inside / found.tokens:.2%} of {found.tokens:,} target tokens"),
+            ("", f"{found.whole / found.sentences:.1%} of {found.sentences:,} sentences whole"),
+            ("list", f"{found.list_tokens / found.sentences:.1f} tokens on average"),
+        ]
+    return rows

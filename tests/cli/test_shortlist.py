@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from translate_trt.runtime.cli import main
+
+pytest.importorskip("safetensors", reason="the training packages are needed")
+
+ENGLISH = ["the", "cat", "dog", "house", "tree", "runs", "sleeps", "green", "big", "small", "river"]
+GERMAN = ["das", "Hund", "Haus", "Baum", "läuft", "schläft", "grün", "groß", "klein", "Fluss"]
+
+
+def shortlist(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["shortlist", "--workers", "1", *map(str, arguments)])
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> list[object]:
+    """`--source` and `--target` with their files."""
+    random = np.random.default_rng(1)
+    for name, words in (("train.en", ENGLISH), ("train.de", GERMAN)):
+        lines = (" ".join(random.choice(words, random.integers(2, 6))) + "\n" for _ in range(60))
+        (tmp_path / name).write_text("".join(lines))
+    return ["--source", tmp_path / "train.en", "--target", tmp_path / "train.de"]
+
+
+def test_text_and_a_tokenizer(
+    text: list[object], make_bundle: Callable[..., Path], tokenizer_model: Path, tmp_path: Path
+) -> None:
+    from translate_trt.train.shortlist import Shortlist, tokenizer_hash
+
+    out = tmp_path / "s.safetensors"
+    result = shortlist(
+        *text, "--tokenizer", make_bundle(), "--out", out, "--frequent", 7, "--best", 4,
+        "--iterations", 2, "--pairs", 50,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[:3] == [
+        str(out), "pairs         50", "frequent      7 tokens of 316",
+    ]  # fmt: skip
+    made = Shortlist.load(out, tokenizer_hash(tokenizer_model))
+    assert (len(made.frequent), made.translations.shape) == (7, (316, 4))
+    assert (made.pairs, made.iterations) == (50, 2)
+
+
+def test_prepared_data_gives_what_its_text_gives(text: list[object], tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="prepared data needs it")
+    files = [str(text[1]), str(text[3])]
+    prepare = ["data", "prepare", "--from", *files, "--valid", *files, "--keep-duplicates"]
+    prepare += ["--max-length-ratio", "99"]  # nothing is to be left out
+    prepare += ["--out", str(tmp_path / "data"), "--vocabulary-size", "320", "--workers", "1"]
+    assert CliRunner().invoke(main, prepare).exit_code == 0
+    assert shortlist("--data", tmp_path / "data", "--out", tmp_path / "one").exit_code == 0
+    given = [*text, "--tokenizer", tmp_path / "data"]
+    assert shortlist(*given, "--out", tmp_path / "other").exit_code == 0
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_coverage(text: list[object], tokenizer_model: Path, tmp_path: Path) -> None:
+    given = [*text, "--tokenizer", tokenizer_model, "--coverage", text[1], text[3], "--force"]
+    everything = shortlist(*given, "--out", tmp_path / "s", "--frequent", 320)
+    count = everything.stdout.split("coverage      100.00% of ")[1].split()[0]
+    assert int(count) > 100
+    lines = [line.partition("  ")[2].strip() for line in everything.stdout.splitlines()]
+    assert lines[5] == "100.0% of 60 sentences whole"
+    frequent = int(everything.stdout.split("frequent")[1].split()[0])
+    assert frequent <= float(lines[6].split()[0]) < frequent + 25  # and source tokens, copied
+    little = shortlist(*given, "--out", tmp_path / "s", "--frequent", 2, "--best", 2)
+    share, of = little.stdout.split("\ncoverage")[1].split()[:3:2]
+    assert of == count
+    assert 0 < float(share.rstrip("%")) < 100
+
+
+def test_what_stands_at_out_stays_without_force(
+    text: list[object], tokenizer_model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "s").write_text("mine")
+    given = [*text, "--tokenizer", tokenizer_model, "--out", tmp_path / "s"]
+    refused = shortlist(*given)
+    assert refused.exit_code == 1
+    assert "exists; choose another path or add --force" in refused.stderr
+    assert (tmp_path / "s").read_text() == "mine"
+    assert "is a directory; name a file" in shortlist(*given[:-1], tmp_path).stderr
+    assert shortlist(*given, "--force").exit_code == 0
+    assert (tmp_path / "s").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give --data, a directory of `translate-trt data prepare`, or all of --source"),
+        (["--source", "a", "--target", "b"], "--target and --tokenizer"),
+        (["--data", "d", "--source", "a"], "give nothing beside it"),
+        (["--data", "nowhere"], "has no data.json"),
+        (["--source", "a", "--target", "b", "--tokenizer", "c"], "there is no tokenizer c"),
+        (["--data", "d", "--coverage", "a", "b"], "there is no file a"),
+        (["--data", "d", "--min-probability", "2"], "min_probability is 2.0"),
+    ],
+)
+def test_errors(arguments: list[str], message: str, tmp_path: Path) -> None:
+    result = shortlist(*arguments, "--out", tmp_path / "s")
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_help_and_text_need_no_torch(
+    text: list[object], tokenizer_model: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "from translate_trt.runtime.cli import main\n"
+        "main(sys.argv[1:], standalone_mode=False)\n"
+    )
+    given = ["shortlist", *text, "--tokenizer", tokenizer_model, "--out", tmp_path / "s"]
+    for arguments in (["shortlist", "--help"], [*given, "--workers", 1]):
+        subprocess.run([sys.executable, "-c", code, *map(str, arguments)], check=True)
+    assert (tmp_path / "s").is_file()
