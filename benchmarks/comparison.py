@@ -19,6 +19,7 @@ from typing import Any
 
 from processes import Process
 from report import parser
+from roofline import Peaks, work
 from systems import OURS, SYSTEMS, Models, Setting
 
 from translate_trt.export.compile import BuildOptions, compile_bundle
@@ -152,6 +153,30 @@ def searched(
     shortlist, encode = Shortlist.load(given.shortlist), Tokenizer(path, path).encode_source
     sizes = [len(shortlist.for_sentence(encode(text))) for text in texts]
     return dataclasses.replace(config, vocabulary_size=round(statistics.mean(sizes)))
+
+
+def hold_to_limit(
+    found: dict[str, Any],
+    setting: Setting,
+    shape: ModelConfig,
+    lengths: tuple[Sequence[int], Sequence[int]],
+    seconds: float,
+    peaks: Peaks,
+) -> None:
+    """Note in a system's part of a report how it ran, and what share of the limit it reached.
+
+    Args:
+        found: that part.
+        setting: of the system.
+        shape: see `searched`.
+        lengths: tokens of the sources and of their translations.
+        seconds: that it took.
+        peaks: of the machine.
+    """
+    least = work(shape, setting.precision, *lengths, setting.beam_size, setting.batch_tokens)
+    found["work"] = dataclasses.asdict(least)
+    found["roofline"] = least.seconds(setting.precision, peaks) / seconds
+    found["setting"] = dataclasses.asdict(setting)
 
 
 def splits(setting: Setting, cores: int) -> list[dict[str, Any]]:

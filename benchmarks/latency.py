@@ -19,6 +19,7 @@ from comparison import (
     TestSet,
     as_json,
     best_setting,
+    hold_to_limit,
     latency_stages,
     models,
     options,
@@ -31,7 +32,7 @@ from comparison import (
 from performance import PARTS, pair_ratios, percentiles
 from processes import Process, processes
 from report import write
-from roofline import measure_peaks, work
+from roofline import measure_peaks
 
 from translate_trt.train.checkpoint import open_checkpoint
 
@@ -89,11 +90,9 @@ def main() -> None:
     for setting, shape in zip(settings, shapes, strict=True):
         found = samples["systems"][setting.label]
         lengths = (samples["source_tokens"], found["tokens"])
-        least = work(shape, setting.precision, *lengths, setting.beam_size, 1)
-        found["work"] = dataclasses.asdict(least)
-        found["setting"] = dataclasses.asdict(setting)
         whole = statistics.median(sum(one["translate"]) for one in found["rounds"])
-        found["roofline"] = least.seconds(setting.precision, peaks) / whole
+        one_by_one = dataclasses.replace(setting, batch_tokens=1)
+        hold_to_limit(found, one_by_one, shape, lengths, whole, peaks)
         ratio = pair_ratios(first, found)
         shown = ", ".join(f"{value:.0f}" for value in percentiles(found))
         print(

@@ -20,6 +20,7 @@ from comparison import (
     TestSet,
     as_json,
     best_setting,
+    hold_to_limit,
     models,
     options,
     report_name,
@@ -31,7 +32,7 @@ from comparison import (
 )
 from processes import Process, processes
 from report import alternate, write
-from roofline import measure_peaks, work
+from roofline import measure_peaks
 from systems import Models, Setting
 
 from translate_trt.train.checkpoint import open_checkpoint
@@ -111,13 +112,10 @@ def main() -> None:
     for setting, shape in zip(settings, shapes, strict=True):
         found = samples["systems"][setting.label]
         lengths = (samples["source_tokens"], found["tokens"])
-        least = work(shape, setting.precision, *lengths, setting.beam_size, setting.batch_tokens)
-        found["work"] = dataclasses.asdict(least)
         seconds = statistics.median(one["translate"] for one in found["rounds"])
-        found["roofline"] = least.seconds(setting.precision, peaks) / seconds
+        hold_to_limit(found, setting, shape, lengths, seconds, peaks)
         same = sum(a == b for a, b in zip(found["ids"], ids, strict=True))
         found["identical_to_first"] = same / len(ids)
-        found["setting"] = dataclasses.asdict(setting)
         show(setting.label, found, first)
     for found in samples["systems"].values():
         del found["ids"]

@@ -14,4 +14,4 @@ say "mypy"
 bash scripts/typecheck.sh
 
 say "pytest"
-python -m pytest "$@"
+python -m pytest --durations=20 "$@"
