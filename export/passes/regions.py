@@ -39,7 +39,7 @@ class Region:
         copy = _Copy(self.inputs)
         try:
             outputs = [copy.value(output) for output in self.outputs]
-        except _NotClosed as reason:
+        except _NotClosedError as reason:
             return str(reason)
         assert self.outputs[0].graph is not None
         version = self.outputs[0].graph.opset_imports[""]
@@ -48,7 +48,7 @@ class Region:
         return Call(self.name, tuple(self.inputs.values()), self.outputs, body=body)
 
 
-class _NotClosed(Exception):
+class _NotClosedError(Exception):
     """A region needs more than its inputs; the message says what."""
 
 
@@ -73,7 +73,7 @@ class _Copy:
         """The copy of a value, with all that it is computed from.
 
         Raises:
-            _NotClosed: it needs something that is neither computed nor a small constant.
+            _NotClosedError: it needs something that is neither computed nor a small constant.
         """
         if value not in self._copies:
             node = value.producer()
@@ -86,12 +86,12 @@ class _Copy:
     def _constant(self, value: ir.Value) -> ir.Value:
         array = constant(value)
         if array is None or array.size > _LARGEST_CONSTANT:
-            raise _NotClosed(f"it also reads {value.name}")
+            raise _NotClosedError(f"it also reads {value.name}")
         return self._add("Constant", [], [ir.AttrTensor("value", ir.tensor(array))], [value])
 
     def _copy(self, node: ir.Node) -> None:
         if node.domain:
-            raise _NotClosed(f"there is a {node.op_type} in it")
+            raise _NotClosedError(f"there is a {node.op_type} in it")
         attributes = list(node.attributes.values())
         if node.op_type == "Shape" and node.inputs[0] not in self._copies:
             self._size(node)
@@ -115,7 +115,7 @@ class _Copy:
                 ends = [ir.AttrInt64("start", axis), ir.AttrInt64("end", axis + 1)]
                 self._add("Shape", [parameter], ends, node.outputs)
                 return
-        raise _NotClosed(f"it also reads sizes of {operand(node, 0).name}")
+        raise _NotClosedError(f"it also reads sizes of {operand(node, 0).name}")
 
     def _add(
         self, operator: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr],
