@@ -30,15 +30,20 @@ class Call:
         inputs: of the call, in order.
         outputs: values of the graph, in whose places the call's outputs come, in order.
         attributes: of the call.
+        body: of the function; None: it is one of `functions.py`.
     """
 
     name: str
     inputs: Sequence[ir.Value | Constant]
     outputs: Sequence[ir.Value]
     attributes: Mapping[str, int | float | Sequence[int]] = field(default_factory=dict)
+    body: ir.Function | None = None
 
-    def insert(self, graph: ir.Graph) -> None:
+    def insert(self, model: ir.Model) -> None:
         """Let the readers of `outputs` read the call's; what wrote them may be dead then."""
+        graph = model.graph
+        if self.body is not None:
+            model.functions[self.body.identifier()] = self.body
         inputs = [
             add_constant(graph, value.name, value.array) if isinstance(value, Constant) else value
             for value in self.inputs
@@ -55,10 +60,12 @@ class Call:
 def add_functions(model: ir.Model) -> None:
     """Give a model the functions that its graph calls, and those that they call."""
     wanted = _called(model.graph)
+    if wanted:
+        model.opset_imports.setdefault(DOMAIN, VERSION)
+    wanted -= {name for _, name, _ in model.functions}
     while wanted:
         added = function(wanted.pop(), model.opset_imports[""])
         model.functions[added.identifier()] = added
-        model.opset_imports.setdefault(DOMAIN, VERSION)
         for domain, version in added.opset_imports.items():
             model.opset_imports.setdefault(domain, version)
         wanted |= _called(added)

@@ -248,6 +248,27 @@ _ADD_NORM = """<epsilon> (x, residual, gamma, beta) => (y) {
     y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (sum, gamma, beta)
 }"""
 
+# Rows of a table [V, O] at tokens [N, K], and of another at the positions [N] of their sentences.
+_POSITION = """
+    first = Constant <value_ints = [1]> ()
+    position = Gather <axis = 0> (position_table, positions)
+    position_row = Unsqueeze(position, first)
+"""
+_EMBED = f"""(table, position_table, tokens, positions) => (y) {{
+    {_POSITION}
+    embedded = Gather <axis = 0> (table, tokens)
+    y = Add(embedded, position_row)
+}}"""
+# In 8 bits, with a scale for each row [V, 1].
+_EMBED8 = f"""(table, scales, position_table, tokens, positions) => (y) {{
+    {_POSITION}
+    integers = Gather <axis = 0> (table, tokens)
+    scale = Gather <axis = 0> (scales, tokens)
+    numbers = Cast <to = 1> (integers)
+    embedded = Mul(numbers, scale)
+    y = Add(embedded, position_row)
+}}"""
+
 
 def linear8(positive: bool, after: str) -> str:
     """The name of a product in 8 bits.
@@ -272,9 +293,11 @@ _TEXTS = {
     "CachedAttention": _CACHED_ATTENTION,
     "BeamAttention": _BEAM_ATTENTION,
     "AddNorm": _ADD_NORM,
+    "Embed": _EMBED,
+    "Embed8": _EMBED8,
 }
 
-#: Names of all functions.
+#: Names of all functions whose bodies are written here; those of call_search.py are traced.
 NAMES = tuple(_TEXTS)
 
 

@@ -15,7 +15,14 @@ from onnx_ir.passes import common
 from translate_trt.export.observe import is_observed
 from translate_trt.export.passes.base import Outcome, Pass
 from translate_trt.export.passes.call_attention import beam_attention, cached_attention
+from translate_trt.export.passes.call_embedding import embed
 from translate_trt.export.passes.call_products import candidates, linear, top_logits
+from translate_trt.export.passes.call_search import (
+    extend_ancestry,
+    follow_ancestry,
+    forced_columns,
+    select_beams,
+)
 from translate_trt.export.passes.calls import (
     Call,
     add_functions,
@@ -25,6 +32,7 @@ from translate_trt.export.passes.calls import (
     reader,
     same_axes,
 )
+from translate_trt.export.passes.functions import LISTED
 
 
 class CallKernels(Pass):
@@ -40,7 +48,7 @@ class CallKernels(Pass):
             for node in [node for node in model.graph if node.op_type == operator]:
                 found = rule(node)
                 if isinstance(found, Call):
-                    found.insert(model.graph)
+                    found.insert(model)
                     calls += 1
                 elif found:
                     refused.append(f"{node.outputs[0].name}: {found}")
@@ -66,6 +74,9 @@ def _add_norm(node: ir.Node) -> Call | str | None:
     return Call("AddNorm", inputs, node.outputs, attributes)
 
 
+#: Functions that give candidates, their last two inputs a column to look up and a number.
+CANDIDATES = ("Candidates8", "TopLogits", f"{LISTED}8", LISTED)
+
 #: In order, the operator that a rule looks at, and the rule: a sum and its norm belong to a product
 #: in 8 bits if there is one, and candidates are found by their TopLogits.
 _RULES: tuple[tuple[str, Callable[[ir.Node], Call | str | None]], ...] = (
@@ -75,4 +86,8 @@ _RULES: tuple[tuple[str, Callable[[ir.Node], Call | str | None]], ...] = (
     ("MultiHeadAttention", cached_attention),
     ("MultiHeadAttention", beam_attention),
     ("LayerNormalization", _add_norm),
+    ("Add", embed),
+    *((name, rule) for name in CANDIDATES for rule in (select_beams, forced_columns)),
+    ("GatherElements", extend_ancestry),
+    ("GatherElements", follow_ancestry),
 )

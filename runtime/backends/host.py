@@ -22,8 +22,7 @@ from translate_trt.runtime.options import SearchOptions
 
 Arrays = dict[str, NDArray[Any]]
 
-# Slots to begin with, and how many a cache gets more when it is full. Attention reads all there
-# are, growing copies them; a multiple of 8 suits the matrix products.
+# Caches have a multiple of so many slots, which suits the matrix products.
 _SLOT_STEP = 16
 # Source positions are filled up to a multiple, so that sentences of like length can follow each
 # other into the same arrays.
@@ -73,6 +72,9 @@ class HostBatch:
         options: of all sentences.
         start_token: the decoder's start symbol.
         cancel: ends what the graphs run for this batch, now and later.
+        spare_slots: that caches get beyond what their rows need at once. More of them are less to
+            copy, since growing copies all caches. They take hardly any memory before they are
+            written, but attention that reads all slots there are takes longer.
     """
 
     def __init__(
@@ -82,8 +84,10 @@ class HostBatch:
         options: SearchOptions,
         start_token: int,
         cancel: Callable[[], None] = lambda: None,
+        spare_slots: int = 0,
     ) -> None:
         self._graphs, self._shape, self._cancel = graphs, shape, cancel
+        self._spare_slots = spare_slots
         self._options, self._start_token = options, start_token
         self._crossing = {spec.name: spec for spec in shape.encoder_outputs()}
         self._cache_names = [spec.name for spec in shape.caches()]
@@ -245,8 +249,8 @@ class HostBatch:
             self._now[name][row][:, : len(slots)] = old[source][:, slots]
 
     def _room(self, slots: int) -> int:
-        """So many slots or a few more."""
-        return -(-slots // _SLOT_STEP) * _SLOT_STEP
+        """Slots for so many that are needed, and the spare ones."""
+        return -(-(slots + self._spare_slots) // _SLOT_STEP) * _SLOT_STEP
 
     def _source_size(self, keep: Sequence[int], new: Sources | None) -> int:
         """Source positions for the longest of the kept and the new sentences."""

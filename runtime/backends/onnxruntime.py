@@ -38,6 +38,11 @@ _OLDEST = (1, 21)
 _DISABLED_OPTIMIZERS = "SkipLayerNormFusion"
 
 
+# The compiled attention reads only slots that some beam sees, so caches may have more of them than
+# are needed yet, and seldom have to grow. ONNX Runtime's own reads every slot at every step.
+_SPARE_SLOTS = 64
+
+
 class OnnxRuntimeBackend:
     """`Backend` with one session per graph, on arrays of the host."""
 
@@ -59,6 +64,8 @@ class OnnxRuntimeBackend:
         if settings.gpu is None:
             log.info("compiled kernels: %s", kernels.status())
         self._shape = shape
+        compiled = settings.gpu is None and bool(kernels.describe())
+        self._spare_slots = _SPARE_SLOTS if compiled else 0
         providers = _providers(settings)
         encoder, step = _options(settings), _options(settings)
         # Threads of a session go on spinning for a while when it has run, in case it runs again.
@@ -74,7 +81,9 @@ class OnnxRuntimeBackend:
     def batch(self, options: SearchOptions, start_token: int) -> HostBatch:
         """See `Backend`."""
         graphs = _BatchGraphs(self._encoder, self._step)
-        return HostBatch(graphs, self._shape, options, start_token, graphs.cancel)
+        return HostBatch(
+            graphs, self._shape, options, start_token, graphs.cancel, self._spare_slots
+        )
 
 
 class _BatchGraphs:

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import onnx
+import onnx.inliner
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 import torch
@@ -27,16 +30,24 @@ from support.scripted import (
 )
 
 from translate_trt.export.graphs import BeamSearchStep
+from translate_trt.export.passes.functions import DOMAIN
+from translate_trt.export.passes.kernels import CallKernels
+from translate_trt.export.passes.pipeline import COMMON, run_passes
 from translate_trt.export.trace import DYNAMIC_OPSET
+from translate_trt.runtime import kernels
+from translate_trt.runtime.contract import NEXT
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
+INPUTS = ["logits", *ScriptedGraphs.REQUEST, *BeamSearchStep.STATE]
+OUTPUTS = ["parents", *(NEXT + name for name in BeamSearchStep.STATE)]
+
 
 @pytest.fixture(scope="session")
-def graph_search(tmp_path_factory: pytest.TempPathFactory) -> SearchStep:
-    """`BeamSearchStep` as a graph of its own, run by ONNX Runtime."""
+def traced_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`BeamSearchStep` as a graph of its own."""
     n, k, v = 2, 3, 17
     example = (
         torch.randn(n, k, v),
@@ -51,21 +62,43 @@ def graph_search(tmp_path_factory: pytest.TempPathFactory) -> SearchStep:
         torch.zeros(n, k),
         *(torch.zeros(n, k, dtype=torch.int64) for _ in range(2)),
     )
-    names = ["logits", *ScriptedGraphs.REQUEST, *BeamSearchStep.STATE]
     dynamic = [dict.fromkeys(range(x.dim()), torch.export.Dim.DYNAMIC) for x in example]
     program = torch.onnx.export(
         BeamSearchStep(END).eval(), example, dynamo=True, dynamic_shapes=tuple(dynamic),
-        input_names=names, opset_version=DYNAMIC_OPSET, verbose=False,
+        input_names=INPUTS, output_names=OUTPUTS, opset_version=DYNAMIC_OPSET, verbose=False,
     )  # fmt: skip
     assert program is not None
     path: Path = tmp_path_factory.mktemp("search") / "search.onnx"
     program.save(path)
-    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    assert [value.name for value in session.get_inputs()] == names
+    return path
+
+
+@pytest.fixture(scope="session", params=["operators", "kernels"])
+def graph_search(request: pytest.FixtureRequest, traced_search: Path) -> SearchStep:
+    """It, run by ONNX Runtime: as it was traced, and as a call of the compiled kernel."""
+    path, options = traced_search, ort.SessionOptions()
+    if request.param == "kernels":
+        status = kernels.status()
+        if status.startswith("none"):
+            pytest.skip(f"compiled kernels: {status}")
+        model = ir.load(path)
+        axes = {spec.name: spec.axes for spec in ScriptedGraphs.SHAPE.step_inputs()}
+        for value in model.graph.inputs:  # as in a whole step
+            value.shape = ir.Shape(axes.get(str(value.name), ("N", "K", "V")))
+        run_passes(model, (*COMMON, CallKernels()))
+        calls = [node.op_type for node in model.graph]
+        assert calls == ["ForcedColumns", "TopLogits", "SelectBeams"]
+        path = path.with_name("calls.onnx")
+        # The kernel of TopLogits sums in another order, and what should tie would not.
+        summed = [(DOMAIN, "TopLogits")]
+        onnx.save(onnx.inliner.inline_selected_functions(ir.to_proto(model), summed), path)
+        options.register_custom_ops_library(str(kernels.library()))
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    assert [value.name for value in session.get_inputs()] == INPUTS
 
     def run(*inputs: NDArray[Any]) -> Sequence[NDArray[Any]]:
         return cast(
-            Sequence[NDArray[Any]], session.run(None, dict(zip(names, inputs, strict=True)))
+            Sequence[NDArray[Any]], session.run(None, dict(zip(INPUTS, inputs, strict=True)))
         )
 
     return run

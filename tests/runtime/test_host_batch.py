@@ -113,9 +113,11 @@ class Row:
 class Driver:
     """Lets sentences into a batch and out of it, whenever a test wants."""
 
-    def __init__(self, graphs: ScriptedGraphs, options: SearchOptions = OPTIONS) -> None:
+    def __init__(
+        self, graphs: ScriptedGraphs, options: SearchOptions = OPTIONS, spare_slots: int = 0
+    ) -> None:
         self.options = options
-        self.batch = HostBatch(graphs, graphs.shape, options, START)
+        self.batch = HostBatch(graphs, graphs.shape, options, START, spare_slots=spare_slots)
         self.rows: dict[int, Row] = {}
         self.found: dict[int, list[Hypothesis]] = {}
 
@@ -413,6 +415,24 @@ def test_a_long_search_needs_few_slots(beams: int) -> None:
     # A cache is never much larger than the most that one of its sentences needed.
     assert graphs.sizes[-1][2] <= max(graphs.used) + beams + host._SLOT_STEP
     assert_same(found, reference(scripts, sentences, options))
+
+
+def test_spare_slots_are_less_to_copy() -> None:
+    options = SearchOptions(beam_size=8, num_hypotheses=8, max_length=20)
+    scripts = [apart, *(random_script(index, 19) for index in range(1, 3))]
+    sentences = [Sentence(index, [4 + index]) for index in range(3)]
+    sizes = {}
+    for spare in (0, 64, 1000):
+        graphs = ScriptedGraphs(scripts)
+        driver = Driver(graphs, options, spare)
+        driver.update([], sentences)
+        driver.run()
+        assert_same([driver.found[index] for index in range(3)],
+                    reference(scripts, sentences, options))  # fmt: skip
+        sizes[spare] = list(dict.fromkeys(size[2] for size in graphs.sizes))
+    assert sizes[0][0] == host._SLOT_STEP
+    assert sizes[64][0] == host._SLOT_STEP + 64
+    assert len(sizes[0]) > len(sizes[64]) > len(sizes[1000]) == 1
 
 
 def test_whoever_moves_takes_no_more_than_what_beams_have_a_past_in() -> None:

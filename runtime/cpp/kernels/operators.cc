@@ -3,133 +3,14 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
+
+#include "operator.h"
 
 namespace translate_trt {
 namespace {
-
-constexpr auto kFloat = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-constexpr auto kInt64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
-constexpr auto kInt8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
-
-using Types = std::vector<ONNXTensorElementDataType>;
-using Shape = std::vector<std::int64_t>;
-
-// One operator while it runs: its inputs, outputs and threads.
-class Call {
- public:
-  explicit Call(OrtKernelContext* context) : context_(context) {}
-
-  Shape shape(std::size_t input) const {
-    return context_.GetInput(input).GetTensorTypeAndShapeInfo().GetShape();
-  }
-
-  template <class T>
-  const T* input(std::size_t index) const {
-    return context_.GetInput(index).GetTensorData<T>();
-  }
-
-  template <class T>
-  T* output(std::size_t index, const Shape& shape) {
-    return context_.GetOutput(index, shape).GetTensorMutableData<T>();
-  }
-
-  // Over the threads of the session.
-  ParallelFor threads() const {
-    return [this](std::size_t count, const std::function<void(std::size_t)>& task) {
-      if (count == 1) {
-        task(0);
-        return;
-      }
-      context_.ParallelFor(
-          [](void* data, std::size_t index) {
-            (*static_cast<const std::function<void(std::size_t)>*>(data))(index);
-          },
-          count, 0, const_cast<std::function<void(std::size_t)>*>(&task));
-    };
-  }
-
- private:
-  Ort::KernelContext context_;
-};
-
-void require(bool holds, const char* what) {
-  if (!holds) {
-    throw std::invalid_argument(std::string("translate_trt: ") + what);
-  }
-}
-
-std::size_t product(const Shape& shape, std::size_t first, std::size_t last) {
-  std::size_t result = 1;
-  for (auto i = first; i < last; ++i) {
-    result *= static_cast<std::size_t>(shape[i]);
-  }
-  return result;
-}
-
-// A node of one operator in a session: `Node(kernels, info)` when the session is made, `run(call)`
-// at every step, by several threads at once.
-template <class Node>
-class Compiled {
- public:
-  Compiled(const Kernels& kernels, const typename Node::Variant& variant,
-           Ort::ConstKernelInfo info)
-      : node_(kernels, variant, info) {}
-
-  OrtStatusPtr ComputeV2(OrtKernelContext* context) noexcept {
-    try {
-      Call call(context);
-      node_.run(call);
-      return nullptr;
-    } catch (const std::exception& error) {
-      return Ort::GetApi().CreateStatus(ORT_RUNTIME_EXCEPTION, error.what());
-    }
-  }
-
- private:
-  const Node node_;
-};
-
-// The declaration of an operator.
-template <class Node>
-class Operator : public Ort::CustomOpBase<Operator<Node>, Compiled<Node>, true> {
- public:
-  Operator(std::string name, const Kernels& kernels, typename Node::Variant variant = {})
-      : name_(std::move(name)),
-        kernels_(kernels),
-        variant_(variant),
-        inputs_(Node::inputs(variant)),
-        outputs_(Node::outputs()) {}
-
-  OrtStatusPtr CreateKernelV2(const OrtApi& api, const OrtKernelInfo* info,
-                              void** kernel) const noexcept {
-    try {
-      *kernel = new Compiled<Node>(kernels_, variant_, Ort::ConstKernelInfo(info));
-      return nullptr;
-    } catch (const std::exception& error) {
-      return api.CreateStatus(ORT_RUNTIME_EXCEPTION, error.what());
-    }
-  }
-
-  const char* GetName() const { return name_.c_str(); }
-  const char* GetExecutionProviderType() const { return "CPUExecutionProvider"; }
-  std::size_t GetInputTypeCount() const { return inputs_.size(); }
-  ONNXTensorElementDataType GetInputType(std::size_t i) const { return inputs_[i]; }
-  std::size_t GetOutputTypeCount() const { return outputs_.size(); }
-  ONNXTensorElementDataType GetOutputType(std::size_t i) const { return outputs_[i]; }
-
- private:
-  const std::string name_;
-  const Kernels& kernels_;
-  const typename Node::Variant variant_;
-  const Types inputs_, outputs_;
-};
-
-struct NoVariant {};
 
 // A constant matrix in 8 bits and the sums of its columns.
 class Weights {
@@ -483,14 +364,6 @@ class AddNormNode {
   const float epsilon_;
 };
 
-// ONNX Runtime keeps pointers to operators as long as a session lives, and sessions may live until
-// the process ends: they are made once and stay.
-template <class Node>
-void add(Ort::CustomOpDomain& domain, const std::string& name, const Kernels& kernels,
-         typename Node::Variant variant = {}) {
-  domain.Add(new Operator<Node>(name, kernels, variant));
-}
-
 }  // namespace
 
 void add_operators(const Kernels& kernels, OrtSessionOptions* options) {
@@ -510,6 +383,7 @@ void add_operators(const Kernels& kernels, OrtSessionOptions* options) {
     add<CachedAttentionNode>(*domain, "CachedAttention", kernels);
     add<BeamAttentionNode>(*domain, "BeamAttention", kernels);
     add<AddNormNode>(*domain, "AddNorm", kernels);
+    add_search_operators(kernels, *domain);
     return domain;
   }();
   Ort::UnownedSessionOptions(options).Add(*all);

@@ -417,6 +417,51 @@ def test_other_sums_are_left_alone() -> None:
     assert_left_alone(one, flat)
 
 
+# ---- embedding ----
+
+
+def embedded(*more: NodeProto, int8: bool = False, axis: int = 1, table: str = "table") -> ir.Model:
+    """Rows of a table at tokens, with the position of their sentence."""
+    nodes = [
+        node("Gather", f"{table} tokens", "rows", axis=0),
+        node("Gather", "position_table positions", "place", axis=0),
+        node("Unsqueeze", "place axis", "place_row"), node("Add", "rows place_row", "y"), *more,
+    ]  # fmt: skip
+    inputs: dict[str, Axes] = {"tokens": ["N", "K"], "positions": ["N"], "x": ["N", 8],
+                               "given": [11, 8]}  # fmt: skip
+    constants = {"table": weights(11, 8), "w": weights(8, 8), "axis": np.array([axis]),
+                 "position_table": weights(7, 8, seed=1)}  # fmt: skip
+    rows: Axes = (None, None, 8)
+    names = ["y", *(n.output[0] for n in more)]
+    model = build(
+        [*nodes, node("MatMul", "x w", "z")], inputs,
+        {**dict.fromkeys(names, rows), "z": ["N", 8]}, constants, DYNAMIC_OPSET,
+        {"tokens": "int", "positions": "int"},
+    )  # fmt: skip
+    if int8:
+        DynamicInt8().run(model)
+    return model
+
+
+def test_embedding() -> None:
+    model = embedded()
+    assert assert_same_bits(model, 1) == {"Embed": 1, "MatMul": 1}
+    inputs = ["table", "position_table", "tokens", "positions"]
+    assert [x.name for x in calls(model)[0].inputs] == inputs
+    model = embedded(int8=True)
+    assert assert_same_bits(model, 2) == {"Embed8": 1, "Linear8": 1}
+    inputs[:1] = ["table_int8", "table_scale"]
+    (call,) = (one for one in calls(model) if one.op_type == "Embed8")
+    assert [x.name for x in call.inputs] == inputs
+
+
+def test_another_embedding_is_left_alone() -> None:
+    one = CallKernels()
+    assert_left_alone(one, embedded(axis=0), given={"positions": np.array([1])})
+    assert_left_alone(one, embedded(table="given"))
+    assert_left_alone(one, embedded(node("Neg", "place_row", "other")))
+
+
 # ---- functions ----
 
 

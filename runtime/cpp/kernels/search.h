@@ -1,0 +1,66 @@
+// What a step does besides the model's layers, for any processor: the embedding before them, the
+// beam search after them (docs/beam-search.md, whose rules the comments name), and the slots of the
+// caches. Plain arrays in, plain arrays out, as in kernels.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace translate_trt {
+
+// Rows of a table at the tokens of the beams, plus the position of their sentence.
+struct Embedding {
+  std::size_t sentences, beams, columns;  // N, K, d_model
+  const std::int64_t* tokens;             // [N, K]
+  const std::int64_t* positions;          // [N]
+  const float* position_table;            // [..., columns]
+};
+
+void embed(const Embedding&, const float* table, float* y);
+// In 8 bits, with a scale for each row.
+void embed8(const Embedding&, const std::int8_t* table, const float* scales, float* y);
+
+// From the candidates of all beams to the next beams and the pool of finished hypotheses.
+struct Selection {
+  std::size_t sentences, beams, candidates;  // N, K, C
+
+  const float* log_probabilities;  // [N, K, C]
+  const std::int64_t* choices;     // [N, K, C], their tokens
+  const float* forced;             // [N, K], log-probability of the forced token
+  std::int64_t end_token;
+
+  const std::int64_t *forced_tokens, *min_lengths, *max_lengths;  // [N]
+  float alpha, beta;                                              // of the length penalty
+  bool early_stopping;
+
+  const float* log_probs;         // [N, K]
+  const std::int64_t* positions;  // [N]
+  const bool* done;               // [N]
+  const float* finished_scores;   // [N, K]
+  const std::int64_t *finished_lengths, *finished_parents;  // [N, K]
+
+  std::int64_t *parents, *next_tokens;  // [N, K]
+  float* next_log_probs;                // [N, K]
+  std::int64_t* next_positions;         // [N]
+  bool* next_done;                      // [N]
+  float* next_finished_scores;          // [N, K]
+  std::int64_t *next_finished_lengths, *next_finished_parents;  // [N, K]
+};
+
+void select_beams(const Selection&);
+
+// Which slots are in each beam's past, ancestry [N, K, P].
+struct Ancestry {
+  std::size_t sentences, beams, slots;  // N, K, P
+  const float* now;
+  float* next;
+};
+
+// Each beam sees the slot of its own token, too; slots [N, K].
+void extend_ancestry(const Ancestry&, const std::int64_t* slots);
+
+// Of the beams that continue `parents` [N, K]; the slots [N, K] for their tokens, which are in no
+// beam's past, and whether there are fewer of these [N].
+void follow_ancestry(const Ancestry&, const std::int64_t* parents, std::int64_t* slots, bool* full);
+
+}  // namespace translate_trt

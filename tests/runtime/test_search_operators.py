@@ -1,0 +1,356 @@
+"""The operators of embedding, search and slots against the bodies of their functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from translate_trt.runtime import kernels
+from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.contract import MASKED
+from translate_trt.train.config import END
+
+Array = NDArray[Any]
+Inputs = Mapping[str, Array]
+Run = Callable[[Inputs], list[Array]]
+
+LOWEST = -np.inf
+
+# Element types of the outputs.
+_KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
+OUTPUTS = {
+    "Embed": "f",
+    "Embed8": "f",
+    "ForcedColumns": "ii",
+    "SelectBeams": "iifibfii",
+    "ExtendAncestry": "f",
+    "FollowAncestry": "fib",
+}
+
+
+@pytest.fixture(scope="session")
+def functions(compiled_bundle: Path) -> dict[str, onnx.FunctionProto]:
+    """The functions that the step graphs of a bundle call, by their names."""
+    manifest, found = read_manifest(compiled_bundle), {}
+    for target in ("onnx-fp32", "onnx-int8"):
+        path = manifest.target(target).files["step"].locate(compiled_bundle)
+        found |= {one.name: one for one in onnx.load(path).functions}
+    return found
+
+
+def session(function: onnx.FunctionProto, inputs: Inputs, by_kernel: bool) -> Run:
+    """One call of a function."""
+    node = helper.make_node(function.name, function.input, function.output, domain="translate_trt")
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [
+            helper.make_tensor_value_info(
+                name,
+                helper.np_dtype_to_tensor_dtype(inputs[name].dtype),
+                [None] * inputs[name].ndim,
+            )
+            for name in function.input
+        ],
+        [helper.make_empty_tensor_value_info(name) for name in function.output],
+    )
+    for output, kind in zip(graph.output, OUTPUTS[function.name], strict=True):
+        output.type.tensor_type.elem_type = _KINDS[kind]
+    opsets = [*function.opset_import, helper.make_opsetid("translate_trt", 1)]
+    model = helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=10)
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    if by_kernel:
+        options.register_custom_ops_library(str(kernels.library()))
+    one = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return lambda fed: list(one.run(None, dict(fed)))
+
+
+@pytest.fixture(scope="session")
+def sessions() -> dict[str, tuple[Run, Run]]:
+    """Those that there are, by the names of functions: by the kernel and by the body."""
+    return {}
+
+
+@pytest.fixture
+def both(
+    compiled_kernels: str,
+    functions: dict[str, onnx.FunctionProto],
+    sessions: dict[str, tuple[Run, Run]],
+) -> Callable[[str, Inputs], tuple[list[Array], list[Array]]]:
+    """What kernel and body of a function compute."""
+
+    def run(name: str, inputs: Inputs) -> tuple[list[Array], list[Array]]:
+        if name not in sessions:
+            function = functions[name]
+            assert set(inputs) == set(function.input)
+            sessions[name] = (session(function, inputs, True), session(function, inputs, False))
+        kernel, body = sessions[name]
+        return kernel(inputs), body(inputs)
+
+    return run
+
+
+@pytest.fixture
+def kernel(
+    compiled_kernels: str, functions: dict[str, onnx.FunctionProto]
+) -> Callable[[str, Inputs], list[Array]]:
+    return lambda name, inputs: session(functions[name], inputs, True)(inputs)
+
+
+def assert_equal(found: tuple[list[Array], list[Array]]) -> list[Array]:
+    for one, other in zip(*found, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    return found[0]
+
+
+# ---- selection ----
+
+
+def candidates(rng: np.random.Generator, kind: str, n: int, k: int) -> dict[str, Array]:
+    """The best 2K + 1 of each beam, and what the beams have come to."""
+    c = 2 * k + 1
+    values = np.sort(rng.normal(-4, 2, (n, k, c)))[..., ::-1]
+    choices = np.stack([rng.permutation(c + 3)[:c] for _ in range(n * k)]).reshape(n, k, c)
+    log_probs = np.sort(rng.normal(-8, 3, (n, k)))[..., ::-1]
+    if kind != "random":  # few different numbers, of which half the sums tie
+        values, log_probs = np.ceil(values / 4), np.ceil(log_probs / 8)
+    if kind == "dead":
+        log_probs[:, 1:] = LOWEST
+        values[:, :, k:] = LOWEST
+        log_probs[0] = LOWEST
+    if kind == "ends":
+        choices[:, :, : k + 1] = END
+    return {
+        "log_probabilities": values.astype(np.float32),
+        "choices": choices,
+        "forced": rng.normal(-9, 1, (n, k, 1)).astype(np.float32),
+        "log_probs": log_probs.astype(np.float32),
+    }
+
+
+def pool(rng: np.random.Generator, n: int, k: int) -> dict[str, Array]:
+    """Hypotheses that have finished, from none to K."""
+    scores = np.sort(np.ceil(rng.normal(-3, 2, (n, k)) * 2) / 2)[..., ::-1]
+    places = np.arange(k) < rng.integers(0, k + 1, (n, 1))
+    return {
+        "finished_scores": np.where(places, scores, LOWEST).astype(np.float32),
+        "finished_lengths": np.where(places, rng.integers(1, 9, (n, k)), 0),
+        "finished_parents": np.where(places, rng.integers(0, k, (n, k)), 0),
+    }
+
+
+def selection(kind: str, k: int, alpha: float, beta: float, n: int = 24) -> dict[str, Array]:
+    rng = np.random.default_rng([k, len(kind), int(10 * alpha)])
+    positions = rng.integers(0, 8, n)
+    return {
+        **candidates(rng, kind, n, k),
+        **pool(rng, n, k),
+        "end_token": np.array(END),
+        "forced_tokens": np.where(rng.random(n) < 0.2, rng.integers(4, 9, n), -1),
+        "min_lengths": np.where(rng.random(n) < 0.3, positions + rng.integers(0, 4, n), 0),
+        "max_lengths": positions + rng.integers(1, 30, n),
+        "length_penalty_alpha": np.array(alpha, np.float32),
+        "length_penalty_beta": np.array(beta, np.float32),
+        "early_stopping": np.array(False),
+        "positions": positions,
+        "done": rng.random(n) < 0.2,
+    }
+
+
+@pytest.mark.parametrize("kind", ["random", "ties", "dead", "ends"])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 16])
+@pytest.mark.parametrize(("alpha", "beta"), [(0.6, 5), (1, 0), (0, 5)])
+def test_selection(both: Any, kind: str, k: int, alpha: float, beta: float) -> None:
+    inputs = selection(kind, k, alpha, beta)
+    for early in (False, True):
+        by_kernel, by_body = both("SelectBeams", {**inputs, "early_stopping": np.array(early)})
+        # Of the scores alone is a power taken, which is ONNX Runtime's own affair.
+        scores = [found.pop(5) for found in (by_kernel, by_body)]
+        np.testing.assert_allclose(*scores, rtol=1e-6)
+        parents, tokens, log_probs, positions, done, *_ = assert_equal((by_kernel, by_body))
+        # The input has it all: beams of several parents, sentences that go on and some that do not.
+        assert 0 < done.sum() < len(done) or kind in ("dead", "ends")
+        assert (positions > inputs["positions"]).any() or done.all()
+        assert k == 1 or (parents > 0).any() or kind == "dead"
+        assert (tokens[np.isfinite(log_probs)] != END).all()
+
+
+def test_of_equal_candidates_the_smaller_beam_and_the_earlier_choice_wins(both: Any) -> None:
+    k = 3
+    inputs = selection("random", k, 0, 5, n=1)
+    choices = np.arange(4, 4 + k * 7).reshape(1, k, 7)
+    inputs |= {
+        "log_probabilities": np.full((1, k, 7), -2, np.float32), "choices": choices,
+        "log_probs": np.full((1, k), -1, np.float32), "forced_tokens": np.array([-1]),
+    }  # fmt: skip
+    parents, tokens, *_ = assert_equal(both("SelectBeams", inputs))
+    assert parents.tolist() == [[0, 0, 0]]
+    assert tokens.tolist() == [[4, 5, 6]]
+    inputs["log_probs"] = np.array([[-2, -1, -1]], np.float32)
+    parents, tokens, *_ = assert_equal(both("SelectBeams", inputs))
+    assert parents.tolist() == [[1, 1, 1]]
+    assert tokens.tolist() == [choices[0, 1, :3].tolist()]
+
+
+def test_a_sentence_is_selected_for_as_it_is_alone(both: Any) -> None:
+    inputs = selection("ties", 4, 0.6, 5)
+    together = both("SelectBeams", inputs)[0]
+    row = 7
+    alone = {name: x[row : row + 1] if x.ndim else x for name, x in inputs.items()}
+    for one, other in zip(both("SelectBeams", alone)[0], together, strict=True):
+        np.testing.assert_array_equal(one, other[row : row + 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("choices", (24, 4, 8), "candidates and beams do not fit"),
+        ("log_probs", (24, 3), "candidates and beams do not fit"),
+        ("done", (23,), "not one value for each sentence"),
+        ("finished_parents", (24, 5), "the pool has not the shape"),
+    ],
+)
+def test_selection_refuses_what_does_not_fit(
+    kernel: Any, name: str, shape: tuple[int, ...], message: str
+) -> None:
+    inputs = selection("random", 4, 0.6, 5)
+    kernel("SelectBeams", inputs)
+    with pytest.raises(Exception, match=message):
+        kernel("SelectBeams", {**inputs, name: np.zeros(shape, inputs[name].dtype)})
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_what_candidates_are_asked_for(both: Any, k: int) -> None:
+    tokens, forced = np.zeros((3, k), np.int64), np.array([7, -1, 0])
+    columns, count = assert_equal(
+        both("ForcedColumns", {"forced_tokens": forced, "tokens": tokens})
+    )
+    assert columns.tolist() == [[[7]] * k, [[0]] * k, [[0]] * k]
+    assert count.tolist() == [2 * k + 1]
+
+
+# ---- ancestry ----
+
+
+def ancestry(rng: np.random.Generator, n: int, k: int, p: int, seen: float) -> Array:
+    return np.where(rng.random((n, k, p)) < seen, 0, MASKED).astype(np.float32)
+
+
+# From caches that are nearly free to some that are full.
+PASTS = [(1, 1, 1, 0.5), (3, 1, 9, 0.9), (2, 4, 4, 0.4), (5, 4, 37, 0.3), (7, 8, 64, 0.1),
+         (4, 3, 40, 0.99), (2, 16, 130, 0.05)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("n", "k", "p", "seen"), PASTS)
+def test_ancestry_follows_the_beams(both: Any, n: int, k: int, p: int, seen: float) -> None:
+    rng = np.random.default_rng(p)
+    full = []
+    for _ in range(4):
+        inputs = {"ancestry": ancestry(rng, n, k, p, seen), "parents": rng.integers(0, k, (n, k))}
+        following, slots, too_few = assert_equal(both("FollowAncestry", inputs))
+        free = (following < 0).all(1)
+        assert too_few.tolist() == (free.sum(1) < k).tolist()
+        for row in np.flatnonzero(~too_few):
+            assert slots[row].tolist() == np.flatnonzero(free[row])[:k].tolist()
+        full += too_few.tolist()
+    if p in (40, 64):
+        assert any(full) == all(full) == (p == 40)
+
+
+@pytest.mark.parametrize(("n", "k", "p", "seen"), PASTS)
+def test_each_beam_sees_its_own_slot(both: Any, n: int, k: int, p: int, seen: float) -> None:
+    rng = np.random.default_rng(p)
+    now = ancestry(rng, n, k, p, seen)
+    slots = np.stack([rng.permutation(p)[:k] for _ in range(n)])
+    (extended,) = assert_equal(both("ExtendAncestry", {"ancestry": now, "slots": slots}))
+    np.put_along_axis(now, slots[..., None], 0, 2)
+    np.testing.assert_array_equal(extended, now)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "message"),
+    [
+        ("ExtendAncestry", {"slots": [[0, 5]]}, "a slot is out of range"),
+        ("ExtendAncestry", {"slots": [[-1, 0]]}, "a slot is out of range"),
+        ("ExtendAncestry", {"slots": [[0, 1, 2]]}, "do not fit each other"),
+        ("FollowAncestry", {"parents": [[0, 2]]}, "a parent is out of range"),
+        ("FollowAncestry", {"parents": [[0, -1]]}, "a parent is out of range"),
+        ("FollowAncestry", {"ancestry": np.zeros((1, 2, 1), np.float32)}, "fewer slots than beams"),
+    ],
+)
+def test_ancestry_refuses_what_is_out_of_range(
+    kernel: Any, name: str, changed: dict[str, Any], message: str
+) -> None:
+    numbers = {"ExtendAncestry": "slots", "FollowAncestry": "parents"}[name]
+    inputs = {"ancestry": np.zeros((1, 2, 5), np.float32), numbers: np.array([[0, 1]])}
+    kernel(name, inputs)
+    with pytest.raises(Exception, match=message):
+        kernel(name, inputs | {key: np.asarray(value) for key, value in changed.items()})
+
+
+# ---- embedding ----
+
+
+def embedding(name: str) -> dict[str, Array]:
+    rng = np.random.default_rng(4)
+    n, k, v, d, t = 5, 3, 29, 21, 12
+    inputs = {
+        "table": rng.standard_normal((v, d), dtype=np.float32),
+        "position_table": rng.standard_normal((t, d), dtype=np.float32),
+        "tokens": rng.integers(0, v, (n, k)),
+        "positions": np.array([0, t - 1, 3, 3, 7]),
+    }
+    if name == "Embed8":
+        inputs["table"] = rng.integers(-127, 128, (v, d)).astype(np.int8)
+        inputs["scales"] = rng.random((v, 1), dtype=np.float32)
+    return inputs
+
+
+@pytest.mark.parametrize("name", ["Embed", "Embed8"])
+def test_embedding(both: Any, name: str) -> None:
+    inputs = embedding(name)
+    (y,) = assert_equal(both(name, inputs))
+    table = inputs["table"] * inputs.get("scales", np.float32(1))
+    positions = inputs["position_table"][inputs["positions"]][:, None]
+    np.testing.assert_array_equal(y, table[inputs["tokens"]] + positions)
+
+
+@pytest.mark.parametrize("name", ["Embed", "Embed8"])
+@pytest.mark.parametrize(
+    ("changed", "value", "message"),
+    [
+        ("tokens", 29, "a token is out of range"),
+        ("tokens", -1, "a token is out of range"),
+        ("positions", 12, "a position is out of range"),
+        ("positions", -1, "a position is out of range"),
+    ],
+)
+def test_embedding_refuses_what_is_out_of_range(
+    kernel: Any, name: str, changed: str, value: int, message: str
+) -> None:
+    inputs = embedding(name)
+    inputs[changed][2] = value
+    with pytest.raises(Exception, match=message):
+        kernel(name, inputs)
+
+
+def test_embedding_refuses_what_does_not_fit(kernel: Any) -> None:
+    inputs = embedding("Embed8")
+    with pytest.raises(Exception, match="not one scale for each row"):
+        kernel("Embed8", inputs | {"scales": inputs["scales"][:28]})
+    for name, width in (("position_table", 20), ("table", 20)):
+        with pytest.raises(Exception, match="do not fit each other"):
+            kernel("Embed8", inputs | {name: inputs[name][:, :width]})
