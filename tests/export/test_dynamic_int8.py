@@ -334,7 +334,7 @@ def test_every_product_of_the_real_graphs_is_in_8_bits(compiled_bundle: Path) ->
         left = [n for n in nodes if n.op_type == "MatMul" and n.input[1] in constants]
         assert left == []
         size = read_manifest(compiled_bundle).model.vocabulary_size
-        tables = [node.input[0] for node in nodes if node.op_type == "Gather"]
+        tables = [n.input[0] for n in nodes if n.op_type in ("Gather", "Embed8")]
         looked_up = [constants[name] for name in tables if name in constants]
         assert [t.data_type for t in looked_up if list(t.dims) == [size, 32]] == [TensorProto.INT8]
         blocks = [(size + 15) // 16, 8, 16, 4]  # of the vocabulary, for the logits
