@@ -53,14 +53,23 @@ Seen seen_places(const Attention& a, std::size_t sentence) {
   return {places, kept, count, width};
 }
 
-// Scores of `Beams` queries at every place seen: weights[beam * width + i].
+// Lets a row come into the cache: what is read next lies at places that no processor guesses.
+void prefetch(const float* row, std::size_t size) {
+  for (std::size_t d = 0; d < size; d += kLanes) {
+    _mm_prefetch(reinterpret_cast<const char*>(row + d), _MM_HINT_T0);
+  }
+}
+
+// Scores of `Beams` queries at every place seen: weights[beam * width + i]. `ahead` are the values.
 template <int Beams>
 void scores(const Attention& a, const Seen& seen, const float* query, const float* keys,
-            float* weights) {
+            const float* ahead, float* weights) {
   for (std::size_t i = 0; i < seen.count; i += kGroup) {
     const float* key[kGroup];
     for (std::size_t j = 0; j < kGroup; ++j) {
-      key[j] = keys + seen.places[std::min(i + j, seen.count - 1)] * a.size;
+      const auto place = seen.places[std::min(i + j, seen.count - 1)] * a.size;
+      key[j] = keys + place;
+      prefetch(ahead + place, a.size);
     }
     __m512 sums[16];
     std::fill_n(sums, 16, _mm512_setzero_ps());
@@ -107,10 +116,11 @@ float softmax(float* weights, const float* bias, std::size_t count) {
   return 1.0F / _mm512_reduce_add_ps(sum);
 }
 
-// Weighted sums of values for `Beams` beams: context[beam * stride + d].
+// Weighted sums of values for `Beams` beams: context[beam * stride + d]. `ahead` are the keys of the
+// next head, or these beams' own after the last.
 template <int Beams>
 void contexts(const Attention& a, const Seen& seen, const float* weights, const float* factors,
-              const float* values, float* context) {
+              const float* values, const float* ahead, float* context) {
   for (std::size_t d = 0; d < a.size; d += kGroup * kLanes) {
     __mmask16 masks[kGroup];
     for (std::size_t j = 0; j < kGroup; ++j) {
@@ -121,7 +131,9 @@ void contexts(const Attention& a, const Seen& seen, const float* weights, const 
       std::fill_n(row, kGroup, _mm512_setzero_ps());
     }
     for (std::size_t i = 0; i < seen.count; ++i) {
-      const float* value = values + seen.places[i] * a.size + d;
+      const auto place = seen.places[i] * a.size;
+      const float* value = values + place + d;
+      prefetch(ahead + place + d, std::min(a.size - d, kGroup * kLanes));
       __m512 v[kGroup];
       for (std::size_t j = 0; j < kGroup; ++j) {
         v[j] = _mm512_maskz_loadu_ps(masks[j], value + j * kLanes);
@@ -149,14 +161,16 @@ void attend(const Attention& a, const Seen& seen, std::size_t sentence, std::siz
   auto* weights = scratch<float, WeightMemory>(Beams * seen.width);
   const auto row = sentence * a.beams + first_beam;
   const auto plane = (sentence * a.heads + head) * a.places * a.size;
-  scores<Beams>(a, seen, a.query + row * a.query_stride + head * a.size, a.key + plane, weights);
+  const auto next = head + 1 < a.heads ? plane + a.places * a.size : plane;
+  scores<Beams>(a, seen, a.query + row * a.query_stride + head * a.size, a.key + plane,
+                a.value + plane, weights);
   float factors[Beams];
   for (int beam = 0; beam < Beams; ++beam) {
     const auto bias_row = a.bias_rows == 1 ? 0 : first_beam + beam;
     factors[beam] =
         softmax(weights + beam * seen.width, seen.bias + bias_row * seen.width, seen.count);
   }
-  contexts<Beams>(a, seen, weights, factors, a.value + plane,
+  contexts<Beams>(a, seen, weights, factors, a.value + plane, a.key + next,
                   a.context + (row * a.heads + head) * a.size);
 }
 
