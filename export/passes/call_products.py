@@ -197,15 +197,13 @@ def _log_total(softmax: ir.Node) -> ir.Value | None:
     return value
 
 
-def candidates(node: ir.Node) -> Call | str | None:
-    """TopLogits of the vocabulary's product."""
+def candidates(node: ir.Node) -> Call | None:
+    """TopLogits of the vocabulary's product; one that is read elsewhere too is one for `linear`."""
     logits, column, count = (operand(node, index) for index in range(3))
-    product = producer(logits, "MatMul")
+    product = producer(logits, "MatMul") if reader(logits, node.op_type) is not None else None
     stored = _panels(operand(product, 1)) if product is not None else None
     if product is None or stored is None:
         return None
-    if reader(logits, node.op_type) is None:
-        return "the logits are read elsewhere too"
     inputs = (operand(product, 0), stored.weights, column, count)
     return Call("Candidates", inputs, node.outputs, stored.attributes)
 
