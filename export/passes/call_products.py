@@ -1,4 +1,4 @@
-"""Products in 8 bits as calls, and the vocabulary's with the candidates taken from it."""
+"""Products as calls, in 8 bits or not, and the vocabulary's with the candidates taken from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from translate_trt.export.observe import is_observed
-from translate_trt.export.passes.base import constant
+from translate_trt.export.passes.base import constant, matrix
 from translate_trt.export.passes.calls import (
     Call,
     Constant,
@@ -20,7 +20,12 @@ from translate_trt.export.passes.calls import (
     reader,
     same_axes,
 )
-from translate_trt.export.passes.functions import BLOCK_COLUMNS, BLOCK_ROWS, linear8
+from translate_trt.export.passes.functions import (
+    BLOCK_COLUMNS,
+    BLOCK_ROWS,
+    PANEL_COLUMNS,
+    linear8,
+)
 
 # Further than any axis goes.
 _NO_END = int(np.iinfo(np.int64).max)
@@ -48,7 +53,7 @@ def _stored(weights: ir.Value) -> _Stored | str | None:
     return _Stored(Constant(f"{weights.name}_blocked", blocked), rows, columns)
 
 
-def linear(node: ir.Node) -> Call | str | None:
+def integer_linear(node: ir.Node) -> Call | str | None:
     """A product as the int8 pass writes it, with what is done to its result."""
     quantized = producer(node.inputs[0], "QuantizeLinear")
     stored, scaled = _stored(operand(node, 1)), _scaled(node)
@@ -77,6 +82,42 @@ def linear(node: ir.Node) -> Call | str | None:
             "width": stored.rows,
             **after.attributes,
         },
+    )
+
+
+class _Panels(NamedTuple):
+    """A matrix W as its function wants it."""
+
+    weights: Constant  # [O' / 64, I, 64]
+    columns: int  # O
+    attributes: dict[str, list[int]]
+
+
+def _panels(weights: ir.Value) -> _Panels | None:
+    """A matrix in panels; None: it is no constant matrix of this precision."""
+    array = matrix(weights)
+    if array is None or array.dtype != np.float32:
+        return None
+    rows, columns = array.shape
+    filled = np.pad(array, ((0, 0), (0, -columns % PANEL_COLUMNS)))
+    panels = np.ascontiguousarray(filled.reshape(rows, -1, PANEL_COLUMNS).transpose(1, 0, 2))
+    end = columns if columns % PANEL_COLUMNS else _NO_END
+    constant = Constant(f"{weights.name}_panels", panels)
+    return _Panels(constant, columns, {"shape": [rows, -1], "end": [end]})
+
+
+def linear(node: ir.Node) -> Call | None:
+    """A product with a constant matrix, with what is done to its result."""
+    stored = _panels(operand(node, 1))
+    if stored is None:
+        return None
+    bias, product = _biased(node.outputs[0], stored.columns)
+    after = _after(product)
+    return Call(
+        f"Linear{after.name}",
+        (operand(node, 0), stored.weights, bias, *after.inputs),
+        (after.output,),
+        {**stored.attributes, **after.attributes},
     )
 
 
@@ -156,7 +197,18 @@ def _log_total(softmax: ir.Node) -> ir.Value | None:
     return value
 
 
-def candidates(node: ir.Node) -> Call | str | None:
+def candidates(node: ir.Node) -> Call | None:
+    """TopLogits of the vocabulary's product; one that is read elsewhere too is one for `linear`."""
+    logits, column, count = (operand(node, index) for index in range(3))
+    product = producer(logits, "MatMul") if reader(logits, node.op_type) is not None else None
+    stored = _panels(operand(product, 1)) if product is not None else None
+    if product is None or stored is None:
+        return None
+    inputs = (operand(product, 0), stored.weights, column, count)
+    return Call("Candidates", inputs, node.outputs, stored.attributes)
+
+
+def integer_candidates(node: ir.Node) -> Call | str | None:
     """TopLogits of the vocabulary's product, as the int8 pass writes that."""
     logits, column, count = (operand(node, index) for index in range(3))
     by_row = producer(logits, "Mul")

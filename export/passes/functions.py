@@ -10,6 +10,9 @@ Weights of products in 8 bits are blocked, [O' / 16, I / 4, 16, 4] for W [I, O']
 of 16: the order in which processors read them that multiply four neighbouring bytes at a time, for
 16 columns at once. Bodies bring them back to [I, O'], which ONNX Runtime does once, at load.
 
+Weights of other products are in panels, [O' / 64, I, 64] with O' a multiple of 64: 64 columns are
+what a processor multiplies at a time, and stand together from the first row to the last.
+
 Bodies are in ONNX's text format. Letters as in runtime/contract.py; I and O are the rows and
 columns of a matrix, O' is O filled up, C a number of candidates, V the size of the vocabulary, and
 ... are any leading axes.
@@ -28,6 +31,7 @@ LISTED = "ListedCandidates"
 
 #: Of the blocks that weights are stored in.
 BLOCK_COLUMNS, BLOCK_ROWS = 16, 4
+PANEL_COLUMNS = 64
 
 # x [..., I] -> in 8 bits, the scales of its rows [..., 1], its zero point []; dynamic_int8 has why.
 # QuantizeLinear wants a zero point for every row: the scales in 8 bits are it, in steps so large
@@ -56,6 +60,16 @@ _UNBLOCKED = """
     unblocked = Transpose <perm = [1, 2, 0, 3]> (by_rows)
     sizes = Constant <value_ints: ints = @shape> ()
     matrix = Reshape(unblocked, sizes)
+"""
+# [O' / 64, I, 64] -> [I, O]
+_WITHOUT_PANELS = """
+    by_rows = Transpose <perm = [1, 0, 2]> (weights)
+    sizes = Constant <value_ints: ints = @shape> ()
+    filled = Reshape(by_rows, sizes)
+    first = Constant <value_ints = [0]> ()
+    end = Constant <value_ints: ints = @end> ()
+    columns = Constant <value_ints = [1]> ()
+    matrix = Slice(filled, first, end, columns)
 """
 _LAST_AXIS = "last_axis = Constant <value_ints = [-1]> ()"
 
@@ -106,6 +120,25 @@ def _linear8(positive: bool, after: str) -> str:
     }}"""
 
 
+def _linear(after: str) -> str:
+    """A product.
+
+    Inputs are x [..., I], weights (in panels), bias [O], and by `after` a residual [..., O], gamma
+    and beta [O]; the output is y [..., O].
+
+    Attributes: shape is [I, -1]; end [O] or, where nothing has to be cut off, a number that no axis
+    reaches, for then ONNX Runtime drops the Slice.
+    """
+    more, end = _AFTER[after]
+    epsilon = ", epsilon" if after == "AddNorm" else ""
+    return f"""<shape, end{epsilon}> (x, weights, bias{more}) => (y) {{
+    {_WITHOUT_PANELS}
+    plain = MatMul(x, matrix)
+    product = Add(plain, bias)
+    {end}
+    }}"""
+
+
 # Logits [N, K, V], column [N, K, 1] and count [1] -> the C best log-probabilities [N, K, C], their
 # indices, and the log-probability at `column` [N, K, 1]. See top_k.
 _TOP_LOGITS = """(logits, column, count) => (values, indices, at_column) {
@@ -135,6 +168,13 @@ _CANDIDATES8 = f"""<shape, width> (x, weights, scales, hidden, column, count)
     by_column = com.microsoft.MatMulIntegerToFloat(
         quantized, matrix, one, scales, zero_point, , hidden)
     logits = Mul(by_column, scale)
+    values, indices, at_column = {DOMAIN}.TopLogits(logits, column, count)
+}}"""
+
+# The vocabulary's product of x [N, K, I] and TopLogits of it.
+_CANDIDATES = f"""<shape, end> (x, weights, column, count) => (values, indices, at_column) {{
+    {_WITHOUT_PANELS}
+    logits = MatMul(x, matrix)
     values, indices, at_column = {DOMAIN}.TopLogits(logits, column, count)
 }}"""
 
@@ -281,6 +321,8 @@ def linear8(positive: bool, after: str) -> str:
 
 
 _TEXTS = {
+    **{f"Linear{after}": _linear(after) for after in _AFTER},
+    "Candidates": _CANDIDATES,
     **{
         linear8(positive, after): _linear8(positive, after)
         for positive in (False, True)

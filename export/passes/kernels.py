@@ -1,7 +1,7 @@
 """What a library of kernels can take over, as calls of functions (`functions.py`).
 
 A rule reads the graph around one node and gives the call that computes the same, or says why there
-is none. Products in 8 bits take along what is done to their result: a bias, then a ReLU, or the
+is none. Products take along what is done to their result: a bias, then a ReLU, or the
 residual connection and the LayerNorm after it.
 """
 
@@ -16,7 +16,13 @@ from translate_trt.export.observe import is_observed
 from translate_trt.export.passes.base import Outcome, Pass
 from translate_trt.export.passes.call_attention import beam_attention, cached_attention
 from translate_trt.export.passes.call_embedding import embed
-from translate_trt.export.passes.call_products import candidates, linear, top_logits
+from translate_trt.export.passes.call_products import (
+    candidates,
+    integer_candidates,
+    integer_linear,
+    linear,
+    top_logits,
+)
 from translate_trt.export.passes.call_search import (
     extend_ancestry,
     follow_ancestry,
@@ -59,7 +65,7 @@ class CallKernels(Pass):
 
 
 def _add_norm(node: ir.Node) -> Call | str | None:
-    """LayerNorm(x + residual), where no product in 8 bits has taken it along."""
+    """LayerNorm(x + residual), where no product has taken it along."""
     addition, attributes = producer(node.inputs[0], "Add"), norm_of_rows(node)
     if addition is None or attributes is None:
         return None
@@ -75,14 +81,16 @@ def _add_norm(node: ir.Node) -> Call | str | None:
 
 
 #: Functions that give candidates, their last two inputs a column to look up and a number.
-CANDIDATES = ("Candidates8", "TopLogits", f"{LISTED}8", LISTED)
+CANDIDATES = ("Candidates8", "Candidates", "TopLogits", f"{LISTED}8", LISTED)
 
 #: In order, the operator that a rule looks at, and the rule: a sum and its norm belong to a product
-#: in 8 bits if there is one, and candidates are found by their TopLogits.
+#: if there is one, candidates are found by their TopLogits, and so is the vocabulary's product.
 _RULES: tuple[tuple[str, Callable[[ir.Node], Call | str | None]], ...] = (
-    ("MatMulInteger", linear),
+    ("MatMulInteger", integer_linear),
     ("TopK", top_logits),
+    ("TopLogits", integer_candidates),
     ("TopLogits", candidates),
+    ("MatMul", linear),
     ("MultiHeadAttention", cached_attention),
     ("MultiHeadAttention", beam_attention),
     ("LayerNormalization", _add_norm),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from translate_trt.export.compile import BuildOptions, compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.layers import STEPS, TOLERANCES, compare_layers, layer_tables
 from translate_trt.export.observe import recording, stream
+from translate_trt.export.passes.functions import PANEL_COLUMNS
 from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
@@ -31,7 +33,7 @@ def change(bundle: Path, target: str, role: str, edit: object) -> None:
     entry = manifest.target(target)
     path = entry.files[role].locate(bundle)
     model = onnx.load(path)
-    edit(model.graph)  # type: ignore[operator]
+    edit(model)  # type: ignore[operator]
     onnx.save(model, path)
     files = {**entry.files, role: hash_file(bundle, entry.files[role].path)}
     targets = {**manifest.targets, target: dataclasses.replace(entry, files=files)}
@@ -44,23 +46,26 @@ def roll_weights(weights: torch.Tensor) -> object:
 
     def holds(tensor: onnx.TensorProto) -> bool:
         found = numpy_helper.to_array(tensor)
+        if found.ndim == 3 and found.shape[2] == PANEL_COLUMNS:
+            found = np.concatenate(found, axis=1)[:, : wanted.shape[1]]
         return found.shape == wanted.shape and np.allclose(
             found.astype(np.float32), wanted, rtol=2**-8
         )
 
-    def edit(graph: onnx.GraphProto) -> None:
-        (tensor,) = filter(holds, graph.initializer)
-        rolled = np.roll(numpy_helper.to_array(tensor), 1, axis=1)
+    def edit(model: onnx.ModelProto) -> None:
+        (tensor,) = filter(holds, model.graph.initializer)
+        rolled = np.roll(numpy_helper.to_array(tensor), 1, axis=-1)
         tensor.CopyFrom(numpy_helper.from_array(rolled, tensor.name))
 
     return edit
 
 
 def rename(old: str, new: str) -> object:
-    """An edit: a value that is no longer called so."""
+    """An edit: a value that is no longer called so, in the graph and in what it calls."""
 
-    def edit(graph: onnx.GraphProto) -> None:
-        for node in graph.node:
+    def edit(model: onnx.ModelProto) -> None:
+        nodes = itertools.chain(model.graph.node, *(f.node for f in model.functions))
+        for node in itertools.chain(nodes, model.functions):
             for names in (node.input, node.output):
                 for index, name in enumerate(names):
                     if name.startswith(old):
@@ -227,8 +232,8 @@ def test_all_steps_are_compared(
     """A position table that is wrong from the last step on shows."""
     bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
 
-    def edit(graph: onnx.GraphProto) -> None:
-        (tensor,) = (t for t in graph.initializer if "position_table" in t.name)
+    def edit(model: onnx.ModelProto) -> None:
+        (tensor,) = (t for t in model.graph.initializer if "position_table" in t.name)
         table = numpy_helper.to_array(tensor).copy()
         table[STEPS - 1] += 1
         tensor.CopyFrom(numpy_helper.from_array(table, tensor.name))

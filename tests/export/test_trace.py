@@ -83,22 +83,26 @@ def test_caches_are_never_gathered(compiled_bundle: Path) -> None:
     assert not (caches | set(written.values())) & gathered
 
 
-def test_bodies_leave_nothing_to_do_at_each_step(compiled_bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "operator", "count"),
+    [("onnx-int8", "MatMulInteger", 2 * 6), ("onnx-fp32", "MatMul", 2 * 6 + 1)],
+)
+def test_bodies_leave_nothing_to_do_at_each_step(
+    compiled_bundle: Path, tmp_path: Path, target: str, operator: str, count: int
+) -> None:
     # Weights are brought back from their blocks at load, and all layers share the places in caches.
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     options.log_severity_level = 3  # it warns of the file, which is for this machine alone
     ort.InferenceSession(
-        compiled_bundle / "targets/onnx-int8/step.onnx", options,
+        compiled_bundle / "targets" / target / "step.onnx", options,
         providers=["CPUExecutionProvider"],
     )  # fmt: skip
-    nodes = onnx.load(tmp_path / "optimized.onnx").graph.node
-    operators = Counter(node.op_type for node in nodes)
-    assert not operators.keys() & {"Linear8", "Candidates8", "CachedAttention"}
-    inside = [node for node in nodes if node.op_type == "MatMulInteger"]
-    assert len(inside) == 2 * 6
-    produced = {name for node in nodes for name in node.output}
-    assert not produced & {node.input[1] for node in inside}
+    graph = onnx.load(tmp_path / "optimized.onnx").graph
+    nodes, constants = graph.node, {tensor.name for tensor in graph.initializer}
+    assert not {node.op_type for node in nodes if node.domain == "translate_trt"}
+    inside = [node for node in nodes if node.op_type == operator and node.input[1] in constants]
+    assert len(inside) == count
     assert len({node.input[1] for node in nodes if node.op_type == "ScatterND"}) == 1
 
 
@@ -107,9 +111,12 @@ def test_weights_are_stored_once_and_ready_for_the_product(compiled_bundle: Path
     constants = {tensor.name for tensor in model.graph.initializer}
     producers = {name: node for node in model.graph.node for name in node.output}
     products = [node for node in model.graph.node if node.op_type == "MatMul"]
-    constant = [node for node in products if node.input[1] in constants]
+    assert not constants & {name for node in products for name in node.input}
+    names = ("Linear", "Candidates")
+    called = [node for node in model.graph.node if node.op_type.startswith(names)]
     # Per layer: merged q, k, v; output; cross query; cross output; two of the feed-forward.
-    assert len(constant) == 2 * 6 + 1
+    assert len(called) == 2 * 6 + 1
+    assert len({node.input[1] for node in called} & constants) == len(called)
     for node in products:
         if node.input[1] not in constants and node.input[1] in producers:
             assert not set(producers[node.input[1]].input) <= constants

@@ -67,7 +67,7 @@ def make_session(request: pytest.FixtureRequest, compiled_kernels: str) -> Calla
 
 
 def _output_types(operator: str) -> list[int]:
-    if operator in ("Candidates8", "TopLogits", "ListedCandidates", "ListedCandidates8"):
+    if operator.removesuffix("8") in ("Candidates", "TopLogits", "ListedCandidates"):
         return [TensorProto.FLOAT, TensorProto.INT64, TensorProto.FLOAT]
     return [TensorProto.FLOAT] * (3 if operator == "CachedAttention" else 1)
 
@@ -120,7 +120,7 @@ def matrix(rng: np.random.Generator, inputs: int, outputs: int) -> tuple[Array, 
     return weights, rng.random(outputs, dtype=np.float32) / 100 + 1e-3, blocked(weights)
 
 
-# ---- products ----
+# ---- products in 8 bits ----
 
 SIZES = [
     (1, 4, 1),
@@ -219,6 +219,110 @@ def test_products_refuse_what_does_not_fit(
         run(changed)
 
 
+# ---- products ----
+
+
+def in_panels(weights: Array) -> Array:
+    """[I, O] as [O' / 64, I, 64], with columns of zeros."""
+    filled = np.pad(weights, ((0, 0), (0, -weights.shape[1] % 64)))
+    return np.ascontiguousarray(filled.reshape(len(filled), -1, 64).transpose(1, 0, 2))
+
+
+def whole(rng: np.random.Generator, *shape: int) -> Array:
+    """Whole numbers so small that their products and sums are exact, in whichever order."""
+    return rng.integers(-9, 10, shape).astype(np.float32)
+
+
+# Beside tiles and panels of every size: more inputs than are multiplied at a time (512), more rows
+# than a task of a wide matrix has (132) and than one of a narrow matrix has (66).
+FLOAT_SIZES = [
+    *SIZES,
+    (3, 5, 1000),
+    (17, 1027, 70),
+    (66, 513, 64),
+    (140, 9, 1100),
+    (140, 600, 129),
+    (400, 3, 20),
+]
+
+
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), FLOAT_SIZES)
+@pytest.mark.parametrize("after", AFTER, ids=lambda x: x or "plain")
+def test_products_of_floats(
+    make_session: Callable[..., Session], rows: int, inputs: int, outputs: int, after: str
+) -> None:
+    rng = np.random.default_rng(rows + inputs)
+    weights, x, bias = whole(rng, inputs, outputs), whole(rng, rows, 1, inputs), whole(rng, outputs)
+    values = {"x": x, "w": in_panels(weights), "b": bias}
+    expected = x @ weights + bias
+    attributes = {}
+    if after == "Relu":
+        expected = np.maximum(expected, 0)
+    if after.startswith("Add"):
+        values["residual"] = whole(rng, *expected.shape)
+        expected = expected + values["residual"]
+    if after == "AddNorm":
+        values["gamma"], values["beta"] = rng.standard_normal((2, outputs), dtype=np.float32)
+        attributes["epsilon"] = 1e-5
+        expected = normalized(expected, values["gamma"], values["beta"], 1e-5)
+    run = make_session("Linear" + after, values, constant=("w", "b"), **attributes)
+    found = run()[0]
+    assert found.shape == (rows, 1, outputs)
+    if after == "AddNorm":
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("inputs", [64, 700])
+def test_a_row_of_floats_does_not_depend_on_its_neighbours(
+    make_session: Callable[..., Session], inputs: int
+) -> None:
+    rng = np.random.default_rng(5)
+    weights = rng.standard_normal((inputs, 48), dtype=np.float32)
+    x = rng.standard_normal((140, inputs), dtype=np.float32)
+    values = {"x": x, "w": in_panels(weights), "b": np.zeros(48, np.float32)}
+    run = make_session("Linear", values, constant=("w", "b"))
+    found = run()[0]
+    np.testing.assert_allclose(found, x.astype(float) @ weights, rtol=1e-4, atol=1e-4)
+    for row in (0, 17, 66, 139):
+        np.testing.assert_array_equal(found[row : row + 1], run({"x": x[row : row + 1]})[0])
+
+
+@pytest.mark.parametrize("repeats", [(3, 1, 4), (1, 1, 5), (7,), (20, 1, 1, 30), (1,) * 150 + (2,)])
+def test_equal_rows_of_floats_are_finished_apart(
+    make_session: Callable[..., Session], repeats: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(len(repeats))
+    weights, bias = whole(rng, 32, 70), whole(rng, 70)
+    x = np.repeat(whole(rng, len(repeats), 32), repeats, axis=0)
+    residual = whole(rng, len(x), 70)
+    values = {"x": x, "w": in_panels(weights), "b": bias, "residual": residual}
+    found = make_session("LinearAdd", values, constant=("w", "b"))()[0]
+    np.testing.assert_array_equal(found, x @ weights + bias + residual)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"x": np.ones((2, 1, 12), np.float32)}, "has not the columns"),
+        ({"residual": np.ones((2, 1, 15), np.float32)}, "residual has another shape"),
+        ({"w": np.ones((1, 16, 16), np.float32)}, "must be"),
+        ({"b": np.ones(65, np.float32)}, "have not the columns that are asked for"),
+        ({"w": np.ones((2, 16, 64), np.float32)}, "have not the columns that are asked for"),
+    ],
+)
+def test_products_of_floats_refuse_what_does_not_fit(
+    make_session: Callable[..., Session], changed: Mapping[str, Array], message: str
+) -> None:
+    x = np.ones((2, 1, 16), np.float32)
+    values = {"x": x, "w": np.ones((1, 16, 64), np.float32), "b": x[0, 0], "residual": x}
+    run = make_session("LinearAdd", values)
+    np.testing.assert_array_equal(run()[0], 18)
+    with pytest.raises(Exception, match=message):
+        run(changed)
+
+
 def test_sum_and_normalization(make_session: Callable[..., Session]) -> None:
     rng = np.random.default_rng(2)
     for rows, columns in ((1, 5), (33, 64), (4, 513)):
@@ -301,6 +405,43 @@ def test_beams_that_are_alike_have_the_same_candidates_and_columns_of_their_own(
               "column": column, "count": np.array([9])}  # fmt: skip
     run = make_session("Candidates8", values, 3, ("w", "s", "hidden"))
     assert_candidates(run(), best(product(x, weights, scales, False), column, 9))
+
+
+# Further than any axis goes: a Slice up to there cuts nothing off.
+NO_END = int(np.iinfo(np.int64).max)
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "columns"),
+    [(1, 4, 9), (2, 64, 64), (3, 32, 777), (34, 128, 5000), (5, 700, 1000)],
+)
+@pytest.mark.parametrize("ties", [False, True])
+def test_best_of_products_of_floats(
+    make_session: Callable[..., Session], rows: int, inputs: int, columns: int, ties: bool
+) -> None:
+    rng = np.random.default_rng(columns)
+    weights, x = whole(rng, inputs, columns), whole(rng, rows, 4, inputs) / 64
+    if not ties:
+        weights = rng.standard_normal(weights.shape, dtype=np.float32)
+    column = rng.integers(0, columns, (rows, 4, 1))
+    values = {"x": x, "w": in_panels(weights), "column": column, "count": np.array([9])}
+    end = columns if columns % 64 else NO_END
+    found = make_session("Candidates", values, 3, ("w",), end=[end])()
+    assert_candidates(found, best((x @ weights.astype(float)).astype(np.float32), column, 9))
+
+
+def test_beams_of_floats_that_are_alike_have_columns_of_their_own(
+    make_session: Callable[..., Session],
+) -> None:
+    rng = np.random.default_rng(3)
+    weights = whole(rng, 16, 148) / 8
+    x = np.repeat(whole(rng, 3, 1, 16), 4, axis=1)
+    x[1, 2:] += 1
+    column = rng.integers(0, 148, (3, 4, 1))
+    column[0] = [[0], [63], [64], [147]]  # at the ends of panels
+    values = {"x": x, "w": in_panels(weights), "column": column, "count": np.array([9])}
+    found = make_session("Candidates", values, 3, ("w",), end=[148])()
+    assert_candidates(found, best(x @ weights, column, 9))
 
 
 @pytest.mark.parametrize(
@@ -498,6 +639,20 @@ def test_idle_rows_give_zeros(make_session: Callable[..., Session]) -> None:
     found = make_session("BeamAttention", values, heads=1)()[0]
     np.testing.assert_allclose(found[0], 1, rtol=1e-6)
     np.testing.assert_array_equal(found[1], 0)
+
+
+def test_callers_share_a_session_of_floats(make_session: Callable[..., Session]) -> None:
+    rng = np.random.default_rng(1)
+    values = {"x": whole(rng, 8, 4, 128), "w": in_panels(whole(rng, 128, 1000) / 64),
+              "column": np.zeros((8, 4, 1), np.int64), "count": np.array([9])}  # fmt: skip
+    run = make_session("Candidates", values, 3, ("w",), end=[1000])
+    inputs = [{"x": np.repeat(whole(rng, 8, n, 128), 4 // n, axis=1)} for n in (1, 2, 4) * 3]
+    alone = [run(x) for x in inputs]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(run, inputs * 20))
+    for index, found in enumerate(together):
+        for one, other in zip(found, alone[index % len(inputs)], strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_callers_share_a_session(make_session: Callable[..., Session]) -> None:

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "product8_avx512.h"
+#include "product_avx512.h"
 
 namespace translate_trt::avx512 {
 namespace {
@@ -189,6 +190,51 @@ void candidates8(const Product& best, const Matrix8& matrix, const float* input,
       write(states[row], log_sum, copy, out);
       const auto column = static_cast<std::size_t>(out.column[copy]);
       out.at_column[copy] = logit(x, matrix, row, column) - log_sum;
+    }
+  }
+}
+
+void candidates(const Matrix& matrix, const float* input, std::size_t rows, const Candidates& out,
+                const ParallelFor& parallel) {
+  const auto x = distinct(input, rows, matrix.inputs);
+  const auto panels = matrix.panels;
+  const auto parts = std::min<std::size_t>(panels, x.count > 16 ? 4 : 8);  // as above
+  auto* states = fresh_states(parts, x.count, nullptr, out.count);
+  parallel(parts, [&](std::size_t part) {
+    auto* mine = states + part * x.count;
+    for (auto panel = part * panels / parts; panel < (part + 1) * panels / parts; ++panel) {
+      const auto column = panel * kPanelColumns;
+      const auto use = [&](std::size_t row, std::size_t height, const Sums32* sums) {
+        for (std::size_t i = 0; i < height; ++i) {
+          __m512 numbers[kRegisters];
+          for (std::size_t j = 0; j < kRegisters; ++j) {
+            const auto mask = first(remaining(matrix.outputs, column + j * kLanes));
+            numbers[j] = _mm512_mask_mov_ps(_mm512_set1_ps(kNothing), mask, sums[i][j]);
+          }
+          show(mine[row + i], out.count, numbers, column);
+          // The logits that are asked for are never in reach again.
+          for (auto copy = x.begins[row + i]; copy < x.begins[row + i + 1]; ++copy) {
+            const auto asked = static_cast<std::size_t>(out.column[copy]) - column;
+            if (asked < kPanelColumns) {
+              alignas(64) float logits[kPanelColumns];
+              for (std::size_t j = 0; j < kRegisters; ++j) {
+                _mm512_store_ps(logits + j * kLanes, numbers[j]);
+              }
+              out.at_column[copy] = logits[asked];
+            }
+          }
+        }
+      };
+      for (std::size_t row = 0; row < x.count; row += kTaskRows) {
+        multiply(x, matrix, panel, row, std::min(x.count, row + kTaskRows), use);
+      }
+    }
+  });
+  for (std::size_t row = 0; row < x.count; ++row) {
+    const float log_sum = merge(states + row, parts, x.count, out.count);
+    for (auto copy = x.begins[row]; copy < x.begins[row + 1]; ++copy) {
+      write(states[row], log_sum, copy, out);
+      out.at_column[copy] -= log_sum;
     }
   }
 }

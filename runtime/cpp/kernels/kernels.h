@@ -32,13 +32,32 @@ struct Norm {
   float epsilon;
 };
 
-struct Linear8 {
-  Matrix8 matrix;
-  bool positive;          // the input has no negative value
-  bool relu;              // max(y, 0)
+// What is done to a product, in this order.
+struct Epilogue {
   const float* bias;      // [outputs]
+  bool relu;              // max(y, 0)
   const float* residual;  // [rows, outputs] or null
   const Norm* norm;       // or null
+};
+
+struct Linear8 {
+  Matrix8 matrix;
+  bool positive;  // the input has no negative value
+  Epilogue epilogue;
+};
+
+// A matrix [inputs, outputs] in panels of 64 columns: element (i, o) stands at
+// [o / 64][i][o % 64], so that a panel is read from its first byte to its last.
+struct Matrix {
+  const float* weights;
+  std::size_t inputs;
+  std::size_t outputs;  // of the matrix; the last panel may hold more columns
+  std::size_t panels;   // of 64 columns
+};
+
+struct Linear {
+  Matrix matrix;
+  Epilogue epilogue;
 };
 
 // Candidates of every row: the best `count` log-probabilities, best first, of equal ones the lower
@@ -78,6 +97,9 @@ struct Kernels {
   void (*linear8)(const Linear8&, const float* x, std::size_t rows, float* y, const ParallelFor&);
   void (*candidates8)(const Matrix8&, const float* x, std::size_t rows, const Candidates&,
                       const ParallelFor&);
+  void (*linear)(const Linear&, const float* x, std::size_t rows, float* y, const ParallelFor&);
+  void (*candidates)(const Matrix&, const float* x, std::size_t rows, const Candidates&,
+                     const ParallelFor&);
   void (*top_logits)(const float* logits, std::size_t rows, std::size_t columns, const Candidates&,
                      const ParallelFor&);
   // x [N, K, inputs] times rows of a matrix [V, inputs].

@@ -1,22 +1,17 @@
 // Products in 8 bits with what follows them, and the sum with normalization on its own.
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 #include "product8_amx.h"
 #include "product8_avx512.h"
+#include "rows_avx512.h"
 
 namespace translate_trt::avx512 {
 namespace {
 
-constexpr std::size_t kRowsOfTask = 16;  // of work that goes row by row
-
 struct QuantizedValues;
 struct QuantizedScales;
 struct RowBegins;
-
-std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 // Largest magnitude of a row; of a positive row the magnitude is the value.
 float largest(const float* x, std::size_t columns) {
@@ -44,79 +39,18 @@ void quantize_row(const float* x, std::size_t columns, float scale, std::int32_t
   }
 }
 
-// Where runs of equal rows begin, and the end; returns how many runs there are.
-std::size_t runs(const float* x, std::size_t rows, std::size_t columns, std::size_t* begins) {
-  std::size_t count = 0;
-  for (std::size_t row = 0; row < rows; ++row) {
-    const auto* here = x + row * columns;
-    if (row == 0 || std::memcmp(here - columns, here, columns * sizeof(float)) != 0) {
-      begins[count++] = row;
-    }
-  }
-  begins[count] = rows;
-  return count;
-}
-
-// In place. Mean and variance as the paper's section 5.4 has them from Ba et al. (2016).
-void normalize(float* y, std::size_t columns, const Norm& norm) {
-  __m512 sum = _mm512_setzero_ps();
-  for (std::size_t i = 0; i < columns; i += kLanes) {
-    sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(first(columns - i), y + i));
-  }
-  const float mean = _mm512_reduce_add_ps(sum) / static_cast<float>(columns);
-  const __m512 center = _mm512_set1_ps(mean);
-  __m512 squares = _mm512_setzero_ps();
-  for (std::size_t i = 0; i < columns; i += kLanes) {
-    const auto mask = first(columns - i);
-    const __m512 off = _mm512_maskz_sub_ps(mask, _mm512_maskz_loadu_ps(mask, y + i), center);
-    squares = _mm512_fmadd_ps(off, off, squares);
-  }
-  const float variance = _mm512_reduce_add_ps(squares) / static_cast<float>(columns);
-  const __m512 factor = _mm512_set1_ps(1.0F / std::sqrt(variance + norm.epsilon));
-  for (std::size_t i = 0; i < columns; i += kLanes) {
-    const auto mask = first(columns - i);
-    __m512 value = _mm512_sub_ps(_mm512_maskz_loadu_ps(mask, y + i), center);
-    value = _mm512_mul_ps(_mm512_mul_ps(value, factor), _mm512_maskz_loadu_ps(mask, norm.gamma + i));
-    value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, norm.beta + i));
-    _mm512_mask_storeu_ps(y + i, mask, value);
-  }
-}
-
-// Calls task(row) for every row, some rows at a time.
-template <class Task>
-void for_rows(std::size_t rows, const ParallelFor& parallel, const Task& task) {
-  parallel(ceiling(rows, kRowsOfTask), [&](std::size_t part) {
-    const auto end = std::min(rows, (part + 1) * kRowsOfTask);
-    for (auto row = part * kRowsOfTask; row < end; ++row) {
-      task(row);
-    }
-  });
-}
-
 // Integer sums of a tile to results, but for the normalization.
 void finish(const Linear8& linear, const Rows8& x, std::size_t row, std::size_t rows,
             std::size_t block, std::size_t last, const Sums& sums, float* y) {
-  const auto outputs = linear.matrix.outputs;
   for (auto j = block; j < last; ++j) {
     const auto column = j * kLanes;
-    const auto mask = first(outputs - column);
+    const Columns columns(linear.epilogue, linear.matrix.outputs, column, y);
     const __m512i zeros = zero_sums(x, linear.matrix, j);
     const __m512 scales = _mm512_loadu_ps(linear.matrix.scales + column);
-    const __m512 bias = _mm512_maskz_loadu_ps(mask, linear.bias + column);
-    // Whatever is smaller becomes it.
-    const __m512 least = _mm512_set1_ps(linear.relu ? 0 : -INFINITY);
     for (std::size_t i = 0; i < rows; ++i) {
       __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums[i][j - block], zeros));
       value = _mm512_mul_ps(value, _mm512_set1_ps(x.scales[row + i]));
-      value = _mm512_add_ps(_mm512_mul_ps(value, scales), bias);
-      value = _mm512_max_ps(value, least);
-      for (auto copy = x.begins[row + i]; copy < x.begins[row + i + 1]; ++copy) {
-        const auto place = copy * outputs + column;
-        const __m512 residual = linear.residual == nullptr
-                                    ? _mm512_setzero_ps()
-                                    : _mm512_maskz_loadu_ps(mask, linear.residual + place);
-        _mm512_mask_storeu_ps(y + place, mask, _mm512_add_ps(value, residual));
-      }
+      columns.write(x.begins[row + i], x.begins[row + i + 1], _mm512_mul_ps(value, scales));
     }
   }
 }
@@ -171,9 +105,9 @@ void linear8(const Product& best, const Linear8& linear, const float* input, std
       finish(linear, x, row, height, block, last, sums, y);
     }
   });
-  if (linear.norm != nullptr) {
+  if (linear.epilogue.norm != nullptr) {
     for_rows(rows, parallel,
-             [&](std::size_t row) { normalize(y + row * outputs, outputs, *linear.norm); });
+             [&](std::size_t row) { normalize(y + row * outputs, outputs, *linear.epilogue.norm); });
   }
 }
 

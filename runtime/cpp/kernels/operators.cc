@@ -13,9 +13,9 @@ namespace translate_trt {
 namespace {
 
 // A constant matrix in 8 bits and the sums of its columns.
-class Weights {
+class Weights8 {
  public:
-  Weights(const Kernels& kernels, Ort::ConstKernelInfo info, std::size_t input) {
+  Weights8(const Kernels& kernels, Ort::ConstKernelInfo info, std::size_t input) {
     int constant = 0;
     const auto tensor = info.GetTensorConstantInput(input, &constant);
     require(constant != 0, "the weights of a product must be constant");
@@ -43,62 +43,126 @@ class Weights {
 
 enum class After { nothing, relu, add, add_norm };
 
-struct LinearVariant {
+// What follows the product of an operator: its further inputs, from the bias on, and attributes.
+class Following {
+ public:
+  static Types with_inputs(Types types, After after) {
+    types.insert(types.end(), after == After::add ? 2 : after == After::add_norm ? 4 : 1, kFloat);
+    return types;
+  }
+
+  Following(After after, std::size_t bias, Ort::ConstKernelInfo info)
+      : after_(after),
+        bias_(bias),
+        norm_{nullptr, nullptr,
+              after == After::add_norm ? info.GetAttribute<float>("epsilon") : 0} {}
+
+  std::int64_t outputs(const Call& call) const { return call.shape(bias_).at(0); }
+
+  // Of a result of this shape; `norm` is where it keeps a normalization.
+  Epilogue read(const Call& call, const Shape& shape, Norm& norm) const {
+    Epilogue epilogue{call.input<float>(bias_), after_ == After::relu, nullptr, nullptr};
+    if (after_ == After::add || after_ == After::add_norm) {
+      require(call.shape(bias_ + 1) == shape, "the residual has another shape than the product");
+      epilogue.residual = call.input<float>(bias_ + 1);
+    }
+    if (after_ == After::add_norm) {
+      norm = norm_;
+      norm.gamma = call.input<float>(bias_ + 2);
+      norm.beta = call.input<float>(bias_ + 3);
+      epilogue.norm = &norm;
+    }
+    return epilogue;
+  }
+
+ private:
+  const After after_;
+  const std::size_t bias_;
+  const Norm norm_;
+};
+
+struct Linear8Variant {
   bool positive = false;
   After after = After::nothing;
 };
 
-class LinearNode {
+class Linear8Node {
  public:
-  using Variant = LinearVariant;
+  using Variant = Linear8Variant;
 
   static Types inputs(const Variant& variant) {
-    Types types = {kFloat, kInt8, kFloat, kFloat};
-    types.insert(types.end(),
-                 variant.after == After::add        ? 1
-                 : variant.after == After::add_norm ? 3
-                                                    : 0,
-                 kFloat);
-    return types;
+    return Following::with_inputs({kFloat, kInt8, kFloat}, variant.after);
   }
   static Types outputs() { return {kFloat}; }
 
-  LinearNode(const Kernels& kernels, const Variant& variant, Ort::ConstKernelInfo info)
+  Linear8Node(const Kernels& kernels, const Variant& variant, Ort::ConstKernelInfo info)
       : kernels_(kernels),
-        variant_(variant),
+        positive_(variant.positive),
         weights_(kernels, info, 1),
-        epsilon_(variant.after == After::add_norm ? info.GetAttribute<float>("epsilon") : 0) {}
+        following_(variant.after, 3, info) {}
 
   void run(Call& call) const {
     auto shape = call.shape(0);
-    const auto outputs = call.shape(3).at(0);
+    const auto outputs = following_.outputs(call);
     const auto rows = product(shape, 0, shape.size() - 1);
     const auto matrix = weights_.with(call.input<std::int8_t>(1), call.input<float>(2),
                                       static_cast<std::size_t>(outputs));
     require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
             "the input has not the columns that the weights want");
     shape.back() = outputs;
-    Linear8 linear{matrix, variant_.positive, variant_.after == After::relu,
-                   call.input<float>(3), nullptr, nullptr};
-    Norm norm{nullptr, nullptr, epsilon_};
-    if (variant_.after == After::add || variant_.after == After::add_norm) {
-      require(call.shape(4) == shape, "the residual has another shape than the product");
-      linear.residual = call.input<float>(4);
-    }
-    if (variant_.after == After::add_norm) {
-      norm.gamma = call.input<float>(5);
-      norm.beta = call.input<float>(6);
-      linear.norm = &norm;
-    }
+    Norm norm;
+    const Linear8 linear{matrix, positive_, following_.read(call, shape, norm)};
     kernels_.linear8(linear, call.input<float>(0), rows, call.output<float>(0, shape),
                      call.threads());
   }
 
  private:
   const Kernels& kernels_;
-  const Variant variant_;
-  const Weights weights_;
-  const float epsilon_;
+  const bool positive_;
+  const Weights8 weights_;
+  const Following following_;
+};
+
+// Weights in panels.
+Matrix panels(const Call& call, std::size_t input, std::int64_t outputs) {
+  const auto shape = call.shape(input);
+  require(shape.size() == 3 && shape[1] > 0 && shape[2] == 64,
+          "weights must be [outputs / 64, inputs, 64]");
+  require(outputs > (shape[0] - 1) * 64 && outputs <= shape[0] * 64,
+          "the weights have not the columns that are asked for");
+  return {call.input<float>(input), product(shape, 1, 2), static_cast<std::size_t>(outputs),
+          product(shape, 0, 1)};
+}
+
+class LinearNode {
+ public:
+  using Variant = After;
+
+  static Types inputs(const Variant& after) {
+    return Following::with_inputs({kFloat, kFloat}, after);
+  }
+  static Types outputs() { return {kFloat}; }
+
+  LinearNode(const Kernels& kernels, const Variant& after, Ort::ConstKernelInfo info)
+      : kernels_(kernels), following_(after, 2, info) {}
+
+  void run(Call& call) const {
+    auto shape = call.shape(0);
+    const auto outputs = following_.outputs(call);
+    const auto rows = product(shape, 0, shape.size() - 1);
+    const auto matrix = panels(call, 1, outputs);
+    require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
+            "the input has not the columns that the weights want");
+    shape.back() = outputs;
+    Norm norm;
+    const Linear linear{matrix, following_.read(call, shape, norm)};
+    kernels_.linear(linear, call.input<float>(0), rows, call.output<float>(0, shape),
+                    call.threads());
+  }
+
+ private:
+  const Kernels& kernels_;
+  const Following following_;
 };
 
 // Outputs of candidates for logits or inputs of shape [N, K, ...].
@@ -151,8 +215,33 @@ class Candidates8Node {
 
  private:
   const Kernels& kernels_;
-  const Weights weights_;
+  const Weights8 weights_;
   std::size_t columns_ = 0;
+};
+
+class CandidatesNode {
+ public:
+  using Variant = NoVariant;
+  static Types inputs(const Variant&) { return {kFloat, kFloat, kInt64, kInt64}; }
+  static Types outputs() { return {kFloat, kInt64, kFloat}; }
+
+  CandidatesNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
+      : kernels_(kernels), end_(info.GetAttributes<std::int64_t>("end").at(0)) {}
+
+  void run(Call& call) const {
+    const auto shape = call.shape(0);
+    const auto columns = std::min(end_, call.shape(1).at(0) * 64);
+    const auto matrix = panels(call, 1, columns);
+    require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
+            "the input has not the columns that the weights want");
+    const auto found = candidates(call, shape, matrix.outputs, 2, 3);
+    kernels_.candidates(matrix, call.input<float>(0), product(shape, 0, 2), found,
+                        call.threads());
+  }
+
+ private:
+  const Kernels& kernels_;
+  const std::int64_t end_;  // of the columns, as Slice has it
 };
 
 class TopLogitsNode {
@@ -369,12 +458,17 @@ class AddNormNode {
 void add_operators(const Kernels& kernels, OrtSessionOptions* options) {
   static const auto* const all = [&] {
     auto* domain = new Ort::CustomOpDomain("translate_trt");
+    add<LinearNode>(*domain, "Linear", kernels, After::nothing);
+    add<LinearNode>(*domain, "LinearRelu", kernels, After::relu);
+    add<LinearNode>(*domain, "LinearAdd", kernels, After::add);
+    add<LinearNode>(*domain, "LinearAddNorm", kernels, After::add_norm);
+    add<CandidatesNode>(*domain, "Candidates", kernels);
     for (const bool positive : {false, true}) {
       const std::string name = positive ? "Linear8Positive" : "Linear8";
-      add<LinearNode>(*domain, name, kernels, {positive, After::nothing});
-      add<LinearNode>(*domain, name + "Relu", kernels, {positive, After::relu});
-      add<LinearNode>(*domain, name + "Add", kernels, {positive, After::add});
-      add<LinearNode>(*domain, name + "AddNorm", kernels, {positive, After::add_norm});
+      add<Linear8Node>(*domain, name, kernels, {positive, After::nothing});
+      add<Linear8Node>(*domain, name + "Relu", kernels, {positive, After::relu});
+      add<Linear8Node>(*domain, name + "Add", kernels, {positive, After::add});
+      add<Linear8Node>(*domain, name + "AddNorm", kernels, {positive, After::add_norm});
     }
     add<Candidates8Node>(*domain, "Candidates8", kernels);
     add<TopLogitsNode>(*domain, "TopLogits", kernels);

@@ -48,7 +48,7 @@ def assert_same_bits(model: ir.Model, matches: int, *refused: str) -> Counter[st
     return left
 
 
-# ---- products in 8 bits ----
+# ---- products ----
 
 AFTER: dict[str, list[NodeProto]] = {
     "": [node("Add", "b product", "y")],
@@ -63,9 +63,9 @@ AFTER: dict[str, list[NodeProto]] = {
 
 def product(
     *nodes: NodeProto, rows: int = ROWS, columns: int = 32, positive: bool = False,
-    outputs: tuple[str, ...] = ("y",), residual: Axes | None = None,
+    outputs: tuple[str, ...] = ("y",), residual: Axes | None = None, int8: bool = True,
 ) -> ir.Model:  # fmt: skip
-    """x W and what is done to it, in 8 bits."""
+    """x W and what is done to it, in 8 bits or not."""
     constants = {
         "w": weights(rows, columns), "b": weights(columns), "beta": weights(columns, seed=1),
         "gamma": weights(columns, seed=2),
@@ -82,7 +82,8 @@ def product(
         {name: array for name, array in constants.items() if name in used | {"w"}},
         opset=DYNAMIC_OPSET,
     )  # fmt: skip
-    DynamicInt8().run(model)
+    if int8:
+        DynamicInt8().run(model)
     return model
 
 
@@ -117,9 +118,50 @@ def test_weights_are_blocked_and_everything_is_filled_up(columns: int) -> None:
     assert set(model.graph.initializers) == {str(x.name) for x in calls(model)[0].inputs[1:]}
 
 
-def test_a_product_without_a_bias_gets_zeros() -> None:
-    model = product(node("Neg", "product", "y"))
-    assert assert_same_bits(model, 1) == {"Neg": 2, "Linear8": 1}
+@pytest.mark.parametrize("columns", [64, 20])
+@pytest.mark.parametrize("rows", [ROWS, 7])
+@pytest.mark.parametrize("after", AFTER)
+def test_products_of_floats_take_along_what_follows(after: str, rows: int, columns: int) -> None:
+    model = product(*AFTER[after], rows=rows, columns=columns, int8=False)
+    left = assert_same_bits(model, 1)
+    assert left == {"Neg": 1, f"Linear{after}": 1}
+    assert set(model.functions) == {(DOMAIN, f"Linear{after}", "")}
+    if after == "AddNorm":
+        assert calls(model)[0].attributes["epsilon"].as_float() == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("columns", [64, 100])
+def test_weights_are_in_panels_and_filled_up(columns: int) -> None:
+    model = product(*AFTER[""], columns=columns, int8=False)
+    before = {name: x.const_value.numpy() for name, x in model.graph.initializers.items()}  # type: ignore[union-attr]
+    CallKernels().run(model)
+    stored, bias = [x.const_value.numpy() for x in calls(model)[0].inputs[1:]]  # type: ignore[union-attr]
+    panels = -(-columns // 64)
+    assert stored.shape == (panels, ROWS, 64)
+    assert stored.dtype == np.float32
+    for i in range(ROWS):
+        for o in range(64 * panels):
+            assert stored[o // 64, i, o % 64] == (before["w"][i, o] if o < columns else 0)
+    np.testing.assert_array_equal(bias, before["b"])
+    assert set(model.graph.initializers) == {str(x.name) for x in calls(model)[0].inputs[1:]}
+
+
+def test_a_matrix_that_is_no_constant_of_two_axes_is_left_alone() -> None:
+    one = [node("MatMul", "x w", "y")]
+    left = {"x": ["N", "T", 8], "w": ["N", 8, 5]}
+    assert_left_alone(CallKernels(), build(one, left, {"y": ["N", "T", 5]}, opset=DYNAMIC_OPSET))
+    stacked = build(one, {"x": ["N", "T", 8]}, {"y": ["N", "T", 5]}, {"w": weights(2, 8, 5)},
+                    DYNAMIC_OPSET)  # fmt: skip
+    assert_left_alone(CallKernels(), stacked)
+    first = build([node("MatMul", "w x", "y")], {"x": [8, "T"]}, {"y": [5, "T"]},
+                  {"w": weights(5, 8)}, DYNAMIC_OPSET)  # fmt: skip
+    assert_left_alone(CallKernels(), first)
+
+
+@pytest.mark.parametrize("int8", [True, False])
+def test_a_product_without_a_bias_gets_zeros(int8: bool) -> None:
+    model = product(node("Neg", "product", "y"), int8=int8)
+    assert assert_same_bits(model, 1) == {"Neg": 2, "Linear8" if int8 else "Linear": 1}
 
 
 def test_a_row_of_zeros_gives_the_bias() -> None:
@@ -131,42 +173,45 @@ def test_a_row_of_zeros_gives_the_bias() -> None:
 
 NORM = node("LayerNormalization", "sum gamma beta", "y", axis=-1)
 SUM = [node("Add", "product b", "biased"), node("Add", "biased r", "sum")]
-# What is done to a product, the function that takes along as much as it can, what it leaves.
+# What is done to a product, the end of the name of the function that takes along as much as it can,
+# what it leaves.
 NEAR_MISSES: dict[str, tuple[list[NodeProto], str, Counter[str]]] = {
     "the sum is read twice, as pre-norm does": (
-        [*SUM, NORM, node("Neg", "sum", "z")], "Linear8Add",
+        [*SUM, NORM, node("Neg", "sum", "z")], "Add",
         Counter(LayerNormalization=1, Neg=2),
     ),
     "the norm is over two axes": (
         [*SUM, node("LayerNormalization", "sum gamma beta", "y", axis=1), node("Neg", "y", "z")],
-        "Linear8Add", Counter(LayerNormalization=1, Neg=2),
+        "Add", Counter(LayerNormalization=1, Neg=2),
     ),
     "the norm does not shift": (
         [*SUM, node("LayerNormalization", "sum gamma", "y", axis=-1), node("Neg", "y", "z")],
-        "Linear8Add", Counter(LayerNormalization=1, Neg=2),
+        "Add", Counter(LayerNormalization=1, Neg=2),
     ),
     "the product is read twice": (
-        [node("Add", "product b", "y"), node("Neg", "product", "z")], "Linear8",
+        [node("Add", "product b", "y"), node("Neg", "product", "z")], "",
         Counter(Add=1, Neg=2),
     ),
     "the biased product is read twice": (
         [node("Add", "product b", "biased"), node("Relu", "biased", "y"),
          node("Neg", "biased", "z")],
-        "Linear8", Counter(Relu=1, Neg=2),
+        "", Counter(Relu=1, Neg=2),
     ),
     "it is added to itself": (
         [node("Add", "product b", "biased"), node("Add", "biased biased", "y"),
          node("Neg", "y", "z")],
-        "Linear8", Counter(Add=1, Neg=2),
+        "", Counter(Add=1, Neg=2),
     ),
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("int8", [True, False])
 @pytest.mark.parametrize("case", NEAR_MISSES)
-def test_nothing_that_is_needed_elsewhere_is_taken_along(case: str) -> None:
-    nodes, name, left = NEAR_MISSES[case]
+def test_nothing_that_is_needed_elsewhere_is_taken_along(case: str, int8: bool) -> None:
+    nodes, after, left = NEAR_MISSES[case]
+    name = ("Linear8" if int8 else "Linear") + after
     two_axes = "two axes" in case
-    model = product(*nodes, outputs=("y", "z"))
+    model = product(*nodes, outputs=("y", "z"), int8=int8)
     if two_axes:  # gamma and beta are then of both
         for constant in ("gamma", "beta"):
             value = model.graph.initializers[constant]
@@ -176,24 +221,30 @@ def test_nothing_that_is_needed_elsewhere_is_taken_along(case: str) -> None:
     assert assert_same_bits(model, 1) == Counter({name: 1}) + left
 
 
-def test_a_sum_that_is_observed_keeps_its_name() -> None:
-    model = product(*AFTER["AddNorm"])
+@pytest.mark.parametrize("int8", [True, False])
+def test_a_sum_that_is_observed_keeps_its_name(int8: bool) -> None:
+    model = product(*AFTER["AddNorm"], int8=int8)
     total = next(n for n in model.graph if n.op_type == "LayerNormalization").inputs[0]
     assert total is not None
     total.name = "decoder.5.feed_forward"
     left = assert_same_bits(model, 1)
-    assert left == {"Neg": 1, "Linear8Add": 1, "LayerNormalization": 1}
+    name = "Linear8Add" if int8 else "LinearAdd"
+    assert left == {"Neg": 1, name: 1, "LayerNormalization": 1}
     assert calls(model)[0].outputs[0].name == "decoder.5.feed_forward"
 
 
-def test_what_is_added_must_have_the_axes_of_the_product() -> None:
-    model = product(*AFTER["Add"], residual=["N", 1, 32])
-    assert assert_same_bits(model, 1) == {"Neg": 1, "Linear8": 1, "Add": 1}
+@pytest.mark.parametrize("int8", [True, False])
+def test_what_is_added_must_have_the_axes_of_the_product(int8: bool) -> None:
+    model = product(*AFTER["Add"], residual=["N", 1, 32], int8=int8)
+    name = "Linear8" if int8 else "Linear"
+    assert assert_same_bits(model, 1) == {"Neg": 1, name: 1, "Add": 1}
 
 
-def test_a_product_that_is_an_output() -> None:
-    model = product(*AFTER["Relu"], outputs=("y", "product", "biased"))
-    assert assert_same_bits(model, 1) == {"Neg": 1, "Linear8": 1, "Add": 1, "Relu": 1}
+@pytest.mark.parametrize("int8", [True, False])
+def test_a_product_that_is_an_output(int8: bool) -> None:
+    model = product(*AFTER["Relu"], outputs=("y", "product", "biased"), int8=int8)
+    name = "Linear8" if int8 else "Linear"
+    assert assert_same_bits(model, 1) == {"Neg": 1, name: 1, "Add": 1, "Relu": 1}
 
 
 def test_a_matrix_that_has_no_blocks_is_left_alone() -> None:
@@ -208,22 +259,28 @@ def test_a_matrix_that_has_no_blocks_is_left_alone() -> None:
 
 def ranked(
     *more: NodeProto, columns: int = 37, int8: bool = False, outputs: tuple[str, ...] = (),
-    lookups: tuple[str, ...] = ("at",),
+    lookups: tuple[str, ...] = ("at",), given: bool = False, count: int = 5,
 ) -> ir.Model:  # fmt: skip
-    """The best of a vocabulary's log-probabilities, and those at a column."""
+    """The best of a vocabulary's log-probabilities, and those at a column.
+
+    Args:
+        given: logits are an input instead of a product.
+    """
     nodes = [
-        node("MatMul", "x w", "logits"), node("LogSoftmax", "logits", "p", axis=-1),
+        *([] if given else [node("MatMul", "x w", "logits")]),
+        node("LogSoftmax", "logits", "p", axis=-1),
         node("TopK", "p count", "values indices", axis=-1),
         *(node("GatherElements", f"p {name}_column", name, axis=-1) for name in lookups), *more,
     ]  # fmt: skip
     columns_of = {f"{name}_column": ["N", "K", 1] for name in lookups}
     axes: dict[str, Axes] = {"values": ["N", "K", "C"], "indices": ["N", "K", "C"]}
     model = build(
-        nodes, {"x": ["N", "K", ROWS], **columns_of},
+        nodes,
+        {**({"logits": ["N", "K", columns]} if given else {"x": ["N", "K", ROWS]}), **columns_of},
         {**axes, **dict.fromkeys(lookups, ("N", "K", 1)),
          **dict.fromkeys(outputs, ("N", "K", columns))},
-        {"w": weights(ROWS, columns), "count": np.array([5])}, opset=DYNAMIC_OPSET,
-        types={"indices": "int", **dict.fromkeys(columns_of, "int")},
+        {**({} if given else {"w": weights(ROWS, columns)}), "count": np.array([count])},
+        opset=DYNAMIC_OPSET, types={"indices": "int", **dict.fromkeys(columns_of, "int")},
     )  # fmt: skip
     TopKFirst().run(model)
     if int8:
@@ -231,18 +288,20 @@ def ranked(
     return model
 
 
-@pytest.mark.parametrize("columns", [32, 37])
-def test_candidates(columns: int) -> None:
-    model = ranked(int8=True, columns=columns)
+@pytest.mark.parametrize("int8", [True, False])
+@pytest.mark.parametrize("columns", [32, 37, 64])
+def test_candidates(columns: int, int8: bool) -> None:
+    model = ranked(int8=int8, columns=columns)
     # One call more than is left: candidates begin as TopLogits.
-    assert assert_same_bits(model, 2) == {"Candidates8": 1}
-    assert {name for _, name, _ in model.functions} == {"Candidates8", "TopLogits"}
+    name = "Candidates8" if int8 else "Candidates"
+    assert assert_same_bits(model, 2) == {name: 1}
+    assert {name for _, name, _ in model.functions} == {name, "TopLogits"}
 
 
-def test_columns_that_fill_up_are_no_candidates() -> None:
-    model = ranked(int8=True, columns=17)  # 15 of 32 fill up
+@pytest.mark.parametrize("int8", [True, False])
+def test_columns_that_fill_up_are_no_candidates(int8: bool) -> None:
+    model = ranked(int8=int8, columns=17, count=17)  # 15 of 32 fill up, or 47 of 64
     CallKernels().run(model)
-    model.graph.initializers["count"].const_value = ir.tensor(np.array([17]), name="count")
     found = run(model, feeds(model))
     for row in found["indices"].reshape(-1, 17):
         assert sorted(row) == list(range(17))
@@ -250,17 +309,17 @@ def test_columns_that_fill_up_are_no_candidates() -> None:
 
 
 def test_best_logits() -> None:
-    model = ranked()
-    assert assert_same_bits(model, 1) == {"MatMul": 1, "TopLogits": 1}
+    model = ranked(given=True)
+    assert assert_same_bits(model, 1) == {"TopLogits": 1}
     assert {name for _, name, _ in model.functions} == {"TopLogits"}
 
 
 def test_of_equal_logits_the_first_is_better() -> None:
     model = ranked()
     CallKernels().run(model)
-    model.graph.initializers["w"].const_value = ir.tensor(
-        np.zeros((ROWS, 37), np.float32), name="w"
-    )
+    stored = calls(model)[0].inputs[1]
+    assert stored is not None
+    stored.const_value = ir.tensor(np.zeros((1, ROWS, 64), np.float32), name=stored.name)
     found = run(model, feeds(model))
     np.testing.assert_array_equal(found["indices"], np.broadcast_to(np.arange(5), (2, 3, 5)))
     assert np.allclose(found["values"], -np.log(37))
@@ -270,7 +329,7 @@ def test_of_equal_logits_the_first_is_better() -> None:
 @pytest.mark.parametrize("lookups", [(), ("at", "beside")])
 def test_another_number_of_lookups_is_left_alone(lookups: tuple[str, ...]) -> None:
     reason = "besides the best, not exactly one log-probability is looked up"
-    assert_left_alone(CallKernels(), ranked(lookups=lookups), reason)
+    assert_left_alone(CallKernels(), ranked(lookups=lookups, given=True), reason)
 
 
 def test_logits_that_are_read_elsewhere_are_made() -> None:
@@ -278,6 +337,9 @@ def test_logits_that_are_read_elsewhere_are_made() -> None:
     left = assert_same_bits(model, 2)
     assert left["TopLogits"] == 1  # the product has not become one that hides columns
     assert left["Linear8"] == 1
+    model = ranked(node("Neg", "logits", "z"), outputs=("z",))
+    left = assert_same_bits(model, 2)
+    assert left == {"Neg": 1, "Linear": 1, "TopLogits": 1}
     model = ranked(int8=True)
     reader = ir.node("Neg", [next(n for n in model.graph if n.op_type == "TopK").inputs[0]])
     reader.outputs[0].name = "z"
@@ -433,8 +495,10 @@ def embedded(*more: NodeProto, int8: bool = False, axis: int = 1, table: str = "
                  "position_table": weights(7, 8, seed=1)}  # fmt: skip
     rows: Axes = (None, None, 8)
     names = ["y", *(n.output[0] for n in more)]
+    # Without a product the int8 pass has nothing to do.
+    last = node("MatMul", "x w", "z") if int8 else node("Neg", "x", "z")
     model = build(
-        [*nodes, node("MatMul", "x w", "z")], inputs,
+        [*nodes, last], inputs,
         {**dict.fromkeys(names, rows), "z": ["N", 8]}, constants, DYNAMIC_OPSET,
         {"tokens": "int", "positions": "int"},
     )  # fmt: skip
@@ -445,7 +509,7 @@ def embedded(*more: NodeProto, int8: bool = False, axis: int = 1, table: str = "
 
 def test_embedding() -> None:
     model = embedded()
-    assert assert_same_bits(model, 1) == {"Embed": 1, "MatMul": 1}
+    assert assert_same_bits(model, 1) == {"Embed": 1, "Neg": 1}
     inputs = ["table", "position_table", "tokens", "positions"]
     assert [x.name for x in calls(model)[0].inputs] == inputs
     model = embedded(int8=True)

@@ -1,0 +1,93 @@
+#include "product_avx512.h"
+
+#include <cstring>
+
+namespace translate_trt::avx512 {
+namespace {
+
+struct RowBegins;
+struct RowValues;
+
+inline void multiply_add(__m512& sums, __m512 a, __m512 b) {
+  // Not the intrinsic, as in product8_avx512.cc.
+  asm("vfmadd231ps %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
+}
+
+// Its sums stay in registers, which only works if the loops over them are unrolled, nothing else is
+// inlined here, and the loop over inputs is a single one.
+template <int Rows, bool More>
+__attribute__((noinline)) void compute(const Tile& tile) {
+  __m512 sums[Rows][kRegisters];
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i) {
+#pragma GCC unroll 8
+    for (std::size_t j = 0; j < kRegisters; ++j) {
+      sums[i][j] = More ? tile.sums[i][j] : _mm512_setzero_ps();
+    }
+  }
+  const auto* a = tile.a;
+  const auto* w = tile.weights;
+  const auto* next = tile.next;
+  const auto stride = tile.stride, depth = tile.depth, every = tile.every;
+  auto wait = every;
+  for (std::size_t k = 0; k < depth; ++k, w += kPanelColumns) {
+    if (--wait == 0) {
+      _mm_prefetch(next, _MM_HINT_T0);
+      next += sizeof(__m512);
+      wait = every;
+    }
+    __m512 weights[kRegisters];
+#pragma GCC unroll 8
+    for (std::size_t j = 0; j < kRegisters; ++j) {
+      weights[j] = _mm512_loadu_ps(w + j * kLanes);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < Rows; ++i) {
+      const __m512 value = _mm512_set1_ps(a[i * stride + k]);
+#pragma GCC unroll 8
+      for (std::size_t j = 0; j < kRegisters; ++j) {
+        multiply_add(sums[i][j], value, weights[j]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i) {
+#pragma GCC unroll 8
+    for (std::size_t j = 0; j < kRegisters; ++j) {
+      tile.sums[i][j] = sums[i][j];
+    }
+  }
+}
+
+template <int Rows>
+void compute(const Tile& tile) {
+  tile.more ? compute<Rows, true>(tile) : compute<Rows, false>(tile);
+}
+
+}  // namespace
+
+void multiply(std::size_t rows, const Tile& tile) {
+  switch (rows) {
+    case 1: compute<1>(tile); break;
+    case 2: compute<2>(tile); break;
+    case 3: compute<3>(tile); break;
+    case 4: compute<4>(tile); break;
+    case 5: compute<5>(tile); break;
+    default: compute<6>(tile); break;
+  }
+}
+
+Rows distinct(const float* x, std::size_t rows, std::size_t inputs) {
+  auto* begins = scratch<std::size_t, RowBegins>(rows + 1);
+  const auto count = runs(x, rows, inputs, begins);
+  if (count == rows) {
+    return {x, begins, count};
+  }
+  auto* values = scratch<float, RowValues>(count * inputs);
+  for (std::size_t row = 0; row < count; ++row) {
+    std::memcpy(values + row * inputs, x + begins[row] * inputs, inputs * sizeof(float));
+  }
+  return {values, begins, count};
+}
+
+}  // namespace translate_trt::avx512
