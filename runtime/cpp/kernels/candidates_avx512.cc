@@ -152,6 +152,7 @@ void candidates8(const Product& best, const Matrix8& matrix, const float* input,
   const auto x = quantize(input, rows, matrix.inputs, false, parallel);
   const auto& product = product_for(x.count, best);
   const auto panels = (matrix.blocks + kPanel - 1) / kPanel;
+  const auto tiles = (x.count + product.rows - 1) / product.rows;
   // Parts for threads to share; each starts with empty lists, which costs insertions.
   const auto parts = std::min<std::size_t>(panels, x.count > 16 ? 4 : 8);
   auto* states = fresh_states(parts, x.count, x.scales, out.count);
@@ -167,7 +168,8 @@ void candidates8(const Product& best, const Matrix8& matrix, const float* input,
       for (std::size_t row = 0; row < x.count; row += product.rows) {
         const auto height = std::min(product.rows, x.count - row);
         Sums sums;
-        product.tile(x, matrix, row, height, block, last, sums);
+        const auto ahead = next_panel(matrix, last, row / product.rows, tiles);
+        product.tile(x, matrix, row, height, block, last, ahead, sums);
         for (std::size_t i = 0; i < height; ++i) {
           __m512 numbers[kPanel];
           for (std::size_t j = 0; j < kPanel; ++j) {

@@ -98,10 +98,12 @@ void linear8(const Product& best, const Linear8& linear, const float* input, std
     const auto block = task / chunks * kPanel, begin = task % chunks * product.chunk;
     const auto last = std::min(matrix.blocks, block + kPanel);
     const auto end = std::min(x.count, begin + product.chunk);
+    const auto tiles = ceiling(end - begin, product.rows);
     for (auto row = begin; row < end; row += product.rows) {
       const auto height = std::min(product.rows, end - row);
       Sums sums;
-      product.tile(x, matrix, row, height, block, last, sums);
+      const auto ahead = next_panel(matrix, last, (row - begin) / product.rows, tiles);
+      product.tile(x, matrix, row, height, block, last, ahead, sums);
       finish(linear, x, row, height, block, last, sums, y);
     }
   });

@@ -19,7 +19,8 @@ inline void multiply_add(__m512i& sums, __m512i unsigned_bytes, __m512i signed_b
 // loops over them are unrolled and nothing else is inlined here.
 template <int Rows, int Blocks>
 __attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w,
-                                    std::size_t inputs, __m512i (*out)[kPanel]) {
+                                    std::size_t inputs, const Ahead& ahead,
+                                    __m512i (*out)[kPanel]) {
   const std::size_t block_size = inputs * kLanes;
   __m512i sums[Rows][Blocks];
 #pragma GCC unroll 8
@@ -29,7 +30,15 @@ __attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w,
       sums[i][j] = _mm512_setzero_si512();
     }
   }
+  const auto* next = ahead.weights;
+  const auto every = ahead.every;
+  auto wait = every;
   for (std::size_t k = 0; k < inputs; k += 4, w += 64) {
+    if (--wait == 0) {
+      _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
+      next += 64;
+      wait = every;
+    }
     __m512i weights[Blocks];
 #pragma GCC unroll 8
     for (int j = 0; j < Blocks; ++j) {
@@ -57,34 +66,34 @@ __attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w,
 
 template <int Rows>
 void tiles(const std::uint8_t* a, const Matrix8& matrix, std::size_t block, std::size_t last,
-           Sums& sums) {
+           const Ahead& ahead, Sums& sums) {
   const auto* w = matrix.weights + block * matrix.inputs * kLanes;
   if (last - block == kPanel) {
-    tile<Rows, kPanel>(a, w, matrix.inputs, sums);
+    tile<Rows, kPanel>(a, w, matrix.inputs, ahead, sums);
     return;
   }
   for (auto j = block; j < last; ++j, w += matrix.inputs * kLanes) {
-    tile<Rows, 1>(a, w, matrix.inputs, reinterpret_cast<__m512i(*)[kPanel]>(&sums[0][j - block]));
+    tile<Rows, 1>(a, w, matrix.inputs, kNothingAhead, reinterpret_cast<__m512i(*)[kPanel]>(&sums[0][j - block]));
   }
 }
 
 void vnni_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-               std::size_t block, std::size_t last, Sums& sums) {
+               std::size_t block, std::size_t last, const Ahead& ahead, Sums& sums) {
   const auto* a = x.values + row * matrix.inputs;
   switch (height) {
-    case 1: tiles<1>(a, matrix, block, last, sums); break;
-    case 2: tiles<2>(a, matrix, block, last, sums); break;
-    case 3: tiles<3>(a, matrix, block, last, sums); break;
-    case 4: tiles<4>(a, matrix, block, last, sums); break;
-    case 5: tiles<5>(a, matrix, block, last, sums); break;
-    default: tiles<6>(a, matrix, block, last, sums); break;
+    case 1: tiles<1>(a, matrix, block, last, ahead, sums); break;
+    case 2: tiles<2>(a, matrix, block, last, ahead, sums); break;
+    case 3: tiles<3>(a, matrix, block, last, ahead, sums); break;
+    case 4: tiles<4>(a, matrix, block, last, ahead, sums); break;
+    case 5: tiles<5>(a, matrix, block, last, ahead, sums); break;
+    default: tiles<6>(a, matrix, block, last, ahead, sums); break;
   }
 }
 
 #ifdef TRANSLATE_TRT_AMX
 
 void amx_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-              std::size_t block, std::size_t last, Sums& sums) {
+              std::size_t block, std::size_t last, const Ahead&, Sums& sums) {
   amx::multiply({
       x.values + row * matrix.inputs,
       matrix.weights + block * matrix.inputs * kLanes,
@@ -113,7 +122,7 @@ void compute(const Product& product, const Rows8& x, const Matrix8& matrix,
   for (std::size_t row = 0; row < x.count; row += product.rows) {
     const auto height = std::min(product.rows, x.count - row);
     Sums here;
-    product.tile(x, matrix, row, height, 0, kPanel, here);
+    product.tile(x, matrix, row, height, 0, kPanel, kNothingAhead, here);
     std::memcpy(sums[row], here, height * sizeof *here);
   }
 }

@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
+
 #include "avx512.h"
 #include "kernels.h"
 
@@ -37,6 +39,28 @@ inline __m512i zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t bloc
   return _mm512_mullo_epi32(columns, _mm512_set1_epi32(x.zero));
 }
 
+// What comes after a tile: a cache line of it is asked for every so many steps of four inputs.
+struct Ahead {
+  const std::int8_t* weights;
+  std::size_t every;  // at least 1
+};
+
+// Nothing is asked for.
+constexpr Ahead kNothingAhead = {nullptr, SIZE_MAX};
+
+// Of the tiles that share a panel's weights: the part of the next panel's that a tile asks for. With
+// few tiles there is no time for it, and what memory can give is taken already.
+inline Ahead next_panel(const Matrix8& matrix, std::size_t last, std::size_t tile,
+                        std::size_t tiles) {
+  if (last + kPanel > matrix.blocks || tiles < 3) {
+    return kNothingAhead;
+  }
+  const auto steps = matrix.inputs / 4;               // of a tile
+  const auto lines = (matrix.inputs + tiles - 1) / tiles;  // 64 bytes for four inputs and a block
+  const auto every = std::max<std::size_t>(1, steps / lines);
+  return {matrix.weights + last * matrix.inputs * kLanes + tile * (steps / every) * 64, every};
+}
+
 // A way to compute tiles.
 struct Product {
   std::size_t fewest;  // rows of an input that are worth it
@@ -48,7 +72,7 @@ struct Product {
   // Rows [row, row + height), at most `rows`, times blocks [block, last), at most kPanel; zero_sums
   // are still to be taken off.
   void (*tile)(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-               std::size_t block, std::size_t last, Sums& sums);
+               std::size_t block, std::size_t last, const Ahead& ahead, Sums& sums);
 };
 
 extern const Product by_vnni;
