@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -77,6 +79,7 @@ class OnnxRuntimeBackend:
         self._step = _session(
             files["step"], step, providers, shape.step_inputs(), shape.step_outputs()
         )
+        _return_memory()
 
     def batch(self, options: SearchOptions, start_token: int) -> HostBatch:
         """See `Backend`."""
@@ -103,6 +106,15 @@ class _BatchGraphs:
     def cancel(self) -> None:
         """End what runs after its current operation, and whatever is run later before its first."""
         self._run.terminate = True
+
+
+def _return_memory() -> None:
+    """Give back what loading needed for a while; glibc keeps it, unlike other allocators.
+
+    Without compiled kernels that is another copy of every matrix.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _options(settings: Settings) -> ort.SessionOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -300,6 +301,20 @@ def test_onnxruntime_s_own_fusion_of_residuals_is_off(
         assert "LayerNormalization" in operators
         assert "SkipLayerNormalization" not in operators
     assert len(made) == 2
+
+
+def test_systems_without_malloc_trim_load_as_well(
+    compiled_bundle: Path, shape: GraphShape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, real = [], ctypes.CDLL
+
+    def library(name: str | None) -> object:
+        asked.append(name)
+        return object() if name is None else real(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", library)
+    load_backend("onnxruntime", files_of(compiled_bundle, "onnx-fp32"), shape, Settings())
+    assert None in asked
 
 
 def test_an_onnxruntime_that_computes_wrongly_is_refused(
