@@ -264,6 +264,7 @@ PARTS_OF_PAGE: dict[str, Callable[[Report], str]] = {
     "throughput-whole": render_throughput,
     "throughput-newstest": render_throughput,
     "throughput-torch": render_throughput,
+    "throughput-shortlist": render_throughput,
     "latency": render_latency,
     "latency-newstest": render_latency,
     "startup": render_startup,

@@ -18,10 +18,16 @@ say "training"
 translate-trt train --config small --out "$out/run" \
     --train "$data/train.en" "$data/train.$language" --valid "$data/val.en" "$data/val.$language"
 
+say "learning the shortlist"
+translate-trt shortlist --source "$data/train.en" --target "$data/train.$language" \
+    --tokenizer "$out/run" --out "$out/shortlist.safetensors" \
+    --coverage "$data/test_2016_flickr.en" "$data/test_2016_flickr.$language"
+
 say "exporting"
-targets=(onnx-fp32 onnx-int8 onnx-fp16 tensorrt-rtx-fp32 tensorrt-rtx-fp16 tensorrt-rtx-bf16)
+targets=(onnx-fp32 onnx-int8 onnx-fp32-shortlist onnx-int8-shortlist onnx-fp16 tensorrt-rtx-fp32 tensorrt-rtx-fp16 tensorrt-rtx-bf16)
 # No line has 64 tokens, and an engine's caches are as long as its longest translation.
-translate-trt export "$out/run" --out "$out/bundle" --max-source-length 64 "${targets[@]/#/--target=}"
+translate-trt export "$out/run" --out "$out/bundle" --max-source-length 64 \
+    --shortlist "$out/shortlist.safetensors" "${targets[@]/#/--target=}"
 
 say "verifying on test_2016_flickr"
 translate-trt verify --bundle "$out/bundle" --checkpoint "$out/run" \

@@ -64,7 +64,9 @@ def traced_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     dynamic = [dict.fromkeys(range(x.dim()), torch.export.Dim.DYNAMIC) for x in example]
     program = torch.onnx.export(
-        BeamSearchStep(END).eval(), example, dynamo=True, dynamic_shapes=tuple(dynamic),
+        BeamSearchStep(END).eval(), example, dynamo=True,
+        # What comes behind the two that have names is one argument, a tuple.
+        dynamic_shapes=(*dynamic[:2], tuple(dynamic[2:])),
         input_names=INPUTS, output_names=OUTPUTS, opset_version=DYNAMIC_OPSET, verbose=False,
     )  # fmt: skip
     assert program is not None
