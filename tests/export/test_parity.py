@@ -12,6 +12,7 @@ from onnx import numpy_helper
 from support.models import lively_model, save_model
 
 from translate_trt.export.parity import GATES, Gate, table, verify
+from translate_trt.export.passes.functions import PANEL_COLUMNS
 from translate_trt.export.stand_in import graphs_of, stand_in, why_engine_cannot_run
 from translate_trt.runtime.bundle import hash_file, read_manifest, verify_files, write_manifest
 from translate_trt.runtime.cli import main
@@ -39,11 +40,15 @@ def spoil(bundle: Path, target: str, role: str = "step") -> None:
     manifest = read_manifest(bundle)
     entry = manifest.target(target)
     path = entry.files[role].locate(bundle)
-    model = onnx.load(path)
-    for tensor in model.graph.initializer:
-        if list(tensor.dims[1:]) == [manifest.model.vocabulary_size]:
-            weights = np.roll(numpy_helper.to_array(tensor), 1, axis=1)
-            tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
+    model, columns = onnx.load(path), manifest.model.vocabulary_size
+    panels = [-(-columns // PANEL_COLUMNS), manifest.model.model_size, PANEL_COLUMNS]
+    (tensor,) = (
+        one
+        for one in model.graph.initializer
+        if list(one.dims[1:]) == [columns] or list(one.dims) == panels
+    )
+    weights = np.roll(numpy_helper.to_array(tensor), 1, axis=-1)
+    tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
     onnx.save(model, path)
     files = {**entry.files, role: hash_file(bundle, entry.files[role].path)}
     targets = {**manifest.targets, target: dataclasses.replace(entry, files=files)}

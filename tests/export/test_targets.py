@@ -13,8 +13,8 @@ from support.translations import assert_same, random_sources
 from translate_trt.export.compile import BuildOptions, Compiler, compile_bundle
 from translate_trt.export.targets import TARGETS, Target
 from translate_trt.export.trace import check
-from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
-from translate_trt.runtime.contract import GraphForm
+from translate_trt.runtime.bundle import SHORTLIST, hash_file, read_manifest, write_manifest
+from translate_trt.runtime.contract import GraphForm, ShortlistForm
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
@@ -163,5 +163,8 @@ def test_forms() -> None:
         assert target.opset == (24 if engine else 21)
         kinds = {"fp16": "float16", "bf16": "bfloat16"}
         assert form.cache_type == kinds.get(target.precision, "float32")
-        assert name.rsplit("-", 1)[1] == target.precision
+        assert name.removesuffix(SHORTLIST).rsplit("-", 1)[1] == target.precision
+        assert name.endswith(SHORTLIST) == target.shortlist
+        listed = target.form(3, 70, ShortlistForm(20, 5)).shortlist
+        assert listed == (ShortlistForm(20, 5) if target.shortlist else None)
     assert isinstance(TARGETS["tensorrt-rtx-bf16"], Target)

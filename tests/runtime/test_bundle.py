@@ -133,6 +133,8 @@ def test_every_missing_or_mistyped_field_is_named(bundle: Path) -> None:
             for step in place:
                 inner = inner[step]
             spoil(inner, name)
+            if name == "shortlist" and name not in inner:
+                continue  # bundles from before there were any have no such field
             path.write_text(json.dumps(value))
             with pytest.raises(BundleError) as raised:
                 read_manifest(bundle)
