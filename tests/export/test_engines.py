@@ -84,7 +84,7 @@ def test_a_tiny_model_builds(rtx: Builder, precision: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("precision", ["fp16"])  # a tiny one above in all precisions
 def test_the_base_model_builds(rtx: Builder, precision: str) -> None:
     config = ModelConfig(vocabulary_size=32000)
     _, graphs = transformer_graphs(config, f"tensorrt-rtx-{precision}", LIMITS)
