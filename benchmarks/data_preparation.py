@@ -135,14 +135,8 @@ def resident(root: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**30
 
 
-def prepare(files: list[str], out: Path, workers: int) -> dict[str, Any]:
-    """Run the command and watch it."""
-    command = [
-        sys.executable, "-c", "from translate_trt.runtime.cli import main; main()",
-        "data", "prepare",
-        "--from", *files[:2], "--valid", *files[2:], "--out", str(out), "--force",
-        "--workers", str(workers),
-    ]  # fmt: skip
+def watched(command: list[str]) -> tuple[float, float]:
+    """Run a command; its seconds, and the most GiB that its processes had resident together."""
     begin = time.perf_counter()
     peak, done = [0.0], threading.Event()
     with subprocess.Popen(command) as process:
@@ -157,11 +151,23 @@ def prepare(files: list[str], out: Path, workers: int) -> dict[str, Any]:
         done.set()
         watcher.join()
     if status:
-        raise SystemExit(f"data prepare failed with {status}")
+        raise SystemExit(f"{command} failed with {status}")
+    return time.perf_counter() - begin, peak[0]
+
+
+def prepare(files: list[str], out: Path, workers: int) -> dict[str, Any]:
+    """Run the command and watch it."""
+    command = [
+        sys.executable, "-c", "from translate_trt.runtime.cli import main; main()",
+        "data", "prepare",
+        "--from", *files[:2], "--valid", *files[2:], "--out", str(out), "--force",
+        "--workers", str(workers),
+    ]  # fmt: skip
+    seconds, peak = watched(command)
     index = json.loads((out / "data.json").read_text())
     return {
-        "seconds": {**index["seconds"], "all": round(time.perf_counter() - begin, 1)},
-        "peak_memory_gib": round(peak[0], 2),
+        "seconds": {**index["seconds"], "all": round(seconds, 1)},
+        "peak_memory_gib": round(peak, 2),
         "train": index["splits"]["train"],
         "vocabulary_size": index["vocabulary_size"],
         "bytes": sum(path.stat().st_size for path in out.glob("*.*")),

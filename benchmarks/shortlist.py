@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import json
 import resource
-import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
-from data_preparation import generate, prepare, resident
+from data_preparation import generate, prepare, watched
 from report import parser, write
 
 from translate_trt.train.workers import available_cores
@@ -32,26 +29,13 @@ def learn(prepared: Path, out: Path, workers: int, pairs: int) -> dict[str, Any]
         "shortlist", "--data", str(prepared), "--out", str(out), "--force",
         "--workers", str(workers), "--pairs", str(pairs),
     ]  # fmt: skip
-    begin, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    peak, done = [0.0], threading.Event()
-    with subprocess.Popen(command) as process:
-
-        def watch() -> None:
-            while not done.wait(0.1):
-                peak[0] = max(peak[0], resident(process.pid))
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        status = process.wait()
-        done.set()
-        watcher.join()
-    if status:
-        raise SystemExit(f"shortlist failed with {status}")
-    seconds, total = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds, peak = watched(command)
+    total = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "seconds": round(seconds, 1),
         "cpu_seconds": round(sum(total[:2]) - sum(used[:2]), 1),
-        "peak_memory_gib": round(peak[0], 2),
+        "peak_memory_gib": round(peak, 2),
         "bytes": out.stat().st_size,
     }
 
