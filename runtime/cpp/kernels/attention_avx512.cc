@@ -53,13 +53,6 @@ Seen seen_places(const Attention& a, std::size_t sentence) {
   return {places, kept, count, width};
 }
 
-// Lets a row come into the cache: what is read next lies at places that no processor guesses.
-void prefetch(const float* row, std::size_t size) {
-  for (std::size_t d = 0; d < size; d += kLanes) {
-    _mm_prefetch(reinterpret_cast<const char*>(row + d), _MM_HINT_T0);
-  }
-}
-
 // Scores of `Beams` queries at every place seen: weights[beam * width + i]. `ahead` are the values.
 template <int Beams>
 void scores(const Attention& a, const Seen& seen, const float* query, const float* keys,
@@ -69,7 +62,8 @@ void scores(const Attention& a, const Seen& seen, const float* query, const floa
     for (std::size_t j = 0; j < kGroup; ++j) {
       const auto place = seen.places[std::min(i + j, seen.count - 1)] * a.size;
       key[j] = keys + place;
-      prefetch(ahead + place, a.size);
+      // What is read next lies at places that no processor guesses.
+      fetch(ahead + place, a.size * sizeof(float));
     }
     __m512 sums[16];
     std::fill_n(sums, 16, _mm512_setzero_ps());
@@ -133,7 +127,7 @@ void contexts(const Attention& a, const Seen& seen, const float* weights, const 
     for (std::size_t i = 0; i < seen.count; ++i) {
       const auto place = seen.places[i] * a.size;
       const float* value = values + place + d;
-      prefetch(ahead + place + d, std::min(a.size - d, kGroup * kLanes));
+      fetch(ahead + place + d, std::min(a.size - d, kGroup * kLanes) * sizeof(float));
       __m512 v[kGroup];
       for (std::size_t j = 0; j < kGroup; ++j) {
         v[j] = _mm512_maskz_loadu_ps(masks[j], value + j * kLanes);

@@ -67,6 +67,14 @@ inline __m512 sums_of_rows(const __m512 (&rows)[16]) {
                        _mm512_shuffle_f32x4(halves[0], halves[1], 0xDD));
 }
 
+// Lets bytes come into the cache that are read soon.
+inline void fetch(const void* from, std::size_t bytes) {
+  constexpr std::size_t kLine = 64;  // of a cache
+  for (std::size_t i = 0; i < bytes; i += kLine) {
+    _mm_prefetch(static_cast<const char*>(from) + i, _MM_HINT_T0);
+  }
+}
+
 // Working memory of the thread that asks, at least `count` elements, which lives as long as the
 // thread. Each Tag has its own.
 template <class T, class Tag>

@@ -151,8 +151,8 @@ void candidates8(const Product& best, const Matrix8& matrix, const float* input,
                  std::size_t rows, const Candidates& out, const ParallelFor& parallel) {
   const auto x = quantize(input, rows, matrix.inputs, false, parallel);
   const auto& product = product_for(x.count, best);
-  const auto panels = (matrix.blocks + kPanel - 1) / kPanel;
-  const auto tiles = (x.count + product.rows - 1) / product.rows;
+  const auto panels = ceiling(matrix.blocks, kPanel);
+  const auto tiles = ceiling(x.count, product.rows);
   // Parts for threads to share; each starts with empty lists, which costs insertions.
   const auto parts = std::min<std::size_t>(panels, x.count > 16 ? 4 : 8);
   auto* states = fresh_states(parts, x.count, x.scales, out.count);

@@ -21,7 +21,6 @@ struct CountMemory;
 struct InputMemory;
 
 constexpr std::size_t kTokens = 4, kBeams = 4;  // of a tile: 16 registers of sums
-constexpr std::size_t kLine = 64;               // bytes of a cache line
 constexpr float kMasked = -1e9F;                // runtime/contract.py
 
 // What beams are multiplied with, and the numbers that come of it: sums [token][beam] of a tile.
@@ -108,12 +107,6 @@ __attribute__((noinline)) auto tile(const typename Numbers::Weight* const (&rows
   return Numbers::total(sums);
 }
 
-void prefetch(const void* row, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; i += kLine) {
-    _mm_prefetch(static_cast<const char*>(row) + i, _MM_HINT_T0);
-  }
-}
-
 // Calls show(i, beam, lanes) with lane t * 4 + b the sum of tokens[i + t] and beam + b, for all
 // tokens and beams; what is beyond the last of either repeats it.
 template <class Numbers, class Show>
@@ -125,7 +118,7 @@ void multiply(const typename Numbers::Weight* rows, const std::int64_t* tokens, 
   };
   for (std::size_t i = 0; i < count; i += kTokens) {
     for (std::size_t t = 0; t < kTokens; ++t) {
-      prefetch(row(i + kTokens + t), size * sizeof(typename Numbers::Weight));
+      fetch(row(i + kTokens + t), size * sizeof(typename Numbers::Weight));
     }
     for (std::size_t beam = 0; beam < beams; beam += kBeams) {
       const typename Numbers::Weight* const weights[] = {row(i), row(i + 1), row(i + 2),

@@ -7,6 +7,7 @@
 
 #include "avx512.h"
 #include "kernels.h"
+#include "rows_avx512.h"
 
 namespace translate_trt::avx512 {
 
@@ -55,8 +56,8 @@ inline Ahead next_panel(const Matrix8& matrix, std::size_t last, std::size_t til
   if (last + kPanel > matrix.blocks || tiles < 3) {
     return kNothingAhead;
   }
-  const auto steps = matrix.inputs / 4;               // of a tile
-  const auto lines = (matrix.inputs + tiles - 1) / tiles;  // 64 bytes for four inputs and a block
+  const auto steps = matrix.inputs / 4;              // of a tile
+  const auto lines = ceiling(matrix.inputs, tiles);  // 64 bytes for four inputs and a block
   const auto every = std::max<std::size_t>(1, steps / lines);
   return {matrix.weights + last * matrix.inputs * kLanes + tile * (steps / every) * 64, every};
 }
