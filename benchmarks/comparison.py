@@ -40,16 +40,26 @@ DEFAULT = ("ctranslate2",)
 #: Of trials that differ by less, either could be the faster one.
 NOISE = 0.03
 
+#: So many settings are tried again on all lines, if they are so near to the best of the trials.
+FINALISTS, MISJUDGED = 3, 0.15
+
 #: Changes of a setting, by what is tried at once.
 Stages = Sequence[Sequence[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting that was tried and what it reached (the higher, the better)."""
+    """A setting that was tried and what it reached (the higher, the better).
+
+    Attributes:
+        setting: what was tried.
+        figure: what it reached.
+        final: on all lines, which decides.
+    """
 
     setting: Setting
     figure: float
+    final: bool = False
 
 
 @dataclass(frozen=True)
@@ -206,7 +216,10 @@ def latency_stages(setting: Setting, cores: int) -> Stages:
 
 
 def best_setting(
-    start: Setting, stages: Stages, measure: Callable[[Setting], float]
+    start: Setting,
+    stages: Stages,
+    measure: Callable[[Setting], float],
+    decide: Callable[[Setting], float] | None = None,
 ) -> tuple[Setting, list[Trial]]:
     """Try what a stage changes, go on from the best of it.
 
@@ -214,6 +227,7 @@ def best_setting(
         start: where the first stage begins.
         stages: what to try.
         measure: gives a setting its figure, the higher the better.
+        decide: a dearer measure, for the few that `measure` likes most; None: it has decided.
 
     Returns:
         The best, and all that was tried, in order. Of those that noise could have ordered, the
@@ -228,10 +242,26 @@ def best_setting(
             trial = known.get(setting) or Trial(setting, measure(setting))
             tried.append(trial)
         trials += [trial for trial in tried if trial.setting not in known]
-        top = max(trial.figure for trial in tried)
-        # A figure may be negative: seconds, say.
-        best = next(one.setting for one in tried if one.figure >= top - NOISE * abs(top))
+        best = _first_of_the_best(tried)
+    if decide is not None:
+        final = [
+            Trial(trial.setting, decide(trial.setting), final=True) for trial in _finalists(trials)
+        ]
+        best, trials = _first_of_the_best(final), trials + final
     return best, trials
+
+
+def _first_of_the_best(trials: Sequence[Trial]) -> Setting:
+    top = max(trial.figure for trial in trials)
+    # A figure may be negative: seconds, say.
+    return next(one.setting for one in trials if one.figure >= top - NOISE * abs(top))
+
+
+def _finalists(trials: Sequence[Trial]) -> list[Trial]:
+    """Those that a part of the lines may have misjudged, in the order in which they were tried."""
+    top = sorted(trials, key=lambda trial: trial.figure, reverse=True)[:FINALISTS]
+    near = [one for one in top if one.figure >= top[0].figure - MISJUDGED * abs(top[0].figure)]
+    return [trial for trial in trials if trial in near]
 
 
 def tokens_per_second(made: Models, texts: Sequence[str], passes: int = 2) -> Any:

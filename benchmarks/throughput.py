@@ -43,10 +43,12 @@ def tuned(given: argparse.Namespace, made: Models, texts: TestSet) -> dict[str, 
     """The best setting of each system and what was tried, by label."""
     step = max(1, len(texts.source) // given.trial_lines)
     measure = tokens_per_second(made, texts.source[::step])
+    decide = tokens_per_second(made, texts.source, passes=1) if step > 1 else None
     found = {}
     for setting in systems(given):
         print(f"  trying {setting.label}", flush=True)
-        best, trials = best_setting(setting, throughput_stages(setting, given.threads), measure)
+        stages = throughput_stages(setting, given.threads)
+        best, trials = best_setting(setting, stages, measure, decide)
         found[setting.label] = (best, trials)
     return found
 
