@@ -19,7 +19,7 @@ from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.files import write_json
 from translate_trt.runtime.options import SearchOptions
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 MANIFEST_NAME = "manifest.json"
 
 #: At the end of a target's name: a translation is made of a list of tokens that depends on its

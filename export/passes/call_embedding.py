@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from translate_trt.export.passes.base import constant
+from translate_trt.export.passes.base import constant, scalar
 from translate_trt.export.passes.calls import Call, operand, other, producer, reader
 
 
 def embed(node: ir.Node) -> Call | str | None:
-    """Rows of the embedding table at the tokens, plus a position for each sentence."""
+    """Rows of the embedding table at the tokens, scaled, plus a position for each sentence."""
     for summand in (operand(node, 0), operand(node, 1)):
         row = producer(summand, "Unsqueeze")
         place = _lookup(row.inputs[0]) if row is not None else None
         if row is None or place is None or constant(row.inputs[1]) != [1]:
             continue
         position_table, positions = place
-        tables = _rows(other(node, summand))
+        embedded, factor = _unscaled(other(node, summand))
+        tables = _rows(embedded)
         if tables is None or reader(summand, "Add") is None:
             return None
         *tables, tokens = tables
         name = "Embed8" if len(tables) == 2 else "Embed"
-        return Call(name, (*tables, position_table, tokens, positions), node.outputs)
+        inputs = (*tables, position_table, tokens, positions)
+        return Call(name, inputs, node.outputs, {"factor": factor})
     return None
+
+
+def _unscaled(value: ir.Value) -> tuple[ir.Value, float]:
+    """What a value is a multiple of, and the factor."""
+    scaled = producer(value, "Mul")
+    for index in (0, 1) if scaled is not None else ():
+        assert scaled is not None
+        factor = scalar(scaled.inputs[index])
+        if factor is not None:
+            return operand(scaled, 1 - index), factor
+    return value, 1.0
 
 
 def _rows(value: ir.Value) -> list[ir.Value] | None:

@@ -201,11 +201,23 @@ def candidates(node: ir.Node) -> Call | None:
     """TopLogits of the vocabulary's product; one that is read elsewhere too is one for `linear`."""
     logits, column, count = (operand(node, index) for index in range(3))
     product = producer(logits, "MatMul") if reader(logits, node.op_type) is not None else None
-    stored = _panels(operand(product, 1)) if product is not None else None
-    if product is None or stored is None:
+    weights = matrix(operand(product, 1)) if product is not None else None
+    if product is None or weights is None or weights.dtype != np.float32:
         return None
-    inputs = (operand(product, 0), stored.weights, column, count)
-    return Call("Candidates", inputs, node.outputs, stored.attributes)
+    inputs = (operand(product, 0), _rows(product, weights), column, count)
+    return Call("VocabularyCandidates", inputs, node.outputs)
+
+
+def _rows(product: ir.Node, weights: NDArray[np.generic]) -> ir.Value | Constant:
+    """A matrix [I, V] as [V, I]: the embedding table, where that is the same matrix."""
+    rows = weights.T
+    graph = product.graph
+    assert graph is not None
+    for value in graph.initializers.values():
+        table = constant(value)
+        if table is not None and table.dtype == rows.dtype and np.array_equal(table, rows):
+            return value
+    return Constant(f"{operand(product, 1).name}_rows", np.ascontiguousarray(rows))
 
 
 def integer_candidates(node: ir.Node) -> Call | str | None:

@@ -171,9 +171,9 @@ _CANDIDATES8 = f"""<shape, width> (x, weights, scales, hidden, column, count)
     values, indices, at_column = {DOMAIN}.TopLogits(logits, column, count)
 }}"""
 
-# The vocabulary's product of x [N, K, I] and TopLogits of it.
-_CANDIDATES = f"""<shape, end> (x, weights, column, count) => (values, indices, at_column) {{
-    {_WITHOUT_PANELS}
+# The product of x [N, K, I] and the rows of the vocabulary's matrix [V, I], and TopLogits of it.
+_VOCABULARY_CANDIDATES = f"""(x, rows, column, count) => (values, indices, at_column) {{
+    matrix = Transpose <perm = [1, 0]> (rows)
     logits = MatMul(x, matrix)
     values, indices, at_column = {DOMAIN}.TopLogits(logits, column, count)
 }}"""
@@ -288,25 +288,31 @@ _ADD_NORM = """<epsilon> (x, residual, gamma, beta) => (y) {
     y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (sum, gamma, beta)
 }"""
 
-# Rows of a table [V, O] at tokens [N, K], and of another at the positions [N] of their sentences.
+# Rows of a table [V, O] at tokens [N, K] times a factor, and of another at the positions [N] of
+# their sentences.
 _POSITION = """
     first = Constant <value_ints = [1]> ()
     position = Gather <axis = 0> (position_table, positions)
     position_row = Unsqueeze(position, first)
 """
-_EMBED = f"""(table, position_table, tokens, positions) => (y) {{
+_SCALED = """
+    number = Constant <value_float: float = @factor> ()
+    scaled = Mul(embedded, number)
+    y = Add(scaled, position_row)
+"""
+_EMBED = f"""<factor> (table, position_table, tokens, positions) => (y) {{
     {_POSITION}
     embedded = Gather <axis = 0> (table, tokens)
-    y = Add(embedded, position_row)
+    {_SCALED}
 }}"""
 # In 8 bits, with a scale for each row [V, 1].
-_EMBED8 = f"""(table, scales, position_table, tokens, positions) => (y) {{
+_EMBED8 = f"""<factor> (table, scales, position_table, tokens, positions) => (y) {{
     {_POSITION}
     integers = Gather <axis = 0> (table, tokens)
     scale = Gather <axis = 0> (scales, tokens)
     numbers = Cast <to = 1> (integers)
     embedded = Mul(numbers, scale)
-    y = Add(embedded, position_row)
+    {_SCALED}
 }}"""
 
 
@@ -322,7 +328,7 @@ def linear8(positive: bool, after: str) -> str:
 
 _TEXTS = {
     **{f"Linear{after}": _linear(after) for after in _AFTER},
-    "Candidates": _CANDIDATES,
+    "VocabularyCandidates": _VOCABULARY_CANDIDATES,
     **{
         linear8(positive, after): _linear8(positive, after)
         for positive in (False, True)

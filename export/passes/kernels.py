@@ -81,7 +81,7 @@ def _add_norm(node: ir.Node) -> Call | str | None:
 
 
 #: Functions that give candidates, their last two inputs a column to look up and a number.
-CANDIDATES = ("Candidates8", "Candidates", "TopLogits", f"{LISTED}8", LISTED)
+CANDIDATES = ("Candidates8", "VocabularyCandidates", "TopLogits", f"{LISTED}8", LISTED)
 
 #: In order, the operator that a rule looks at, and the rule: a sum and its norm belong to a product
 #: if there is one, candidates are found by their TopLogits, and so is the vocabulary's product.

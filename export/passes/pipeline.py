@@ -13,7 +13,12 @@ from translate_trt.export.passes.base import Pass
 from translate_trt.export.passes.half import Half
 from translate_trt.export.passes.kernels import CallKernels
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
-from translate_trt.export.passes.products import FoldScales, MergeProducts, StoredProducts
+from translate_trt.export.passes.products import (
+    FoldScales,
+    FoldScalesOfProducts,
+    MergeProducts,
+    StoredProducts,
+)
 from translate_trt.export.passes.simplify import KeepSizes, Simplify
 from translate_trt.export.passes.top_k import TopKFirst
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
@@ -26,6 +31,11 @@ COMMON: tuple[Pass, ...] = (
     MergeProducts(),
     TopKFirst(),
     KeepSizes(),
+)
+
+# The embedding table is the vocabulary's matrix too: kernels for both read the same one.
+_WITH_TABLE_AS_IT_IS = tuple(
+    FoldScalesOfProducts() if isinstance(one, FoldScales) else one for one in COMMON
 )
 
 
@@ -59,12 +69,13 @@ def passes_for(backend: str, precision: Pass | None) -> tuple[Pass, ...]:
         backend: as in the manifest.
         precision: the pass that sets it; None keeps float32.
     """
-    # Simplify also infers types, which a precision goes by.
-    whole: tuple[Pass, ...] = (*COMMON, *_FUSED[backend], Simplify())
-    if precision is not None:
-        whole = (*whole, precision, Simplify())
     # Kernels are for CPUs, and 16 bits are for GPUs.
     calls = backend == "onnxruntime" and not isinstance(precision, Half)
+    common = _WITH_TABLE_AS_IT_IS if calls else COMMON
+    # Simplify also infers types, which a precision goes by.
+    whole: tuple[Pass, ...] = (*common, *_FUSED[backend], Simplify())
+    if precision is not None:
+        whole = (*whole, precision, Simplify())
     return (*whole, CallKernels()) if calls else whole
 
 

@@ -19,7 +19,6 @@ from translate_trt.export.passes.base import (
     scalar,
     take_place,
 )
-from translate_trt.export.passes.functions import LISTED
 
 
 class _TransposeOnce(Rule):
@@ -153,8 +152,6 @@ class _IntoTable(_IntoWeights):
     def refusal(self, table: ir.Value, factor: ir.Value, **_: Any) -> str | None:
         if scalar(factor) is None:
             return "the factor is not a constant number"
-        if any(use.node.op_type == LISTED for use in table.uses()):
-            return "a product reads the same table, which would stand in the graph twice"
         return None if matrix(table) is not None else "what is looked up is not a constant matrix"
 
     def rewrite(self, op: Any, table: ir.Value, ids: ir.Value, factor: ir.Value) -> Any:
@@ -166,7 +163,18 @@ class FoldScales(RewritePass):
 
     name = "fold-scales"
     summary = "multiply constant factors into the weights beforehand"
-    rules = (_BeforeTranspose, _BeforeReshape, _IntoBiasedProduct, _IntoTable)
+    rules: tuple[type[Rule], ...] = (
+        _BeforeTranspose,
+        _BeforeReshape,
+        _IntoBiasedProduct,
+        _IntoTable,
+    )
+
+
+class FoldScalesOfProducts(FoldScales):
+    """The same but for the table, where a call of a kernel takes the factor along."""
+
+    rules = (_BeforeTranspose, _BeforeReshape, _IntoBiasedProduct)
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def test_weights_are_stored_once_and_ready_for_the_product(compiled_bundle: Path
     producers = {name: node for node in model.graph.node for name in node.output}
     products = [node for node in model.graph.node if node.op_type == "MatMul"]
     assert not constants & {name for node in products for name in node.input}
-    names = ("Linear", "Candidates")
+    names = ("Linear", "VocabularyCandidates")
     called = [node for node in model.graph.node if node.op_type.startswith(names)]
     # Per layer: merged q, k, v; output; cross query; cross output; two of the feed-forward.
     assert len(called) == 2 * 6 + 1

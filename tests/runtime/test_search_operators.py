@@ -46,9 +46,15 @@ def functions(compiled_bundle: Path) -> dict[str, onnx.FunctionProto]:
     return found
 
 
+FACTOR = 1.7
+
+
 def session(function: onnx.FunctionProto, inputs: Inputs, by_kernel: bool) -> Run:
     """One call of a function."""
-    node = helper.make_node(function.name, function.input, function.output, domain="translate_trt")
+    attributes = {name: FACTOR for name in function.attribute if name == "factor"}
+    node = helper.make_node(
+        function.name, function.input, function.output, domain="translate_trt", **attributes
+    )
     graph = helper.make_graph(
         [node],
         "one",
@@ -325,7 +331,8 @@ def test_embedding(both: Any, name: str) -> None:
     (y,) = assert_equal(both(name, inputs))
     table = inputs["table"] * inputs.get("scales", np.float32(1))
     positions = inputs["position_table"][inputs["positions"]][:, None]
-    np.testing.assert_array_equal(y, table[inputs["tokens"]] + positions)
+    scaled = table[inputs["tokens"]] * np.float32(FACTOR)
+    np.testing.assert_array_equal(y, scaled + positions)
 
 
 @pytest.mark.parametrize("name", ["Embed", "Embed8"])

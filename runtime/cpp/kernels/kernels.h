@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace translate_trt {
 
@@ -70,6 +71,23 @@ struct Candidates {
   float* at_column;            // [rows]
 };
 
+// A matrix [inputs, outputs] whose columns are rows of numbers in memory, such as a vocabulary's, with
+// what finds the best columns for a row: the same in 16 bits, and how far that can be off.
+struct Vocabulary {
+  // 16 columns by two inputs: element (i, o) is at [o / 16][i / 2][o % 16][i % 2].
+  struct alignas(64) Line {
+    std::int16_t words[32];
+  };
+
+  std::size_t inputs, outputs;
+  std::vector<Line> lines;    // blocks of 16 columns, inputs filled up to an even number
+  std::vector<float> scales;  // [blocks * 16]
+  // Of a column at most: the norms of its integers, of itself in 16 bits, and of the difference that
+  // these make.
+  float integer_norm, norm, error;
+  std::vector<float> mean, mean_error;  // [inputs], of all columns in 16 bits and these differences
+};
+
 // The tokens that each sentence may choose from, besides `Candidates::column`, which is the same for
 // all beams of a sentence.
 struct Lists {
@@ -98,8 +116,11 @@ struct Kernels {
   void (*candidates8)(const Matrix8&, const float* x, std::size_t rows, const Candidates&,
                       const ParallelFor&);
   void (*linear)(const Linear&, const float* x, std::size_t rows, float* y, const ParallelFor&);
-  void (*candidates)(const Matrix&, const float* x, std::size_t rows, const Candidates&,
-                     const ParallelFor&);
+  // From columns [outputs, inputs].
+  Vocabulary (*vocabulary)(const float* columns, std::size_t outputs, std::size_t inputs);
+  // `columns` are those that the vocabulary was made from.
+  void (*candidates)(const Vocabulary&, const float* columns, const float* x, std::size_t rows,
+                     const Candidates&, const ParallelFor&);
   void (*top_logits)(const float* logits, std::size_t rows, std::size_t columns, const Candidates&,
                      const ParallelFor&);
   // x [N, K, inputs] times rows of a matrix [V, inputs].

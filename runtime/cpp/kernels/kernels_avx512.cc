@@ -13,7 +13,9 @@ void linear8(const Product&, const Linear8&, const float*, std::size_t, float*, 
 void candidates8(const Product&, const Matrix8&, const float*, std::size_t, const Candidates&,
                  const ParallelFor&);
 void linear(const Linear&, const float*, std::size_t, float*, const ParallelFor&);
-void candidates(const Matrix&, const float*, std::size_t, const Candidates&, const ParallelFor&);
+Vocabulary vocabulary(const float*, std::size_t, std::size_t);
+void candidates(const Vocabulary&, const float*, const float*, std::size_t, const Candidates&,
+                const ParallelFor&);
 void top_logits(const float*, std::size_t, std::size_t, const Candidates&, const ParallelFor&);
 void listed(const Lists&, const float*, const float*, const Candidates&, const ParallelFor&);
 void listed8(const Lists&, const std::int8_t*, const float*, const std::int32_t*, const float*,
@@ -50,6 +52,7 @@ constexpr Kernels with(const char* name) {
       linear8<kProduct>,
       candidates8<kProduct>,
       avx512::linear,
+      avx512::vocabulary,
       avx512::candidates,
       avx512::top_logits,
       avx512::listed,

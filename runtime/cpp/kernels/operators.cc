@@ -219,29 +219,37 @@ class Candidates8Node {
   std::size_t columns_ = 0;
 };
 
-class CandidatesNode {
+class VocabularyCandidatesNode {
  public:
   using Variant = NoVariant;
   static Types inputs(const Variant&) { return {kFloat, kFloat, kInt64, kInt64}; }
   static Types outputs() { return {kFloat, kInt64, kFloat}; }
 
-  CandidatesNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
-      : kernels_(kernels), end_(info.GetAttributes<std::int64_t>("end").at(0)) {}
+  VocabularyCandidatesNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
+      : kernels_(kernels), vocabulary_(read(kernels, info)) {}
 
   void run(Call& call) const {
     const auto shape = call.shape(0);
-    const auto columns = std::min(end_, call.shape(1).at(0) * 64);
-    const auto matrix = panels(call, 1, columns);
-    require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
-            "the input has not the columns that the weights want");
-    const auto found = candidates(call, shape, matrix.outputs, 2, 3);
-    kernels_.candidates(matrix, call.input<float>(0), product(shape, 0, 2), found,
-                        call.threads());
+    require(static_cast<std::size_t>(shape.back()) == vocabulary_.inputs,
+            "the input has not the columns that the vocabulary's matrix has");
+    const auto found = candidates(call, shape, vocabulary_.outputs, 2, 3);
+    kernels_.candidates(vocabulary_, call.input<float>(1), call.input<float>(0),
+                        product(shape, 0, 2), found, call.threads());
   }
 
  private:
+  static Vocabulary read(const Kernels& kernels, Ort::ConstKernelInfo info) {
+    int constant = 0;
+    const auto matrix = info.GetTensorConstantInput(1, &constant);
+    require(constant != 0, "the vocabulary's matrix must be constant");
+    const auto shape = matrix.GetTensorTypeAndShapeInfo().GetShape();
+    require(shape.size() == 2, "the vocabulary's matrix must be [V, inputs]");
+    return kernels.vocabulary(matrix.GetTensorData<float>(), product(shape, 0, 1),
+                              product(shape, 1, 2));
+  }
+
   const Kernels& kernels_;
-  const std::int64_t end_;  // of the columns, as Slice has it
+  const Vocabulary vocabulary_;
 };
 
 class TopLogitsNode {
@@ -462,7 +470,7 @@ void add_operators(const Kernels& kernels, OrtSessionOptions* options) {
     add<LinearNode>(*domain, "LinearRelu", kernels, After::relu);
     add<LinearNode>(*domain, "LinearAdd", kernels, After::add);
     add<LinearNode>(*domain, "LinearAddNorm", kernels, After::add_norm);
-    add<CandidatesNode>(*domain, "Candidates", kernels);
+    add<VocabularyCandidatesNode>(*domain, "VocabularyCandidates", kernels);
     for (const bool positive : {false, true}) {
       const std::string name = positive ? "Linear8Positive" : "Linear8";
       add<Linear8Node>(*domain, name, kernels, {positive, After::nothing});

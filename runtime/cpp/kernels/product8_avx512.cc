@@ -8,16 +8,22 @@
 namespace translate_trt::avx512 {
 namespace {
 
-// Adds to each of the 16 sums the products of four neighbouring bytes.
-inline void multiply_add(__m512i& sums, __m512i unsigned_bytes, __m512i signed_bytes) {
-  // Not the intrinsic: around it GCC 12 copies the sums through memory at every step, which halves
-  // the speed of the whole product.
-  asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(unsigned_bytes), "v"(signed_bytes));
-}
+// What four bytes of a row and of each of 16 columns are. Not the intrinsics: around them GCC 12
+// copies the sums through memory at every step, which halves the speed of the whole product.
+struct Bytes {
+  static void multiply_add(__m512i& sums, __m512i unsigned_bytes, __m512i signed_bytes) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(unsigned_bytes), "v"(signed_bytes));
+  }
+};
+struct Words {
+  static void multiply_add(__m512i& sums, __m512i a, __m512i b) {
+    asm("vpdpwssd %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
+  }
+};
 
 // One tile. Its sums stay in registers from the first input to the last, which only works if the
 // loops over them are unrolled and nothing else is inlined here.
-template <int Rows, int Blocks>
+template <class Numbers, int Rows, int Blocks>
 __attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w,
                                     std::size_t inputs, const Ahead& ahead,
                                     __m512i (*out)[kPanel]) {
@@ -51,7 +57,7 @@ __attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w,
       const __m512i values = _mm512_set1_epi32(four);
 #pragma GCC unroll 8
       for (int j = 0; j < Blocks; ++j) {
-        multiply_add(sums[i][j], values, weights[j]);
+        Numbers::multiply_add(sums[i][j], values, weights[j]);
       }
     }
   }
@@ -64,29 +70,31 @@ __attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w,
   }
 }
 
-template <int Rows>
+template <class Numbers, int Rows>
 void tiles(const std::uint8_t* a, const Matrix8& matrix, std::size_t block, std::size_t last,
            const Ahead& ahead, Sums& sums) {
   const auto* w = matrix.weights + block * matrix.inputs * kLanes;
   if (last - block == kPanel) {
-    tile<Rows, kPanel>(a, w, matrix.inputs, ahead, sums);
+    tile<Numbers, Rows, kPanel>(a, w, matrix.inputs, ahead, sums);
     return;
   }
   for (auto j = block; j < last; ++j, w += matrix.inputs * kLanes) {
-    tile<Rows, 1>(a, w, matrix.inputs, kNothingAhead, reinterpret_cast<__m512i(*)[kPanel]>(&sums[0][j - block]));
+    tile<Numbers, Rows, 1>(a, w, matrix.inputs, kNothingAhead,
+                           reinterpret_cast<__m512i(*)[kPanel]>(&sums[0][j - block]));
   }
 }
 
+template <class Numbers>
 void vnni_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
                std::size_t block, std::size_t last, const Ahead& ahead, Sums& sums) {
   const auto* a = x.values + row * matrix.inputs;
   switch (height) {
-    case 1: tiles<1>(a, matrix, block, last, ahead, sums); break;
-    case 2: tiles<2>(a, matrix, block, last, ahead, sums); break;
-    case 3: tiles<3>(a, matrix, block, last, ahead, sums); break;
-    case 4: tiles<4>(a, matrix, block, last, ahead, sums); break;
-    case 5: tiles<5>(a, matrix, block, last, ahead, sums); break;
-    default: tiles<6>(a, matrix, block, last, ahead, sums); break;
+    case 1: tiles<Numbers, 1>(a, matrix, block, last, ahead, sums); break;
+    case 2: tiles<Numbers, 2>(a, matrix, block, last, ahead, sums); break;
+    case 3: tiles<Numbers, 3>(a, matrix, block, last, ahead, sums); break;
+    case 4: tiles<Numbers, 4>(a, matrix, block, last, ahead, sums); break;
+    case 5: tiles<Numbers, 5>(a, matrix, block, last, ahead, sums); break;
+    default: tiles<Numbers, 6>(a, matrix, block, last, ahead, sums); break;
   }
 }
 
@@ -132,7 +140,8 @@ void compute(const Product& product, const Rows8& x, const Matrix8& matrix,
 }  // namespace
 
 // 6 x 4 registers of sums leave room for weights and a row.
-const Product by_vnni = {0, 6, 66, nullptr, nullptr, vnni_tile};
+const Product by_vnni = {0, 6, 66, nullptr, nullptr, vnni_tile<Bytes>};
+const Product of_words = {0, 6, 66, nullptr, nullptr, vnni_tile<Words>};
 
 #ifdef TRANSLATE_TRT_AMX
 

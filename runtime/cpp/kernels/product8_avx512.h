@@ -36,6 +36,9 @@ using Sums = __m512i[kMostRows][kPanel];
 
 // What the zero point adds to the sums of every row in a block of columns.
 inline __m512i zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t block) {
+  if (x.zero == 0) {
+    return _mm512_setzero_si512();
+  }
   const __m512i columns = _mm512_loadu_si512(matrix.column_sums + block * kLanes);
   return _mm512_mullo_epi32(columns, _mm512_set1_epi32(x.zero));
 }
@@ -77,6 +80,11 @@ struct Product {
 };
 
 extern const Product by_vnni;
+
+// Of numbers in 16 bits, two in the place of four: a Rows8 and a Matrix8 hold their bytes, and
+// `inputs` is twice as many as there are.
+extern const Product of_words;
+
 #ifdef TRANSLATE_TRT_AMX
 extern const Product by_amx;
 

@@ -151,7 +151,7 @@ void embed(const Embedding& e, const float* table, float* y) {
     const auto* x = table + static_cast<std::size_t>(e.tokens[row]) * e.columns;
     const auto* position = position_of(e, row / e.beams);
     for (std::size_t i = 0; i < e.columns; ++i) {
-      y[i] = x[i] + position[i];
+      y[i] = x[i] * e.factor + position[i];
     }
   }
 }
@@ -163,7 +163,7 @@ void embed8(const Embedding& e, const std::int8_t* table, const float* scales, f
     const auto* position = position_of(e, row / e.beams);
     const float scale = scales[token];
     for (std::size_t i = 0; i < e.columns; ++i) {
-      y[i] = static_cast<float>(x[i]) * scale + position[i];
+      y[i] = static_cast<float>(x[i]) * scale * e.factor + position[i];
     }
   }
 }

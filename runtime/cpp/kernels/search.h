@@ -8,12 +8,13 @@
 
 namespace translate_trt {
 
-// Rows of a table at the tokens of the beams, plus the position of their sentence.
+// Rows of a table at the tokens of the beams, times a factor, plus the position of their sentence.
 struct Embedding {
   std::size_t sentences, beams, columns;  // N, K, d_model
   const std::int64_t* tokens;             // [N, K]
   const std::int64_t* positions;          // [N]
   const float* position_table;            // [..., columns]
+  float factor;
 };
 
 void embed(const Embedding&, const float* table, float* y);

@@ -20,9 +20,11 @@ class PortableNode {
 };
 
 template <bool kEightBits>
-class EmbedNode : public PortableNode {
+class EmbedNode {
  public:
-  using PortableNode::PortableNode;
+  using Variant = NoVariant;
+  EmbedNode(const Kernels&, const Variant&, Ort::ConstKernelInfo info)
+      : factor_(info.GetAttribute<float>("factor")) {}
   static Types inputs(const Variant&) {
     return kEightBits ? Types{kInt8, kFloat, kFloat, kInt64, kInt64}
                       : Types{kFloat, kFloat, kInt64, kInt64};
@@ -43,6 +45,7 @@ class EmbedNode : public PortableNode {
         call.input<std::int64_t>(kPositions + 1),
         call.input<std::int64_t>(kPositions + 2),
         call.input<float>(kPositions),
+        factor_,
     };
     require(within(embedding.tokens, product(tokens, 0, 2), table[0]), "a token is out of range");
     require(within(embedding.positions, embedding.sentences, positions[0]),
@@ -55,6 +58,9 @@ class EmbedNode : public PortableNode {
       embed(embedding, call.input<float>(0), y);
     }
   }
+
+ private:
+  const float factor_;
 };
 
 class ForcedColumnsNode : public PortableNode {

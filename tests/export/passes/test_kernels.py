@@ -293,7 +293,7 @@ def ranked(
 def test_candidates(columns: int, int8: bool) -> None:
     model = ranked(int8=int8, columns=columns)
     # One call more than is left: candidates begin as TopLogits.
-    name = "Candidates8" if int8 else "Candidates"
+    name = "Candidates8" if int8 else "VocabularyCandidates"
     assert assert_same_bits(model, 2) == {name: 1}
     assert {name for _, name, _ in model.functions} == {name, "TopLogits"}
 
@@ -319,7 +319,7 @@ def test_of_equal_logits_the_first_is_better() -> None:
     CallKernels().run(model)
     stored = calls(model)[0].inputs[1]
     assert stored is not None
-    stored.const_value = ir.tensor(np.zeros((1, ROWS, 64), np.float32), name=stored.name)
+    stored.const_value = ir.tensor(np.zeros((37, ROWS), np.float32), name=stored.name)
     found = run(model, feeds(model))
     np.testing.assert_array_equal(found["indices"], np.broadcast_to(np.arange(5), (2, 3, 5)))
     assert np.allclose(found["values"], -np.log(37))
@@ -482,17 +482,26 @@ def test_other_sums_are_left_alone() -> None:
 # ---- embedding ----
 
 
-def embedded(*more: NodeProto, int8: bool = False, axis: int = 1, table: str = "table") -> ir.Model:
-    """Rows of a table at tokens, with the position of their sentence."""
+def embedded(
+    *more: NodeProto,
+    int8: bool = False,
+    axis: int = 1,
+    table: str = "table",
+    scaled: str | None = None,
+) -> ir.Model:
+    """Rows of a table at tokens, with the position of their sentence; scaled: a Mul's operands."""
+    found = "found" if scaled else "rows"
     nodes = [
-        node("Gather", f"{table} tokens", "rows", axis=0),
+        node("Gather", f"{table} tokens", found, axis=0),
+        *([node("Mul", scaled, "rows")] if scaled else []),
         node("Gather", "position_table positions", "place", axis=0),
         node("Unsqueeze", "place axis", "place_row"), node("Add", "rows place_row", "y"), *more,
     ]  # fmt: skip
     inputs: dict[str, Axes] = {"tokens": ["N", "K"], "positions": ["N"], "x": ["N", 8],
                                "given": [11, 8]}  # fmt: skip
     constants = {"table": weights(11, 8), "w": weights(8, 8), "axis": np.array([axis]),
-                 "position_table": weights(7, 8, seed=1)}  # fmt: skip
+                 "position_table": weights(7, 8, seed=1), "vector": weights(8),
+                 "c": np.array(0.5, np.float32)}  # fmt: skip
     rows: Axes = (None, None, 8)
     names = ["y", *(n.output[0] for n in more)]
     # Without a product the int8 pass has nothing to do.
@@ -519,7 +528,18 @@ def test_embedding() -> None:
     assert [x.name for x in call.inputs] == inputs
 
 
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("operands", ["found c", "c found"])
+def test_an_embedding_takes_its_factor_along(operands: str, int8: bool) -> None:
+    model = embedded(int8=int8, scaled=operands)
+    counts = {"Embed8": 1, "Linear8": 1} if int8 else {"Embed": 1, "Neg": 1}
+    assert assert_same_bits(model, 1 + int8) == counts
+    (call,) = (one for one in calls(model) if one.op_type.startswith("Embed"))
+    assert call.attributes["factor"].value == 0.5
+
+
 def test_another_embedding_is_left_alone() -> None:
+    assert_left_alone(CallKernels(), embedded(scaled="found vector"))
     one = CallKernels()
     assert_left_alone(one, embedded(axis=0), given={"positions": np.array([1])})
     assert_left_alone(one, embedded(table="given"))

@@ -181,7 +181,7 @@ def test_its_parameters_are_inputs_of_the_graph_or_of_candidates(called: ir.Mode
         "log_probs", "positions", "done", "finished_scores", "finished_lengths",
         "finished_parents",
     ]  # fmt: skip
-    values, indices, at_column = (x.name for x in found["Candidates"].outputs)
+    values, indices, at_column = (x.name for x in found["VocabularyCandidates"].outputs)
     assert [select.pop(x) for x in ("log_probabilities", "choices", "forced")] == [
         values, indices, at_column
     ]  # fmt: skip

@@ -1,0 +1,153 @@
+// The best of many numbers and the sum of their exponentials, as the numbers come.
+//
+// Each row has a state that logits are shown to in the order of their columns: the largest so far,
+// the sum of exponentials relative to it (Milakov and Gimelshein 2018, "Online normalizer
+// calculation for softmax"), and a short sorted list of the best.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "product8_avx512.h"
+
+namespace translate_trt::avx512 {
+
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+inline std::size_t remaining(std::size_t columns, std::size_t begin) {
+  return columns > begin ? columns - begin : 0;
+}
+
+struct Entry {
+  float value;
+  std::int64_t column;
+};
+
+// `count` entries, best first.
+inline void insert(Entry* list, std::size_t count, Entry entry) {
+  auto place = count - 1;
+  for (; place > 0 && list[place - 1].value < entry.value; --place) {
+    list[place] = list[place - 1];
+  }
+  list[place] = entry;
+}
+
+// What a row has shown so far. Its numbers are logits / factor: a factor that a whole row shares
+// need not be multiplied with each of them.
+struct State {
+  __m512 sum;    // of exponentials relative to the best
+  float factor;  // not negative
+  Entry* list;   // the best, sorted
+
+  float best() const { return list[0].value; }
+};
+
+// Numbers that may belong to the best of a state, which is rare.
+template <int Registers>
+__attribute__((noinline)) void take(State& state, std::size_t count,
+                                    const __m512 (&numbers)[Registers], std::size_t column) {
+  const float before = state.best();
+  for (int j = 0; j < Registers; ++j) {
+    alignas(64) float values[kLanes];
+    _mm512_store_ps(values, numbers[j]);
+    const __m512 last = _mm512_set1_ps(state.list[count - 1].value);
+    for (unsigned mask = _mm512_cmp_ps_mask(numbers[j], last, _CMP_GT_OQ); mask != 0;
+         mask &= mask - 1) {
+      const auto lane = static_cast<std::size_t>(__builtin_ctz(mask));
+      // Of equal ones the first stays.
+      if (values[lane] > state.list[count - 1].value) {
+        insert(state.list, count,
+               {values[lane], static_cast<std::int64_t>(column + j * kLanes + lane)});
+      }
+    }
+  }
+  const float lower = (before - state.best()) * state.factor * kSixteenths;
+  state.sum = _mm512_mul_ps(state.sum, power_of_two_16ths(_mm512_set1_ps(lower)));
+}
+
+// Shows numbers of neighbouring columns, `Registers` times 16, to a state.
+template <int Registers>
+inline void show(State& state, std::size_t count, const __m512 (&numbers)[Registers],
+                 std::size_t column) {
+  const __m512 last = _mm512_set1_ps(state.list[count - 1].value);
+  unsigned better = 0;
+  for (int j = 0; j < Registers; ++j) {
+    better |= _mm512_cmp_ps_mask(numbers[j], last, _CMP_GT_OQ);
+  }
+  if (better != 0) {
+    take(state, count, numbers, column);
+  }
+  const float scale = state.factor * kSixteenths;
+  const __m512 scales = _mm512_set1_ps(scale), shift = _mm512_set1_ps(state.best() * scale);
+  __m512 sum = state.sum;
+  for (int j = 0; j < Registers; ++j) {
+    const __m512 below = _mm512_fmsub_ps(numbers[j], scales, shift);
+    sum = _mm512_add_ps(sum, power_of_two_16ths(below));
+  }
+  state.sum = sum;
+}
+
+// The states of one row, each of the columns after the former's, as one; returns its log-sum-exp.
+inline float merge(State* states, std::size_t parts, std::size_t stride, std::size_t count) {
+  float most = states[0].best();
+  for (std::size_t part = 1; part < parts; ++part) {
+    most = std::max(most, states[part * stride].best());
+  }
+  auto& whole = states[0];
+  float sum = 0;
+  for (std::size_t part = 0; part < parts; ++part) {
+    const auto& state = states[part * stride];
+    sum += _mm512_reduce_add_ps(state.sum) * std::exp((state.best() - most) * state.factor);
+  }
+  for (std::size_t part = 1; part < parts; ++part) {
+    const auto* list = states[part * stride].list;
+    for (std::size_t i = 0; i < count && list[i].value > whole.list[count - 1].value; ++i) {
+      insert(whole.list, count, list[i]);
+    }
+  }
+  return most * whole.factor + std::log(sum);
+}
+
+inline void write(const State& state, float log_sum, std::size_t row, const Candidates& out) {
+  for (std::size_t i = 0; i < out.count; ++i) {
+    out.values[row * out.count + i] = state.list[i].value * state.factor - log_sum;
+    out.indices[row * out.count + i] = state.list[i].column;
+  }
+}
+
+// Shows a row of logits to a state; returns their log-sum-exp.
+inline float show_all(State& state, std::size_t count, const float* logits, std::size_t columns) {
+  for (std::size_t column = 0; column < columns; column += kLanes * kPanel) {
+    __m512 registers[kPanel];
+    for (std::size_t j = 0; j < kPanel; ++j) {
+      const auto begin = column + j * kLanes;
+      registers[j] = _mm512_mask_loadu_ps(_mm512_set1_ps(kNothing),
+                                          first(remaining(columns, begin)), logits + begin);
+    }
+    show(state, count, registers, column);
+  }
+  return merge(&state, 1, 0, count);
+}
+
+// States [parts, rows], of columns from part to part.
+struct States {
+  State* all;
+  std::size_t parts, rows;
+
+  // Of all columns, once this has brought them together; returns their log-sum-exp.
+  float merged(std::size_t row, std::size_t count) const {
+    return merge(all + row, parts, rows, count);
+  }
+};
+
+// States that have seen nothing, with lists of `count`. Their memory is the caller's thread's, and
+// the next call's. Null factors are 1.
+States fresh_states(std::size_t parts, std::size_t rows, const float* factors, std::size_t count);
+
+// States that have seen the products of rows with a matrix, both of integers.
+States show_products(const Product& product, const Rows8& x, const Matrix8& matrix,
+                     std::size_t count, const ParallelFor& parallel);
+
+}  // namespace translate_trt::avx512

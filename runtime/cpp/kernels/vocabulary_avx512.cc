@@ -1,0 +1,241 @@
+// Candidates from a whole vocabulary in fp32, for the price of products in 16 bits, which take half
+// the time and half the memory's.
+//
+// A product of rounded numbers x' and w' is off by no more than
+//   |x w - x' w'| <= |x - x'| |w'| + |x| |w - w'|       (Cauchy and Schwarz)
+// which in 16 bits leaves a handful of columns that can be among the best. Those are multiplied in
+// fp32, so that candidates and their logits are those of fp32. All other columns only count in the
+// sum of exponentials, where they are small and their errors cancel, but for the part that all
+// columns have in common, which is known and taken off. docs/kernels.md has how precise that is. A
+// row for which a handful is not enough, since too many logits are nearly alike, is multiplied with
+// everything.
+
+#include "top_avx512.h"
+
+namespace translate_trt::avx512 {
+namespace {
+
+struct RowBegins;
+struct WordValues;
+struct WordScales;
+struct WordErrors;
+struct DecidedRows;
+struct AllLogits;
+
+constexpr float kMostOfColumn = 2047;  // eleven bits and a sign, which leaves a row about as many
+constexpr float kMostOfRow = 32767;
+constexpr double kMostOfSum = 2147483647;
+constexpr std::size_t kLine = 64;  // bytes
+
+float largest(const float* x, std::size_t count) {
+  __m512 most = _mm512_setzero_ps();
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_maskz_loadu_ps(first(count - i), x + i)));
+  }
+  return _mm512_reduce_max_ps(most);
+}
+
+// Always in the same order, so that a row's logits do not depend on its neighbours.
+float dot(const float* a, const float* b, std::size_t count) {
+  constexpr std::size_t kSums = 4;
+  __m512 sums[kSums];
+  std::fill_n(sums, kSums, _mm512_setzero_ps());
+  for (std::size_t i = 0; i < count; i += kSums * kLanes) {
+    for (std::size_t j = 0; j < kSums; ++j) {
+      const auto at = i + j * kLanes;
+      const auto mask = first(remaining(count, at));
+      sums[j] = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, a + at),
+                                _mm512_maskz_loadu_ps(mask, b + at), sums[j]);
+    }
+  }
+  return _mm512_reduce_add_ps(
+      _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])));
+}
+
+float norm(const float* x, std::size_t count) { return std::sqrt(dot(x, x, count)); }
+
+// 16 numbers as integers and what is left of them.
+struct Rounded {
+  __m512i integers;
+  __m512 rest;
+
+  Rounded(const float* x, std::size_t count, float scale) {
+    const auto mask = first(count);
+    const __m512 values = _mm512_maskz_loadu_ps(mask, x), scales = _mm512_set1_ps(scale);
+    integers = scale == 0 ? _mm512_setzero_si512()
+                          : _mm512_cvtps_epi32(_mm512_div_ps(values, scales));
+    rest = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(integers), scales, values);
+  }
+};
+
+// By how much products of a row may be off.
+struct Error {
+  float most;  // any of them
+  float mean;  // of all: a product in 16 bits and this is the product
+};
+
+// Rows in 16 bits as bytes.
+struct RowsOfWords {
+  Rows8 rows;
+  const Error* errors;  // [count]
+};
+
+// So many steps for the largest magnitude of a row that no sum leaves 32 bits.
+float steps(const Vocabulary& vocabulary, float most, float norm) {
+  const double integers = 0.99 * kMostOfSum / vocabulary.integer_norm -
+                          0.5 * std::sqrt(static_cast<double>(vocabulary.inputs));
+  return std::min(kMostOfRow, static_cast<float>(std::floor(integers * most / norm)));
+}
+
+RowsOfWords words(const Vocabulary& vocabulary, const float* x, std::size_t rows,
+                  const ParallelFor& parallel) {
+  const auto inputs = vocabulary.inputs, filled = inputs + inputs % 2;
+  auto* begins = scratch<std::size_t, RowBegins>(rows + 1);
+  const auto count = runs(x, rows, inputs, begins);
+  // 16 at a time are written: the last row's may reach beyond it.
+  auto* values = scratch<std::int16_t, WordValues>(count * filled + kLanes);
+  auto* scales = scratch<float, WordScales>(count);
+  auto* errors = scratch<Error, WordErrors>(count);
+  for_rows(count, parallel, [&](std::size_t row) {
+    const auto* here = x + begins[row] * inputs;
+    auto* out = values + row * filled;
+    const float most = largest(here, inputs), size = norm(here, inputs);
+    const float scale = size > 0 ? most / steps(vocabulary, most, size) : 0;
+    __m512 left = _mm512_setzero_ps(), mean = _mm512_setzero_ps();
+    for (std::size_t i = 0; i < inputs; i += kLanes) {
+      const Rounded rounded(here + i, inputs - i, scale);
+      const auto mask = first(inputs - i);
+      _mm512_mask_cvtsepi32_storeu_epi16(out + i, first(filled - i), rounded.integers);
+      left = _mm512_fmadd_ps(rounded.rest, rounded.rest, left);
+      mean = _mm512_fmadd_ps(rounded.rest, _mm512_maskz_loadu_ps(mask, &vocabulary.mean[i]), mean);
+      mean = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, here + i),
+                             _mm512_maskz_loadu_ps(mask, &vocabulary.mean_error[i]), mean);
+    }
+    scales[row] = scale;
+    // Of rounding in 16 bits, and of a sum in fp32 in any order (Higham 2002, section 3.1).
+    const float in_fp32 = static_cast<float>(inputs + 8) * 0x1p-24F * size * vocabulary.norm;
+    errors[row] = {std::sqrt(_mm512_reduce_add_ps(left)) * vocabulary.norm +
+                       size * vocabulary.error + in_fp32,
+                   _mm512_reduce_add_ps(mean)};
+  });
+  return {{reinterpret_cast<const std::uint8_t*>(values), scales, begins, count, 0}, errors};
+}
+
+Matrix8 as_bytes(const Vocabulary& vocabulary) {
+  return {reinterpret_cast<const std::int8_t*>(vocabulary.lines.data()),
+          vocabulary.scales.data(),
+          nullptr,
+          2 * (vocabulary.inputs + vocabulary.inputs % 2),
+          vocabulary.outputs,
+          vocabulary.scales.size() / kLanes};
+}
+
+bool better(const Entry& a, const Entry& b) {
+  return a.value > b.value || (a.value == b.value && a.column < b.column);
+}
+
+// Gives the listed columns of a row their logits of fp32, and the log-sum-exp its share of that;
+// false: columns that are not listed could be among the best.
+bool refine(State& state, std::size_t listed, std::size_t wanted, const Error& error,
+            const float* x, const float* columns, std::size_t inputs, float& log_sum) {
+  auto* list = state.list;
+  for (std::size_t i = 0; i < listed; ++i) {
+    fetch(columns + static_cast<std::size_t>(list[i].column) * inputs, inputs * sizeof(float));
+  }
+  // No column that is not listed has a larger logit.
+  const float elsewhere = list[listed - 1].value * state.factor + error.most;
+  const float most = list[0].value * state.factor;
+  double sum = std::exp(static_cast<double>(log_sum - most));  // relative to most + error.mean
+  for (std::size_t i = 0; i < listed; ++i) {
+    const float rounded = list[i].value * state.factor - most;
+    list[i].value = dot(x, columns + static_cast<std::size_t>(list[i].column) * inputs, inputs);
+    sum += std::exp(static_cast<double>(list[i].value - most - error.mean)) -
+           std::exp(static_cast<double>(rounded));
+  }
+  std::sort(list, list + listed, better);
+  state.factor = 1;
+  log_sum = most + error.mean + static_cast<float>(std::log(sum));
+  return list[wanted - 1].value > elsewhere;
+}
+
+}  // namespace
+
+Vocabulary vocabulary(const float* columns, std::size_t outputs, std::size_t inputs) {
+  const auto blocks = ceiling(outputs, kLanes), pairs = ceiling(inputs, 2);
+  Vocabulary result{inputs, outputs, {}, {}, 0, 0, 0, {}, {}};
+  result.lines.resize(blocks * pairs);
+  result.scales.resize(blocks * kLanes);
+  std::vector<double> sums(inputs), errors(inputs);
+  for (std::size_t column = 0; column < outputs; ++column) {
+    const auto* w = columns + column * inputs;
+    const float scale = largest(w, inputs) / kMostOfColumn;
+    auto* line = result.lines.data() + column / kLanes * pairs;
+    const auto lane = column % kLanes * 2;
+    __m512 squares = _mm512_setzero_ps(), left = _mm512_setzero_ps();
+    for (std::size_t i = 0; i < inputs; i += kLanes) {
+      const Rounded rounded(w + i, inputs - i, scale);
+      const __m512 integers = _mm512_cvtepi32_ps(rounded.integers);
+      squares = _mm512_fmadd_ps(integers, integers, squares);
+      left = _mm512_fmadd_ps(rounded.rest, rounded.rest, left);
+      alignas(64) std::int32_t lanes[kLanes];
+      _mm512_store_si512(lanes, rounded.integers);
+      alignas(64) float rest[kLanes];
+      _mm512_store_ps(rest, rounded.rest);
+      for (std::size_t k = 0; k < std::min(kLanes, inputs - i); ++k) {
+        line[(i + k) / 2].words[lane + k % 2] = static_cast<std::int16_t>(lanes[k]);
+        sums[i + k] += static_cast<float>(lanes[k]) * scale;
+        errors[i + k] += rest[k];
+      }
+    }
+    const float integer_norm = std::sqrt(_mm512_reduce_add_ps(squares));
+    result.scales[column] = scale;
+    result.integer_norm = std::max(result.integer_norm, integer_norm);
+    result.norm = std::max(result.norm, integer_norm * scale);
+    result.error = std::max(result.error, std::sqrt(_mm512_reduce_add_ps(left)));
+  }
+  const auto count = static_cast<double>(outputs);
+  for (std::size_t i = 0; i < inputs; ++i) {
+    result.mean.push_back(static_cast<float>(sums[i] / count));
+    result.mean_error.push_back(static_cast<float>(errors[i] / count));
+  }
+  return result;
+}
+
+void candidates(const Vocabulary& vocabulary, const float* columns, const float* input,
+                std::size_t rows, const Candidates& out, const ParallelFor& parallel) {
+  const auto inputs = vocabulary.inputs, outputs = vocabulary.outputs;
+  const auto x = words(vocabulary, input, rows, parallel);
+  // Twice as many as are asked for have always been enough on trained models.
+  const auto listed = std::min(outputs, std::max<std::size_t>(16, 2 * out.count));
+  const auto states = show_products(of_words, x.rows, as_bytes(vocabulary), listed, parallel);
+  const auto row_of = [&](std::size_t row) { return input + x.rows.begins[row] * inputs; };
+  const auto finish = [&](std::size_t row, const State& state, float log_sum) {
+    for (auto copy = x.rows.begins[row]; copy < x.rows.begins[row + 1]; ++copy) {
+      write(state, log_sum, copy, out);
+      const auto* column = columns + static_cast<std::size_t>(out.column[copy]) * inputs;
+      out.at_column[copy] = dot(row_of(row), column, inputs) - log_sum;
+    }
+  };
+  auto* decided = scratch<char, DecidedRows>(x.rows.count);
+  for_rows(x.rows.count, parallel, [&](std::size_t row) {
+    auto& state = states.all[row];
+    float log_sum = states.merged(row, listed);
+    decided[row] = refine(state, listed, out.count, x.errors[row], row_of(row), columns, inputs,
+                          log_sum) ||
+                   listed == outputs;
+    finish(row, state, log_sum);
+  });
+  for (std::size_t row = 0; row < x.rows.count; ++row) {
+    if (decided[row]) {
+      continue;
+    }
+    auto* logits = scratch<float, AllLogits>(outputs);
+    for_rows(outputs, parallel, [&](std::size_t column) {
+      logits[column] = dot(row_of(row), columns + column * inputs, inputs);
+    });
+    const auto state = fresh_states(1, 1, nullptr, out.count);
+    finish(row, *state.all, show_all(*state.all, out.count, logits, outputs));
+  }
+}
+
+}  // namespace translate_trt::avx512
