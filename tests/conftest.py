@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
+# Before torch is imported, here or in a process that a test starts. The models of tests are so
+# small that a second thread only makes the first one wait, and equal bits need an equal number.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 from translate_trt.runtime.bundle import (
     FORMAT_VERSION,
     Limits,
