@@ -26,7 +26,8 @@ from translate_trt.runtime.bundle import (
     write_manifest,
 )
 
-pytest_plugins = ["support.bundles", "support.kernels", "support.static_bundles"]
+pytest_plugins = ["support.bundles", "support.kernels", "support.operators",
+                  "support.static_bundles"]  # fmt: skip
 
 WORDS = """
     the a cat dog house tree runs sleeps eats green big small river walks over under
