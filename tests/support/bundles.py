@@ -51,7 +51,7 @@ def engine_bundle(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoi
     )
     directory = tmp_path_factory.mktemp("engines")
     path = directory / "bundle"
-    engines = EngineOptions(cache=directory / "cache")
+    engines = EngineOptions(cache=directory / "cache", max_batch=1)  # one profile
     targets = ("tensorrt-rtx-fp16", "tensorrt-rtx-bf16")
     compile_bundle(checkpoint, path, BuildOptions(targets, beam_size=3, engines=engines))
     return path
