@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn, get_type_hints
 
 from translate_trt.runtime.contract import CACHE_TYPES, GraphForm, ShortlistForm
 from translate_trt.runtime.errors import BundleError, OptionError
+from translate_trt.runtime.fields import AGAIN, Fields
 from translate_trt.runtime.files import write_json
 from translate_trt.runtime.options import SearchOptions
 
@@ -27,7 +28,6 @@ MANIFEST_NAME = "manifest.json"
 SHORTLIST = "-shortlist"
 
 _HASH_BLOCK = 1 << 20  # bytes
-_AGAIN = "Copy the bundle again or make it again with translate-trt export."
 
 
 @dataclass(frozen=True)
@@ -310,110 +310,22 @@ def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = T
     for entry in dict.fromkeys(entries):  # a shared tokenizer file is named twice
         path = entry.locate(bundle)
         if not path.is_file():
-            raise BundleError(f"{path}, which the manifest names, is missing. {_AGAIN}")
+            raise BundleError(f"{path}, which the manifest names, is missing. {AGAIN}")
         size = path.stat().st_size
         if size != entry.bytes:
             raise BundleError(
                 f"{path} has {size} bytes, the manifest says {entry.bytes}: "
-                f"the file is incomplete or was changed. {_AGAIN}"
+                f"the file is incomplete or was changed. {AGAIN}"
             )
         if hashes and (found := _digest(path)[0]) != entry.sha256:
             raise BundleError(
                 f"{path} has SHA-256 {found}, the manifest says {entry.sha256}: "
-                f"the file was changed or damaged. {_AGAIN}"
+                f"the file was changed or damaged. {AGAIN}"
             )
-
-
-class Fields:
-    """A JSON object with checked access; errors name a field by its path, as `model.heads`.
-
-    Raises:
-        BundleError: the value is not an object, or a field is missing or of another type.
-    """
-
-    def __init__(self, value: object, file: Path, place: str = "") -> None:
-        self._file = file
-        self._place = place
-        if not isinstance(value, dict):
-            raise BundleError(
-                f"{file}: {f'the field {place!r}' if place else 'the outermost value'} must be an "
-                f"object in braces, not {_shown(value)}. {_AGAIN}"
-            )
-        self.values: dict[str, Any] = value
-
-    def fail(self, name: str, expected: str, found: object) -> NoReturn:
-        """Raise the error that this field is not what was expected."""
-        raise BundleError(
-            f"{self._file}: the field {self._path(name)!r} must be {expected}, "
-            f"not {_shown(found)}. {_AGAIN}"
-        )
-
-    def integer(self, name: str, smallest: int) -> int:
-        """A whole number of at least `smallest`."""
-        value = self._get(name)
-        # To Python true is the integer 1; to JSON it is not a number.
-        if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
-            self.fail(name, f"a whole number of at least {smallest}", value)
-        return value
-
-    def text(self, name: str) -> str:
-        """A string."""
-        value = self._get(name)
-        if not isinstance(value, str):
-            self.fail(name, "a string", value)
-        return value
-
-    def is_null(self, name: str) -> bool:
-        """True if the field holds null."""
-        return self._get(name) is None
-
-    def optional_text(self, name: str) -> str | None:
-        """A string or null."""
-        return None if self.is_null(name) else self.text(name)
-
-    def texts(self, name: str) -> list[str]:
-        """A list of strings."""
-        value = self._get(name)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            self.fail(name, "a list of strings", value)
-        return value
-
-    def all_texts(self) -> dict[str, str]:
-        """The whole object, all of whose fields are strings."""
-        return {name: self.text(name) for name in self.values}
-
-    def object(self, name: str) -> Fields:
-        """An object inside this one."""
-        return Fields(self._get(name), self._file, self._path(name))
-
-    def optional_object(self, name: str) -> dict[str, Any] | None:
-        """An object or null."""
-        return None if self.is_null(name) else self.object(name).values
-
-    def objects(self, at_least_one: bool = False) -> Iterator[tuple[str, Fields]]:
-        """All fields of this object, each of them an object."""
-        if at_least_one and not self.values:
-            raise BundleError(f"{self._file}: the field {self._place!r} is empty. {_AGAIN}")
-        for name in self.values:
-            yield name, self.object(name)
-
-    def _get(self, name: str) -> Any:
-        if name not in self.values:
-            raise BundleError(f"{self._file}: the field {self._path(name)!r} is missing. {_AGAIN}")
-        return self.values[name]
-
-    def _path(self, name: str) -> str:
-        return f"{self._place}.{name}" if self._place else name
 
 
 def _names(cls: type) -> tuple[str, ...]:
     return tuple(get_type_hints(cls))
-
-
-def _shown(value: object) -> str:
-    """The value as JSON, cut to what fits a message."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _search_defaults(fields: Fields) -> dict[str, Any]:
@@ -470,7 +382,7 @@ def _why_no_manifest(bundle: Path, error: OSError) -> str:
             f"{MANIFEST_NAME}); make a bundle of it with translate-trt export."
         )
     if isinstance(error, FileNotFoundError):
-        return f"{bundle} is not a bundle: it has no {MANIFEST_NAME}. {_AGAIN}"
+        return f"{bundle} is not a bundle: it has no {MANIFEST_NAME}. {AGAIN}"
     return f"cannot read {bundle / MANIFEST_NAME}: {error.strerror}."
 
 
@@ -481,7 +393,7 @@ def _parse(path: Path, content: bytes) -> object:
     try:
         value: object = json.loads(content.decode("utf-8"), parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"{path} is not valid JSON: {error}. {_AGAIN}") from error
+        raise BundleError(f"{path} is not valid JSON: {error}. {AGAIN}") from error
     return value
 
 
@@ -496,5 +408,5 @@ def _digest(path: Path) -> tuple[str, int]:
                 digest.update(block)
                 size += len(block)
     except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror}. {_AGAIN}") from error
+        raise BundleError(f"cannot read {path}: {error.strerror}. {AGAIN}") from error
     return digest.hexdigest(), size

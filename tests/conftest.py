@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
+# Before torch is imported, here or in a process that a test starts. The models of tests are so
+# small that a second thread only makes the first one wait, and equal bits need an equal number.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 from translate_trt.runtime.bundle import (
     FORMAT_VERSION,
     Limits,
@@ -22,7 +26,8 @@ from translate_trt.runtime.bundle import (
     write_manifest,
 )
 
-pytest_plugins = ["support.bundles", "support.kernels", "support.static_bundles"]
+pytest_plugins = ["support.bundles", "support.kernels", "support.operators",
+                  "support.static_bundles"]  # fmt: skip
 
 WORDS = """
     the a cat dog house tree runs sleeps eats green big small river walks over under

@@ -12,9 +12,9 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from translate_trt.runtime.bundle import Fields
 from translate_trt.runtime.engines import EngineRecord
 from translate_trt.runtime.errors import BundleError, OutputError
+from translate_trt.runtime.fields import Fields
 from translate_trt.runtime.files import write_bytes_atomically
 
 log = logging.getLogger("translate_trt")

@@ -104,6 +104,7 @@ class _Quantizer:
         self._graph = graph
         self._activations: dict[ir.Value, _Rows] = {}
         self._zeros: dict[str, ir.Value] = {}
+        self._tables: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
         self._names = 0
 
     def run(self) -> int:
@@ -230,13 +231,18 @@ class _Quantizer:
         self._graph.remove(node, safe=True)
 
     def _table(self, table: ir.Value | None) -> tuple[ir.Value, ir.Value]:
-        """A matrix [V, I] in 8 bits per row, and the scales [V, 1]."""
-        weights = matrix(table)
+        """A matrix [V, I] in 8 bits per row, and the scales [V, 1].
+
+        With a shortlist two read it: the lookup of a token and the product with listed rows.
+        """
         assert table is not None
-        assert weights is not None
-        quantized, scales = quantize_weights(weights, axis=1)
-        rows = self._constant(f"{table.name}_int8", quantized)
-        return rows, self._constant(f"{table.name}_scale", scales[:, None])
+        if table not in self._tables:
+            weights = matrix(table)
+            assert weights is not None
+            quantized, scales = quantize_weights(weights, axis=1)
+            rows = self._constant(f"{table.name}_int8", quantized)
+            self._tables[table] = rows, self._constant(f"{table.name}_scale", scales[:, None])
+        return self._tables[table]
 
     def _lookup(self, node: ir.Node) -> None:
         table, tokens = node.inputs

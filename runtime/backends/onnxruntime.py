@@ -63,13 +63,15 @@ class OnnxRuntimeBackend:
                 f"onnxruntime {ort.__version__} is installed, whose attention is wrong; this "
                 f"needs {'.'.join(map(str, _OLDEST))} or newer: pip install -U onnxruntime"
             )
+        compiled = kernels.describe() if settings.gpu is None else ""
         if settings.gpu is None:
-            log.info("compiled kernels: %s", kernels.status())
+            log.info("compiled kernels: %s", kernels.status(compiled))
         self._shape = shape
-        compiled = settings.gpu is None and bool(kernels.describe())
         self._spare_slots = _SPARE_SLOTS if compiled else 0
         providers = _providers(settings)
         encoder, step = _options(settings), _options(settings)
+        if compiled:
+            _register_kernels(encoder, step)
         # Threads of a session go on spinning for a while when it has run, in case it runs again.
         # The encoder's would take the cores from the steps that follow.
         encoder.add_session_config_entry("session.force_spinning_stop", "1")
@@ -118,12 +120,7 @@ def _return_memory() -> None:
 
 
 def _options(settings: Settings) -> ort.SessionOptions:
-    """What both sessions have in common.
-
-    Raises:
-        OptionError: the library of kernels that was asked for does not exist.
-        BackendError: it does not load, or not with this ONNX Runtime.
-    """
+    """What both sessions have in common."""
     options = ort.SessionOptions()
     options.log_severity_level = 3  # errors; warnings here are about ONNX Runtime's own passes
     options.add_session_config_entry(
@@ -135,17 +132,19 @@ def _options(settings: Settings) -> ort.SessionOptions:
         # Both save allocations by keeping what the largest batch needed, which the next one, of
         # another size, hardly uses.
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-        _register_kernels(options)
     return options
 
 
-def _register_kernels(options: ort.SessionOptions) -> None:
-    """Let sessions of these options, any number, call the compiled kernels, if there are any."""
-    if not kernels.describe():
-        return
+def _register_kernels(*sessions: ort.SessionOptions) -> None:
+    """Let sessions of these options call the compiled kernels.
+
+    Raises:
+        BackendError: they do not load with this ONNX Runtime.
+    """
     path = kernels.library()
     try:
-        options.register_custom_ops_library(str(path))
+        for options in sessions:
+            options.register_custom_ops_library(str(path))
     except Exception as error:  # ONNX Runtime's classes derive from Exception alone
         raise BackendError(
             f"ONNX Runtime {ort.__version__} cannot use the compiled kernels of {path}: {error}. "

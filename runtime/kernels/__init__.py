@@ -60,13 +60,16 @@ def describe() -> str:
     return found.decode()
 
 
-def status() -> str:
+def status(described: str | None = None) -> str:
     """What is in use, or why nothing is, for people.
+
+    Args:
+        described: what `describe` said; None: it has not been asked yet.
 
     Raises:
         TranslateTrtError: as of `describe`.
     """
-    if found := describe():
+    if found := describe() if described is None else described:
         return found
     if library() is not None:
         return "none: there are none for this processor"

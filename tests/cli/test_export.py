@@ -25,7 +25,6 @@ def export(checkpoint: Checkpoint, out: Path, *flags: object) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
-@pytest.mark.usefixtures("trace_once")
 def test_explain_has_a_line_for_every_pass_and_graph(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
@@ -45,7 +44,6 @@ def test_explain_has_a_line_for_every_pass_and_graph(
     assert "the attention weights are read elsewhere (--attention)" in done.stdout
 
 
-@pytest.mark.usefixtures("trace_once")
 def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
     done = export(checkpoint, tmp_path / "b", "--dump-passes", tmp_path / "stages")
     assert done.exit_code == 0, done.output

@@ -100,7 +100,6 @@ def test_a_failure_midway_leaves_no_half_bundle(
     assert [path.name for path in old.iterdir()] == ["manifest.json"]
 
 
-@pytest.mark.usefixtures("trace_once")
 def test_force_replaces_all_of_a_bundle(
     checkpoint: Checkpoint, compiled_bundle: Path, tmp_path: Path
 ) -> None:
@@ -120,7 +119,6 @@ def test_force_replaces_all_of_a_bundle(
         assert manifest.target(name).files["step"].sha256 == other.files["step"].sha256
 
 
-@pytest.mark.usefixtures("trace_once")
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
 def test_a_failure_at_the_last_graph_leaves_the_old_bundle(
     failure: BaseException, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,11 +12,14 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from translate_trt.export.passes import dynamic_int8
 from translate_trt.export.passes.dynamic_int8 import DynamicInt8, quantize_weights
+from translate_trt.export.passes.functions import DOMAIN, LISTED
 from translate_trt.export.trace import DYNAMIC_OPSET
 from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.errors import TranslateTrtError
 
+INT8 = ir.DataType.INT8
 RANDOM = np.random.default_rng(0)
 WEIGHTS = RANDOM.standard_normal((24, 10)).astype(np.float32)
 OTHER = RANDOM.standard_normal((24, 6)).astype(np.float32)
@@ -35,7 +38,8 @@ def model(
         [helper.make_tensor_value_info(o, TensorProto.FLOAT, ["N", "T", None]) for o in outputs],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )  # fmt: skip
-    opset = [helper.make_opsetid("", DYNAMIC_OPSET)]  # no other pass may have brought operators
+    # No other pass may have brought operators.
+    opset = [helper.make_opsetid("", DYNAMIC_OPSET), helper.make_opsetid(DOMAIN, 1)]
     proto = helper.make_model(graph, opset_imports=opset, ir_version=10)
     return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
 
@@ -70,7 +74,7 @@ def test_products_become_8_bit_and_share_their_activation() -> None:
     assert names.count("MatMul") == 0
     assert names.count("QuantizeLinear") == 1  # quantized once for both readers
     types = {name: value.dtype for name, value in given.graph.initializers.items()}
-    assert types["w_int8"] == types["v_int8"] == ir.DataType.INT8
+    assert types["w_int8"] == types["v_int8"] == INT8
     assert "w" not in types
     assert [output.name for output in given.graph.outputs] == ["y", "z"]
 
@@ -289,11 +293,39 @@ def test_embedding_tables_are_stored_in_8_bits_per_row() -> None:
         [*nodes, helper.make_node("Identity", ["x"], ["same"])], ["e", "y", "same"], **constants
     )
     assert DynamicInt8().run(given).matches == 2
-    assert given.graph.initializers["embedding.table_int8"].dtype == ir.DataType.INT8
+    assert given.graph.initializers["embedding.table_int8"].dtype == INT8
     tokens = np.array([[0, 7, 29]])
     found = run(given, np.zeros((1, 3, 24), np.float32), tokens)[0]
     step = np.abs(TABLE).max(1)[tokens][..., None] / 127
     assert (np.abs(found - TABLE[tokens]) <= 0.501 * step).all()
+
+
+def test_a_table_that_two_read_is_quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        helper.make_node("Gather", ["embedding.table", "tokens"], ["e"]),
+        helper.make_node(
+            LISTED,
+            ["e", "embedding.table", "shortlist", "column", "count"],
+            ["values", "indices", "at_column"],
+            domain=DOMAIN,
+        ),
+    ]
+    given = model(nodes, ["values"], **{"embedding.table": TABLE})
+    axes: list[int] = []
+
+    def counted(
+        weights: NDArray[np.float32], axis: int
+    ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+        axes.append(axis)
+        return quantize_weights(weights, axis)
+
+    monkeypatch.setattr(dynamic_int8, "quantize_weights", counted)
+    assert DynamicInt8().run(given).matches == 2
+    assert axes == [1]
+    (lookup,) = (n for n in given.graph if n.op_type == "Gather" and n.outputs[0].dtype == INT8)
+    (listed,) = (n for n in given.graph if n.op_type == f"{LISTED}8")
+    assert lookup.inputs[0] is listed.inputs[1]
+    assert set(given.graph.initializers) == {"embedding.table_int8", "embedding.table_scale"}
 
 
 def test_a_second_run_finds_nothing_and_changes_nothing() -> None:

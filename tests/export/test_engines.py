@@ -84,10 +84,10 @@ def test_a_tiny_model_builds(rtx: Builder, precision: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp16"])  # a tiny one above in all precisions
-def test_the_base_model_builds(rtx: Builder, precision: str) -> None:
-    config = ModelConfig(vocabulary_size=32000)
-    _, graphs = transformer_graphs(config, f"tensorrt-rtx-{precision}", LIMITS)
+def test_layers_as_wide_as_the_base_model_s_build(rtx: Builder) -> None:
+    # Two of six, which are all alike; a tiny model above builds in all precisions.
+    config = ModelConfig(vocabulary_size=32000, encoder_layers=2, decoder_layers=2)
+    _, graphs = transformer_graphs(config, "tensorrt-rtx-fp16", LIMITS)
     for graph in graphs.values():
         engine = build_engine(rtx, graph, PROFILES, uncached())
         assert_engine_keeps_the_contract(engine, graph)

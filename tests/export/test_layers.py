@@ -152,7 +152,7 @@ def test_large_activations_show_in_fp16(
         feed_forward.outer.bias -= 1000 * feed_forward.outer.weight.sum(1)
     crafted = open_checkpoint(save_model(model, tmp_path / "model", tokenizer_model))
     targets = ("tensorrt-rtx-fp32", "tensorrt-rtx-fp16")
-    engines = EngineOptions(cache=tmp_path / "cache")
+    engines = EngineOptions(cache=tmp_path / "cache", max_batch=1)
     compile_bundle(crafted, tmp_path / "bundle", BuildOptions(targets, engines=engines))
     reports = compare_layers(tmp_path / "bundle", crafted, LINES, threads=1)
     assert [report.first for report in reports] == [None, "encoder.1.feed_forward"]

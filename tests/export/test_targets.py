@@ -35,7 +35,6 @@ def mostly_the_same(found: list[list[Hypothesis]], expected: list[list[Hypothesi
     assert any(a.score != b.score for a, b in same)  # it is another precision
 
 
-@pytest.mark.usefixtures("trace_once")
 def test_fp16_translates_on_a_cpu(checkpoint: Checkpoint, tmp_path: Path) -> None:
     options = BuildOptions(("onnx-fp16",), attention=True)
     compiled = compile_bundle(checkpoint, tmp_path / "bundle", options)
@@ -96,7 +95,6 @@ def static_bundle(
     return Translator(path, threads=1)
 
 
-@pytest.mark.usefixtures("trace_once")
 @pytest.mark.parametrize(
     "disabled", [(), ("fuse-attention",), ("fuse-transposes",), ("simplify",)], ids=str
 )
@@ -116,7 +114,6 @@ def test_static_graphs_are_equal_to_the_reference(
         translator.translate_ids(sources, SearchOptions(beam_size=2))
 
 
-@pytest.mark.usefixtures("trace_once")
 def test_static_caches_are_full_at_the_longest_translation(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
@@ -129,7 +126,6 @@ def test_static_caches_are_full_at_the_longest_translation(
     assert_same(found, expected)
 
 
-@pytest.mark.usefixtures("trace_once")
 def test_static_graphs_in_fp16(checkpoint: Checkpoint, tmp_path: Path) -> None:
     translator = static_bundle(checkpoint, tmp_path / "bundle", "tensorrt-fp16")
     assert translator.target.form.cache_type == "float16"
@@ -138,7 +134,6 @@ def test_static_graphs_in_fp16(checkpoint: Checkpoint, tmp_path: Path) -> None:
     mostly_the_same(translator.translate_ids(sources, SEARCH), expected)
 
 
-@pytest.mark.usefixtures("trace_once")
 def test_static_graphs_in_bf16_are_well_formed(checkpoint: Checkpoint, tmp_path: Path) -> None:
     # ONNX Runtime has no product in bfloat16 on a CPU.
     options = BuildOptions()

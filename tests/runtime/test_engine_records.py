@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from translate_trt.runtime import engines
-from translate_trt.runtime.bundle import Fields
 from translate_trt.runtime.engines import (
     EngineRecord,
     Machine,
@@ -24,6 +23,7 @@ from translate_trt.runtime.engines import (
     refit_engine,
 )
 from translate_trt.runtime.errors import BundleError, TranslateTrtError
+from translate_trt.runtime.fields import Fields
 
 RECORD = EngineRecord(
     package="tensorrt",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -143,6 +144,19 @@ def test_onnxruntime_is_given_the_library_for_both_graphs(
     load(compiled_bundle, device="cpu")
     assert registered == [str(place)] * 2
     assert "compiled kernels: avx512_vnni" in caplog.text
+
+
+def test_the_library_is_asked_its_name_once(
+    place: Path, compiled_bundle: Path, make_library: Callable[..., Path]
+) -> None:
+    source = """
+    int asked = 0;
+    const char* translate_trt_kernels(void) {{ ++asked; return "{name}"; }}
+    void* RegisterCustomOps(void* options, const void* api) {{ return 0; }}
+    """
+    make_library("avx512_vnni", source=source).rename(place)
+    load(compiled_bundle)
+    assert ctypes.c_int.in_dll(ctypes.CDLL(str(place)), "asked").value == 1
 
 
 def test_a_library_that_has_nothing_for_this_processor_is_not_registered(

@@ -92,7 +92,7 @@ def test_operators_by_tiles(emulating_library: Path) -> None:
     chosen = {kernels.VARIABLE: str(emulating_library)}
     code = "from translate_trt.runtime import kernels; print(kernels.status())"
     assert run([sys.executable, "-c", code], **chosen).stdout == "amx_int8 (emulated)\n"
-    tests = Path(__file__).with_name("test_kernel_operators.py")
+    tests = Path(__file__).with_name("kernels")
     done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests], **chosen)
     assert done.returncode == 0, done.stdout
     assert "skipped" not in done.stdout

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,15 @@ from support.models import lively_model, save_model
 from translate_trt.export import compile as compile_module
 from translate_trt.export.compile import BuildOptions, compile_bundle, trace_graphs
 from translate_trt.export.engines.options import EngineOptions
+from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.contract import GraphShape
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.model import Transformer
+from translate_trt.train.shortlist import Shortlist
+
+# Parameters of a model whose graphs are kept in memory to the end.
+_MOST_KEPT = 1_000_000
 
 
 @pytest.fixture(scope="session")
@@ -41,28 +51,46 @@ def engine_bundle(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoi
     )
     directory = tmp_path_factory.mktemp("engines")
     path = directory / "bundle"
-    engines = EngineOptions(cache=directory / "cache")
+    engines = EngineOptions(cache=directory / "cache", max_batch=1)  # one profile
     targets = ("tensorrt-rtx-fp16", "tensorrt-rtx-bf16")
     compile_bundle(checkpoint, path, BuildOptions(targets, beam_size=3, engines=engines))
     return path
 
 
-@pytest.fixture(scope="session")
-def traces() -> dict[Any, dict[str, ir.Model]]:
-    """What `trace_once` has traced: passes work on copies."""
-    return {}
+@pytest.fixture(scope="session", autouse=True)
+def traced_once() -> Iterator[None]:
+    """Graphs of a small model are traced once for all bundles that are compiled from it.
 
-
-@pytest.fixture
-def trace_once(traces: dict[Any, dict[str, ir.Model]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs of the session's checkpoint are traced once for all tests that ask for this."""
+    Tracing takes seconds, passes far less, and those work on copies. Tests of tracing call `trace`
+    or `trace_graphs`, which are what they were.
+    """
+    kept: dict[Any, dict[str, ir.Model]] = {}
 
     def trace(
-        model: Any, limits: Any, shape: Any, opset: int, shortlist: Any = None
+        model: Transformer,
+        limits: Limits,
+        shape: GraphShape,
+        opset: int,
+        shortlist: Shortlist | None = None,
     ) -> dict[str, ir.Model]:
-        key = (model.config, limits, shape, opset)
-        if shortlist is not None or key not in traces:
-            traces[key] = trace_graphs(model, limits, shape, opset, shortlist)
-        return traces[key]
+        large = sum(x.numel() for x in model.parameters()) > _MOST_KEPT
+        if shape.form.shortlist is not None or large:
+            return trace_graphs(model, limits, shape, opset, shortlist)
+        key = (model.config, _digest(model), limits, shape, opset)
+        if key not in kept:
+            # Graphs hold the weights themselves, and a test may change its model's.
+            kept[key] = trace_graphs(copy.deepcopy(model), limits, shape, opset)
+        return kept[key]
 
-    monkeypatch.setattr(compile_module, "trace_graphs", trace)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compile_module, "trace_graphs", trace)
+        yield
+
+
+def _digest(model: Transformer) -> bytes:
+    """Of a model's weights."""
+    found = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        found.update(name.encode())
+        found.update(tensor.numpy().tobytes())
+    return found.digest()

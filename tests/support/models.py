@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,15 @@ def lively_model(
     A random one has nearly flat distributions: it would hardly end a sentence, and rounding would
     decide between its candidates. This one is sure enough, and unsure enough to need its beams. It
     knows the given tokens alone; the default ones are bytes, so that what it says is not text.
-    `changes` are fields of ModelConfig.
+    `changes` are fields of ModelConfig. One that was trained before is not trained again.
     """
+    return copy.deepcopy(_trained(vocabulary_size, seed, steps, tokens, **changes))
+
+
+@functools.cache
+def _trained(
+    vocabulary_size: int, seed: int, steps: int, tokens: range, **changes: Any
+) -> Transformer:
     torch.manual_seed(seed)
     config = ModelConfig(
         vocabulary_size=vocabulary_size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import onnx_ir as ir
@@ -16,6 +17,7 @@ from translate_trt.export.passes.pipeline import PASSES, Report, check_names, pa
 from translate_trt.export.precision import precision_pass
 from translate_trt.export.targets import TARGETS
 from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.contract import GraphForm
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
@@ -115,19 +117,22 @@ def test_an_exception_of_a_library_is_reported_with_the_pass() -> None:
 ENCODER_LAYERS, DECODER_LAYERS = 3, 2
 
 
-def compiled(target: str, norm: str, attention: bool = False) -> dict[str, list[Report]]:
+@functools.cache
+def traced(norm: str, attention: bool, form: GraphForm, opset: int) -> dict[str, ir.Model]:
     config = ModelConfig(
         vocabulary_size=50, encoder_layers=ENCODER_LAYERS, decoder_layers=DECODER_LAYERS,
         d_model=16, d_ff=24, heads=2, norm=norm,
     )  # fmt: skip
+    shape = graph_shape(config, attention, form)
+    return trace_graphs(Transformer(config).eval(), Limits(10, 60), shape, opset)
+
+
+def compiled(target: str, norm: str, attention: bool = False) -> dict[str, list[Report]]:
     form = TARGETS[target].form(beam_size=4, max_target_length=60)
-    traced = trace_graphs(
-        Transformer(config).eval(), Limits(10, 60), graph_shape(config, attention, form),
-        TARGETS[target].opset,
-    )  # fmt: skip
     passes = passes_for(TARGETS[target].backend, precision_pass(TARGETS[target].precision, {}))
     reports = {}
-    for role, model in traced.items():
+    for role, original in traced(norm, attention, form, TARGETS[target].opset).items():
+        model = original.clone()
         before = len(model.graph)
         reports[role] = run_passes(model, passes)
         counts = [before]
@@ -187,7 +192,6 @@ def test_kernels_are_called_wherever_they_can(target: str, norm: str, attention:
     }
 
 
-@pytest.mark.usefixtures("trace_once")
 @pytest.mark.parametrize("name", PASSES)
 def test_every_pass_can_be_left_out(name: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
     targets = ("onnx-fp32", "onnx-fp16", "onnx-int8") if name == "simplify" else ("onnx-fp32",)

@@ -134,20 +134,19 @@ def test_a_call_inside_is_refused() -> None:
 # ---- the search of a step ----
 
 
-def step() -> ir.Model:
+@pytest.fixture(scope="module")
+def traced() -> ir.Model:
     config = ModelConfig(
         vocabulary_size=30, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=2
     )
-    traced = trace_graphs(
-        Transformer(config).eval(), Limits(10, 40), graph_shape(config, form=GraphForm()),
-        DYNAMIC_OPSET,
-    )  # fmt: skip
-    return traced["step"]
+    shape = graph_shape(config, form=GraphForm())
+    graphs = trace_graphs(Transformer(config).eval(), Limits(10, 40), shape, DYNAMIC_OPSET)
+    return graphs["step"]
 
 
 @pytest.fixture(scope="module")
-def called() -> ir.Model:
-    model = step()
+def called(traced: ir.Model) -> ir.Model:
+    model = traced.clone()
     run_passes(model, passes_for("onnxruntime", None))
     return model
 
@@ -199,8 +198,8 @@ def test_a_second_run_changes_nothing(called: ir.Model) -> None:
     assert [(n.op_type, [x and x.name for x in n.inputs]) for n in called.graph] == before
 
 
-def test_a_search_that_reads_something_else_is_left_alone() -> None:
-    model = step()
+def test_a_search_that_reads_something_else_is_left_alone(traced: ir.Model) -> None:
+    model = traced.clone()
     *others, last = passes_for("onnxruntime", None)
     run_passes(model, others)
     # Candidates of another sentence than the contract's: the source has a say in what may end.

@@ -1,0 +1,101 @@
+"""Checked access to what a bundle's JSON files say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from translate_trt.runtime.errors import BundleError
+
+#: What to do about a bundle that is not what it should be.
+AGAIN = "Copy the bundle again or make it again with translate-trt export."
+
+
+class Fields:
+    """A JSON object with checked access; errors name a field by its path, as `model.heads`.
+
+    Raises:
+        BundleError: the value is not an object, or a field is missing or of another type.
+    """
+
+    def __init__(self, value: object, file: Path, place: str = "") -> None:
+        self._file = file
+        self._place = place
+        if not isinstance(value, dict):
+            raise BundleError(
+                f"{file}: {f'the field {place!r}' if place else 'the outermost value'} must be an "
+                f"object in braces, not {_shown(value)}. {AGAIN}"
+            )
+        self.values: dict[str, Any] = value
+
+    def fail(self, name: str, expected: str, found: object) -> NoReturn:
+        """Raise the error that this field is not what was expected."""
+        raise BundleError(
+            f"{self._file}: the field {self._path(name)!r} must be {expected}, "
+            f"not {_shown(found)}. {AGAIN}"
+        )
+
+    def integer(self, name: str, smallest: int) -> int:
+        """A whole number of at least `smallest`."""
+        value = self._get(name)
+        # To Python true is the integer 1; to JSON it is not a number.
+        if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
+            self.fail(name, f"a whole number of at least {smallest}", value)
+        return value
+
+    def text(self, name: str) -> str:
+        """A string."""
+        value = self._get(name)
+        if not isinstance(value, str):
+            self.fail(name, "a string", value)
+        return value
+
+    def is_null(self, name: str) -> bool:
+        """True if the field holds null."""
+        return self._get(name) is None
+
+    def optional_text(self, name: str) -> str | None:
+        """A string or null."""
+        return None if self.is_null(name) else self.text(name)
+
+    def texts(self, name: str) -> list[str]:
+        """A list of strings."""
+        value = self._get(name)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            self.fail(name, "a list of strings", value)
+        return value
+
+    def all_texts(self) -> dict[str, str]:
+        """The whole object, all of whose fields are strings."""
+        return {name: self.text(name) for name in self.values}
+
+    def object(self, name: str) -> Fields:
+        """An object inside this one."""
+        return Fields(self._get(name), self._file, self._path(name))
+
+    def optional_object(self, name: str) -> dict[str, Any] | None:
+        """An object or null."""
+        return None if self.is_null(name) else self.object(name).values
+
+    def objects(self, at_least_one: bool = False) -> Iterator[tuple[str, Fields]]:
+        """All fields of this object, each of them an object."""
+        if at_least_one and not self.values:
+            raise BundleError(f"{self._file}: the field {self._place!r} is empty. {AGAIN}")
+        for name in self.values:
+            yield name, self.object(name)
+
+    def _get(self, name: str) -> Any:
+        if name not in self.values:
+            raise BundleError(f"{self._file}: the field {self._path(name)!r} is missing. {AGAIN}")
+        return self.values[name]
+
+    def _path(self, name: str) -> str:
+        return f"{self._place}.{name}" if self._place else name
+
+
+def _shown(value: object) -> str:
+    """The value as JSON, cut to what fits a message."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

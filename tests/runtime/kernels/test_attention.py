@@ -1,0 +1,89 @@
+"""Compiled attention over the source and over caches, against numpy."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from support.operators import (
+    Array,
+    Session,
+    softmax,
+)
+
+from translate_trt.runtime.contract import MASKED
+
+
+def attended(query: Array, key: Array, value: Array, bias: Array) -> Array:
+    """query [N, K, H * D]; key, value [N, H, P, D]; bias broadcast to [N, H, K, P]."""
+    n, k, _ = query.shape
+    heads = query.reshape(n, k, key.shape[1], -1).transpose(0, 2, 1, 3)
+    context = softmax(heads @ key.transpose(0, 1, 3, 2) + bias) @ value
+    return context.transpose(0, 2, 1, 3).reshape(query.shape)
+
+
+ATTENTION = [(1, 4, 8, 24, 64), (5, 4, 2, 7, 16), (2, 1, 3, 40, 20), (3, 6, 2, 33, 80)]
+
+
+@pytest.mark.parametrize(("n", "k", "h", "p", "d"), ATTENTION)
+def test_attention_over_the_source(
+    make_session: Callable[..., Session], n: int, k: int, h: int, p: int, d: int
+) -> None:
+    rng = np.random.default_rng(p)
+    query = rng.standard_normal((n, k, h * d), dtype=np.float32)
+    key, value = rng.standard_normal((2, n, h, p, d), dtype=np.float32)
+    lengths = rng.integers(1, p + 1, n)
+    bias = np.where(np.arange(p) < lengths[:, None], 0, MASKED).astype(np.float32)
+    bias = bias[:, None, None]
+    values = {"q": query, "k": key, "v": value, "bias": bias}
+    found = make_session("BeamAttention", values, heads=h)()[0]
+    np.testing.assert_allclose(found, attended(query, key, value, bias), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "k", "h", "p", "d"), ATTENTION)
+def test_attention_over_the_caches(
+    make_session: Callable[..., Session], n: int, k: int, h: int, p: int, d: int
+) -> None:
+    rng = np.random.default_rng(p)
+    qkv = rng.standard_normal((n, k, 3 * h * d), dtype=np.float32)
+    key, value = rng.standard_normal((2, n, h, p, d), dtype=np.float32)
+    slots = np.stack([rng.permutation(p)[:k] for _ in range(n)])
+    seen = rng.random((n, 1, k, p)) < 0.3
+    np.put_along_axis(seen[:, 0], slots[..., None], True, 2)  # each beam sees itself
+    bias = np.where(seen, rng.standard_normal(seen.shape), MASKED).astype(np.float32)
+    values = {"qkv": qkv, "key": key.copy(), "value": value.copy(), "slots": slots, "bias": bias}
+    context, next_key, next_value = make_session("CachedAttention", values, 3, heads=h)()
+    query, new_key, new_value = np.split(qkv, 3, 2)
+    for row, beam in itertools.product(range(n), range(k)):
+        key[row, :, slots[row, beam]] = new_key[row, beam].reshape(h, d)
+        value[row, :, slots[row, beam]] = new_value[row, beam].reshape(h, d)
+    np.testing.assert_array_equal(next_key, key)
+    np.testing.assert_array_equal(next_value, value)
+    np.testing.assert_allclose(context, attended(query, key, value, bias), rtol=1e-4, atol=1e-5)
+
+
+def test_a_slot_out_of_range_is_refused(make_session: Callable[..., Session]) -> None:
+    values = {
+        "qkv": np.ones((1, 2, 12), np.float32), "key": np.ones((1, 1, 3, 4), np.float32),
+        "value": np.ones((1, 1, 3, 4), np.float32), "slots": np.array([[0, 1]]),
+        "bias": np.zeros((1, 1, 2, 3), np.float32),
+    }  # fmt: skip
+    run = make_session("CachedAttention", values, 3, heads=1)
+    run()
+    for slot in (3, -1):
+        with pytest.raises(Exception, match="slot is out of range"):
+            run({"slots": np.array([[0, slot]])})
+
+
+def test_idle_rows_give_zeros(make_session: Callable[..., Session]) -> None:
+    values = {
+        "q": np.ones((2, 4, 16), np.float32), "k": np.ones((2, 1, 5, 16), np.float32),
+        "v": np.ones((2, 1, 5, 16), np.float32),
+        "bias": np.array([0, MASKED], np.float32)[:, None, None, None] + np.zeros((2, 1, 1, 5),
+                                                                                 np.float32),
+    }  # fmt: skip
+    found = make_session("BeamAttention", values, heads=1)()[0]
+    np.testing.assert_allclose(found[0], 1, rtol=1e-6)
+    np.testing.assert_array_equal(found[1], 0)

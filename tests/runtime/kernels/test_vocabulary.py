@@ -1,0 +1,130 @@
+"""The compiled operator that finds the best of a vocabulary in fp32, against numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from support.operators import Session, assert_candidates, best, log_softmax, whole
+
+# Logits that are not among the best have their share in the log-sum-exp in 16 bits.
+SUM = 3e-4
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "columns"),
+    [(1, 4, 9), (2, 64, 64), (3, 33, 777), (34, 128, 5000), (5, 700, 1000), (1, 1, 20)],
+)
+@pytest.mark.parametrize("ties", [False, True])
+def test_best_of_a_vocabulary(
+    make_session: Callable[..., Session], rows: int, inputs: int, columns: int, ties: bool
+) -> None:
+    rng = np.random.default_rng(columns)
+    vocabulary, x = whole(rng, columns, inputs), whole(rng, rows, 4, inputs) / 64
+    if not ties:
+        vocabulary = rng.standard_normal(vocabulary.shape, dtype=np.float32)
+    column = rng.integers(0, columns, (rows, 4, 1))
+    values = {"x": x, "w": vocabulary, "column": column, "count": np.array([9])}
+    found = make_session("VocabularyCandidates", values, 3, ("w",))()
+    logits = (x @ vocabulary.T.astype(float)).astype(np.float32)
+    assert_candidates(found, best(logits, column, 9), SUM)
+
+
+# Logits alike but for so little that 16 bits show no difference, up to such whose best are nearly
+# everything.
+@pytest.mark.parametrize("spread", [0, 1e-6, 1e-4, 1e-2, 1, 30])
+def test_best_of_logits_that_are_nearly_alike(
+    make_session: Callable[..., Session], spread: float
+) -> None:
+    rng = np.random.default_rng(5)
+    columns, inputs = 3001, 96
+    common = rng.standard_normal(inputs)
+    vocabulary = (common + spread * rng.standard_normal((columns, inputs))).astype(np.float32)
+    x = rng.standard_normal((5, 4, inputs), dtype=np.float32)
+    x[0, :2] = 0
+    column = rng.integers(0, columns, (5, 4, 1))
+    values = {"x": x, "w": vocabulary, "column": column, "count": np.array([9])}
+    values_found, found, at_column = make_session("VocabularyCandidates", values, 3, ("w",))()
+    logits = x.astype(float) @ vocabulary.T.astype(float)
+    log_probs = log_softmax(logits)
+    # In fp32 neighbours may change places, but no better one may be missing.
+    chosen = np.take_along_axis(logits, found, -1)
+    ninth = np.sort(logits, axis=-1)[..., -9]
+    assert (chosen >= ninth[..., None] - 2e-5).all()
+    assert all(len(set(row)) == 9 for row in found.reshape(-1, 9))
+    for one, places in ((values_found, found), (at_column, column)):
+        expected = np.take_along_axis(log_probs, places, -1)
+        np.testing.assert_allclose(one, expected, rtol=1e-6, atol=SUM + 2e-7 * np.abs(logits).max())
+
+
+@pytest.mark.parametrize("inputs", [7, 512, 2048])
+def test_sums_of_a_vocabulary_never_leave_their_range(
+    make_session: Callable[..., Session], inputs: int
+) -> None:
+    """All of a row and a column at their largest, of one sign: the largest sums there are."""
+    columns = 40
+    vocabulary = np.ones((columns, inputs), np.float32) * np.linspace(-3, 3, columns)[:, None]
+    vocabulary[::3, 1:] = 0  # of one large number, and nothing else
+    x = np.ones((2, 4, inputs), np.float32)
+    x[1] = -(2.0**-7)
+    x[0, 1, 1:] = 0
+    column = np.zeros((2, 4, 1), np.int64)
+    vocabulary = vocabulary.astype(np.float32)
+    values = {"x": x, "w": vocabulary, "column": column, "count": np.array([9])}
+    found = make_session("VocabularyCandidates", values, 3, ("w",))()
+    logits = (x.astype(float) @ vocabulary.T.astype(float)).astype(np.float32)
+    assert_candidates(found, best(logits, column, 9), SUM)
+
+
+def test_a_vocabulary_of_zeros(make_session: Callable[..., Session]) -> None:
+    values = {"x": np.ones((1, 4, 6), np.float32), "w": np.zeros((50, 6), np.float32),
+              "column": np.full((1, 4, 1), 49), "count": np.array([9])}  # fmt: skip
+    found = make_session("VocabularyCandidates", values, 3, ("w",))()
+    np.testing.assert_allclose(found[0], -np.log(50), rtol=1e-6)
+    np.testing.assert_array_equal(found[1], np.broadcast_to(np.arange(9), (1, 4, 9)))
+    np.testing.assert_allclose(found[2], -np.log(50), rtol=1e-6)
+
+
+def test_a_vocabulary_must_be_constant_and_fit(make_session: Callable[..., Session]) -> None:
+    values = {"x": np.ones((1, 4, 6), np.float32), "w": np.zeros((50, 6), np.float32),
+              "column": np.zeros((1, 4, 1), np.int64), "count": np.array([9])}  # fmt: skip
+    with pytest.raises(Exception, match="must be constant"):
+        make_session("VocabularyCandidates", values, 3)
+    with pytest.raises(Exception, match=r"must be \[V, inputs\]"):
+        make_session("VocabularyCandidates", values | {"w": np.zeros((5, 6, 7), np.float32)}, 3,
+                     ("w",))  # fmt: skip
+    run = make_session("VocabularyCandidates", values, 3, ("w",))
+    with pytest.raises(Exception, match="has not the columns"):
+        run({"x": np.ones((1, 4, 8), np.float32)})
+    with pytest.raises(Exception, match="more candidates"):
+        run({"count": np.array([51])})
+
+
+def test_beams_that_are_alike_have_columns_of_their_own(
+    make_session: Callable[..., Session],
+) -> None:
+    rng = np.random.default_rng(3)
+    vocabulary = whole(rng, 148, 16) / 8
+    x = np.repeat(whole(rng, 3, 1, 16), 4, axis=1)
+    x[1, 2:] += 1
+    column = rng.integers(0, 148, (3, 4, 1))
+    column[0] = [[0], [63], [64], [147]]
+    values = {"x": x, "w": vocabulary, "column": column, "count": np.array([9])}
+    found = make_session("VocabularyCandidates", values, 3, ("w",))()
+    assert_candidates(found, best(x @ vocabulary.T, column, 9), SUM)
+
+
+def test_callers_share_a_session(make_session: Callable[..., Session]) -> None:
+    rng = np.random.default_rng(1)
+    values = {"x": whole(rng, 8, 4, 128), "w": whole(rng, 1000, 128) / 64,
+              "column": np.zeros((8, 4, 1), np.int64), "count": np.array([9])}  # fmt: skip
+    run = make_session("VocabularyCandidates", values, 3, ("w",))
+    inputs = [{"x": np.repeat(whole(rng, 8, n, 128), 4 // n, axis=1)} for n in (1, 2, 4) * 3]
+    alone = [run(x) for x in inputs]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(run, inputs * 20))
+    for index, found in enumerate(together):
+        for one, other in zip(found, alone[index % len(inputs)], strict=True):
+            np.testing.assert_array_equal(one, other)
