@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -108,14 +109,23 @@ class Run:
 def start(cluster: RayCluster, bundle: Path, text: Path) -> Iterator[Callable[..., Run]]:
     runs = []
 
-    def start(out: Path) -> Run:
-        runs.append(Run(bundle, text, out, "--address", cluster.address))
+    def start(out: Path, text: Path = text, *flags: str) -> Run:
+        runs.append(Run(bundle, text, out, "--address", cluster.address, *flags))
         return runs[-1]
 
     yield start
     for one in runs:
         one.process.kill()
         one.process.communicate()
+
+
+@pytest.fixture
+def poisoned(text: Path, tmp_path: Path) -> Path:
+    """One file more, a single shard that takes long enough to be killed at."""
+    for path in text.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "c.txt").write_text(" ".join(WORDS * 40) + "\n")
+    return tmp_path
 
 
 def check(out: Path, expected: dict[str, str]) -> None:
@@ -166,3 +176,49 @@ def test_a_machine_killed(
     assert code == 0, err
     assert out.splitlines()[3].split()[:3] == ["all", "2,000", "2"]
     check(tmp_path / "out", expected)
+
+
+def test_a_shard_that_kills_its_workers(
+    start: Callable[..., Run], poisoned: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    run = start(tmp_path / "out", poisoned, "--attempts", "2")
+    started = run.parts / "c.txt/00000.started.json"
+    killed: list[int] = []
+    while run.process.poll() is None:
+        if started.exists() and not started.with_name("00000.json").exists():
+            pid = json.loads(started.read_bytes())["pid"]
+            if pid not in killed and len(killed) < 2:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+        time.sleep(0.002)
+    code, out, err = run.end()
+    assert (code, out, len(killed)) == (1, "", 2), err
+    assert "shards failed 2 times; the others are finished. c.txt, shard 0: its worker was" in err
+    assert {path.name: path.read_text() for path in (tmp_path / "out").glob("*.txt")} == expected
+
+
+def test_a_cluster_of_this_machine_listens_to_no_other(
+    bundle: Path, text: Path, tmp_path: Path
+) -> None:
+    psutil = pytest.importorskip("psutil", reason="psutil, of the extra `bench`, is not installed")
+    run = Run(bundle, text, tmp_path / "out", "--workers", "1")
+    try:
+        run.wait_for(run.records)
+        driver = psutil.Process(run.process.pid)
+        found = set()
+        for process in (driver, *driver.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                found |= {
+                    connection.laddr.ip
+                    for connection in process.net_connections("inet")
+                    if connection.status == psutil.CONN_LISTEN
+                }
+        assert found
+        assert found <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+        children = driver.children(recursive=True)
+        run.process.send_signal(signal.SIGTERM)
+        run.end()
+        _, alive = psutil.wait_procs(children, 30)
+        assert not alive
+    finally:
+        run.process.kill()
