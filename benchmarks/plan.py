@@ -1,9 +1,9 @@
 """A corpus on many GPUs, on paper: machines, hours, storage, failures, money.
 
-    python benchmarks/plan.py [--gpus 1000] [--sentences 1e10] [--other-input VALUE] [--write]
+    python benchmarks/plan.py [--gpus 1000] [--sentences 1e10] [--other-input VALUE]
 
-Every input is an option; docs/deploy.md, which --write fills, shows the defaults. Nothing here has been
-measured on a GPU: `sentences_per_second` is an assumption until docs/gpu.md has a figure for it.
+Every input is an option; docs/deploy.md shows the defaults (benchmarks/render.py). Nothing here has
+been measured on a GPU: `sentences_per_second` is an assumption until docs/gpu.md has a figure.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ import argparse
 import dataclasses
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
-from tables import fill, table
-
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "deploy.md"
+from tables import table
 
 
 @dataclass(frozen=True)
@@ -193,7 +190,7 @@ def text(given: Inputs) -> str:
 
 
 def main() -> None:
-    """Print the plan for the inputs that are given; with --write, put it into docs/deploy.md."""
+    """Print the plan for the inputs that are given."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -201,13 +198,7 @@ def main() -> None:
         options.add_argument(
             f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default
         )
-    options.add_argument("--write", action="store_true", help="into docs/deploy.md")
-    values = vars(options.parse_args())
-    write = values.pop("write")
-    shown = text(Inputs(**values))
-    print(shown)
-    if write:
-        fill(PAGE, "plan", shown)
+    print(text(Inputs(**vars(options.parse_args()))))
 
 
 if __name__ == "__main__":

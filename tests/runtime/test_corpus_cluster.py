@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ pytest.importorskip("torch", reason="the export packages are needed")
 
 pytestmark = pytest.mark.slow
 WAIT = 120
+ROOT = Path(__file__).resolve().parent.parent.parent
 WORDS = ["the", "cat", "dog", "house", "tree", "runs", "sleeps", "green", "big", "river", "walks"]
 BAD = b"not \xff UTF-8"
 
@@ -222,3 +225,36 @@ def test_a_cluster_of_this_machine_listens_to_no_other(
         assert not alive
     finally:
         run.process.kill()
+
+
+def test_the_commands_of_the_docs(
+    cluster: RayCluster, bundle: Path, expected: dict[str, str], text: Path, tmp_path: Path
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    (tmp_path / "bundle").symlink_to(bundle)
+    (tmp_path / "data").symlink_to(text)
+    (tmp_path / "tables").mkdir()
+    table = pyarrow.table({"en": ["the cat runs", None], "id": [1, 2]})
+    importlib.import_module("pyarrow.parquet").write_table(table, tmp_path / "tables/t.parquet")
+    page = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    for block in blocks:
+        if block.startswith("pip install"):
+            continue  # what constraints.txt says was installed
+        command = block.replace("HEAD:6379", cluster.address)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command], cwd=tmp_path, capture_output=True,
+            text=True, check=False, env={**os.environ, "PATH": path},
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+    for out in ("out", "from-cluster"):
+        check(tmp_path / out, expected)
+    made = importlib.import_module("pyarrow.parquet").read_table(tmp_path / "translated/t.parquet")
+    translator = Translator(bundle, threads=1)
+    assert made.to_pydict() == {
+        "en": ["the cat runs", None],
+        "id": [1, 2],
+        "translation": [translator.translate(["the cat runs"])[0].text, None],
+    }
+    assert len(blocks) == 4

@@ -279,6 +279,10 @@ def _connected(address: str | None, work: Work) -> Iterator[int]:
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     if address is None or address.startswith(_LOOPBACK):
         _stay_on_this_machine()
+    if address is None:
+        # Other users of this machine reach its loopback interface too.
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     import ray
     import ray.data
 
