@@ -390,6 +390,7 @@ def test_other_settings_are_refused(
     assert job.complete(source) is not None
     with open_job(Job(job.output, other), [source], force=True):
         assert Job(job.output, other).complete(source) is None
+        assert not (job.output / "a").exists()
     assert "translated anew, with other settings" in caplog.text
 
 
@@ -413,6 +414,15 @@ def test_files_of_others_stay(tmp_path: Path, job: Job) -> None:
     with open_job(job, [source], force=True):
         translate(job, source)
     assert (job.output / "a").read_text() == "A\n"
+
+
+def test_what_an_ended_run_left_goes(tmp_path: Path, job: Job) -> None:
+    source = write(tmp_path / "a", b"a\n")
+    job.output.mkdir()
+    for name in (".a.0123abcd.partial", ".b.0123abcd.partial"):
+        (job.output / name).write_text("A")
+    with open_job(job, [source], force=False):
+        assert [path.name for path in job.output.glob(".*.partial")] == [".b.0123abcd.partial"]
 
 
 def test_a_changed_input_is_told(

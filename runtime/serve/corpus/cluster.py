@@ -277,12 +277,12 @@ def _connected(address: str | None, work: Work) -> Iterator[int]:
     cores = work.workers.cores
     if not log.isEnabledFor(logging.INFO):
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    if address is None or address.startswith(_LOOPBACK):
-        _stay_on_this_machine()
     if address is None:
-        # Other users of this machine reach its loopback interface too.
+        # Other users of this machine reach its loopback interface too. Ray looks once, on import.
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    if address is None or address.startswith(_LOOPBACK):
+        _stay_on_this_machine()
     import ray
     import ray.data
 

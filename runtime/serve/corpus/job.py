@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import hashlib
 import json
 import logging
@@ -288,10 +289,19 @@ def _check_settings(job: Job, force: bool) -> None:
                 "another --output, or add --force to translate everything anew."
             )
         log.warning("%s: translated anew, with other settings (%s)", job.output, others)
-        for name in ("parts", "done"):
-            shutil.rmtree(job.home / name, ignore_errors=True)
+        _remove_results(job)
     value = {"format_version": _FORMAT_VERSION, "created_by": f"translate-trt {version()}"}
     write_json(path, {**value, "fingerprint": job.fingerprint, "settings": job.settings})
+
+
+def _remove_results(job: Job) -> None:
+    """Take away what a run has made, so that results of two never lie beside each other."""
+    for done in (job.home / "done").glob("*.json"):
+        name = done.name.removesuffix(".json")
+        for result in (name, f"{name}.bad.jsonl"):
+            (job.output / result).unlink(missing_ok=True)
+    for name in ("parts", "done"):
+        shutil.rmtree(job.home / name, ignore_errors=True)
 
 
 def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
@@ -308,7 +318,12 @@ def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
 
 
 def _check_result(job: Job, source: Input, force: bool) -> None:
-    """Refuse to replace a file that no run has made; say that an input has changed."""
+    """Refuse to replace a file that no run has made; say that an input has changed.
+
+    What a run that was ended while it joined has left is removed.
+    """
+    for leftover in job.output.glob(f".{glob.escape(source.name)}.*.partial"):
+        leftover.unlink(missing_ok=True)
     record = InputRecord.read(job.done(source))
     if record is None:
         if job.result(source).exists() and not job.parts(source).exists() and not force:
