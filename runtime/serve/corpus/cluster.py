@@ -274,44 +274,22 @@ def _connected(address: str | None, work: Work) -> Iterator[int]:
     """
     if address not in (None, "auto"):
         _check_address(address)
-    cores = work.workers.cores
-    if not log.isEnabledFor(logging.INFO):
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    if address is None:
-        # Other users of this machine reach its loopback interface too. Ray looks once, on import.
-        os.environ["RAY_AUTH_MODE"] = "token"
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    if address is None or address.startswith(_LOOPBACK):
-        _stay_on_this_machine()
+    _set_environment(address)
     import ray
-    import ray.data
 
-    settings: dict[str, Any] = {"address": address}
-    if address is None:
-        from translate_trt.runtime.workers import available_cores
-
-        wanted = work.workers.workers or max(1, available_cores() // cores)
-        settings = {
-            "address": "local",
-            "num_cpus": wanted * cores,
-            "include_dashboard": False,
-            "object_store_memory": _OBJECT_STORE_BYTES,
-        }
-    try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        raise BackendError(
-            f"no Ray cluster at {address or 'this machine'}: {_last_line(error)}. Check the "
-            "address, and that Ray has the same version everywhere."
-        ) from error
-    try:
+    # Ray prints what befalls machines, and standard output is for results.
+    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
+        stack.callback(ray.shutdown)
+        try:
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **_settings(address, work))
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            raise BackendError(
+                f"no Ray cluster at {address or 'this machine'}: {_last_line(error)}. Check the "
+                "address, and that Ray has the same version everywhere."
+            ) from error
         _set_up_ray_data()
-        # Ray prints what befalls machines, and standard output is for results.
-        with contextlib.redirect_stdout(sys.stderr):
-            resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-            yield _room(work, resources)
-    finally:
-        ray.shutdown()
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        yield _room(work, resources)
 
 
 def _check_address(address: str) -> None:
@@ -329,6 +307,34 @@ def _check_address(address: str) -> None:
             f"no Ray cluster at {address}: {error.strerror or error}. Check the address, and that "
             "`ray start --head` has run there."
         ) from error
+
+
+def _settings(address: str | None, work: Work) -> dict[str, Any]:
+    """For ray.init: where the cluster is, or of what size it is to be."""
+    if address is not None:
+        return {"address": address}
+    from translate_trt.runtime.workers import available_cores
+
+    cores = work.workers.cores
+    workers = work.workers.workers or max(1, available_cores() // cores)
+    return {
+        "address": "local",
+        "num_cpus": workers * cores,
+        "include_dashboard": False,
+        "object_store_memory": _OBJECT_STORE_BYTES,
+    }
+
+
+def _set_environment(address: str | None) -> None:
+    """What Ray looks at once, when it is imported."""
+    if not log.isEnabledFor(logging.INFO):
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    if address is None:
+        # Other users of this machine reach its loopback interface too.
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    if address is None or address.startswith(_LOOPBACK):
+        _stay_on_this_machine()
 
 
 def _stay_on_this_machine() -> None:
