@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+import plan
 from performance import PARTS_OF_PAGE, render_readme
 from plots import PLOT_DIRECTORY, plot
 from report import RESULTS, ratios, throughput_figures
@@ -24,6 +25,8 @@ ROOT = RESULTS.parent.parent
 PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
+SCALE = ROOT / "docs" / "scale.md"
+DEPLOY = ROOT / "docs" / "deploy.md"
 HEAD = """# Results
 
 Made by `python benchmarks/render.py` from the JSON files in `benchmarks/results/`, which hold the
@@ -111,6 +114,33 @@ def render_parts(report: dict[str, Any]) -> str:
         "`python benchmarks/training.py --parts --source train.en --target train.de "
         f"--pairs {report['settings']['pairs']}`\n\n{where(report)}\n\n"
         + table(["part", "how", "median"], rows)
+    )
+
+
+def render_corpus(report: dict[str, Any]) -> str:
+    """A corpus by workers on a cluster, and by one process."""
+    settings, samples = report["settings"], report["samples"]
+    first = next(iter(samples))
+    seconds = {name: [one["seconds"] for one in rounds] for name, rounds in samples.items()}
+    rows = []
+    for name, rounds in samples.items():
+        middle = statistics.median(seconds[name])
+        ratio, low, high = ratios(seconds, name, first)
+        rows.append(
+            [
+                f"{name} worker{'s' if name != '1' else ''}" if name.isdigit() else name,
+                f"{rounds[0]['lines'] / middle:.1f}",
+                f"{rounds[0]['tokens'] / middle:.0f}",
+                f"{ratio:.2f} [{low:.2f}, {high:.2f}]",
+                f"{statistics.median(one['start_seconds'] for one in rounds):.1f} s",
+            ]
+        )
+    note = f" {settings['note']}" if settings["note"] else ""
+    header = ["", "sentences/s", "target tokens/s", f"times {first} worker", "start"]
+    return (
+        f"{where(report)}{note} {settings['lines']:,} lines, shards of {settings['shard_lines']}, "
+        f"{settings['target']}, median of {len(seconds[first])} rounds in turn; pair by pair, "
+        f"smallest and largest in brackets.\n\n{table(header, rows)}"
     )
 
 
@@ -321,6 +351,9 @@ def main() -> None:
     PAGE.write_text("\n".join(page), encoding="utf-8")
     fill_readme(newest)
     fill_performance(newest)
+    if "corpus" in newest:
+        fill(SCALE, "corpus", render_corpus(newest["corpus"]))
+    fill(DEPLOY, "plan", plan.text(plan.Inputs()))
 
 
 def fill_readme(newest: dict[str, dict[str, Any]]) -> None:

@@ -19,7 +19,16 @@ from translate_trt.runtime import kernels
 Sample = TypeVar("Sample")  # a time, or whatever else a run gives
 
 RESULTS = Path(__file__).resolve().parent / "results"
-PACKAGES = ("translate-trt", "torch", "numpy", "onnx", "onnxruntime", "ctranslate2", "joeynmt")
+PACKAGES = (
+    "translate-trt",
+    "torch",
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "ctranslate2",
+    "joeynmt",
+    "ray",
+)
 
 
 def machine() -> dict[str, Any]:

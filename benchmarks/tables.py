@@ -17,7 +17,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 def where(report: dict[str, Any]) -> str:
     """The machine and versions in a sentence."""
     machine, versions = report["machine"], report["versions"]
-    shown = ("torch", "onnxruntime", "joeynmt", "ctranslate2")
+    shown = ("torch", "onnxruntime", "joeynmt", "ctranslate2", "ray")
     packages = ", ".join(f"{name} {versions[name]}" for name in shown if name in versions)
     # Reports of before there were any do not say; "none: why not" is told without the why.
     kernels = machine.get("kernels", "none").partition(":")[0]

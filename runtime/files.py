@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from translate_trt.runtime.errors import OutputError, TranslateTrtError
 
@@ -55,19 +56,36 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
     Raises:
         OutputError: the disk is full, or the path may not be written.
     """
+    with _output_errors(path), new_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that appears at `path` whole, when the block ends without error, or not at all.
+
+    The block writes into the yielded temporary file, which lies beside `path`.
+
+    Args:
+        path: replaced if it exists; its directory must exist.
+
+    Raises:
+        OutputError: the disk is full, or the path may not be written.
+    """
     temporary = _sibling(path, "partial")
-    try:
+    with _output_errors(path):
         # "x" and not tempfile: the file then has the mode that the user's umask gives.
-        with temporary.open("xb") as file:
-            file.write(content)
+        file = temporary.open("xb")
+    try:
+        with _output_errors(path, inside=temporary), file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
+        with _output_errors(path):
+            os.replace(temporary, path)
+    except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise output_error(path, error) from error
         raise
     _sync_directory(path.parent)
 

@@ -47,6 +47,9 @@ SUBCOMMANDS = {
         f"{_HERE}.export", "export", "Compile a checkpoint into a bundle.", "export"
     ),
     "translate": Subcommand(f"{_HERE}.translate", "translate", "Translate lines of text."),
+    "corpus": Subcommand(
+        f"{_HERE}.corpus", "corpus", "Translate many files, on many machines.", "corpus"
+    ),
     "verify": Subcommand(
         f"{_HERE}.verify", "verify", "Compare a bundle with its checkpoint.", "export"
     ),
@@ -57,7 +60,7 @@ SUBCOMMANDS = {
     "info": Subcommand(f"{_HERE}.info", "info", "Show and check what is in a bundle."),
 }
 
-_PACKAGES_OF_EXTRA = {"train": "training", "export": "export"}
+_PACKAGES_OF_EXTRA = {"train": "training", "export": "export", "corpus": "cluster"}
 
 
 class _Main(click.Group):

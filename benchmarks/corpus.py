@@ -1,0 +1,114 @@
+"""A corpus by one worker and by two: how much faster two are, and what the cluster costs.
+
+    python benchmarks/corpus.py --bundle DIR --source test.en [--target onnx-int8]
+        [--lines N] [--shard-lines N] [--workers 1 2] [--rounds 3]
+
+Each count of workers translates the same lines in turn, round after round, on a Ray cluster of
+this machine that is started for it, as `translate-trt corpus` does; beside them, one process
+translates them by as many threads as `translate-trt translate` would. Timed is from the first
+shard's beginning to the last one's end, without the start of the cluster and the loading of the
+bundle, which are reported apart.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from report import alternate, parser, write
+
+from translate_trt.runtime import Translator
+from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.serve.corpus.cluster import Work
+from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, make_settings, open_job
+from translate_trt.runtime.serve.corpus.options import CorpusOptions, WorkerOptions
+from translate_trt.runtime.serve.corpus.plan import Input, find_inputs
+from translate_trt.runtime.serve.corpus.run import run
+from translate_trt.runtime.workers import available_cores
+
+
+def by_cluster(
+    bundle: Path, target: str, source: Input, workers: int, lines: int
+) -> dict[str, Any]:
+    """One run by that many workers into a directory that is removed."""
+    manifest = read_manifest(bundle)
+    search, options = manifest.search_options(), CorpusOptions(shard_lines=lines)
+    finished: list[tuple[float, ShardRecord]] = []
+    directory = Path(tempfile.mkdtemp())
+    try:
+        job = Job(directory / "out", make_settings(manifest, target, search, options))
+        work = Work(str(bundle.resolve()), target, search, options, WorkerOptions(workers), job)
+        asked = monotonic()
+        with open_job(job, [source], force=False):
+            run(
+                [source],
+                work,
+                lambda *_: None,
+                lambda record: finished.append((monotonic(), record)),
+            )
+    finally:
+        shutil.rmtree(directory)
+    begun = min(at - record.seconds for at, record in finished)
+    return {
+        "seconds": max(at for at, _ in finished) - begun,
+        "start_seconds": begun - asked,
+        "lines": sum(record.records for _, record in finished),
+        "tokens": sum(record.target_tokens for _, record in finished),
+        "worker_seconds": sum(record.seconds for _, record in finished),
+        "shards": len(finished),
+    }
+
+
+def by_one_process(bundle: Path, target: str, source: Input) -> dict[str, Any]:
+    """The same lines by a worker a core in one process."""
+    begun = monotonic()
+    translator = Translator(bundle, target, threads=1, workers=available_cores())
+    text = Path(source.path).read_text(encoding="utf-8").split("\n")[:-1]
+    loaded = monotonic()
+    found = translator.translate(text)
+    return {
+        "seconds": monotonic() - loaded,
+        "start_seconds": loaded - begun,
+        "lines": len(text),
+        "tokens": sum(len(one.hypotheses[0].token_log_probs) for one in found),
+    }
+
+
+def main() -> None:
+    """Measure and write."""
+    options = parser(__doc__)
+    options.set_defaults(rounds=3)
+    options.add_argument("--bundle", type=Path, required=True)
+    options.add_argument("--target", default="onnx-int8")
+    options.add_argument("--source", type=Path, required=True)
+    options.add_argument("--lines", type=int, default=2000, help="of the source, repeated if short")
+    options.add_argument("--shard-lines", type=int, default=100)
+    options.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    options.add_argument("--note", default="", help="what else the machine did")
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        lines = given.source.read_text(encoding="utf-8").split("\n")[:-1]
+        lines = (lines * (1 + given.lines // len(lines)))[: given.lines]
+        path = Path(directory, "text")
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        (source,) = find_inputs([str(path)], "text")
+        systems = {
+            str(count): lambda count=count: by_cluster(
+                given.bundle, given.target, source, count, given.shard_lines
+            )
+            for count in given.workers
+        }
+        systems["one process"] = lambda: by_one_process(given.bundle, given.target, source)
+        samples = alternate(systems, given.rounds, warmup=0)
+    settings = {
+        "target": given.target, "lines": given.lines, "shard_lines": given.shard_lines,
+        "note": given.note,
+    }  # fmt: skip
+    print(write("corpus", settings, samples, given.out))
+
+
+if __name__ == "__main__":
+    main()

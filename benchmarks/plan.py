@@ -1,0 +1,205 @@
+"""A corpus on many GPUs, on paper: machines, hours, storage, failures, money.
+
+    python benchmarks/plan.py [--gpus 1000] [--sentences 1e10] [--other-input VALUE]
+
+Every input is an option; docs/deploy.md shows the defaults (benchmarks/render.py). Nothing here has
+been measured on a GPU: `sentences_per_second` is an assumption until docs/gpu.md has a figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from tables import table
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the plan is made of; the metadata of each field says where it is from."""
+
+    gpus: int = dataclasses.field(default=1000, metadata={"source": "chosen"})
+    gpus_per_machine: int = dataclasses.field(default=8, metadata={"source": "chosen"})
+    sentences: float = dataclasses.field(default=1e10, metadata={"source": "chosen"})
+    sentences_per_second: float = dataclasses.field(
+        default=500.0, metadata={"source": "assumed, of each GPU; not measured yet"}
+    )
+    source_bytes: float = dataclasses.field(
+        default=130.0, metadata={"source": "assumed, UTF-8, of a sentence"}
+    )
+    target_bytes: float = dataclasses.field(
+        default=145.0, metadata={"source": "assumed, UTF-8, of its translation"}
+    )
+    shard_lines: int = dataclasses.field(default=50_000, metadata={"source": "chosen"})
+    shard_spread: float = dataclasses.field(
+        default=0.05, metadata={"source": "assumed: standard deviation of a shard's time / mean"}
+    )
+    slow_share: float = dataclasses.field(
+        default=0.01, metadata={"source": "assumed: share of GPUs that are slow"}
+    )
+    slow_factor: float = dataclasses.field(
+        default=2.0, metadata={"source": "assumed: how many times as long those take"}
+    )
+    machine_mtbf_hours: float = dataclasses.field(
+        default=2000.0, metadata={"source": "assumed, of a machine, whatever fails in it"}
+    )
+    repair_hours: float = dataclasses.field(
+        default=1.0, metadata={"source": "assumed, until a machine is back or replaced"}
+    )
+    start_seconds: float = dataclasses.field(
+        default=120.0, metadata={"source": "assumed: machine, Ray, and loading of a bundle"}
+    )
+    bundle_gigabytes: float = dataclasses.field(
+        default=0.3, metadata={"source": "assumed, of one target of a `big` model in FP16"}
+    )
+    record_bytes: float = dataclasses.field(
+        default=4096.0, metadata={"source": "a block of the file system for each small file"}
+    )
+    dollars_per_gpu_hour: float = dataclasses.field(
+        default=2.5, metadata={"source": "assumed; put in your own"}
+    )
+
+
+def shards(given: Inputs) -> int:
+    """How many there are."""
+    return math.ceil(given.sentences / given.shard_lines)
+
+
+def shard_seconds(given: Inputs) -> float:
+    """Of a GPU that is not slow."""
+    return given.shard_lines / given.sentences_per_second
+
+
+def throughput(given: Inputs) -> float:
+    """Sentences per second of all GPUs, slow ones at their own pace, those in repair not at all."""
+    pace = 1 - given.slow_share + given.slow_share / given.slow_factor
+    return given.gpus * given.sentences_per_second * pace * availability(given)
+
+
+def availability(given: Inputs) -> float:
+    """The share of time in which a machine works."""
+    return given.machine_mtbf_hours / (given.machine_mtbf_hours + given.repair_hours)
+
+
+def slowest(given: Inputs) -> float:
+    """Expected time of the slowest of one shard on every GPU, in mean times of one.
+
+    Of n normal times the largest is expected about sqrt(2 ln n) standard deviations above the mean
+    (an upper bound); a slow GPU is among them with certainty as good as 1 - (1 - share)^n.
+    """
+    if given.gpus == 1:
+        return 1.0
+    normal = 1 + given.shard_spread * math.sqrt(2 * math.log(given.gpus))
+    slow_is_there = 1 - (1 - given.slow_share) ** given.gpus
+    return max(normal, 1 + slow_is_there * (given.slow_factor - 1) + normal - 1)
+
+
+def tail_seconds(given: Inputs) -> float:
+    """From when the last shard is handed out to its end, at worst."""
+    return slowest(given) * shard_seconds(given)
+
+
+def tail_seconds_speculative(given: Inputs) -> float:
+    """The same, if a shard that takes 1.5 times the mean were given to an idle GPU too."""
+    normal = 1 + given.shard_spread * math.sqrt(2 * math.log(max(given.gpus, 2)))
+    return min(tail_seconds(given), (1.5 + normal) * shard_seconds(given))
+
+
+def seconds(given: Inputs) -> float:
+    """Of the whole run: start, all sentences at full pace, failures' losses, the tail."""
+    busy = given.sentences / throughput(given)
+    return given.start_seconds + busy + lost_gpu_seconds(given) / given.gpus + tail_seconds(given)
+
+
+def failures(given: Inputs) -> float:
+    """Machines that fail while all sentences are translated."""
+    machines = given.gpus / given.gpus_per_machine
+    return machines * given.sentences / throughput(given) / 3600 / given.machine_mtbf_hours
+
+
+def lost_gpu_seconds(given: Inputs) -> float:
+    """What failures cost: half a shard on each GPU of the machine, and its start."""
+    each = given.gpus_per_machine * (shard_seconds(given) / 2 + given.start_seconds)
+    return failures(given) * each
+
+
+def dollars(given: Inputs) -> float:
+    """All GPUs for the whole run."""
+    return given.gpus * seconds(given) / 3600 * given.dollars_per_gpu_hour
+
+
+def results(given: Inputs) -> list[list[str]]:
+    """Rows: what, the arithmetic, the figure."""
+    hours = seconds(given) / 3600
+    machines = math.ceil(given.gpus / given.gpus_per_machine)
+    rate = throughput(given)
+    terabytes = given.sentences * (given.source_bytes + 2 * given.target_bytes) / 1e12
+    bookkeeping = shards(given) * 2 * given.record_bytes / 1e9
+    tail = tail_seconds(given)
+    between = 3600 * given.machine_mtbf_hours / machines
+    per_million = dollars(given) / given.sentences * 1e6
+    return [
+        ["machines", "GPUs / GPUs of a machine", f"{machines:,}"],
+        ["sentences per second", "GPUs x speed x pace x availability", f"{rate:,.0f}"],
+        ["shards", "sentences / lines of a shard", f"{shards(given):,}"],
+        ["a shard takes", "lines of a shard / speed", f"{shard_seconds(given):,.0f} s"],
+        ["shards finished per second", "what the driver does", f"{rate / given.shard_lines:,.1f}"],
+        ["reading and writing", "rate x bytes of both sides",
+         f"{rate * (given.source_bytes + given.target_bytes) / 1e6:,.0f} MB/s"],
+        ["joining, beside that", "rate x 3 x bytes of a translation: read, written, hashed",
+         f"{rate * 3 * given.target_bytes / 1e6:,.0f} MB/s"],
+        ["bundles at the start", "machines x size of a target / start; their GPUs share one copy",
+         f"{machines * given.bundle_gigabytes / given.start_seconds:,.2f} GB/s"],
+        ["storage", "sentences x (source + 2 x translation): parts and joined",
+         f"{terabytes:,.2f} TB"],
+        ["records of shards", "shards x 2 small files, until joined", f"{bookkeeping:,.1f} GB"],
+        ["a machine fails every", "MTBF / machines", f"{between / 3600:,.1f} hours"],
+        ["machines that fail", "machines x hours / MTBF", f"{failures(given):,.2f}"],
+        ["lost by failures", "each: half a shard and a start, of its GPUs",
+         f"{lost_gpu_seconds(given) / 3600:,.2f} GPU hours"],
+        ["the slowest of one shard each", "1 + spread x sqrt(2 ln GPUs), and a slow GPU",
+         f"{slowest(given):.2f} mean times"],
+        ["the tail", "slowest x a shard's time", f"{tail:,.0f} s"],
+        ["the tail, with speculation", "at most (1.5 + slowest that is not slow) x a shard's time",
+         f"{tail_seconds_speculative(given):,.0f} s"],
+        ["GPUs idle in the tail", "tail / the whole run, at most",
+         f"{100 * tail / seconds(given):.1f} %"],
+        ["the whole run", "start + sentences / rate + losses + tail", f"{hours:,.2f} hours"],
+        ["cost", "GPUs x hours x price", f"${dollars(given):,.0f}"],
+        ["cost of a million sentences", "cost / millions of sentences", f"${per_million:,.3f}"],
+    ]  # fmt: skip
+
+
+def inputs(given: Inputs) -> list[list[str]]:
+    """Rows: option, value, where it is from."""
+    return [
+        [f"`--{field.name.replace('_', '-')}`", f"{getattr(given, field.name):,}",
+         field.metadata["source"]]
+        for field in dataclasses.fields(given)
+    ]  # fmt: skip
+
+
+def text(given: Inputs) -> str:
+    """Both tables."""
+    return (
+        f"{table(['input', 'value', 'where it is from'], inputs(given))}\n"
+        f"{table(['', 'arithmetic', 'figure'], results(given))}"
+    )
+
+
+def main() -> None:
+    """Print the plan for the inputs that are given."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for field in dataclasses.fields(Inputs):
+        options.add_argument(
+            f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default
+        )
+    print(text(Inputs(**vars(options.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""`translate-trt corpus`: many files, on all cores of a machine or on a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from translate_trt.runtime.cli.output import columns, open_output
+from translate_trt.runtime.cli.search import replace_options, search_flags
+
+if TYPE_CHECKING:
+    from translate_trt.runtime.serve.corpus.cluster import Work
+    from translate_trt.runtime.serve.corpus.job import InputRecord, ShardRecord
+
+log = logging.getLogger("translate_trt")
+
+_SECONDS_BETWEEN_MESSAGES = 60.0
+
+
+@click.command()
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Directory that translate-trt export made.",
+)
+@click.option("--target", help="Such as onnx-int8; the bundle's first target if not given.")
+@click.option(
+    "--shortlist",
+    is_flag=True,
+    help="Use tokens alone that the source makes likely: the target's like with a shortlist.",
+)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Directory for the translations, a file of the same name for each input.",
+)
+@click.option(
+    "--force", is_flag=True, help="Translate anew what another run made there with other settings."
+)
+@click.option("--workers", type=int, help="Translators at once. [all cores, or all GPUs]")
+@click.option(
+    "--cores", type=int, default=1, show_default=True,
+    help="Of each worker, which share one copy of the weights.",
+)  # fmt: skip
+@click.option(
+    "--address", help="Of a Ray cluster: host:port, or auto. [a cluster of this machine alone]"
+)
+@click.option(
+    "--column", default="text", show_default=True, help="Of Parquet files: what is translated."
+)
+@click.option(
+    "--shard-lines", type=int, default=10_000, show_default=True,
+    help="About so many lines are given to a worker at a time.",
+)  # fmt: skip
+@click.option(
+    "--max-characters", type=int, default=10_000, show_default=True,
+    help="Longer lines are reported and left empty.",
+)  # fmt: skip
+@click.option(
+    "--attempts", type=int, default=3, show_default=True,
+    help="To translate a shard, before the run goes on without it.",
+)  # fmt: skip
+@click.option(
+    "--batch-tokens", type=int, default=512, show_default=True,
+    help="Source tokens translated together, padding included.",
+)  # fmt: skip
+@click.option("--device", help="cpu or cuda. [a GPU where the target needs one]")
+@click.option(
+    "--trust-code",
+    is_flag=True,
+    help="Run the machine code that a version-compatible engine brings.",
+)
+@search_flags
+@click.option("--no-progress", is_flag=True, help="Show no progress bar.")
+def corpus(
+    bundle: Path,
+    target: str | None,
+    shortlist: bool,
+    inputs: tuple[str, ...],
+    output: Path,
+    force: bool,
+    address: str | None,
+    no_progress: bool,
+    **flags: Any,
+) -> None:
+    """Translate files by many workers, on this machine or on a Ray cluster.
+
+    INPUT are files or quoted patterns: text, a sentence a line (.gz too), or .parquet with
+    a column of text. Each becomes a file of its name in the --output directory; a Parquet file
+    keeps its columns and gets one called translation.
+
+    What is finished stays finished: after Ctrl-C, or when a machine was lost, the same command goes
+    on from there. A line that cannot be translated is left empty, counted, and named in
+    NAME.bad.jsonl.
+    """
+    work, sources = _prepare(bundle, target, shortlist, inputs, output, flags)
+    from translate_trt.runtime.serve.corpus.job import open_job
+    from translate_trt.runtime.serve.corpus.run import run
+
+    progress = _Progress(no_progress)
+    with open_job(work.job, sources, force):
+        try:
+            complete = run(sources, work, progress.planned, progress.finished, address)
+        except (KeyboardInterrupt, SystemExit):
+            progress.close()
+            log.warning("stopped; %s; the same command goes on from there", progress.state())
+            raise
+        finally:
+            progress.close()
+    with open_output(None, force=False) as results:
+        results.write([*_table(complete), progress.summary()])
+    for name, record in complete.items():
+        if record.bad:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in record.bad.items())
+            log.warning("%s: %s; see %s", name, reasons, output / f"{name}.bad.jsonl")
+
+
+def _prepare(
+    bundle: Path,
+    target: str | None,
+    shortlist: bool,
+    inputs: tuple[str, ...],
+    output: Path,
+    flags: dict[str, Any],
+) -> tuple[Work, list[Any]]:
+    """Find what is wrong before any worker is started."""
+    for package in ("ray", "pyarrow"):  # found, not imported: Ray reads its settings then
+        if importlib.util.find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    from translate_trt.runtime.bundle import read_manifest, verify_files
+    from translate_trt.runtime.serve.corpus.cluster import Work
+    from translate_trt.runtime.serve.corpus.job import Job, make_settings
+    from translate_trt.runtime.serve.corpus.options import CorpusOptions, WorkerOptions
+    from translate_trt.runtime.serve.corpus.plan import find_inputs
+
+    options = CorpusOptions(**_take(flags, CorpusOptions))
+    workers = WorkerOptions(**_take(flags, WorkerOptions))
+    manifest = read_manifest(bundle)
+    entry = manifest.target(target, shortlist)
+    verify_files(bundle, manifest, entry.name)
+    search = replace_options(manifest.search_options(), flags)
+    sources = find_inputs(inputs, options.column)
+    job = Job(output.resolve(), make_settings(manifest, entry.name, search, options))
+    return Work(str(bundle.resolve()), entry.name, search, options, workers, job), sources
+
+
+def _take(flags: dict[str, Any], options: type[Any]) -> dict[str, Any]:
+    """The flags that are fields of that class, taken out of the others."""
+    return {field.name: flags.pop(field.name) for field in dataclasses.fields(options)}
+
+
+class _Progress:
+    """A bar of shards on a terminal, and how much is translated per second."""
+
+    def __init__(self, hidden: bool) -> None:
+        self._hidden = hidden or not sys.stderr.isatty()
+        self._bar: Any = None
+        self._shards = self._before = self._now = 0
+        self._records = self._tokens = 0
+        self._begun = self._told = time.monotonic()
+
+    def planned(self, shards: int, finished: int) -> None:
+        from tqdm import tqdm
+
+        self._shards, self._before = shards, finished
+        if finished:
+            log.info("%d of %d shards are finished already", finished, shards)
+        self._bar = tqdm(
+            total=shards, initial=finished, unit=" shards", disable=self._hidden, file=sys.stderr
+        )
+
+    def finished(self, record: ShardRecord) -> None:
+        self._now += 1
+        self._records += record.records
+        self._tokens += record.target_tokens
+        self._bar.set_postfix_str(self._speed())
+        self._bar.update()
+        if self._hidden and time.monotonic() - self._told > _SECONDS_BETWEEN_MESSAGES:
+            self._told = time.monotonic()
+            log.info("%s, %s", self.state(), self._speed())
+
+    def _speed(self) -> str:
+        seconds = max(time.monotonic() - self._begun, 1e-9)
+        return (
+            f"{self._records / seconds:,.1f} lines/s, {self._tokens / seconds:,.0f} target tokens/s"
+        )
+
+    def state(self) -> str:
+        return f"{self._before + self._now} of {self._shards} shards are finished"
+
+    def summary(self) -> str:
+        seconds = time.monotonic() - self._begun
+        made = f"{self._records:,} lines translated in {seconds:.1f} s: {self._speed()}"
+        return made if self._now else "all was finished before"
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _table(complete: dict[str, InputRecord]) -> list[str]:
+    rows = [("output", "lines", "bad", "target tokens")]
+    for name, record in complete.items():
+        rows.append((name, *_numbers([record])))
+    if len(complete) > 1:
+        rows.append(("all", *_numbers(complete.values())))
+    return columns(rows)
+
+
+def _numbers(records: Iterable[InputRecord]) -> tuple[str, str, str]:
+    total: Counter[str] = Counter()
+    for record in records:
+        total["records"] += record.records
+        total["bad"] += sum(record.bad.values())
+        total["tokens"] += record.target_tokens
+    return f"{total['records']:,}", f"{total['bad']:,}", f"{total['tokens']:,}"

@@ -1,0 +1,1 @@
+"""Translating more than one machine does: corpora over a cluster."""

@@ -1,0 +1,244 @@
+"""Inputs and their shards: which bytes of a text, which rows of a Parquet file, go together.
+
+A plan follows from the inputs alone, so that a second run makes the same one. A text is not read to
+plan it: a boundary is looked for around every shard's length, wherever the next line begins.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.serve.corpus.options import CorpusOptions
+from translate_trt.runtime.text import check_input, open_input
+
+TEXT, COMPRESSED, PARQUET = "text", "compressed", "parquet"
+
+#: What a run keeps about itself, in the output directory.
+BOOKKEEPING = "_corpus"
+#: The column of translations in Parquet output.
+TRANSLATION = "translation"
+
+# pyarrow could read .zst, but takes one that is cut off for whole.
+_OTHER_ARCHIVES = (".zst", ".bz2", ".xz", ".zip", ".tar", ".tgz", ".7z")
+_SAMPLE_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file to translate.
+
+    Attributes:
+        path: absolute, the same on every machine.
+        name: of the output, in the output directory.
+        kind: TEXT, COMPRESSED (which cannot be read from the middle) or PARQUET.
+        size: bytes.
+        mtime_ns: when it was last changed, in nanoseconds since 1970.
+    """
+
+    path: str
+    name: str
+    kind: str
+    size: int
+    mtime_ns: int
+
+    @property
+    def suffix(self) -> str:
+        """Of the names of its parts."""
+        return ".parquet" if self.kind == PARQUET else ".txt"
+
+    @property
+    def bad_name(self) -> str:
+        """Of the list of its bad records, in the output directory."""
+        return f"{self.name}.bad.jsonl"
+
+    def check_unchanged(self) -> None:
+        """Raise InputError if the file is not what it was when the run was planned."""
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be read on this machine ({error.strerror}); every machine of "
+                "a cluster must see the inputs under the same path."
+            ) from error
+        if (found.st_size, found.st_mtime_ns) != (self.size, self.mtime_ns):
+            raise InputError(
+                f"{self.path} has changed since the run began; run the command again, which "
+                "translates it anew."
+            )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of an input, translated by one worker at a time.
+
+    Attributes:
+        source: where it is from.
+        index: from 0, in the order of the input.
+        begin: first byte of a text, which begins a line; first row of a Parquet file.
+        end: the byte or row after the last one. A COMPRESSED input is a single shard, of all.
+    """
+
+    source: Input
+    index: int
+    begin: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.source.name}, shard {self.index}"
+
+
+def find_inputs(patterns: Sequence[str], column: str) -> list[Input]:
+    """The files that match, in order of their names for each pattern.
+
+    Args:
+        patterns: paths, or patterns with *, ?, [] and ** for any directories.
+        column: what Parquet files must have.
+
+    Raises:
+        InputError: a pattern matches nothing, a file cannot be read, two would have the same
+            output, or a Parquet file lacks the column.
+    """
+    found: dict[str, Input] = {}
+    for pattern in patterns:
+        matches = [pattern] if os.path.exists(pattern) else _matches(pattern)
+        for match in matches:
+            one = _input(match)
+            other = found.setdefault(one.name, one)
+            if other.path != one.path:
+                raise InputError(
+                    f"{one.path} and {other.path} would both become {one.name}; rename one, or "
+                    "translate them into two directories."
+                )
+    _check_names(found)
+    for one in found.values():
+        if one.kind == PARQUET:
+            check_column(one, column)
+    return list(found.values())
+
+
+def _matches(pattern: str) -> list[str]:
+    matches = sorted(path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
+    if not matches:
+        if not glob.has_magic(pattern):
+            check_input(pattern)  # says what is the matter with it
+        raise InputError(f"no file matches {pattern}; check the path.")
+    return matches
+
+
+def _input(path: str) -> Input:
+    check_input(path)
+    kind, name = TEXT, os.path.basename(path)
+    if name.endswith(".gz"):
+        kind, name = COMPRESSED, name.removesuffix(".gz")
+    elif name.endswith(".parquet"):
+        kind = PARQUET
+    elif name.endswith(_OTHER_ARCHIVES):
+        raise InputError(f"{path} cannot be read compressed in that way; unpack it, or use gzip.")
+    if not os.path.isfile(path):
+        raise InputError(f"{path} is not a regular file, which a corpus is made of; save it first.")
+    stamp = os.stat(path)
+    return Input(os.path.abspath(path), name, kind, stamp.st_size, stamp.st_mtime_ns)
+
+
+def _check_names(found: dict[str, Input]) -> None:
+    taken = {one.bad_name for one in found.values()} | {BOOKKEEPING, ""}
+    for name in taken & set(found):
+        raise InputError(
+            f"{found[name].path}: the name {name!r} is one that results take; rename the file."
+        )
+
+
+def check_column(source: Input, column: str) -> None:
+    """Find out early that a Parquet file is none, or cannot be translated.
+
+    Raises:
+        InputError: the file is damaged, has no such column of text, or has translations already.
+    """
+    import pyarrow
+    from pyarrow import types
+
+    schema = open_parquet(source).schema_arrow
+    if column not in schema.names:
+        raise InputError(
+            f"{source.path} has no column {column!r}; it has {', '.join(schema.names)}. "
+            "Name one with --column."
+        )
+    kind: Any = schema.field(column).type
+    if isinstance(kind, pyarrow.DictionaryType):
+        kind = kind.value_type
+    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    if not any(is_text(kind) for is_text in texts):
+        raise InputError(f"the column {column!r} of {source.path} is of {kind}, not of text.")
+    if TRANSLATION in schema.names:
+        raise InputError(
+            f"{source.path} has a column {TRANSLATION!r} already; rename it, since that is what "
+            "the translations will be called."
+        )
+
+
+def open_parquet(source: Input) -> Any:
+    """A pyarrow.parquet.ParquetFile.
+
+    Raises:
+        InputError: it is damaged or no Parquet file.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.ParquetFile(source.path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"cannot read {source.path} as Parquet: {error}") from error
+
+
+def plan(source: Input, options: CorpusOptions) -> list[Shard]:
+    """The shards of an input, in its order; an empty input has one, empty.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    if source.kind == COMPRESSED:
+        boundaries = [0, source.size]
+    elif source.kind == PARQUET:
+        rows = open_parquet(source).metadata.num_rows
+        boundaries = [*range(0, rows, options.shard_lines), rows]
+    else:
+        with open_input(source.path) as stream:
+            boundaries = list(_line_starts(stream, source.size, options.shard_lines))
+    if len(boundaries) == 1:
+        boundaries.append(boundaries[0])
+    return [
+        Shard(source, index, begin, end)
+        for index, (begin, end) in enumerate(itertools.pairwise(boundaries))
+    ]
+
+
+def _line_starts(stream: BinaryIO, size: int, lines: int) -> Iterator[int]:
+    """0, the starts of lines about that many lines apart, and the size."""
+    sample = stream.read(_SAMPLE_BYTES)
+    step = max(1, lines * len(sample) // max(1, sample.count(b"\n")))
+    start = 0
+    while start < size:
+        yield start
+        start = _next_line(stream, start + step - 1, size)
+    yield size
+
+
+def _next_line(stream: BinaryIO, place: int, size: int) -> int:
+    """Where the first line begins after the byte at that place; the size, if none does."""
+    stream.seek(place)
+    while block := stream.read(_BLOCK_BYTES):
+        newline = block.find(b"\n")
+        if newline >= 0:
+            return place + newline + 1
+        place += len(block)
+    return size

@@ -1,0 +1,166 @@
+"""Reading the records of a shard, the bad ones among them.
+
+A record is a line of a text or a row of a Parquet file. Lines end as everywhere in translate-trt
+(`runtime.text`): at a newline byte, before which one carriage return is dropped.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, NamedTuple
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.serve.corpus.options import CorpusOptions
+from translate_trt.runtime.serve.corpus.plan import COMPRESSED, PARQUET, Shard, open_parquet
+from translate_trt.runtime.text import open_input
+
+INVALID_UTF8, TOO_LONG = "not valid UTF-8", "too long"
+NULL, EMPTY = "null", "empty"
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MOST_BYTES_OF_A_CHARACTER = 4
+_BLOCK_BYTES = 1 << 16
+
+
+class BadRecord(NamedTuple):
+    """A record that is not translated, and why: one of the reasons above."""
+
+    reason: str
+
+
+Record = str | BadRecord
+
+
+class Chunk(NamedTuple):
+    """Records that are translated together.
+
+    Attributes:
+        records: in the input's order.
+        table: of a Parquet file, the rows that they are from, a pyarrow.RecordBatch; else None.
+    """
+
+    records: list[Record]
+    table: Any = None
+
+
+def read_records(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:
+    """The records of a shard, in chunks of at most `size`.
+
+    Raises:
+        InputError: the input cannot be read, is damaged, or is not what it was when planned.
+    """
+    shard.source.check_unchanged()
+    if shard.source.kind == PARQUET:
+        yield from _rows(shard, options, size)
+    else:
+        yield from _lines(shard, options, size)
+    shard.source.check_unchanged()
+
+
+def _lines(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:
+    limit = options.max_characters
+    with _open(shard) as stream:
+        end = None if shard.source.kind == COMPRESSED else shard.end
+        lines = _raw_lines(stream, shard.begin == 0, end, limit * _MOST_BYTES_OF_A_CHARACTER)
+        records = (_record(line, limit) for line in lines)
+        while chunk := list(itertools.islice(records, size)):
+            yield Chunk(chunk)
+
+
+@contextmanager
+def _open(shard: Shard) -> Iterator[BinaryIO]:
+    path = shard.source.path
+    try:
+        with open_input(path) as file:
+            if shard.source.kind != COMPRESSED:
+                file.seek(shard.begin)
+                yield file
+            else:
+                with gzip.open(file) as stream:
+                    yield stream  # type: ignore[misc]  # GzipFile reads like a BinaryIO
+    except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
+        raise InputError(f"cannot read {path}: {error}; is it damaged or incomplete?") from error
+
+
+def _raw_lines(
+    stream: BinaryIO, first: bool, end: int | None, limit: int
+) -> Iterator[bytes | None]:
+    """Lines without their ends, to that place of the stream; None for one that is too long.
+
+    Never more than a line of `limit` bytes is in memory. The first line of a file may have a byte
+    order mark before it, which is no text.
+    """
+    while end is None or stream.tell() < end:
+        raw = stream.readline(limit + 2)  # with its carriage return and newline
+        if first:
+            raw, first = raw.removeprefix(_BYTE_ORDER_MARK), False
+        if not raw:
+            return
+        if not raw.endswith(b"\n") and len(raw) > limit:
+            _skip_line(stream)
+            yield None
+        else:
+            yield raw[:-1].removesuffix(b"\r") if raw.endswith(b"\n") else raw
+
+
+def _skip_line(stream: BinaryIO) -> None:
+    while block := stream.readline(_BLOCK_BYTES):
+        if block.endswith(b"\n"):
+            return
+
+
+def _record(value: bytes | None, max_characters: int) -> Record:
+    if value is None:
+        return BadRecord(TOO_LONG)
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        return BadRecord(INVALID_UTF8)
+    return text if len(text) <= max_characters else BadRecord(TOO_LONG)
+
+
+def _rows(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:
+    import pyarrow
+
+    with open_parquet(shard.source) as file:
+        try:
+            for batch in _batches(file, shard.begin, shard.end, size):
+                values = _bytes(batch.column(options.column))
+                yield Chunk([_cell(value, options.max_characters) for value in values], batch)
+        except pyarrow.ArrowException as error:
+            raise InputError(f"cannot read {shard.source.path}: {error}") from error
+
+
+def _batches(file: Any, begin: int, end: int, size: int) -> Iterator[Any]:
+    """The rows from `begin` to before `end`; of a row group of others nothing is read."""
+    first = 0
+    for index in range(file.metadata.num_row_groups):
+        after = first + file.metadata.row_group(index).num_rows
+        if first < end and begin < after:
+            for batch in file.iter_batches(size, row_groups=[index]):
+                low, high = max(begin - first, 0), min(end - first, batch.num_rows)
+                if low < high:
+                    yield batch.slice(low, high - low)
+                first += batch.num_rows
+        first = after
+
+
+def _bytes(column: Any) -> Sequence[bytes | None]:
+    """As bytes: a column that says it is text may hold what is no UTF-8."""
+    import pyarrow
+
+    if isinstance(column.type, pyarrow.DictionaryType):
+        column = column.dictionary_decode()
+    values: list[bytes | None] = column.cast(pyarrow.large_binary()).to_pylist()
+    return values
+
+
+def _cell(value: bytes | None, max_characters: int) -> Record:
+    if value is None:
+        return BadRecord(NULL)
+    record = _record(value, max_characters)
+    return BadRecord(EMPTY) if isinstance(record, str) and not record.strip() else record

@@ -1,0 +1,160 @@
+"""One shard, from its records to its part and the record that it is finished."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Protocol
+
+from translate_trt.runtime.files import new_file, write_json, write_text_atomically
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Translation
+from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, file_hash
+from translate_trt.runtime.serve.corpus.options import CorpusOptions
+from translate_trt.runtime.serve.corpus.plan import PARQUET, TRANSLATION, Shard, open_parquet
+from translate_trt.runtime.serve.corpus.records import BadRecord, Chunk, read_records
+
+#: Lines read, sorted by length and translated at a time.
+CHUNK_LINES = 1024
+
+#: Writes the translations of a chunk; None is one of a bad record.
+Write = Callable[[Chunk, Sequence[str | None]], None]
+
+
+class Translates(Protocol):
+    """What a shard needs of a Translator."""
+
+    def translate(
+        self, lines: Sequence[str], options: SearchOptions | None = None
+    ) -> list[Translation]: ...
+
+
+def translate_shard(
+    shard: Shard,
+    job: Job,
+    translator: Translates,
+    search: SearchOptions,
+    options: CorpusOptions,
+) -> ShardRecord:
+    """Translate a shard, unless it is finished, and write its part, its bad records, its record.
+
+    A bad record becomes an empty line of a text, a null of a Parquet file, so that translations
+    stay beside what they translate.
+
+    Raises:
+        InputError: the input cannot be read, or has changed.
+        OutputError: the part cannot be written.
+        BackendError: the translator failed.
+    """
+    if (finished := job.finished(shard)) is not None:
+        return finished
+    begun = time.perf_counter()
+    records = tokens = 0
+    bad: list[dict[str, Any]] = []
+    job.parts(shard.source).mkdir(parents=True, exist_ok=True)
+    with _new_part(shard, job) as write:
+        for chunk in read_records(shard, options, CHUNK_LINES):
+            bad += _bad_records(chunk, records)
+            records += len(chunk.records)
+            texts, count = _translate(chunk, translator, search)
+            tokens += count
+            write(chunk, texts)
+    _write_bad(shard, job, bad)
+    part = job.part(shard)
+    record = ShardRecord(
+        fingerprint=job.fingerprint,
+        size=shard.source.size,
+        mtime_ns=shard.source.mtime_ns,
+        records=records,
+        bad=dict(Counter(one["reason"] for one in bad)),
+        target_tokens=tokens,
+        seconds=time.perf_counter() - begun,
+        output_bytes=part.stat().st_size,
+        sha256=file_hash(part),
+        begin=shard.begin,
+        end=shard.end,
+        host=platform.node(),
+        pid=os.getpid(),
+    )
+    write_json(job.record(shard), dataclasses.asdict(record))
+    return record
+
+
+def _translate(
+    chunk: Chunk, translator: Translates, search: SearchOptions
+) -> tuple[list[str | None], int]:
+    """The translation of each record, None for bad ones, and how many tokens were generated."""
+    good = [record for record in chunk.records if isinstance(record, str)]
+    translations = translator.translate(good, search) if good else []
+    tokens = sum(len(one.hypotheses[0].token_log_probs) for one in translations)
+    texts = iter([one.text for one in translations])
+    return [None if isinstance(one, BadRecord) else next(texts) for one in chunk.records], tokens
+
+
+def _bad_records(chunk: Chunk, before: int) -> list[dict[str, Any]]:
+    """Places in the shard, from 0, and reasons."""
+    return [
+        {"place": place, "reason": record.reason}
+        for place, record in enumerate(chunk.records, start=before)
+        if isinstance(record, BadRecord)
+    ]
+
+
+def _write_bad(shard: Shard, job: Job, bad: list[dict[str, Any]]) -> None:
+    path = job.bad(shard)
+    if bad:
+        write_text_atomically(path, "".join(f"{json.dumps(one)}\n" for one in bad))
+    else:
+        path.unlink(missing_ok=True)  # of an earlier content of the input
+
+
+@contextmanager
+def _new_part(shard: Shard, job: Job) -> Iterator[Write]:
+    with new_file(job.part(shard)) as file:
+        if shard.source.kind != PARQUET:
+            yield _TextWriter(file)
+        else:
+            with open_parquet(shard.source) as given:
+                schema = given.schema_arrow
+            with ParquetOutput(file, schema) as output:
+                yield output.write_chunk
+
+
+class _TextWriter:
+    """A line for each record."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def __call__(self, chunk: Chunk, texts: Sequence[str | None]) -> None:
+        self._file.write("".join(f"{text or ''}\n" for text in texts).encode("utf-8"))
+
+
+class ParquetOutput:
+    """Rows with all columns of the input and the translations."""
+
+    def __init__(self, file: BinaryIO, schema: Any) -> None:
+        import pyarrow.parquet
+
+        self.schema = schema.append(pyarrow.field(TRANSLATION, pyarrow.string()))
+        self._writer = pyarrow.parquet.ParquetWriter(file, self.schema)
+
+    def write_chunk(self, chunk: Chunk, texts: Sequence[str | None]) -> None:
+        """Write the rows of a chunk."""
+        import pyarrow
+
+        column = pyarrow.array(texts, pyarrow.string())
+        arrays = [*chunk.table.columns, column]
+        self._writer.write_batch(pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema))
+
+    def __enter__(self) -> ParquetOutput:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()

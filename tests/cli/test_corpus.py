@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from translate_trt.runtime.cli import main
+
+pytest.importorskip("pyarrow", reason="pyarrow, of the extra `corpus`, is not installed")
+pytest.importorskip("ray", reason="ray, of the extra `corpus`, is not installed")
+
+
+@pytest.fixture
+def corpus(make_bundle: Callable[..., Path], tmp_path: Path) -> Callable[..., Result]:
+    bundle = make_bundle()
+
+    def run(*arguments: object) -> Result:
+        given = ["corpus", "--bundle", bundle, "--output", tmp_path / "out", *arguments]
+        return CliRunner().invoke(main, list(map(str, given)))
+
+    return run
+
+
+@pytest.fixture
+def shards(monkeypatch: pytest.MonkeyPatch, fake_translator: Any) -> list[Any]:
+    """Shards are translated in this process, by a translator that reverses words.
+
+    The list is filled with what the cluster was asked.
+    """
+    from translate_trt.runtime.serve.corpus import run
+    from translate_trt.runtime.serve.corpus.shard import translate_shard
+
+    asked: list[Any] = []
+
+    def translate(shards: Any, work: Any, on_finished: Any, address: Any) -> None:
+        asked.append((work, address))
+        translator = fake_translator(work.bundle, work.target)
+        for shard in shards:
+            on_finished(
+                shard, translate_shard(shard, work.job, translator, work.search, work.options)
+            )
+
+    monkeypatch.setattr(run, "translate_shards", translate)
+    return asked
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "a.txt").write_bytes(b"a b\n\xff\n\nc d e\n" * 5)
+    (tmp_path / "b.txt").write_bytes(b"f g\n")
+    return tmp_path
+
+
+def test_files_and_a_table_of_them(
+    corpus: Callable[..., Result], shards: list[Any], text: Path
+) -> None:
+    result = corpus(text / "*.txt", "--shard-lines", 3)
+    assert result.exit_code == 0, result.output
+    assert (text / "out/a.txt").read_text() == "b a\n\n\ne d c\n" * 5
+    assert (text / "out/b.txt").read_text() == "g f\n"
+    lines = result.stdout.splitlines()
+    assert [line.split() for line in lines[:4]] == [
+        ["output", "lines", "bad", "target", "tokens"],
+        ["a.txt", "20", "5", "35"],
+        ["b.txt", "1", "0", "3"],
+        ["all", "21", "5", "38"],
+    ]
+    assert lines[4].startswith("21 lines translated in ")
+    assert result.stderr == (
+        f"translate-trt: warning: a.txt: 5 not valid UTF-8; see {text / 'out/a.txt.bad.jsonl'}\n"
+    )
+    again = corpus(text / "*.txt", "--shard-lines", 3)
+    assert again.stdout.splitlines() == [*lines[:4], "all was finished before"]
+    assert len(shards) == 1
+
+
+def test_what_is_asked_of_the_cluster(
+    corpus: Callable[..., Result], shards: list[Any], text: Path
+) -> None:
+    flags = ["--target", "onnx-int8", "--workers", 3, "--cores", 2, "--attempts", 5]
+    flags += ["--batch-tokens", 99, "--device", "cpu", "--address", "head:6379", "--beam-size", 2]
+    flags += ["--max-characters", 7, "--trust-code", "--column", "de"]
+    assert corpus(text / "b.txt", *flags).exit_code == 0
+    ((work, address),) = shards
+    assert (address, work.target, work.search.beam_size) == ("head:6379", "onnx-int8", 2)
+    assert (work.workers.workers, work.workers.cores, work.workers.attempts) == (3, 2, 5)
+    assert (work.workers.batch_tokens, work.workers.device) == (99, "cpu")
+    assert (work.workers.trust_code, work.needs_gpu) == (True, False)
+    assert (work.options.max_characters, work.options.column) == (7, "de")
+
+
+def test_other_settings_need_force(
+    corpus: Callable[..., Result], shards: list[Any], text: Path
+) -> None:
+    assert corpus(text / "b.txt").exit_code == 0
+    # None of these changes a translation.
+    assert corpus(text / "b.txt", "--workers", 1, "--batch-tokens", 9).exit_code == 0
+    refused = corpus(text / "b.txt", "--beam-size", 5)
+    assert refused.exit_code == 1
+    assert "has a run with other settings (beam_size 4 there, 5 here)" in refused.stderr
+    assert corpus(text / "b.txt", "--beam-size", 5, "--force").exit_code == 0
+    assert len(shards) == 2
+
+
+def test_evidence_of_parity_is_no_other_setting(
+    corpus: Callable[..., Result], shards: list[Any], text: Path
+) -> None:
+    assert corpus(text / "b.txt").exit_code == 0
+    path = text / "bundle/manifest.json"
+    value = json.loads(path.read_text())
+    value["targets"]["onnx-fp32"]["parity"] = {"largest_difference": 1.0}
+    path.write_text(json.dumps(value))
+    assert corpus(text / "b.txt").stdout.endswith("all was finished before\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nowhere.txt"], 1, "there is no file nowhere.txt"),
+        ([], 2, "Missing argument 'INPUT...'"),
+        (["{text}/b.txt", "--target", "tensorrt"], 1, "it has: onnx-fp32, onnx-int8"),
+        (["{text}/b.txt", "--beam-size", "0"], 1, "beam_size is 0"),
+        (["{text}/b.txt", "--workers", "0"], 1, "workers is 0"),
+        (["{text}/b.txt", "--shard-lines", "0"], 1, "shard_lines is 0"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_made(
+    corpus: Callable[..., Result], text: Path, arguments: list[str], code: int, message: str
+) -> None:
+    result = corpus(*(argument.format(text=text) for argument in arguments))
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert message in result.stderr
+    assert not (text / "out").exists()
+
+
+def test_a_damaged_bundle(corpus: Callable[..., Result], text: Path) -> None:
+    (text / "bundle/targets/onnx-fp32/step.onnx").write_text("step of onnx-fp33")
+    assert "the file was changed or damaged" in corpus(text / "b.txt").stderr
+
+
+def test_the_extra_is_named(
+    corpus: Callable[..., Result], text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *rest: None if name == "ray" else real(name, *rest)
+    )
+    result = corpus(text / "b.txt")
+    assert result.exit_code == 1
+    assert "needs the cluster packages: pip install 'translate-trt[corpus]'" in result.stderr
+
+
+def test_help_needs_no_ray() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['ray'] = sys.modules['pyarrow'] = None\n"
+        "from translate_trt.runtime.cli import main\n"
+        "main(['corpus', '--help'], standalone_mode=False)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_flags_are_the_fields_of_the_options() -> None:
+    from translate_trt.runtime.cli.corpus import corpus
+    from translate_trt.runtime.serve.corpus.options import CorpusOptions, WorkerOptions
+
+    given = ["--bundle", "b", "--output", "o", "x"]
+    defaults = corpus.make_context("corpus", given).params
+    for options in (CorpusOptions(), WorkerOptions()):
+        for name, value in dataclasses.asdict(options).items():
+            assert defaults[name] == value, name

@@ -1,0 +1,623 @@
+"""Corpora without a cluster: plans, records, shards, what is kept on disk, joining."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from translate_trt.runtime.errors import BackendError, InputError, OptionError, OutputError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+from translate_trt.runtime.serve.corpus import cluster, run
+from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, open_job
+from translate_trt.runtime.serve.corpus.join import join_parts
+from translate_trt.runtime.serve.corpus.options import CorpusOptions, WorkerOptions
+from translate_trt.runtime.serve.corpus.plan import Input, Shard, find_inputs, plan
+from translate_trt.runtime.serve.corpus.records import BadRecord, read_records
+from translate_trt.runtime.serve.corpus.shard import translate_shard
+from translate_trt.runtime.text import read_lines
+
+pyarrow = pytest.importorskip("pyarrow", reason="pyarrow, of the extra `corpus`, is not installed")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+OPTIONS = CorpusOptions(shard_lines=3, max_characters=40)
+SEARCH = SearchOptions()
+
+
+class Upper:
+    """A translator that writes capitals; a line with "crash" in it fails."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def translate(
+        self, lines: Sequence[str], options: SearchOptions | None = None
+    ) -> list[Translation]:
+        if any("crash" in line for line in lines):
+            raise BackendError("out of memory")
+        self.lines += lines
+        return [self._one(line) for line in lines]
+
+    def _one(self, line: str) -> Translation:
+        tokens = tuple(range(len(line.split())))
+        piece = Hypothesis(tokens, 0.0, (0.0,) * (len(tokens) + 1))
+        return Translation((TextHypothesis(line.upper(), 0.0, (piece,) if tokens else ()),))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path / "out", {"corpus": {"shard_lines": 3}})
+
+
+def write(path: Path, content: bytes) -> Input:
+    path.write_bytes(content)
+    (source,) = find_inputs([str(path)], "text")
+    return source
+
+
+def write_parquet(path: Path, columns: dict[str, Any], **options: Any) -> Input:
+    parquet.write_table(pyarrow.table(columns), path, **options)
+    (source,) = find_inputs([str(path)], "text")
+    return source
+
+
+def records(source: Input, options: CorpusOptions = OPTIONS, size: int = 2) -> list[Any]:
+    """Of all shards of an input."""
+    return [
+        record
+        for shard in plan(source, options)
+        for chunk in read_records(shard, options, size)
+        for record in chunk.records
+    ]
+
+
+def translate(job: Job, source: Input, translator: Any = None) -> list[ShardRecord]:
+    """All shards of an input, and its output."""
+    translator = translator or Upper()
+    shards = plan(source, OPTIONS)
+    found = [translate_shard(shard, job, translator, SEARCH, OPTIONS) for shard in shards]
+    join_parts(job, source, shards, found)
+    return found
+
+
+# ---- inputs and plans ----
+
+
+def test_inputs_are_found_in_order(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "deep/c.txt", "d.de"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x\n")
+    patterns = [
+        f"{tmp_path}/*.txt",
+        f"{tmp_path}/d.de",
+        f"{tmp_path}/**/c.txt",
+        f"{tmp_path}/a.txt",
+    ]
+    found = find_inputs(patterns, "text")
+    assert [source.name for source in found] == ["a.txt", "b.txt", "d.de", "c.txt"]
+    assert found[0].path == str(tmp_path / "a.txt")
+    assert (found[0].size, found[0].mtime_ns) == (2, (tmp_path / "a.txt").stat().st_mtime_ns)
+
+
+def test_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
+    assert write(tmp_path / "a[1].txt", b"x\n").name == "a[1].txt"
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns", "message"),
+    [
+        ([], ["*.txt"], "no file matches"),
+        ([], ["a.txt"], "there is no file"),
+        (["a/x.txt", "b/x.txt"], ["*/x.txt"], "would both become x.txt"),
+        (["x.txt", "x.txt.gz"], ["x.txt*"], "would both become x.txt"),
+        (["x.txt", "x.txt.bad.jsonl"], ["x.txt*"], "is one that results take"),
+        (["_corpus"], ["_corpus"], "is one that results take"),
+        (["x/a"], ["x"], "is a directory"),
+        (["x.parquet"], ["x.parquet"], "as Parquet"),
+        (["x.zst"], ["x.zst"], "unpack it, or use gzip"),
+    ],
+)
+def test_inputs_that_cannot_be(
+    tmp_path: Path, names: list[str], patterns: list[str], message: str
+) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x\n")
+    with pytest.raises(InputError, match=message.replace("*", r"\*")):
+        find_inputs([f"{tmp_path}/{pattern}" for pattern in patterns], "text")
+
+
+def test_a_pipe_is_no_corpus(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="not a regular file"):
+        find_inputs([str(tmp_path / "pipe")], "text")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"words": ["a"]}, "has no column 'text'; it has words"),
+        ({"text": [1]}, "is of int64, not of text"),
+        ({"text": ["a"], "translation": ["b"]}, "has a column 'translation' already"),
+    ],
+)
+def test_parquet_that_cannot_be(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        write_parquet(tmp_path / "x.parquet", columns)
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("end", [b"\n", b""])
+def test_every_line_is_in_one_shard(tmp_path: Path, lines: int, end: bytes) -> None:
+    content = b"\n".join(b"w" * (7 * number % 23) for number in range(50)) + b"x" + end
+    source = write(tmp_path / "a", content)
+    shards = plan(source, CorpusOptions(shard_lines=lines))
+    assert [shard.index for shard in shards] == list(range(len(shards)))
+    assert [shard.begin for shard in shards[1:]] == [shard.end for shard in shards[:-1]]
+    assert (shards[0].begin, shards[-1].end) == (0, len(content))
+    assert all(content[shard.begin - 1 : shard.begin] == b"\n" for shard in shards[1:])
+    assert all(shard.begin < shard.end for shard in shards)
+    if lines < 10:
+        assert 25 / lines <= len(shards) <= 50 / lines + 1
+
+
+def test_a_shard_reaches_over_a_line_longer_than_it(tmp_path: Path) -> None:
+    content = b"a\n" * 10 + b"x" * 300_000 + b"\n" + b"b\n" * 10
+    shards = plan(write(tmp_path / "a", content), CorpusOptions(shard_lines=1))
+    assert [(shard.begin, shard.end) for shard in shards] == [(0, 300_021), (300_021, 300_041)]
+
+
+def test_rows_in_shards(tmp_path: Path) -> None:
+    source = write_parquet(tmp_path / "a.parquet", {"text": list("abcdefgh")})
+    assert [(shard.begin, shard.end) for shard in plan(source, OPTIONS)] == [(0, 3), (3, 6), (6, 8)]
+
+
+def test_an_empty_input_has_a_shard(tmp_path: Path, job: Job) -> None:
+    for source in (
+        write(tmp_path / "a", b""),
+        write(tmp_path / "b", b"\xef\xbb\xbf"),
+        write(tmp_path / "c.gz", gzip.compress(b"")),
+        write_parquet(tmp_path / "d.parquet", {"text": pyarrow.array([], "string")}),
+    ):
+        assert [record.records for record in translate(job, source)] == [0]
+    assert (job.output / "a").read_bytes() == (job.output / "b").read_bytes() == b""
+    assert parquet.read_table(job.output / "d.parquet").column_names == ["text", "translation"]
+
+
+# ---- records ----
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a\nb\r\n\nc d\n",
+        b"\xef\xbb\xbfa\nb",
+        b"\xef\xbb\xbf\nb",
+        b"a\r\r\n\x0b\xe2\x80\xa8b\x85\n".replace(b"\x85", b""),
+        "ü\n😀\n".encode(),
+        b"\n\n\n",
+    ],
+)
+def test_lines_are_those_of_translate(tmp_path: Path, content: bytes) -> None:
+    expected = list(read_lines(io.BytesIO(content), "x"))
+    assert records(write(tmp_path / "a", content)) == expected
+    assert records(write(tmp_path / "b.txt.gz", gzip.compress(content))) == expected
+
+
+def test_bad_lines(tmp_path: Path) -> None:
+    long = b"x" * 41
+    content = [b"a", b"\xff", long, "ü".encode() * 40, b"y" * 1_000_000, b"b", b"z" * 170]
+    bad, too_long = BadRecord("not valid UTF-8"), BadRecord("too long")
+    expected = ["a", bad, too_long, "ü" * 40, too_long, "b", too_long]
+    assert records(write(tmp_path / "a", b"\n".join(content))) == expected
+    assert records(write(tmp_path / "b", b"\r\n".join(content) + b"\r\n")) == expected
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "dictionary", "binary"])
+def test_cells(tmp_path: Path, kind: str) -> None:
+    values = ["a", None, "", "  ", "x" * 41, "ü", "b", "a"]
+    array = pyarrow.array(values, "string")
+    array = array.dictionary_encode() if kind == "dictionary" else array.cast(kind)
+    null, empty = BadRecord("null"), BadRecord("empty")
+    for groups in (1, 2, 5, 100):
+        path = tmp_path / f"{groups}.parquet"
+        source = write_parquet(path, {"text": array}, row_group_size=groups)
+        assert records(source) == ["a", null, empty, empty, BadRecord("too long"), "ü", "b", "a"]
+
+
+def test_cells_that_are_no_utf8(tmp_path: Path) -> None:
+    # Other writers do not check what they call text.
+    array = pyarrow.Array.from_buffers(
+        pyarrow.string(), 2, pyarrow.array([b"a", b"\xff"], "binary").buffers()
+    )
+    source = write_parquet(tmp_path / "a.parquet", {"text": array})
+    assert records(source) == ["a", BadRecord("not valid UTF-8")]
+
+
+def test_damaged_archives(tmp_path: Path) -> None:
+    whole = gzip.compress(os.urandom(9999).hex().encode())
+    for damaged in (whole[:-20], b"no archive", whole[:500] + b"\x00\x00" + whole[502:]):
+        with pytest.raises(InputError, match="damaged"):
+            records(write(tmp_path / "a.gz", damaged))
+
+
+def test_an_input_that_changes_meanwhile(tmp_path: Path) -> None:
+    source = write(tmp_path / "a", b"a\nb\n")
+    (shard,) = plan(source, OPTIONS)
+    reading = read_records(shard, OPTIONS, 1)
+    next(reading)
+    os.utime(tmp_path / "a", ns=(1, 1))
+    with pytest.raises(InputError, match="has changed since the run began"):
+        list(reading)
+    (tmp_path / "a").unlink()
+    with pytest.raises(InputError, match="every machine of a cluster must see the inputs"):
+        list(read_records(shard, OPTIONS, 1))
+
+
+# ---- shards ----
+
+
+def test_a_text_and_its_bad_lines(tmp_path: Path, job: Job) -> None:
+    lines = [b"a b", b"", b"\xff", b"c" * 40, b"x" * 41, b"d" * 40, b"\xfe", b"e"]
+    source = write(tmp_path / "in.txt", b"\n".join(lines) + b"\n")
+    found = translate(job, source)
+    assert len(found) == 2
+    assert (job.output / "in.txt").read_text() == f"A B\n\n\n{'C' * 40}\n\n{'D' * 40}\n\nE\n"
+    bad = (job.output / "in.txt.bad.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in bad] == [
+        {"line": 3, "reason": "not valid UTF-8"},
+        {"line": 5, "reason": "too long"},
+        {"line": 7, "reason": "not valid UTF-8"},
+    ]
+    complete = job.complete(source)
+    assert complete is not None
+    assert (complete.records, complete.shards) == (8, len(found))
+    assert complete.bad == {"not valid UTF-8": 2, "too long": 1}
+    assert complete.target_tokens == 3 + 3 * 2  # "a b" and four words, with their ends
+    assert not job.parts(source).exists()
+
+
+def test_a_table_keeps_its_columns(tmp_path: Path, job: Job) -> None:
+    columns = {
+        "id": [1, 2, 3, 4, 5],
+        "text": pyarrow.array(["a", None, "", "b", "a"]).dictionary_encode(),
+        "more": [["x"], [], None, ["y"], ["z"]],
+    }
+    source = write_parquet(tmp_path / "in.parquet", columns, row_group_size=2)
+    translate(job, source)
+    table = parquet.read_table(job.output / "in.parquet")
+    assert table.to_pydict() == {
+        "id": [1, 2, 3, 4, 5],
+        "text": ["a", None, "", "b", "a"],
+        "more": [["x"], [], None, ["y"], ["z"]],
+        "translation": ["A", None, None, "B", "A"],
+    }
+    bad = (job.output / "in.parquet.bad.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in bad] == [
+        {"row": 1, "reason": "null"},
+        {"row": 2, "reason": "empty"},
+    ]
+
+
+def test_a_finished_shard_is_not_done_again(tmp_path: Path, job: Job) -> None:
+    source = write(tmp_path / "a", b"a\nb\n")
+    (shard,) = plan(source, OPTIONS)
+    first = translate_shard(shard, job, Upper(), SEARCH, OPTIONS)
+    again = Upper()
+    assert translate_shard(shard, job, again, SEARCH, OPTIONS) == first
+    assert again.lines == []
+    assert (first.pid, first.begin, first.end) == (os.getpid(), 0, 4)
+
+
+@pytest.mark.parametrize("what", ["part", "size", "record", "settings", "input"])
+def test_what_does_not_count_as_finished(tmp_path: Path, job: Job, what: str) -> None:
+    source = write(tmp_path / "a", b"a\nb\n")
+    (shard,) = plan(source, OPTIONS)
+    translate_shard(shard, job, Upper(), SEARCH, OPTIONS)
+    assert job.finished(shard) is not None
+    if what == "part":
+        job.part(shard).unlink()
+    elif what == "size":
+        job.part(shard).write_text("A\n")
+    elif what == "record":
+        job.record(shard).write_text('{"records": 2}')
+    elif what == "settings":
+        job = Job(job.output, {"corpus": {"shard_lines": 4}})
+    else:
+        (shard,) = plan(write(tmp_path / "a", b"a\nb\nc"), OPTIONS)
+    assert job.finished(shard) is None
+    translate_shard(shard, job, Upper(), SEARCH, OPTIONS)
+    assert job.finished(shard) is not None
+
+
+def test_a_shard_that_fails_leaves_nothing(tmp_path: Path, job: Job) -> None:
+    (shard,) = plan(write(tmp_path / "a", b"a\ncrash\n"), OPTIONS)
+    with pytest.raises(BackendError):
+        translate_shard(shard, job, Upper(), SEARCH, OPTIONS)
+    assert list(job.parts(shard.source).iterdir()) == []
+    assert job.finished(shard) is None
+
+
+def test_bad_records_of_before_go(tmp_path: Path, job: Job) -> None:
+    translate(job, write(tmp_path / "a", b"\xff\n"))
+    assert (job.output / "a.bad.jsonl").exists()
+    translate(job, write(tmp_path / "a", b"good\n"))
+    assert not (job.output / "a.bad.jsonl").exists()
+
+
+def test_a_part_that_the_disk_has_changed(tmp_path: Path, job: Job) -> None:
+    for source in (
+        write(tmp_path / "a", b"a\nb\n"),
+        write_parquet(tmp_path / "b.parquet", {"text": ["a"]}),
+    ):
+        (shard,) = plan(source, OPTIONS)
+        record = translate_shard(shard, job, Upper(), SEARCH, OPTIONS)
+        content = bytearray(job.part(shard).read_bytes())
+        content[0] ^= 1
+        job.part(shard).write_bytes(content)
+        with pytest.raises(OutputError, match="is not what its worker wrote"):
+            join_parts(job, source, [shard], [record])
+        assert not job.result(source).exists()
+        assert job.finished(shard) is None
+
+
+# ---- what is kept on disk ----
+
+
+def test_other_settings_are_refused(
+    tmp_path: Path, job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"search": {"beam_size": 4}, "bundle": {"files": {"step": "0"}, "target": "t"}}
+    job = Job(tmp_path / "out", settings)
+    source = write(tmp_path / "a", b"a\n")
+    with open_job(job, [source], force=False):
+        translate(job, source)
+    other = {"search": {"beam_size": 5}, "bundle": {"files": {"step": "1"}, "target": "t"}}
+    with (
+        pytest.raises(OutputError, match=r"\(another files step, beam_size 4 there, 5 here\)"),
+        open_job(Job(job.output, other), [source], force=False),
+    ):
+        pass
+    assert job.complete(source) is not None
+    with open_job(Job(job.output, other), [source], force=True):
+        assert Job(job.output, other).complete(source) is None
+        assert not (job.output / "a").exists()
+    assert "translated anew, with other settings" in caplog.text
+
+
+def test_one_run_at_a_time(tmp_path: Path, job: Job) -> None:
+    refused = pytest.raises(OutputError, match="another run is writing")
+    with open_job(job, [], force=False), refused, open_job(job, [], force=True):
+        pass
+    with open_job(job, [], force=False):
+        pass
+
+
+def test_files_of_others_stay(tmp_path: Path, job: Job) -> None:
+    source = write(tmp_path / "a", b"a\n")
+    job.output.mkdir()
+    (job.output / "a").write_text("mine")
+    with pytest.raises(OutputError, match="no run made it"), open_job(job, [source], False):
+        pass
+    with pytest.raises(OutputError, match="would replace"):
+        open_job(Job(tmp_path, {}), [source], True).__enter__()
+    assert (job.output / "a").read_text() == "mine"
+    with open_job(job, [source], force=True):
+        translate(job, source)
+    assert (job.output / "a").read_text() == "A\n"
+
+
+def test_what_an_ended_run_left_goes(tmp_path: Path, job: Job) -> None:
+    source = write(tmp_path / "a", b"a\n")
+    job.output.mkdir()
+    for name in (".a.0123abcd.partial", ".b.0123abcd.partial"):
+        (job.output / name).write_text("A")
+    with open_job(job, [source], force=False):
+        assert [path.name for path in job.output.glob(".*.partial")] == [".b.0123abcd.partial"]
+
+
+def test_a_changed_input_is_told(
+    tmp_path: Path, job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = write(tmp_path / "a", b"a\n")
+    with open_job(job, [source], force=False):
+        translate(job, source)
+    source = write(tmp_path / "a", b"b\nc\n")
+    with open_job(job, [source], force=False):
+        assert job.complete(source) is None
+    assert f"{tmp_path / 'a'} has changed since it was translated" in caplog.text
+
+
+def test_a_machine_that_sees_another_disk(job: Job) -> None:
+    with open_job(job, [], force=False):
+        job.check_visible()
+    (job.home / "job.json").unlink()
+    with pytest.raises(OutputError, match="does not see"):
+        job.check_visible()
+
+
+def test_attempts_are_of_a_run(tmp_path: Path, job: Job) -> None:
+    (shard,) = plan(write(tmp_path / "a", b"a\n"), OPTIONS)
+    assert job.attempts(shard, "one") == 0
+    assert [job.begin(shard, "one"), job.begin(shard, "one"), job.begin(shard, "two")] == [1, 2, 1]
+    assert (job.attempts(shard, "one"), job.attempts(shard, "two")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (lambda: CorpusOptions(shard_lines=0), "shard_lines is 0"),
+        (lambda: CorpusOptions(max_characters=-1), "max_characters is -1"),
+        (lambda: WorkerOptions(workers=0), "workers is 0"),
+        (lambda: WorkerOptions(attempts=0), "attempts is 0"),
+    ],
+)
+def test_options_out_of_range(options: Callable[[], object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        options()
+
+
+# ---- a run, with shards translated here ----
+
+
+@pytest.fixture
+def work(job: Job) -> cluster.Work:
+    return cluster.Work("bundle", "t", SEARCH, OPTIONS, WorkerOptions(attempts=2), job, "run")
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, work: cluster.Work) -> SimpleNamespace:
+    """Rounds in this process; `lost` says which shards' workers are lost, and how often."""
+    state = SimpleNamespace(translator=Upper(), lost={}, rounds=[], after=None)
+    worker = cluster.ShardWorker.__new__(cluster.ShardWorker)
+    worker._work, worker._translator = work, state.translator
+
+    def one_round(shards: list[str], work: cluster.Work, workers: int) -> Any:
+        state.rounds.append(len(shards))
+        for text in shards:
+            index = json.loads(text)["index"]
+            if state.lost.get(index, 0):
+                state.lost[index] -= 1
+                work.job.begin(cluster._shard_from_json(text), work.run)
+                continue
+            rows = worker({"shard": [text]})
+            yield {name: values[0] for name, values in rows.items()}
+            if state.after is not None:
+                state.after()
+
+    monkeypatch.setattr(cluster, "_round", one_round)
+    monkeypatch.setattr(cluster, "_connected", lambda *_: contextlib.nullcontext(1))
+    monkeypatch.setattr(cluster, "_ray_errors", lambda: ())
+    return state
+
+
+def lines_of(count: int) -> bytes:
+    return b"".join(b"line %02d\n" % number for number in range(count))
+
+
+def run_here(work: cluster.Work, *sources: Input) -> tuple[dict[str, Any], list[Any]]:
+    told: list[Any] = []
+    found = run.run(sources, work, lambda *counts: told.append(counts), told.append)
+    return found, told
+
+
+def test_a_run(tmp_path: Path, work: cluster.Work, here: SimpleNamespace) -> None:
+    a, b = write(tmp_path / "a", lines_of(9)), write(tmp_path / "b", b"x\n")
+    found, told = run_here(work, a, b)
+    assert list(found) == ["a", "b"]
+    assert (work.job.output / "a").read_bytes() == lines_of(9).upper()
+    assert told[0] == (4, 0)
+    assert len(told) == 5
+    assert run_here(work, a, b) == (found, [(0, 0)])
+    assert len(here.translator.lines) == 10
+
+
+def test_a_run_goes_on_where_it_was_stopped(
+    tmp_path: Path, work: cluster.Work, here: SimpleNamespace
+) -> None:
+    source, finished = write(tmp_path / "a", lines_of(9)), []
+
+    def stop() -> None:
+        finished.append(1)
+        if len(finished) == 2:
+            raise KeyboardInterrupt
+
+    here.after = stop
+    with pytest.raises(KeyboardInterrupt):
+        run_here(work, source)
+    assert not (work.job.output / "a").exists()
+    here.after = None
+    assert run_here(work, source)[1][0] == (3, 2)
+    assert (work.job.output / "a").read_bytes() == lines_of(9).upper()
+    assert len(here.translator.lines) == 9
+
+
+def test_a_lost_shard_is_handed_out_again(
+    tmp_path: Path, work: cluster.Work, here: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    here.lost = {1: 1}
+    _, told = run_here(work, write(tmp_path / "a", lines_of(9)))
+    assert (here.rounds, len(told)) == ([3, 1], 4)
+    assert "a, shard 1: failed in attempt 1 of 2: its worker was lost" in caplog.text
+    assert (work.job.output / "a").read_bytes() == lines_of(9).upper()
+
+
+def test_a_shard_that_fails_always_is_given_up(
+    tmp_path: Path, work: cluster.Work, here: SimpleNamespace
+) -> None:
+    source = write(tmp_path / "a", lines_of(3) + b"crash\n" + lines_of(5))
+    message = "1 of 3 shards failed 2 times; the others are finished. a, shard 1: out of memory"
+    with pytest.raises(BackendError, match=message):
+        run_here(work, source)
+    assert here.rounds == [3, 1]
+    assert [work.job.finished(shard) is not None for shard in plan(source, OPTIONS)] == [
+        True, False, True,
+    ]  # fmt: skip
+    assert not (work.job.output / "a").exists()
+
+
+def test_a_shard_that_ray_repeats_is_refused_in_the_end(
+    tmp_path: Path, work: cluster.Work, here: SimpleNamespace
+) -> None:
+    source = write(tmp_path / "a", b"a\n")
+    (shard,) = plan(source, OPTIONS)
+    for _ in range(2):
+        work.job.begin(shard, work.run)  # and its worker dies
+    with pytest.raises(BackendError, match="its worker was lost; it may have run out of memory"):
+        run_here(work, source)
+    assert here.translator.lines == []
+
+
+def test_a_cluster_that_does_nothing(
+    tmp_path: Path, work: cluster.Work, here: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        raise OSError("ray.exceptions.ActorDiedError\n  OutputError: host does not see out.")
+        yield
+
+    monkeypatch.setattr(cluster, "_round", fail)
+    monkeypatch.setattr(cluster, "_ray_errors", lambda: (OSError,))
+    message = "no worker could begin a shard: OutputError: host does not see out. What is finished"
+    with pytest.raises(BackendError, match=message):
+        run_here(work, write(tmp_path / "a", b"a\n"))
+
+
+@pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:", ":1", "http://h:1"])
+def test_addresses_of_another_form(work: cluster.Work, address: str) -> None:
+    shard = Shard(Input("/a", "a", "text", 1, 1), 0, 0, 1)
+    with pytest.raises(OptionError, match="is not of the form host:port"):
+        cluster.translate_shards([shard], work, lambda *_: None, address)
+
+
+def test_an_address_where_nothing_is(work: cluster.Work) -> None:
+    with pytest.raises(BackendError, match=r"no Ray cluster at .*: Connection refused"):
+        cluster.translate_shards([], work, lambda *_: None, "127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("resources", "wanted", "cores", "expected"),
+    [({"CPU": 8.0}, None, 1, 8), ({"CPU": 8.0}, None, 3, 2), ({"CPU": 8.0}, 3, 1, 3),
+     ({"CPU": 1.0}, 3, 1, 3)],
+)  # fmt: skip
+def test_room(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    resources: dict[str, float], wanted: int | None, cores: int, expected: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(cluster.Work, "needs_gpu", False)
+    workers = WorkerOptions(workers=wanted, cores=cores)
+    work = cluster.Work("bundle", "t", SEARCH, OPTIONS, workers, job)
+    assert cluster._room(work, resources) == expected
+    assert ("has room for 1 of 3" in caplog.text) == (resources["CPU"] == 1)
+    monkeypatch.setattr(cluster.Work, "needs_gpu", True)
+    with pytest.raises(OptionError, match="no room for a worker of a GPU and"):
+        cluster._room(work, resources)
+    assert cluster._room(work, {**resources, "GPU": 1.0}) == (wanted or 1)

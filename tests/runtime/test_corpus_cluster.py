@@ -1,0 +1,261 @@
+"""Corpora on a real Ray cluster of several node processes: whatever is killed, nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.ray_cluster import RayCluster
+
+from translate_trt.runtime import Translator
+
+pytest.importorskip("ray", reason="ray, of the extra `corpus`, is not installed")
+pytest.importorskip("torch", reason="the export packages are needed")
+
+pytestmark = pytest.mark.slow
+WAIT = 120
+ROOT = Path(__file__).resolve().parent.parent.parent
+WORDS = ["the", "cat", "dog", "house", "tree", "runs", "sleeps", "green", "big", "river", "walks"]
+BAD = b"not \xff UTF-8"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    cluster = RayCluster(nodes=2)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def bundle(compiled_bundle: Path) -> Path:
+    return compiled_bundle
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two files, no line twice, one bad."""
+    directory, rng = tmp_path_factory.mktemp("text"), random.Random(1)
+    for name, count in (("a.txt", 1500), ("b.txt", 500)):
+        lines = [
+            " ".join([f"{name} {number}", *rng.choices(WORDS, k=rng.randint(2, 9))]).encode()
+            for number in range(count)
+        ]
+        lines[300] = BAD
+        (directory / name).write_bytes(b"\n".join(lines) + b"\n")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def expected(bundle: Path, text: Path) -> dict[str, str]:
+    """What a Translator makes of the files, without any cluster."""
+    translator = Translator(bundle, threads=1)
+    made = {}
+    for path in text.iterdir():
+        lines = path.read_bytes().splitlines()
+        lines[lines.index(BAD)] = b""
+        translations = translator.translate([line.decode() for line in lines])
+        made[path.name] = "".join(f"{one.text}\n" for one in translations)
+    return made
+
+
+class Run:
+    """`translate-trt corpus` on the cluster, and what is on its disk."""
+
+    def __init__(self, bundle: Path, text: Path, out: Path, *flags: str) -> None:
+        self.out, self.parts = out, out / "_corpus/parts"
+        program = "from translate_trt.runtime.cli import main; main()"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program, "corpus", "--bundle", bundle, f"{text}/*.txt",
+             "--output", out, "--shard-lines", "60", *flags],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def records(self) -> dict[Path, tuple[int, bytes]]:
+        """Of each finished shard, when its record was written and what is in it."""
+        found = {}
+        for path in self.parts.glob("*/[0-9]*[0-9].json"):
+            found[path] = (path.stat().st_mtime_ns, path.read_bytes())
+        return found
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        end = time.monotonic() + WAIT
+        while not condition():
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def at_work(self) -> list[int]:
+        """Processes that have begun a shard and not finished it."""
+        return [
+            json.loads(path.read_bytes())["pid"]
+            for path in self.parts.glob("*/*.started.json")
+            if not path.with_name(path.name.replace(".started", "")).exists()
+        ]
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=WAIT)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def start(cluster: RayCluster, bundle: Path, text: Path) -> Iterator[Callable[..., Run]]:
+    runs = []
+
+    def start(out: Path, text: Path = text, *flags: str) -> Run:
+        runs.append(Run(bundle, text, out, "--address", cluster.address, *flags))
+        return runs[-1]
+
+    yield start
+    for one in runs:
+        one.process.kill()
+        one.process.communicate()
+
+
+@pytest.fixture
+def poisoned(text: Path, tmp_path: Path) -> Path:
+    """One file more, a single shard that takes long enough to be killed at."""
+    for path in text.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "c.txt").write_text(" ".join(WORDS * 40) + "\n")
+    return tmp_path
+
+
+def check(out: Path, expected: dict[str, str]) -> None:
+    assert {path.name: path.read_text() for path in out.glob("*.txt")} == expected
+    for name in expected:
+        assert (out / f"{name}.bad.jsonl").read_text() == (
+            '{"line": 301, "reason": "not valid UTF-8"}\n'
+        )
+    assert not list((out / "_corpus/parts").glob("*"))
+
+
+def test_a_worker_and_then_the_run_killed(
+    start: Callable[..., Run], tmp_path: Path, expected: dict[str, str]
+) -> None:
+    first = start(tmp_path / "out")
+    first.wait_for(lambda: len(first.records()) >= 3 and first.at_work())
+    os.kill(first.at_work()[0], signal.SIGKILL)
+    before = len(first.records())
+    first.wait_for(lambda: len(first.records()) >= before + 6)
+    first.process.kill()
+    first.process.communicate()
+    time.sleep(1)  # its workers end
+    kept = first.records()
+    assert not (tmp_path / "out/b.txt").exists()
+    second = start(tmp_path / "out")
+    second.wait_for(lambda: len(second.records()) > len(kept))
+    for path, record in kept.items():
+        assert second.records()[path] == record  # not done again
+    second.process.send_signal(signal.SIGINT)
+    code, out, err = second.end()
+    assert (code, out) == (130, "")
+    assert "shards are finished; the same command goes on from there" in err
+    third = start(tmp_path / "out")
+    code, out, err = third.end()
+    assert code == 0, err
+    assert out.splitlines()[3].split()[:3] == ["all", "2,000", "2"]
+    check(tmp_path / "out", expected)
+
+
+def test_a_machine_killed(
+    start: Callable[..., Run], cluster: RayCluster, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    run = start(tmp_path / "out")
+    run.wait_for(lambda: len(run.records()) >= 3 and len(run.at_work()) == 2)
+    cluster.ask("kill")
+    code, out, err = run.end()
+    cluster.ask("add")
+    assert code == 0, err
+    assert out.splitlines()[3].split()[:3] == ["all", "2,000", "2"]
+    check(tmp_path / "out", expected)
+
+
+def test_a_shard_that_kills_its_workers(
+    start: Callable[..., Run], poisoned: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    run = start(tmp_path / "out", poisoned, "--attempts", "2")
+    started = run.parts / "c.txt/00000.started.json"
+    killed: list[int] = []
+    deadline = time.monotonic() + WAIT
+    while run.process.poll() is None and time.monotonic() < deadline:
+        if started.exists() and not started.with_name("00000.json").exists():
+            pid = json.loads(started.read_bytes())["pid"]
+            if pid not in killed and len(killed) < 2:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+        time.sleep(0.002)
+    code, out, err = run.end()
+    assert (code, out, len(killed)) == (1, "", 2), err
+    assert "shards failed 2 times; the others are finished. c.txt, shard 0: its worker was" in err
+    assert {path.name: path.read_text() for path in (tmp_path / "out").glob("*.txt")} == expected
+
+
+def test_a_cluster_of_this_machine_listens_to_no_other(
+    bundle: Path, text: Path, tmp_path: Path
+) -> None:
+    psutil = pytest.importorskip("psutil", reason="psutil, of the extra `bench`, is not installed")
+    run = Run(bundle, text, tmp_path / "out", "--workers", "1")
+    try:
+        run.wait_for(run.records)
+        driver = psutil.Process(run.process.pid)
+        found = set()
+        for process in (driver, *driver.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                found |= {
+                    connection.laddr.ip
+                    for connection in process.net_connections("inet")
+                    if connection.status == psutil.CONN_LISTEN
+                }
+        assert found
+        assert found <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+        children = driver.children(recursive=True)
+        run.process.send_signal(signal.SIGTERM)
+        run.end()
+        _, alive = psutil.wait_procs(children, 30)
+        assert not alive
+    finally:
+        run.process.kill()
+
+
+def test_the_commands_of_the_docs(cluster: RayCluster, bundle: Path, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    (tmp_path / "bundle").symlink_to(bundle)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.txt").write_text("the cat runs\n\nthe dog walks\n")
+    (tmp_path / "tables").mkdir()
+    table = pyarrow.table({"en": ["the cat runs", None], "id": [1, 2]})
+    importlib.import_module("pyarrow.parquet").write_table(table, tmp_path / "tables/t.parquet")
+    page = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    for block in blocks:
+        if block.startswith("pip install"):
+            continue  # what constraints.txt says was installed
+        command = block.replace("HEAD:6379", cluster.address)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command], cwd=tmp_path, capture_output=True,
+            text=True, check=False, env={**os.environ, "PATH": path},
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+    translator = Translator(bundle, threads=1)
+    cat, _, dog = (one.text for one in translator.translate(["the cat runs", "", "the dog walks"]))
+    for out in ("out", "from-cluster"):
+        assert (tmp_path / out / "a.txt").read_text() == f"{cat}\n\n{dog}\n"
+    made = importlib.import_module("pyarrow.parquet").read_table(tmp_path / "translated/t.parquet")
+    assert made.to_pydict() == {
+        "en": ["the cat runs", None],
+        "id": [1, 2],
+        "translation": [cat, None],
+    }
+    assert len(blocks) == 4

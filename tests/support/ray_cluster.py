@@ -1,0 +1,80 @@
+"""A Ray cluster of several node processes on this machine, in a process of its own.
+
+As a program: starts a head without cores and as many nodes as its argument says, each of one core,
+prints the address, then obeys lines of standard input: "kill" ends a node with SIGKILL and prints
+its id, "add" starts one. It ends everything at the end of its input.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+
+ENVIRONMENT = {
+    # Loopback only; see runtime/serve/corpus/cluster.py.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+class RayCluster:
+    """Starts that program and talks to it."""
+
+    def __init__(self, nodes: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(nodes)],
+            env={**os.environ, **ENVIRONMENT},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.address = self._answer("address")
+
+    def _answer(self, to: str) -> str:
+        """The rest of the line that begins with that word; Ray may print others."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            word, _, rest = line.strip().partition(" ")
+            if word == to:
+                return rest
+        raise RuntimeError("the cluster has ended")
+
+    def ask(self, command: str) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
+        return self._answer(command)
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        finally:
+            self._process.kill()
+
+
+def serve(nodes: int) -> None:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+    )
+    alive = [cluster.add_node(num_cpus=1) for _ in range(nodes)]
+    print("address", cluster.address, flush=True)
+    for line in sys.stdin:
+        if line.strip() == "kill":
+            node = alive.pop()
+            cluster.remove_node(node, allow_graceful=False)
+            print("kill", node.unique_id, flush=True)
+        elif line.strip() == "add":
+            alive.append(cluster.add_node(num_cpus=1))
+            print("add", alive[-1].unique_id, flush=True)
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    serve(int(sys.argv[1]))
