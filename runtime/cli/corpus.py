@@ -39,7 +39,11 @@ _SECONDS_BETWEEN_MESSAGES = 60.0
     is_flag=True,
     help="Use tokens alone that the source makes likely: the target's like with a shortlist.",
 )
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option(
+    "--input", "named", multiple=True, metavar="INPUT",
+    help="A file, or a quoted pattern such as 'data/*.txt'; may be given several times.",
+)  # fmt: skip
+@click.argument("more", nargs=-1, metavar="[INPUT]...")
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -88,7 +92,8 @@ def corpus(
     bundle: Path,
     target: str | None,
     shortlist: bool,
-    inputs: tuple[str, ...],
+    named: tuple[str, ...],
+    more: tuple[str, ...],
     output: Path,
     force: bool,
     address: str | None,
@@ -97,15 +102,18 @@ def corpus(
 ) -> None:
     """Translate files by many workers, on this machine or on a Ray cluster.
 
-    INPUT are files or quoted patterns: text, a sentence a line (.gz too), or .parquet with
-    a column of text. Each becomes a file of its name in the --output directory; a Parquet file
-    keeps its columns and gets one called translation.
+    --input are files or quoted patterns: text, a sentence a line (.gz too), or .parquet with
+    a column of text; a shell that expands a pattern does no harm. Each becomes a file of its
+    name in the --output directory; a Parquet file keeps its columns and gets one called
+    translation.
 
     What is finished stays finished: after Ctrl-C, or when a machine was lost, the same command goes
     on from there. A line that cannot be translated is left empty, counted, and named in
     NAME.bad.jsonl.
     """
-    work, sources = _prepare(bundle, target, shortlist, inputs, output, flags)
+    if not (named or more):
+        raise click.UsageError("nothing to translate; say what with --input 'data/*.txt'.")
+    work, sources = _prepare(bundle, target, shortlist, (*named, *more), output, flags)
     from translate_trt.runtime.serve.corpus.job import open_job
     from translate_trt.runtime.serve.corpus.run import run
 

@@ -76,8 +76,8 @@ class Run:
         self.out, self.parts = out, out / "_corpus/parts"
         program = "from translate_trt.runtime.cli import main; main()"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, "corpus", "--bundle", bundle, f"{text}/*.txt",
-             "--output", out, "--shard-lines", "60", *flags],
+            [sys.executable, "-c", program, "corpus", "--bundle", bundle,
+             "--input", f"{text}/*.txt", "--output", out, "--shard-lines", "60", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
