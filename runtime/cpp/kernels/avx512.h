@@ -15,6 +15,16 @@ inline __mmask16 first(std::size_t count) {
   return count >= kLanes ? __mmask16(0xFFFF) : __mmask16((1u << count) - 1);
 }
 
+// Largest magnitude of a row.
+inline float largest(const float* x, std::size_t columns) {
+  __m512 most = _mm512_setzero_ps();
+  for (std::size_t i = 0; i < columns; i += kLanes) {
+    const __m512 values = _mm512_maskz_loadu_ps(first(columns - i), x + i);
+    most = _mm512_max_ps(most, _mm512_abs_ps(values));
+  }
+  return _mm512_reduce_max_ps(most);
+}
+
 // 2^(t / 16) with a relative error below 3e-7 for t near zero; it grows with |t| as the spacing of
 // floats does. t is at most 2000; what is below -2400 counts as -2400, whose power is zero.
 inline __m512 power_of_two_16ths(__m512 t) {

@@ -13,16 +13,6 @@ struct QuantizedValues;
 struct QuantizedScales;
 struct RowBegins;
 
-// Largest magnitude of a row; of a positive row the magnitude is the value.
-float largest(const float* x, std::size_t columns) {
-  __m512 most = _mm512_setzero_ps();
-  for (std::size_t i = 0; i < columns; i += kLanes) {
-    const __m512 values = _mm512_maskz_loadu_ps(first(columns - i), x + i);
-    most = _mm512_max_ps(most, _mm512_abs_ps(values));
-  }
-  return _mm512_reduce_max_ps(most);
-}
-
 void quantize_row(const float* x, std::size_t columns, float scale, std::int32_t zero,
                   std::uint8_t* values) {
   if (scale == 0) {

@@ -28,14 +28,6 @@ constexpr double kMostOfSum = 2147483647;
 // Few columns take little time, and their errors do not cancel so well: they are all in fp32.
 constexpr std::size_t kFewestColumns = 2048;
 
-float largest(const float* x, std::size_t count) {
-  __m512 most = _mm512_setzero_ps();
-  for (std::size_t i = 0; i < count; i += kLanes) {
-    most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_maskz_loadu_ps(first(count - i), x + i)));
-  }
-  return _mm512_reduce_max_ps(most);
-}
-
 // Always in the same order, so that a row's logits do not depend on its neighbours.
 float dot(const float* a, const float* b, std::size_t count) {
   constexpr std::size_t kSums = 4;
@@ -93,8 +85,7 @@ RowsOfWords words(const Vocabulary& vocabulary, const float* x, std::size_t rows
   const auto inputs = vocabulary.inputs, filled = inputs + inputs % 2;
   auto* begins = scratch<std::size_t, RowBegins>(rows + 1);
   const auto count = runs(x, rows, inputs, begins);
-  // 16 at a time are written: the last row's may reach beyond it.
-  auto* values = scratch<std::int16_t, WordValues>(count * filled + kLanes);
+  auto* values = scratch<std::int16_t, WordValues>(count * filled);
   auto* scales = scratch<float, WordScales>(count);
   auto* errors = scratch<Error, WordErrors>(count);
   for_rows(count, parallel, [&](std::size_t row) {
