@@ -251,9 +251,7 @@ def main() -> None:
     options.add_argument("checkpoint", type=Path, help="a run, or a checkpoint of one")
     options.add_argument("--out", type=Path, required=True, help="directory of the wide checkpoint")
     options.add_argument("--preset", default="base", choices=PRESETS, help="whose shape to take")
-    options.add_argument(
-        "--vocabulary-size", type=int, help="pieces; default: no more"
-    )
+    options.add_argument("--vocabulary-size", type=int, help="pieces; default: no more")
     options.add_argument("--max-positions", type=int, default=512, help="longest sentence, tokens")
     options.add_argument("--seed", type=int, default=0, help="of the added layers' weights")
     given = options.parse_args()
