@@ -42,7 +42,7 @@ std::int32_t expected(const Case& c, const std::uint8_t* x, const std::int8_t* w
   std::int32_t sum = 0;
   for (std::size_t i = 0; i < c.inputs; ++i) {
     const auto place = ((column / 16 * (c.inputs / 4) + i / 4) * 16 + column % 16) * 4 + i % 4;
-    sum += x[row * c.inputs + i] * weights[place];
+    sum += x[amx::place(row, i, c.inputs)] * weights[place];
   }
   return sum;
 }
@@ -53,7 +53,8 @@ bool is_right(const Case& c) {
   const auto count = amx::readable_rows(c.rows) * c.stride() - kMoreColumns;
   const auto sums = numbers<std::int32_t>(count, 0, kUntouched, true);
   amx::begin();
-  amx::multiply({x.get(), weights.get(), sums.get(), c.rows, c.inputs, c.blocks, c.stride()});
+  amx::multiply({x.get(), weights.get(), sums.get(), c.rows, c.inputs, c.blocks, c.stride(),
+                 weights.get(), c.blocks});
   amx::end();
   for (std::size_t i = 0; i < count && i < c.rows * c.stride(); ++i) {
     const auto row = i / c.stride(), column = i % c.stride();

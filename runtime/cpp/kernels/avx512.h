@@ -25,34 +25,29 @@ inline float largest(const float* x, std::size_t columns) {
   return _mm512_reduce_max_ps(most);
 }
 
-// 2^(t / 16) with a relative error below 3e-7 for t near zero; it grows with |t| as the spacing of
-// floats does. t is at most 2000; what is below -2400 counts as -2400, whose power is zero.
-inline __m512 power_of_two_16ths(__m512 t) {
-  t = _mm512_max_ps(t, _mm512_set1_ps(-2400.0F));
-  const __m512 n =
-      _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+// 2^t with a relative error below 3e-7 for t near zero; it grows with |t| as the spacing of floats
+// does. t is at most 125; what is below -150 counts as -150, whose power is zero.
+inline __m512 power_of_two(__m512 t) {
+  t = _mm512_max_ps(t, _mm512_set1_ps(-150.0F));
+  // Added to and taken off again, it leaves the nearest whole number.
+  const __m512 magic = _mm512_set1_ps(12582912.0F);  // 1.5 * 2^23
+  const __m512 n = _mm512_sub_ps(_mm512_add_ps(t, magic), magic);
   const __m512 r = _mm512_sub_ps(t, n);  // exact, at most a half
-  // 2^(r / 16) by Taylor's series: the next term is at most 1e-8.
-  constexpr float kLog = 0.0433216987849966F;  // ln 2 / 16
-  __m512 p = _mm512_set1_ps(kLog * kLog * kLog / 6);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kLog * kLog / 2));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kLog));
+  // The polynomial of degree 5 that is nearest to 2^r there.
+  __m512 p = _mm512_set1_ps(1.32647e-3F);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.67151e-3F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.550734e-2F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(2.4022242e-1F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.9314698e-1F));
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F));
-  // 2^(i / 16)
-  const __m512 table = _mm512_setr_ps(
-      1.0F, 1.0442737824F, 1.0905077327F, 1.1387886348F, 1.1892071150F, 1.2418578121F,
-      1.2968395547F, 1.3542555469F, 1.4142135624F, 1.4768261459F, 1.5422108254F, 1.6104903319F,
-      1.6817928305F, 1.7562521604F, 1.8340080864F, 1.9152065614F);
-  // The permutation looks at the four lowest bits alone, the scaling at the rest (rounded down).
-  p = _mm512_mul_ps(p, _mm512_permutexvar_ps(_mm512_cvtps_epi32(n), table));
-  return _mm512_scalef_ps(p, _mm512_mul_ps(n, _mm512_set1_ps(1.0F / 16)));
+  return _mm512_scalef_ps(p, n);
 }
 
-constexpr float kSixteenths = 23.083120654F;  // 16 / ln 2: e^x = 2^(x * kSixteenths / 16)
+constexpr float kLog2E = 1.44269504F;  // 1 / ln 2
 
 // e^x, as above.
 inline __m512 exponential(__m512 x) {
-  return power_of_two_16ths(_mm512_mul_ps(x, _mm512_set1_ps(kSixteenths)));
+  return power_of_two(_mm512_mul_ps(x, _mm512_set1_ps(kLog2E)));
 }
 
 // Lane i of the result is the sum of the lanes of rows[i].

@@ -11,11 +11,10 @@ struct ListMemory;
 // One logit, the same number as in the whole row.
 float logit(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t column) {
   const auto block = column / kLanes, lane = column % kLanes;
-  const auto* a = x.values + row * matrix.inputs;
   const auto* w = matrix.weights + block * matrix.inputs * kLanes + lane * 4;
   std::int32_t sum = -x.zero * matrix.column_sums[column];
   for (std::size_t k = 0; k < matrix.inputs; ++k) {
-    sum += a[k] * w[k / 4 * 64 + k % 4];
+    sum += x.values[x.product->place(row, k, matrix.inputs)] * w[k / 4 * 64 + k % 4];
   }
   return static_cast<float>(sum) * matrix.scales[column] * x.scales[row];
 }
@@ -34,8 +33,9 @@ States fresh_states(std::size_t parts, std::size_t rows, const float* factors, s
   return {all, parts, rows};
 }
 
-States show_products(const Product& product, const Rows8& x, const Matrix8& matrix,
-                     std::size_t count, const ParallelFor& parallel) {
+States show_products(const Rows8& x, const Matrix8& matrix, std::size_t count,
+                     const ParallelFor& parallel) {
+  const auto& product = *x.product;
   const auto panels = ceiling(matrix.blocks, kPanel);
   const auto tiles = ceiling(x.count, product.rows);
   // Parts for threads to share; each starts with empty lists, which costs insertions.
@@ -47,24 +47,25 @@ States show_products(const Product& product, const Rows8& x, const Matrix8& matr
     for (auto panel = part * panels / parts; panel < (part + 1) * panels / parts; ++panel) {
       const auto block = panel * kPanel, last = std::min(matrix.blocks, block + kPanel);
       __m512i zeros[kPanel];
-      for (auto j = block; j < last; ++j) {
-        zeros[j - block] = zero_sums(x, matrix, j);
+      __m512 scales[kPanel];
+      __mmask16 masks[kPanel];  // columns beyond the matrix only fill up its last block
+      for (std::size_t j = 0; j < kPanel; ++j) {
+        const auto column = (block + j) * kLanes;
+        masks[j] = first(remaining(matrix.outputs, column));
+        scales[j] = _mm512_maskz_loadu_ps(masks[j], matrix.scales + column);
+        zeros[j] = block + j < last ? zero_sums(x, matrix, block + j) : _mm512_setzero_si512();
       }
       for (std::size_t row = 0; row < x.count; row += product.rows) {
         const auto height = std::min(product.rows, x.count - row);
         Sums sums;
-        const auto ahead = next_panel(matrix, last, row / product.rows, tiles);
+        const auto ahead = next_panel(product, matrix, last, row / product.rows, tiles);
         product.tile(x, matrix, row, height, block, last, ahead, sums);
         for (std::size_t i = 0; i < height; ++i) {
           __m512 numbers[kPanel];
           for (std::size_t j = 0; j < kPanel; ++j) {
-            // Columns beyond the matrix only fill up its last block.
-            const auto column = (block + j) * kLanes;
-            const auto mask = first(remaining(matrix.outputs, column));
             const __m512i sum = _mm512_sub_epi32(sums[i][j], zeros[j]);
-            numbers[j] = _mm512_mask_mul_ps(_mm512_set1_ps(kNothing), mask,
-                                            _mm512_cvtepi32_ps(sum),
-                                            _mm512_maskz_loadu_ps(mask, matrix.scales + column));
+            numbers[j] = _mm512_mask_mul_ps(_mm512_set1_ps(kNothing), masks[j],
+                                            _mm512_cvtepi32_ps(sum), scales[j]);
           }
           show(mine[row + i], count, numbers, block * kLanes);
         }
@@ -76,8 +77,8 @@ States show_products(const Product& product, const Rows8& x, const Matrix8& matr
 
 void candidates8(const Product& best, const Matrix8& matrix, const float* input,
                  std::size_t rows, const Candidates& out, const ParallelFor& parallel) {
-  const auto x = quantize(input, rows, matrix.inputs, false, parallel);
-  const auto states = show_products(product_for(x.count, best), x, matrix, out.count, parallel);
+  const auto x = quantize(input, rows, matrix.inputs, false, best, parallel);
+  const auto states = show_products(x, matrix, out.count, parallel);
   for (std::size_t row = 0; row < x.count; ++row) {
     const float log_sum = states.merged(row, out.count);
     for (auto copy = x.begins[row]; copy < x.begins[row + 1]; ++copy) {

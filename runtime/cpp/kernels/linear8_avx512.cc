@@ -13,19 +13,39 @@ struct QuantizedValues;
 struct QuantizedScales;
 struct RowBegins;
 
+// x / scale, rounded. Divisions are slow, and seldom decide: the product with 1 / scale is off by two
+// roundings at most, and only near a half that matters.
+__m512i rounded_ratio(__m512 x, __m512 scale, __m512 inverse) {
+  const __m512 ratio = _mm512_mul_ps(x, inverse);
+  const __m512 nearest =
+      _mm512_roundscale_ps(ratio, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 off = _mm512_abs_ps(_mm512_sub_ps(ratio, nearest));
+  // 2^-14 is more than both roundings of any ratio of 8 bits. What is no number is divided, too.
+  const auto close = _mm512_cmp_ps_mask(off, _mm512_set1_ps(0.5F - 0x1p-14F), _CMP_NLT_UQ);
+  if (close == 0) {
+    return _mm512_cvtps_epi32(nearest);
+  }
+  return _mm512_cvtps_epi32(_mm512_div_ps(x, scale));
+}
+
+// 64 values stand together, and the next 64 so many bytes after them.
 void quantize_row(const float* x, std::size_t columns, float scale, std::int32_t zero,
-                  std::uint8_t* values) {
+                  std::uint8_t* values, std::size_t next) {
+  const auto place = [&](std::size_t i) { return i / 64 * next + i % 64; };
   if (scale == 0) {
-    std::fill_n(values, columns, static_cast<std::uint8_t>(zero));
+    for (std::size_t i = 0; i < columns; i += kLanes) {
+      const __m128i zeros = _mm_set1_epi8(static_cast<char>(zero));
+      _mm_mask_storeu_epi8(values + place(i), first(columns - i), zeros);
+    }
     return;
   }
+  const __m512 scales = _mm512_set1_ps(scale), inverses = _mm512_set1_ps(1 / scale);
   for (std::size_t i = 0; i < columns; i += kLanes) {
     const auto mask = first(columns - i);
-    const __m512 ratio =
-        _mm512_div_ps(_mm512_maskz_loadu_ps(mask, x + i), _mm512_set1_ps(scale));
-    __m512i rounded = _mm512_add_epi32(_mm512_cvtps_epi32(ratio), _mm512_set1_epi32(zero));
+    const __m512i ratio = rounded_ratio(_mm512_maskz_loadu_ps(mask, x + i), scales, inverses);
+    __m512i rounded = _mm512_add_epi32(ratio, _mm512_set1_epi32(zero));
     rounded = _mm512_max_epi32(rounded, _mm512_setzero_si512());
-    _mm512_mask_cvtusepi32_storeu_epi8(values + i, mask, rounded);
+    _mm512_mask_cvtusepi32_storeu_epi8(values + place(i), mask, rounded);
   }
 }
 
@@ -48,9 +68,11 @@ void finish(const Linear8& linear, const Rows8& x, std::size_t row, std::size_t 
 }  // namespace
 
 Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positive,
-               const ParallelFor& parallel) {
+               const Product& best, const ParallelFor& parallel) {
   auto* begins = scratch<std::size_t, RowBegins>(rows + 1);
   const auto count = runs(x, rows, inputs, begins);
+  const auto& product = product_for(count, best);
+  const auto next = product.place(0, 64, inputs);
   auto* values = scratch<std::uint8_t, QuantizedValues>(amx::readable_bytes(count, inputs));
   auto* scales = scratch<float, QuantizedScales>(count);
   const float step = positive ? 1.0F / 255 : 1.0F / 127;
@@ -58,9 +80,9 @@ Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positi
   for_rows(count, parallel, [&](std::size_t row) {
     const auto* here = x + begins[row] * inputs;
     scales[row] = largest(here, inputs) * step;
-    quantize_row(here, inputs, scales[row], zero, values + row * inputs);
+    quantize_row(here, inputs, scales[row], zero, values + product.place(row, 0, inputs), next);
   });
-  return {values, scales, begins, count, zero};
+  return {values, scales, begins, count, zero, &product};
 }
 
 void column_sums(const Matrix8& matrix, std::int32_t* sums) {
@@ -79,8 +101,8 @@ void linear8(const Product& best, const Linear8& linear, const float* input, std
              float* y, const ParallelFor& parallel) {
   const auto& matrix = linear.matrix;
   const auto outputs = matrix.outputs;
-  const auto x = quantize(input, rows, matrix.inputs, linear.positive, parallel);
-  const auto& product = product_for(x.count, best);
+  const auto x = quantize(input, rows, matrix.inputs, linear.positive, best, parallel);
+  const auto& product = *x.product;
   // Neighbouring tasks read the same weights.
   const auto chunks = ceiling(x.count, product.chunk);
   parallel(ceiling(matrix.blocks, kPanel) * chunks, [&](std::size_t task) {
@@ -92,7 +114,7 @@ void linear8(const Product& best, const Linear8& linear, const float* input, std
     for (auto row = begin; row < end; row += product.rows) {
       const auto height = std::min(product.rows, end - row);
       Sums sums;
-      const auto ahead = next_panel(matrix, last, (row - begin) / product.rows, tiles);
+      const auto ahead = next_panel(product, matrix, last, (row - begin) / product.rows, tiles);
       product.tile(x, matrix, row, height, block, last, ahead, sums);
       finish(linear, x, row, height, block, last, sums, y);
     }

@@ -215,7 +215,7 @@ void listed8(const Lists& lists, const std::int8_t* matrix, const float* scales,
              const std::int32_t* row_sums, const float* input, const Candidates& out,
              const ParallelFor& parallel) {
   const auto rows = lists.sentences * lists.beams;
-  const auto x = quantize(input, rows, lists.inputs, false, parallel);
+  const auto x = quantize(input, rows, lists.inputs, false, by_vnni, parallel);
   best_of_lists(lists, out, parallel,
                 [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& put) {
     auto* inputs = scratch<const std::uint8_t*, InputMemory>(lists.beams);
@@ -227,7 +227,7 @@ void listed8(const Lists& lists, const std::int8_t* matrix, const float* scales,
         ++begin;
       }
       const auto at = static_cast<std::size_t>(begin - x.begins);
-      inputs[b] = x.values + at * lists.inputs;
+      inputs[b] = x.values + by_vnni.place(at, 0, lists.inputs);
       input_scales[b] = x.scales[at];
     }
     multiply<Bytes>(matrix, tokens, count, inputs, lists.beams, lists.inputs,

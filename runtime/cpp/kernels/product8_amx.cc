@@ -9,7 +9,8 @@ namespace translate_trt::amx {
 namespace {
 
 constexpr std::size_t kColumns = kTileBytes / 4;  // of a block, of a tile of sums
-static_assert(readable_rows(1) == kTileRows && readable_bytes(1, 1) >= 15 + kTileBytes);
+static_assert(readable_rows(1) == kTileRows && readable_inputs(1) == kTileBytes);
+static_assert(place(kTileRows, kTileBytes, 2 * kTileBytes) == 3 * kTileSize);
 
 // Calls task(0) ... task(Count - 1) with constants, as the numbers of tiles must be.
 template <class Task, int... Index>
@@ -35,13 +36,14 @@ struct Layout {
   }
 };
 
-// Adds to the sums what 64 inputs make. Blocks of weights are `block_size` bytes apart.
+// Adds to the sums what 64 inputs make. Tiles of activations are `row_size` bytes apart, blocks of
+// weights `block_size`.
 template <int Rows, int Blocks>
-inline void step(const std::uint8_t* activations, std::size_t inputs, const std::int8_t* weights,
+inline void step(const std::uint8_t* activations, std::size_t row_size, const std::int8_t* weights,
                  std::size_t block_size) {
   using Tile = Layout<Rows, Blocks>;
   each<Rows>([&](auto row) {
-    load<Tile::activations(row)>(activations + row * kTileRows * inputs, inputs);
+    load<Tile::activations(row)>(activations + row * row_size, kTileBytes);
   });
   each<Blocks>([&](auto block) {
     constexpr int kBlock = block;
@@ -56,30 +58,49 @@ inline void step(const std::uint8_t* activations, std::size_t inputs, const std:
 // The inputs that are left when tiles of 64 are through. Zeros behind the weights leave nothing of
 // whatever stands behind the activations.
 template <int Rows, int Blocks>
-void last_step(const std::uint8_t* activations, std::size_t inputs, const std::int8_t* weights,
+void last_step(const std::uint8_t* activations, std::size_t row_size, const std::int8_t* weights,
                std::size_t block_size, std::size_t left) {
   alignas(64) std::int8_t filled[Blocks][kTileSize] = {};
   for (int block = 0; block < Blocks; ++block) {
     std::memcpy(filled[block], weights + block * block_size, left * kColumns);
   }
-  step<Rows, Blocks>(activations, inputs, filled[0], kTileSize);
+  step<Rows, Blocks>(activations, row_size, filled[0], kTileSize);
 }
+
+// Asks for 64 bytes at a time, in as many steps as a product has.
+class Ahead {
+ public:
+  Ahead(const Product& p, std::size_t steps)
+      : next_(p.ahead), lines_((p.lines_ahead + steps - 1) / steps), end_(p.lines_ahead * 64 + p.ahead) {}
+
+  void step() {
+    for (std::size_t i = 0; i < lines_ && next_ < end_; ++i, next_ += 64) {
+      __builtin_prefetch(next_, 0, 2);  // into the second cache
+    }
+  }
+
+ private:
+  const std::int8_t* next_;
+  const std::size_t lines_;
+  const std::int8_t* const end_;
+};
 
 // All of the sums of Rows * 16 rows and Blocks blocks, from `row` and `block` on.
 template <int Rows, int Blocks>
-void group(const Product& p, std::size_t row, std::size_t block) {
+void group(const Product& p, std::size_t row, std::size_t block, Ahead& ahead) {
   using Tile = Layout<Rows, Blocks>;
-  const auto block_size = p.inputs * kColumns;
-  const auto* activations = p.activations + row * p.inputs;
+  const auto block_size = p.inputs * kColumns, row_size = readable_inputs(p.inputs) * kTileRows;
+  const auto* activations = p.activations + row / kTileRows * row_size;
   const auto* weights = p.weights + block * block_size;
   each<Rows * Blocks>([](auto tile) { zero<tile>(); });
   const auto left = p.inputs % kTileBytes, whole = p.inputs - left;
   for (std::size_t k = 0; k < whole; k += kTileBytes) {
-    step<Rows, Blocks>(activations + k, p.inputs, weights + k * kColumns, block_size);
+    ahead.step();
+    step<Rows, Blocks>(activations + k * kTileRows, row_size, weights + k * kColumns, block_size);
   }
   if (left != 0) {
-    last_step<Rows, Blocks>(activations + whole, p.inputs, weights + whole * kColumns, block_size,
-                            left);
+    last_step<Rows, Blocks>(activations + whole * kTileRows, row_size, weights + whole * kColumns,
+                            block_size, left);
   }
   auto* sums = p.sums + row * p.stride + block * kColumns;
   each<Rows>([&](auto r) {
@@ -93,13 +114,13 @@ void group(const Product& p, std::size_t row, std::size_t block) {
 
 // Blocks from `block` on, as many at a time as there are, at most Blocks.
 template <int Rows, int Blocks>
-void groups(const Product& p, std::size_t row, std::size_t block) {
+void groups(const Product& p, std::size_t row, std::size_t block, Ahead& ahead) {
   for (; block + Blocks <= p.blocks; block += Blocks) {
-    group<Rows, Blocks>(p, row, block);
+    group<Rows, Blocks>(p, row, block, ahead);
   }
   if constexpr (Blocks > 1) {
     if (block < p.blocks) {
-      groups<Rows, Blocks - 1>(p, row, block);
+      groups<Rows, Blocks - 1>(p, row, block, ahead);
     }
   }
 }
@@ -113,12 +134,14 @@ void end() { release(); }
 void multiply(const Product& product) {
   // Four tiles of sums at a time: an instruction begins every 16 cycles, and its sums are there
   // after 52. Of the shapes of four, two by two loads the fewest tiles.
+  const auto pairs = (product.rows + 2 * kTileRows - 1) / (2 * kTileRows) * ((product.blocks + 1) / 2);
+  Ahead ahead(product, pairs * ((product.inputs + kTileBytes - 1) / kTileBytes));
   std::size_t row = 0;
   for (; row + kTileRows < product.rows; row += 2 * kTileRows) {
-    groups<2, 2>(product, row, 0);
+    groups<2, 2>(product, row, 0, ahead);
   }
   if (row < product.rows) {
-    groups<1, 4>(product, row, 0);
+    groups<1, 4>(product, row, 0, ahead);
   }
 }
 

@@ -9,20 +9,32 @@ namespace translate_trt::amx {
 // Activations [rows, inputs], times blocks of 16 columns as Matrix8 stores them, give sums
 // [rows, stride], of which the first 16 * blocks are written.
 //
-// Whole tiles are read and written: rows are rounded up to `readable_rows`, and the inputs of the
-// last of them to 64.
+// Activations stand tile by tile, where `place` says, for a tile whose rows lie apart comes from the
+// second cache at a fraction of the speed: the whole product took 1.6 times as long.
+//
+// Whole tiles are read and written: rows are rounded up to `readable_rows`, inputs to
+// `readable_inputs`.
 struct Product {
   const std::uint8_t* activations;
   const std::int8_t* weights;
   std::int32_t* sums;
   std::size_t rows, inputs, blocks, stride;
+  // What is wanted next of memory: so many times 64 bytes are asked for on the way.
+  const std::int8_t* ahead;
+  std::size_t lines_ahead;
 };
 
 constexpr std::size_t readable_rows(std::size_t rows) { return (rows + 15) / 16 * 16; }
+constexpr std::size_t readable_inputs(std::size_t inputs) { return (inputs + 63) / 64 * 64; }
 
 // Bytes of activations that may be read, all told.
 constexpr std::size_t readable_bytes(std::size_t rows, std::size_t inputs) {
-  return readable_rows(rows) * inputs + 63;
+  return readable_rows(rows) * readable_inputs(inputs);
+}
+
+// Where an activation stands: 16 rows by 64 inputs are a tile.
+constexpr std::size_t place(std::size_t row, std::size_t input, std::size_t inputs) {
+  return row / 16 * 16 * readable_inputs(inputs) + input / 64 * 1024 + row % 16 * 64 + input % 64;
 }
 
 // A thread multiplies between these. ONNX Runtime configures the same tiles for products of its own

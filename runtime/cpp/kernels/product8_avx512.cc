@@ -37,7 +37,7 @@ __attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w,
     }
   }
   const auto* next = ahead.weights;
-  const auto every = ahead.every;
+  const auto every = ahead.lines == 0 ? SIZE_MAX : std::max<std::size_t>(1, inputs / 4 / ahead.lines);
   auto wait = every;
   for (std::size_t k = 0; k < inputs; k += 4, w += 64) {
     if (--wait == 0) {
@@ -101,15 +101,17 @@ void vnni_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size
 #ifdef TRANSLATE_TRT_AMX
 
 void amx_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-              std::size_t block, std::size_t last, const Ahead&, Sums& sums) {
+              std::size_t block, std::size_t last, const Ahead& ahead, Sums& sums) {
   amx::multiply({
-      x.values + row * matrix.inputs,
+      x.values + amx::place(row, 0, matrix.inputs),
       matrix.weights + block * matrix.inputs * kLanes,
       reinterpret_cast<std::int32_t*>(sums),
       height,
       matrix.inputs,
       last - block,
       kPanel * kLanes,
+      ahead.weights,
+      ahead.lines,
   });
 }
 
@@ -124,8 +126,15 @@ void fill(T (&values)[Count]) {
 }
 
 // Sums of every row with the first kPanel blocks.
-void compute(const Product& product, const Rows8& x, const Matrix8& matrix,
-             __m512i (*sums)[kPanel]) {
+template <std::size_t Size>
+void compute(const Product& product, Rows8 x, const Matrix8& matrix, __m512i (*sums)[kPanel]) {
+  std::uint8_t laid_out[Size] = {};
+  for (std::size_t row = 0; row < x.count; ++row) {
+    for (std::size_t k = 0; k < matrix.inputs; ++k) {
+      laid_out[product.place(row, k, matrix.inputs)] = x.values[row * matrix.inputs + k];
+    }
+  }
+  x.values = laid_out;
   const Ready ready(product);
   for (std::size_t row = 0; row < x.count; row += product.rows) {
     const auto height = std::min(product.rows, x.count - row);
@@ -140,8 +149,10 @@ void compute(const Product& product, const Rows8& x, const Matrix8& matrix,
 }  // namespace
 
 // 6 x 4 registers of sums leave room for weights and a row.
-const Product by_vnni = {0, 6, 66, nullptr, nullptr, vnni_tile<Bytes>};
-const Product of_words = {0, 6, 66, nullptr, nullptr, vnni_tile<Words>};
+// With fewer than three tiles there is no time to ask for what comes next, and what memory can give
+// is taken already.
+const Product by_vnni = {0, 3, 6, 66, nullptr, nullptr, vnni_tile<Bytes>, false};
+const Product of_words = {0, 3, 6, 66, nullptr, nullptr, vnni_tile<Words>, false};
 
 #ifdef TRANSLATE_TRT_AMX
 
@@ -149,19 +160,20 @@ const Product of_words = {0, 6, 66, nullptr, nullptr, vnni_tile<Words>};
 // run in a cycle. The bytes themselves come from memory, or from the cache that all cores share, in
 // 6 to 13 cycles (5 to 10 bytes a cycle and core): up to some 12 rows wait for them, however they
 // are multiplied. By these numbers, that is; it has not been measured.
-const Product by_amx = {16, 32, 64, amx::begin, amx::end, amx_tile};
+const Product by_amx = {16, 1, 32, 128, amx::begin, amx::end, amx_tile, true};
 
 bool same_sums(const Product& one, const Product& other) {
   constexpr std::size_t kRows = 32 + 5, kInputs = 2 * 64 + 36;
-  std::uint8_t values[amx::readable_bytes(kRows, kInputs)];
+  std::uint8_t values[kRows * kInputs];
   std::int8_t weights[kPanel * kInputs * kLanes];
   fill(values);
   fill(weights);
-  const Rows8 x{values, nullptr, nullptr, kRows, 0};
+  const Rows8 x{values, nullptr, nullptr, kRows, 0, nullptr};
   const Matrix8 matrix{weights, nullptr, nullptr, kInputs, kPanel * kLanes, kPanel};
   __m512i these[kRows][kPanel], those[kRows][kPanel];
-  compute(one, x, matrix, these);
-  compute(other, x, matrix, those);
+  constexpr auto kSize = amx::readable_bytes(kRows, kInputs);
+  compute<kSize>(one, x, matrix, these);
+  compute<kSize>(other, x, matrix, those);
   return std::memcmp(these, those, sizeof these) == 0;
 }
 

@@ -7,9 +7,12 @@
 
 #include "avx512.h"
 #include "kernels.h"
+#include "product8_amx.h"
 #include "rows_avx512.h"
 
 namespace translate_trt::avx512 {
+
+struct Product;
 
 // Activations in 8 bits: q(x) = round(x / scale) + zero, one scale a row. Values are unsigned, as
 // the instruction wants them; weights are signed.
@@ -17,19 +20,21 @@ namespace translate_trt::avx512 {
 // Rows that equal the one before them are there once: before its first token a sentence's beams are
 // all alike, and so are their products.
 struct Rows8 {
-  const std::uint8_t* values;  // [count, inputs]; amx::readable_bytes may be read
+  const std::uint8_t* values;  // [count, inputs], where the product's `place` says
   const float* scales;         // [count]
   const std::size_t* begins;   // [count + 1]; row i here is rows [begins[i], begins[i + 1]) outside
   std::size_t count;
   std::int32_t zero;
+  const Product* product;  // that multiplies them
 };
 
 constexpr std::size_t kPanel = 4;      // blocks of 16 columns in a tile: four registers of weights
 constexpr std::size_t kMostRows = 32;  // of a tile, whichever way it is computed
 
-// Rows [rows, inputs] in 8 bits; positive ones have twice the steps. Memory is the caller's thread's.
+// Rows [rows, inputs] in 8 bits, for a product or, if they are too few for it, for by_vnni; positive
+// ones have twice the steps. Memory is the caller's thread's.
 Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positive,
-               const ParallelFor& parallel);
+               const Product& best, const ParallelFor& parallel);
 
 // Integer sums of a tile: [row][block], 16 columns in each.
 using Sums = __m512i[kMostRows][kPanel];
@@ -43,31 +48,18 @@ inline __m512i zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t bloc
   return _mm512_mullo_epi32(columns, _mm512_set1_epi32(x.zero));
 }
 
-// What comes after a tile: a cache line of it is asked for every so many steps of four inputs.
+// What comes after a tile: so many cache lines, to ask for on the way.
 struct Ahead {
   const std::int8_t* weights;
-  std::size_t every;  // at least 1
+  std::size_t lines;
 };
 
-// Nothing is asked for.
-constexpr Ahead kNothingAhead = {nullptr, SIZE_MAX};
-
-// Of the tiles that share a panel's weights: the part of the next panel's that a tile asks for. With
-// few tiles there is no time for it, and what memory can give is taken already.
-inline Ahead next_panel(const Matrix8& matrix, std::size_t last, std::size_t tile,
-                        std::size_t tiles) {
-  if (last + kPanel > matrix.blocks || tiles < 3) {
-    return kNothingAhead;
-  }
-  const auto steps = matrix.inputs / 4;              // of a tile
-  const auto lines = ceiling(matrix.inputs, tiles);  // 64 bytes for four inputs and a block
-  const auto every = std::max<std::size_t>(1, steps / lines);
-  return {matrix.weights + last * matrix.inputs * kLanes + tile * (steps / every) * 64, every};
-}
+constexpr Ahead kNothingAhead = {nullptr, 0};
 
 // A way to compute tiles.
 struct Product {
   std::size_t fewest;  // rows of an input that are worth it
+  std::size_t fewest_ahead;  // tiles that share weights, for there to be time to ask for the next
   std::size_t rows;    // of a tile, at most kMostRows
   std::size_t chunk;   // rows of a task, whole tiles: enough that reading weights costs little
   // Each thread calls them before its tiles and after; null: it need not.
@@ -77,7 +69,26 @@ struct Product {
   // are still to be taken off.
   void (*tile)(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
                std::size_t block, std::size_t last, const Ahead& ahead, Sums& sums);
+  // Whether activations stand where amx::place says; else row by row.
+  bool tiles;
+
+  // Where an activation stands.
+  std::size_t place(std::size_t row, std::size_t input, std::size_t inputs) const {
+    return tiles ? amx::place(row, input, inputs) : row * inputs + input;
+  }
 };
+
+// Of the tiles that share a panel's weights: the part of the next panel's that a tile asks for.
+inline Ahead next_panel(const Product& product, const Matrix8& matrix, std::size_t last,
+                        std::size_t tile, std::size_t tiles) {
+  if (last + kPanel > matrix.blocks || tiles < product.fewest_ahead) {
+    return kNothingAhead;
+  }
+  const auto lines = ceiling(matrix.inputs, tiles);  // 64 bytes for four inputs and a block
+  const auto first = std::min(matrix.inputs, tile * lines);
+  return {matrix.weights + last * matrix.inputs * kLanes + first * 64,
+          std::min(lines, matrix.inputs - first)};
+}
 
 extern const Product by_vnni;
 

@@ -50,11 +50,14 @@ __attribute__((noinline)) void take(State& state, std::size_t count,
                                     const __m512 (&numbers)[Registers], std::size_t column) {
   const float before = state.best();
   for (int j = 0; j < Registers; ++j) {
+    const __m512 last = _mm512_set1_ps(state.list[count - 1].value);
+    unsigned mask = _mm512_cmp_ps_mask(numbers[j], last, _CMP_GT_OQ);
+    if (mask == 0) {
+      continue;
+    }
     alignas(64) float values[kLanes];
     _mm512_store_ps(values, numbers[j]);
-    const __m512 last = _mm512_set1_ps(state.list[count - 1].value);
-    for (unsigned mask = _mm512_cmp_ps_mask(numbers[j], last, _CMP_GT_OQ); mask != 0;
-         mask &= mask - 1) {
+    for (; mask != 0; mask &= mask - 1) {
       const auto lane = static_cast<std::size_t>(__builtin_ctz(mask));
       // Of equal ones the first stays.
       if (values[lane] > state.list[count - 1].value) {
@@ -63,8 +66,10 @@ __attribute__((noinline)) void take(State& state, std::size_t count,
       }
     }
   }
-  const float lower = (before - state.best()) * state.factor * kSixteenths;
-  state.sum = _mm512_mul_ps(state.sum, power_of_two_16ths(_mm512_set1_ps(lower)));
+  if (state.best() > before) {
+    const float lower = (before - state.best()) * state.factor * kLog2E;
+    state.sum = _mm512_mul_ps(state.sum, power_of_two(_mm512_set1_ps(lower)));
+  }
 }
 
 // Shows numbers of neighbouring columns, `Registers` times 16, to a state.
@@ -79,12 +84,12 @@ inline void show(State& state, std::size_t count, const __m512 (&numbers)[Regist
   if (better != 0) {
     take(state, count, numbers, column);
   }
-  const float scale = state.factor * kSixteenths;
+  const float scale = state.factor * kLog2E;
   const __m512 scales = _mm512_set1_ps(scale), shift = _mm512_set1_ps(state.best() * scale);
   __m512 sum = state.sum;
   for (int j = 0; j < Registers; ++j) {
     const __m512 below = _mm512_fmsub_ps(numbers[j], scales, shift);
-    sum = _mm512_add_ps(sum, power_of_two_16ths(below));
+    sum = _mm512_add_ps(sum, power_of_two(below));
   }
   state.sum = sum;
 }
@@ -147,7 +152,7 @@ struct States {
 States fresh_states(std::size_t parts, std::size_t rows, const float* factors, std::size_t count);
 
 // States that have seen the products of rows with a matrix, both of integers.
-States show_products(const Product& product, const Rows8& x, const Matrix8& matrix,
-                     std::size_t count, const ParallelFor& parallel);
+States show_products(const Rows8& x, const Matrix8& matrix, std::size_t count,
+                     const ParallelFor& parallel);
 
 }  // namespace translate_trt::avx512

@@ -110,7 +110,8 @@ RowsOfWords words(const Vocabulary& vocabulary, const float* x, std::size_t rows
                        size * vocabulary.error + in_fp32,
                    _mm512_reduce_add_ps(mean)};
   });
-  return {{reinterpret_cast<const std::uint8_t*>(values), scales, begins, count, 0}, errors};
+  return {{reinterpret_cast<const std::uint8_t*>(values), scales, begins, count, 0, &of_words},
+          errors};
 }
 
 Matrix8 as_bytes(const Vocabulary& vocabulary) {
@@ -199,7 +200,7 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
   const auto x = words(vocabulary, input, rows, parallel);
   // Twice as many as are asked for have always been enough on trained models.
   const auto listed = std::min(outputs, std::max<std::size_t>(16, 2 * out.count));
-  const auto states = show_products(of_words, x.rows, as_bytes(vocabulary), listed, parallel);
+  const auto states = show_products(x.rows, as_bytes(vocabulary), listed, parallel);
   const auto row_of = [&](std::size_t row) { return input + x.rows.begins[row] * inputs; };
   const auto finish = [&](std::size_t row, const State& state, float log_sum) {
     for (auto copy = x.rows.begins[row]; copy < x.rows.begins[row + 1]; ++copy) {
