@@ -261,11 +261,13 @@ def render_readme(throughput: Report, latency: Report) -> str:
 #: Reports by name, and what makes their part of docs/performance.md.
 PARTS_OF_PAGE: dict[str, Callable[[Report], str]] = {
     "throughput": render_throughput,
+    "throughput-no-tiles": render_throughput,
     "throughput-whole": render_throughput,
     "throughput-newstest": render_throughput,
     "throughput-torch": render_throughput,
     "throughput-shortlist": render_throughput,
     "latency": render_latency,
+    "latency-no-tiles": render_latency,
     "latency-newstest": render_latency,
     "startup": render_startup,
     "scaling": render_scaling,
