@@ -25,8 +25,8 @@ struct StepResult {
   std::vector<std::int64_t> tokens, parents;  // [N, K]
   std::vector<float> log_probs;               // [N, K]
   std::vector<char> done;                     // [N]
-  std::vector<float> attention;               // [N, K, S] of the beams before selection, if asked for
-  std::int64_t source_size = 0;               // S of attention
+  std::vector<float> attention;  // [N, K, S] of the beams before selection, if asked for
+  std::int64_t source_size = 0;  // S of attention
 };
 
 // The finished hypotheses of one sentence, best first; empty places score minus infinity.
@@ -50,7 +50,8 @@ class Batch {
   // Returns the rows that the kept sentences have now, and those of the new ones.
   virtual std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) = 0;
 
-  // Takes a step. forced: the token that each row must continue with, or kFree; empty: all are free.
+  // Takes a step. forced: the token that each row must continue with, or kFree; empty: all are
+  // free.
   virtual StepResult step(const std::vector<std::int64_t>& forced) = 0;
 
   // What a sentence has finished with.

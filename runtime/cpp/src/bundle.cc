@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// At the end of a target's name: a translation is made of a list of tokens that depends on its source.
+// At the end of a target's name: a translation is made of a list of tokens that depends on its
+// source.
 constexpr const char* kShortlist = "-shortlist";
 
 // More than any model has, and few enough to list the graphs' inputs.
@@ -41,7 +42,8 @@ void check_path(const std::string& path) {
     begin = end + 1;
   }
   if (allowed) return;
-  throw bundle_error("the file path " + shown(Json(path)) + " is not allowed in a bundle: it must " +
+  throw bundle_error("the file path " + shown(Json(path)) +
+                     " is not allowed in a bundle: it must " +
                      "be relative, with forward slashes and without '..'.");
 }
 
@@ -64,8 +66,8 @@ ModelDescription read_model(const Fields& fields) {
     fields.integer(name, 1);
   }
   for (const char* name : {"pad_token", "unknown_token"}) fields.integer(name, -1);
-  ModelDescription model = {fields.integer("decoder_layers", 1), fields.integer("heads", 1),
-                            fields.integer("key_size", 1),       fields.integer("value_size", 1),
+  ModelDescription model = {fields.integer("decoder_layers", 1),  fields.integer("heads", 1),
+                            fields.integer("key_size", 1),        fields.integer("value_size", 1),
                             fields.integer("vocabulary_size", 1), fields.integer("start_token", 0),
                             fields.integer("end_token", 0)};
   if (model.decoder_layers > kMostLayers) {
@@ -212,7 +214,8 @@ const FileEntry& TargetEntry::file(const std::string& role) const {
   for (const auto& [name, entry] : files) {
     if (name == role) return entry;
   }
-  throw bundle_error("the target " + in_quotes(name) + " has no file " + in_quotes(role) + ". " + kAgain);
+  throw bundle_error("the target " + in_quotes(name) + " has no file " + in_quotes(role) + ". " +
+                     kAgain);
 }
 
 const TargetEntry& Manifest::target(std::optional<std::string> name, bool shortlist) const {
@@ -255,14 +258,12 @@ Manifest read_manifest(const fs::path& bundle) {
   fields.optional_text("source_language");
   fields.optional_text("target_language");
   const Fields tokenizer = fields.object("tokenizer"), targets = fields.object("targets");
-  Manifest manifest = {read_model(fields.object("model")),
-                       {},
-                       {},
-                       read_entry(tokenizer.object("source")),
-                       read_entry(tokenizer.object("target")),
-                       {}};
+  Manifest manifest = {
+      read_model(fields.object("model")),     {}, {}, read_entry(tokenizer.object("source")),
+      read_entry(tokenizer.object("target")), {}};
   const Fields limits = fields.object("limits");
-  manifest.limits = {limits.integer("max_source_length", 1), limits.integer("max_target_length", 1)};
+  manifest.limits = {limits.integer("max_source_length", 1),
+                     limits.integer("max_target_length", 1)};
   manifest.search = read_search(fields.object("search"));
   for (const auto& [name, entry] : targets.objects(true)) {
     manifest.targets.push_back(read_target(name, entry));

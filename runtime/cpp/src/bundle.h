@@ -59,8 +59,8 @@ struct Manifest {
 // A bundle error if it is missing, damaged, or of a format this library does not read.
 Manifest read_manifest(const std::filesystem::path& bundle);
 
-// Checks that the tokenizer's and that target's files are there and are what they were: existence and
-// size, and SHA-256, too, if `hashes`. A bundle error if not.
+// Checks that the tokenizer's and that target's files are there and are what they were: existence
+// and size, and SHA-256, too, if `hashes`. A bundle error if not.
 void verify_files(const std::filesystem::path& bundle, const Manifest& manifest,
                   const TargetEntry& target, bool hashes);
 

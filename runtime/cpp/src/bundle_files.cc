@@ -30,7 +30,8 @@ std::string hash_of(const fs::path& path) {
                 static_cast<std::size_t>(file.gcount()));
   }
   if (!file.eof()) {
-    throw bundle_error("cannot read " + path.string() + ": " + std::strerror(errno) + ". " + kAgain);
+    throw bundle_error("cannot read " + path.string() + ": " + std::strerror(errno) + ". " +
+                       kAgain);
   }
   return hash.digest();
 }
@@ -44,8 +45,8 @@ void verify_file(const fs::path& path, const FileEntry& entry, bool hashes) {
   const auto size = fs::file_size(path, error);
   if (error || size != static_cast<std::uintmax_t>(entry.bytes)) {
     throw bundle_error(name + " has " + std::to_string(size) + " bytes, the manifest says " +
-                       std::to_string(entry.bytes) +
-                       ": the file is incomplete or was changed. " + kAgain);
+                       std::to_string(entry.bytes) + ": the file is incomplete or was changed. " +
+                       kAgain);
   }
   if (!hashes) return;
   const std::string found = hash_of(path);
@@ -63,8 +64,8 @@ fs::path FileEntry::locate(const fs::path& bundle) const {
   const fs::path file = fs::weakly_canonical(fs::absolute(where), error);
   const fs::path root = fs::weakly_canonical(fs::absolute(bundle), other);
   if (error || other) {
-    throw bundle_error("cannot find out where " + where.string() + " is: " +
-                       (error ? error : other).message() + ". " + kAgain);
+    throw bundle_error("cannot find out where " + where.string() +
+                       " is: " + (error ? error : other).message() + ". " + kAgain);
   }
   const auto [in_root, in_file] = std::mismatch(root.begin(), root.end(), file.begin(), file.end());
   if (in_root == root.end()) return where;

@@ -4,7 +4,9 @@ namespace translate_trt::runtime {
 
 namespace {
 
-void append(Specs& specs, const Specs& more) { specs.insert(specs.end(), more.begin(), more.end()); }
+void append(Specs& specs, const Specs& more) {
+  specs.insert(specs.end(), more.begin(), more.end());
+}
 
 }  // namespace
 

@@ -9,9 +9,9 @@
 
 namespace translate_trt::runtime {
 
-inline constexpr float kMasked = -1e9f;     // hides what must not count
-inline constexpr std::int64_t kEmpty = 0;   // in a place of a shortlist that no token has
-inline constexpr std::int64_t kFree = -1;   // no forced token
+inline constexpr float kMasked = -1e9f;    // hides what must not count
+inline constexpr std::int64_t kEmpty = 0;  // in a place of a shortlist that no token has
+inline constexpr std::int64_t kFree = -1;  // no forced token
 inline constexpr const char* kNext = "next_";
 
 enum class Type { kInt64, kFloat32, kFloat16, kBFloat16, kBool };

@@ -72,8 +72,8 @@ Fields::Fields(const Json& value, std::filesystem::path file, std::string place)
 }
 
 void Fields::fail(const std::string& name, const std::string& expected, const Json& found) const {
-  throw bundle_error(file_.string() + ": the field " + in_quotes(path(name)) + " must be " + expected +
-                     ", not " + shown(found) + ". " + kAgain);
+  throw bundle_error(file_.string() + ": the field " + in_quotes(path(name)) + " must be " +
+                     expected + ", not " + shown(found) + ". " + kAgain);
 }
 
 std::int64_t Fields::integer(const std::string& name, std::int64_t smallest) const {
@@ -122,7 +122,8 @@ void Fields::check_optional_object(const std::string& name) const {
 
 std::vector<std::pair<std::string, Fields>> Fields::objects(bool at_least_one) const {
   if (at_least_one && value_.empty()) {
-    throw bundle_error(file_.string() + ": the field " + in_quotes(place_) + " is empty. " + kAgain);
+    throw bundle_error(file_.string() + ": the field " + in_quotes(place_) + " is empty. " +
+                       kAgain);
   }
   std::vector<std::pair<std::string, Fields>> found;
   for (const auto& item : value_.items()) found.emplace_back(item.key(), object(item.key()));

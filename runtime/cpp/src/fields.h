@@ -23,8 +23,8 @@ Json parse_json(const std::string& text, const std::filesystem::path& file);
 // A value as Python's json.dumps writes it, cut to what fits a message.
 std::string shown(const Json& value);
 
-// A JSON object with checked access; errors name a field by its path, as `model.heads`. The value must
-// outlive it.
+// A JSON object with checked access; errors name a field by its path, as `model.heads`. The value
+// must outlive it.
 class Fields {
  public:
   Fields(const Json& value, std::filesystem::path file, std::string place = "");

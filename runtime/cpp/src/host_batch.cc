@@ -138,7 +138,8 @@ void HostBatch::bind() {
   }
 }
 
-// Arrays for that many rows, all of them idle. What is hidden must still be finite, so they are zeros.
+// Arrays for that many rows, all of them idle. What is hidden must still be finite, so they are
+// zeros.
 void HostBatch::allocate(std::int64_t rows, std::int64_t source_size, std::int64_t slots) {
   runs_.clear();
   sizes_.n = rows, sizes_.p = slots;
@@ -223,8 +224,8 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving) {
   sizes.n = count;
   Arrays encoded;
   for (const TensorSpec& spec : crossing_) {
-    encoded[spec.name] = in_place ? now_.at(spec.name)
-                                  : std::make_shared<Tensor>(spec.type, spec.sized(sizes));
+    encoded[spec.name] =
+        in_place ? now_.at(spec.name) : std::make_shared<Tensor>(spec.type, spec.sized(sizes));
   }
   graphs_->encode(inputs, encoded);
   if (in_place) return;

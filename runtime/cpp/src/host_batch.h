@@ -66,9 +66,9 @@ class HostBatch : public Batch {
   std::int64_t start_token_, spare_slots_;
   Specs crossing_, caches_, small_state_, by_sentence_;
   Sizes sizes_;
-  Arrays now_;      // every input of the next step
-  Arrays other_;    // what it does not write in place is written here
-  Arrays results_;  // outputs that are no state
+  Arrays now_;                               // every input of the next step
+  Arrays other_;                             // what it does not write in place is written here
+  Arrays results_;                           // outputs that are no state
   std::vector<std::function<void()>> runs_;  // from now to other, and the other way round
 };
 

@@ -59,7 +59,8 @@ Hypothesis trace_back(const Sentence& sentence, const SentenceTrace& trace,
     cumulative.push_back(entry.score * options.penalty(entry.length));
   }
   double before = 0;
-  for (const double now : cumulative) found.token_log_probs.push_back(now - std::exchange(before, now));
+  for (const double now : cumulative)
+    found.token_log_probs.push_back(now - std::exchange(before, now));
   if (options.return_attention) {
     const std::int64_t width = sentence.length() + 1;
     for (std::size_t step = 0; step < beams.size(); ++step) {
@@ -111,8 +112,8 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const SentenceTrace
   if (trace.size() >= options.max_length_for(sentence.length())) {
     add_cut_off(entries, trace, options);
   }
-  const auto best = std::min<std::size_t>(entries.size(),
-                                          static_cast<std::size_t>(options.num_hypotheses));
+  const auto best =
+      std::min<std::size_t>(entries.size(), static_cast<std::size_t>(options.num_hypotheses));
   std::vector<Hypothesis> found;
   for (std::size_t i = 0; i < best; ++i) {
     found.push_back(trace_back(sentence, trace, options, entries[i]));

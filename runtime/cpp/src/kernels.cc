@@ -36,8 +36,8 @@ std::string ask_name(const std::string& path) {
   try {
     library = open_library(path);
   } catch (const std::runtime_error& error) {
-    throw backend_error(path + " is no library of compiled kernels that loads here: " +
-                        error.what() + mend);
+    throw backend_error(
+        path + " is no library of compiled kernels that loads here: " + error.what() + mend);
   }
   const auto ask =
       reinterpret_cast<const char* (*)()>(find_function(library, "translate_trt_kernels"));

@@ -90,9 +90,9 @@ OnnxRuntimeBackend::OnnxRuntimeBackend(const std::filesystem::path& encoder,
 
 std::unique_ptr<Batch> OnnxRuntimeBackend::batch(const SearchOptions& options,
                                                  std::int64_t start_token) const {
-  return std::make_unique<HostBatch>(
-      std::make_unique<BatchGraphs>(library_, *encoder_, *step_), shape_, options, start_token,
-      kernels_.empty() ? 0 : kSpareSlots);
+  return std::make_unique<HostBatch>(std::make_unique<BatchGraphs>(library_, *encoder_, *step_),
+                                     shape_, options, start_token,
+                                     kernels_.empty() ? 0 : kSpareSlots);
 }
 
 }  // namespace translate_trt::runtime

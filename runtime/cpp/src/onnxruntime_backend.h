@@ -26,8 +26,8 @@ Device read_device(const std::string& name);
 
 // How to run.
 struct Settings {
-  int threads = 1;      // within one operation of a batch
-  int workers = 1;      // batches that run at once
+  int threads = 1;  // within one operation of a batch
+  int workers = 1;  // batches that run at once
   Device device;
   std::string onnxruntime, kernels;  // of tt_load_options; "": not given
   std::function<void(const std::string&)> log;
@@ -35,8 +35,9 @@ struct Settings {
 
 class OnnxRuntimeBackend : public Backend {
  public:
-  // Loads both graphs. A bundle error if one does not load, or has not the inputs and outputs of the
-  // contract; a backend error if a library cannot be used; an option error if one does not exist.
+  // Loads both graphs. A bundle error if one does not load, or has not the inputs and outputs of
+  // the contract; a backend error if a library cannot be used; an option error if one does not
+  // exist.
   OnnxRuntimeBackend(const std::filesystem::path& encoder, const std::filesystem::path& step,
                      const GraphShape& shape, const Settings& settings);
 

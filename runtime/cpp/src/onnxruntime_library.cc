@@ -25,8 +25,8 @@ bool is_too_old(const std::string& version) {
 }
 
 const OrtApiBase* open_base(const std::string& path) {
-  const std::string mend = std::string(" Give the path of its library: the option onnxruntime, or ") +
-                           kVariable + ".";
+  const std::string mend =
+      std::string(" Give the path of its library: the option onnxruntime, or ") + kVariable + ".";
   void* library = nullptr;
   try {
     library = open_library(path);

@@ -33,8 +33,8 @@ using Owned = std::unique_ptr<T, Release<T>>;
 
 class OnnxRuntimeLibrary {
  public:
-  // Opens the library, which stays open as long as the process lives: threads of its own may outlive
-  // what was made with it.
+  // Opens the library, which stays open as long as the process lives: threads of its own may
+  // outlive what was made with it.
   //
   // chosen: its path; empty: $TRANSLATE_TRT_ONNXRUNTIME, else the name that the system looks for.
   // A backend error if there is none, or one that is too old.

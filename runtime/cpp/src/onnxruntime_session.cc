@@ -11,8 +11,8 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// ONNX Runtime would fuse residual sums into an operator that takes longer on a CPU than a sum and a
-// LayerNormalization (docs/results.md, "residual norm").
+// ONNX Runtime would fuse residual sums into an operator that takes longer on a CPU than a sum and
+// a LayerNormalization (docs/results.md, "residual norm").
 constexpr const char* kDisabledOptimizers = "SkipLayerNormFusion";
 
 ONNXTensorElementDataType element_type(Type type) {
@@ -31,8 +31,9 @@ void register_kernels(const OnnxRuntimeLibrary& library, OrtSessionOptions& opti
   try {
     library.check(library.api().RegisterCustomOpsLibrary_V2(&options, kernels.path.c_str()));
   } catch (const OnnxRuntimeError& error) {
-    throw backend_error("ONNX Runtime " + library.version() + " cannot use the compiled kernels of " +
-                        kernels.path + ": " + error.what() + ". Build them again with " +
+    throw backend_error("ONNX Runtime " + library.version() +
+                        " cannot use the compiled kernels of " + kernels.path + ": " +
+                        error.what() + ". Build them again with " +
                         "scripts/build_kernels.sh, or go without: the option kernels, or " +
                         "TRANSLATE_TRT_KERNELS, set to none");
   }
@@ -131,8 +132,8 @@ void hold_to_contract(const std::filesystem::path& path, const char* kind, const
 SessionOptions make_session_options(const OnnxRuntimeLibrary& library, const Settings& settings,
                                     const CompiledKernels& kernels) {
   const OrtApi& api = library.api();
-  auto options = library.make<OrtSessionOptions>(api.ReleaseSessionOptions,
-                                                 api.CreateSessionOptions);
+  auto options =
+      library.make<OrtSessionOptions>(api.ReleaseSessionOptions, api.CreateSessionOptions);
   library.check(api.SetSessionLogSeverityLevel(options.get(), ORT_LOGGING_LEVEL_FATAL));
   add_setting(library, *options, "optimization.disable_specified_optimizers", kDisabledOptimizers);
   // A thread that calls a session works along with the session's own, which all callers share.
@@ -155,17 +156,18 @@ void add_setting(const OnnxRuntimeLibrary& library, OrtSessionOptions& options, 
   library.check(library.api().AddSessionConfigEntry(&options, name, value));
 }
 
-Owned<OrtSession> open_session(const OnnxRuntimeLibrary& library,
-                               const std::filesystem::path& path, OrtSessionOptions& options,
-                               const Specs& inputs, const Specs& outputs) {
+Owned<OrtSession> open_session(const OnnxRuntimeLibrary& library, const std::filesystem::path& path,
+                               OrtSessionOptions& options, const Specs& inputs,
+                               const Specs& outputs) {
   Owned<OrtSession> session;
   try {
     session = library.make<OrtSession>(library.api().ReleaseSession, [&](OrtSession** made) {
       return library.api().CreateSession(library.environment(), path.c_str(), &options, made);
     });
   } catch (const OnnxRuntimeError& error) {
-    throw bundle_error("ONNX Runtime " + library.version() + " cannot load " + path.string() + ": " +
-                       error.what() + ". Export the bundle again, or take a newer ONNX Runtime.");
+    throw bundle_error("ONNX Runtime " + library.version() + " cannot load " + path.string() +
+                       ": " + error.what() +
+                       ". Export the bundle again, or take a newer ONNX Runtime.");
   }
   hold_to_contract(path, "inputs", inputs, types_of(library, *session, true), false);
   hold_to_contract(path, "outputs", outputs, types_of(library, *session, false), true);
@@ -193,9 +195,9 @@ std::function<void()> bind_session(const OnnxRuntimeLibrary& library, OrtSession
     auto& value = bound->values[array.get()];
     if (value == nullptr) {
       value = library.make<OrtValue>(api.ReleaseValue, [&](OrtValue** made) {
-        return api.CreateTensorWithDataAsOrtValue(
-            memory.get(), array->bytes_at(0), array->bytes(), array->shape().data(),
-            array->shape().size(), element_type(array->type()), made);
+        return api.CreateTensorWithDataAsOrtValue(memory.get(), array->bytes_at(0), array->bytes(),
+                                                  array->shape().data(), array->shape().size(),
+                                                  element_type(array->type()), made);
       });
     }
     return value.get();

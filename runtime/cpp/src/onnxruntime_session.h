@@ -23,9 +23,9 @@ SessionOptions make_session_options(const OnnxRuntimeLibrary& library, const Set
 void add_setting(const OnnxRuntimeLibrary& library, OrtSessionOptions& options, const char* name,
                  const char* value);
 
-Owned<OrtSession> open_session(const OnnxRuntimeLibrary& library,
-                               const std::filesystem::path& path, OrtSessionOptions& options,
-                               const Specs& inputs, const Specs& outputs);
+Owned<OrtSession> open_session(const OnnxRuntimeLibrary& library, const std::filesystem::path& path,
+                               OrtSessionOptions& options, const Specs& inputs,
+                               const Specs& outputs);
 
 // A call that runs the session on these very arrays, which it keeps.
 std::function<void()> bind_session(const OnnxRuntimeLibrary& library, OrtSession& session,

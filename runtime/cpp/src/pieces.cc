@@ -23,8 +23,8 @@ std::size_t after_space(std::u32string_view text, std::size_t place, std::size_t
   return place;
 }
 
-// The same, if what stands between the end of a sentence and the next one begins at that place; else
-// that place.
+// The same, if what stands between the end of a sentence and the next one begins at that place;
+// else that place.
 std::size_t after_sentence(std::u32string_view text, std::size_t place, std::size_t end) {
   if (place == 0 || !is_one_of(kEnds, text[place - 1])) return place;
   std::size_t space = place;

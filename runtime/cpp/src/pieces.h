@@ -10,8 +10,8 @@
 
 namespace translate_trt::runtime {
 
-// Tokens of a text, in as many pieces of at most `limit` tokens as it needs; no piece is empty, so a
-// blank text has none.
+// Tokens of a text, in as many pieces of at most `limit` tokens as it needs; no piece is empty, so
+// a blank text has none.
 std::vector<Tokens> split_text(std::u32string_view text,
                                const std::function<Tokens(const std::string&)>& encode,
                                std::size_t limit);

@@ -11,8 +11,8 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Places are filled with waiting sentences once this share of a batch is idle; once nobody waits they
-// are closed up, which copies the batch and so is done less often.
+// Places are filled with waiting sentences once this share of a batch is idle; once nobody waits
+// they are closed up, which copies the batch and so is done less often.
 constexpr double kIdle = 0.1;
 constexpr double kIdleAtTheEnd = 0.25;
 // A batch is made larger, which copies it, once its sentences are so short that so many times its

@@ -87,8 +87,8 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const SentenceTrace
 
 using Found = std::function<void(const Sentence&, std::vector<Hypothesis>)>;
 
-// One worker: a batch, the sentences in its rows and what their steps left behind. By one thread, but
-// for `cancel`.
+// One worker: a batch, the sentences in its rows and what their steps left behind. By one thread,
+// but for `cancel`.
 class Search {
  public:
   Search(const Backend& backend, const SearchOptions& options, std::int64_t batch_tokens,

@@ -54,7 +54,8 @@ void compress(State& state, const unsigned char* data, std::size_t blocks) {
 
 #if defined(__x86_64__)
 
-// The processor's instructions for it; ten times as fast, which a large bundle is the sooner loaded for.
+// The processor's instructions for it; ten times as fast, which a large bundle is the sooner loaded
+// for.
 __attribute__((target("sha,sse4.1"))) void compress_by_instructions(State& state,
                                                                     const unsigned char* data,
                                                                     std::size_t blocks) {
@@ -77,8 +78,8 @@ __attribute__((target("sha,sse4.1"))) void compress_by_instructions(State& state
       cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
       abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0E));
       const __m128i seven_back = _mm_alignr_epi8(w[3], w[2], 4);
-      const __m128i next = _mm_sha256msg2_epu32(
-          _mm_add_epi32(_mm_sha256msg1_epu32(now, w[1]), seven_back), w[3]);
+      const __m128i next =
+          _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(now, w[1]), seven_back), w[3]);
       w[0] = w[1], w[1] = w[2], w[2] = w[3], w[3] = next;
     }
     abef = _mm_add_epi32(abef, abef_before);

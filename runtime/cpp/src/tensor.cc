@@ -12,7 +12,7 @@ namespace translate_trt::runtime {
 namespace {
 
 constexpr std::size_t kLarge = std::size_t{1} << 20;  // bytes from which on pages are its own
-constexpr std::size_t kAlignment = 64;                // of smaller ones: a line of the processor's cache
+constexpr std::size_t kAlignment = 64;  // of smaller ones: a line of the processor's cache
 
 std::size_t product(const std::vector<std::int64_t>& shape) {
   std::size_t size = 1;

@@ -12,8 +12,8 @@
 
 namespace translate_trt::runtime {
 
-// An array of zeros. A large one has pages of its own, which take up memory once they are written and
-// go back to the system with the array (runtime/backends/host.py says why).
+// An array of zeros. A large one has pages of its own, which take up memory once they are written
+// and go back to the system with the array (runtime/backends/host.py says why).
 class Tensor {
  public:
   Tensor(Type type, std::vector<std::int64_t> shape);
@@ -26,7 +26,7 @@ class Tensor {
   std::int64_t axis(std::size_t index) const { return shape_[index]; }
   std::size_t size() const { return size_; }  // elements
   std::size_t bytes() const { return size_ * size_of(type_); }
-  std::size_t row_size() const;               // elements of a row of the first axis
+  std::size_t row_size() const;  // elements of a row of the first axis
 
   std::byte* bytes_at(std::int64_t row) const {
     return data_ + row_size() * size_of(type_) * static_cast<std::size_t>(row);

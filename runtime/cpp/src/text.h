@@ -7,8 +7,9 @@
 
 namespace translate_trt::runtime {
 
-// The code points of a text. What is not UTF-8 becomes U+FFFD, one for each longest part of a sequence
-// that could have gone on (the Unicode Standard's section 3.9, and what Python's decoder does).
+// The code points of a text. What is not UTF-8 becomes U+FFFD, one for each longest part of a
+// sequence that could have gone on (the Unicode Standard's section 3.9, and what Python's decoder
+// does).
 std::u32string decode_utf8(std::string_view text);
 
 // Code points that are no surrogates, as UTF-8.

@@ -106,8 +106,7 @@ SearchOptions options_for(const Translator& translator, const tt_options* given)
   if (given == nullptr) return translator.default_options();
   tt_options defaults;
   translate_trt::runtime::write_options({}, &defaults, sizeof(defaults));
-  return translate_trt::runtime::read_options(
-      translate_trt::runtime::complete(given, defaults));
+  return translate_trt::runtime::read_options(translate_trt::runtime::complete(given, defaults));
 }
 
 tt_result* as_result(std::vector<Translation> translations) {
@@ -153,8 +152,12 @@ const Hypothesis* piece_at(const tt_result* result, std::size_t line, std::size_
 }  // namespace
 
 const char* tt_status_name(tt_status status) {
-  static const char* const names[] = {"TT_OK",           "TT_INPUT_ERROR",   "TT_OPTION_ERROR",
-                                      "TT_BUNDLE_ERROR", "TT_BACKEND_ERROR", "TT_MEMORY_ERROR",
+  static const char* const names[] = {"TT_OK",
+                                      "TT_INPUT_ERROR",
+                                      "TT_OPTION_ERROR",
+                                      "TT_BUNDLE_ERROR",
+                                      "TT_BACKEND_ERROR",
+                                      "TT_MEMORY_ERROR",
                                       "TT_INTERNAL_ERROR"};
   return status >= TT_OK && status <= TT_INTERNAL_ERROR ? names[status] : "unknown status";
 }
@@ -212,9 +215,9 @@ tt_status tt_translate(const tt_translator* translator, const tt_text* lines, si
     require(translator != nullptr, "translator");
     require(lines != nullptr || count == 0, "lines");
     const Translator& here = translator->translator;
-    *result = as_result(here.translate(
-        texts(lines, count, "the text of a line"), options_for(here, options),
-        texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix")));
+    *result = as_result(
+        here.translate(texts(lines, count, "the text of a line"), options_for(here, options),
+                       texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix")));
   });
 }
 

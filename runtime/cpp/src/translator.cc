@@ -24,8 +24,8 @@ void check_at_least(const char* name, std::int64_t value, std::int64_t smallest)
 Settings settings_of(const tt_load_options& options) {
   Settings settings;
   settings.workers = options.workers;
-  settings.threads = options.threads > 0 ? options.threads
-                                         : std::max(1, available_cores() / options.workers);
+  settings.threads =
+      options.threads > 0 ? options.threads : std::max(1, available_cores() / options.workers);
   if (options.device != nullptr) settings.device = read_device(options.device);
   settings.onnxruntime = text_of(options.onnxruntime);
   settings.kernels = text_of(options.kernels);
@@ -68,9 +68,9 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
                    shape_of(manifest_.model, target_), settings);
 }
 
-std::vector<Translation> Translator::translate(const std::vector<std::string_view>& lines,
-                                               const SearchOptions& options,
-                                               const std::vector<std::string_view>& prefixes) const {
+std::vector<Translation> Translator::translate(
+    const std::vector<std::string_view>& lines, const SearchOptions& options,
+    const std::vector<std::string_view>& prefixes) const {
   const auto limit = static_cast<std::size_t>(manifest_.limits.max_source_length - 1);
   const auto encode = [this](const std::string& text) { return tokenizer_->encode_source(text); };
   std::vector<Tokens> sources, piece_prefixes;
@@ -209,8 +209,8 @@ void Translator::check_sentence(const std::string& name, const Tokens& source, c
   const ModelDescription& model = manifest_.model;
   const auto tokens = [](const Tokens& list) { return static_cast<std::int64_t>(list.size()); };
   if (tokens(source) >= limits.max_source_length) {
-    throw input_error(name + " has " + number(tokens(source)) + " tokens; this bundle takes up to " +
-                      number(limits.max_source_length - 1) +
+    throw input_error(name + " has " + number(tokens(source)) +
+                      " tokens; this bundle takes up to " + number(limits.max_source_length - 1) +
                       " and the end symbol. Split it, or export with a larger "
                       "--max-source-length.");
   }

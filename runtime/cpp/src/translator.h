@@ -42,8 +42,7 @@ class Translator {
   // translate_ids with a name for each source, to call it by in an error.
   std::vector<std::vector<Hypothesis>> search(std::vector<Tokens> sources,
                                               const SearchOptions& options,
-                                              std::vector<Tokens> prefixes,
-                                              const Name& name) const;
+                                              std::vector<Tokens> prefixes, const Name& name) const;
   Translation join(const std::vector<std::vector<Hypothesis>>& pieces) const;
   void check_tokenizer() const;
   void check_options(const SearchOptions& options) const;

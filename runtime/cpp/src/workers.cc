@@ -110,9 +110,9 @@ class Work {
   Waiting waiting_;
   std::vector<std::vector<Hypothesis>> results_;  // each place is written by one worker
   std::atomic<bool> stop_ = false;
-  std::mutex mutex_;                // of what follows
-  std::set<std::size_t> retried_;   // sentences that a worker died with
-  std::set<Search*> searches_;      // of all workers, but for dead ones
+  std::mutex mutex_;               // of what follows
+  std::set<std::size_t> retried_;  // sentences that a worker died with
+  std::set<Search*> searches_;     // of all workers, but for dead ones
   std::exception_ptr error_;
 };
 

@@ -1,11 +1,12 @@
-// What tests and benchmarks of other languages talk to: a request per line of standard input, an answer
-// per line of standard output, both JSON.
+// What tests and benchmarks of other languages talk to: a request per line of standard input, an
+// answer per line of standard output, both JSON.
 //
 //   {"load": {"bundle": ..., options of LoadOptions}}
 //   {"lines": [...] or "ids": [...], "options": {...}, "prefixes": [...], "callers": 1}
 //
-// The answer is {"error": [status, message]} or {"seconds": ..., "found": [...]}. `callers` threads make
-// the same call at once; their answers must be the same, or the first that differs is the answer's "other".
+// The answer is {"error": [status, message]} or {"seconds": ..., "found": [...]}. `callers` threads
+// make the same call at once; their answers must be the same, or the first that differs is the
+// answer's "other".
 
 #include <chrono>
 #include <iostream>
@@ -46,8 +47,7 @@ json as_json(const Translations& translations) {
                           {"truncated", piece.truncated},
                           {"attention", piece.attention}});
       }
-      line.push_back(
-          {{"text", hypothesis.text}, {"score", hypothesis.score}, {"pieces", pieces}});
+      line.push_back({{"text", hypothesis.text}, {"score", hypothesis.score}, {"pieces", pieces}});
     }
   }
   return lines;
@@ -127,8 +127,8 @@ json translate(const Translator& translator, const json& request) {
 json answer(std::optional<Translator>& translator, const json& request) {
   if (!request.contains("load")) return translate(translator.value(), request);
   translator.reset();
-  auto loaded =
-      Translator::try_load(request["load"]["bundle"].get<std::string>(), load_options(request["load"]));
+  auto loaded = Translator::try_load(request["load"]["bundle"].get<std::string>(),
+                                     load_options(request["load"]));
   if (!loaded) return as_json(loaded.error());
   translator.emplace(*std::move(loaded));
   return {{"target", translator->target()},

@@ -1,12 +1,12 @@
 /* libtranslate_trt: a bundle in, translations out, from C (docs/embed-cpp.md).
  *
- * Handles are opaque and belong to whoever made them, until they are given to their `_free` function.
- * Strings and arrays that a function returns belong to the handle they were asked of, and live as long
- * as it does. What is given to a function is copied where it is kept.
+ * Handles are opaque and belong to whoever made them, until they are given to their `_free`
+ * function. Strings and arrays that a function returns belong to the handle they were asked of, and
+ * live as long as it does. What is given to a function is copied where it is kept.
  *
- * Functions that can fail return a `tt_status`. On failure they leave their outputs as they were, but
- * for handles, which become NULL, and nothing has changed; `tt_last_error` says in words what was wrong.
- * No C++ exception ever leaves the library.
+ * Functions that can fail return a `tt_status`. On failure they leave their outputs as they were,
+ * but for handles, which become NULL, and nothing has changed; `tt_last_error` says in words what
+ * was wrong. No C++ exception ever leaves the library.
  *
  * Structures of options begin with their size, so that they can grow: fill them by their `_default`
  * function, then set what you want otherwise.
@@ -96,19 +96,19 @@ typedef void (*tt_log_function)(void* context, const char* message);
 /* How to load a bundle: the arguments of Python's Translator, and where libraries are. */
 typedef struct tt_load_options {
   size_t struct_size;
-  const char* target;       /* such as "onnx-int8"; NULL: the manifest's first */
-  int32_t shortlist;        /* 1: the target that is like it, with a shortlist */
-  int32_t threads;          /* of each worker; 0 shares out the cores */
-  int32_t workers;          /* batches that a call translates at once, by one copy of the weights */
-  int32_t batch_tokens;     /* source tokens in a batch, padding included */
-  const char* device;       /* "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1"; NULL: "cpu" */
-  int32_t check_hashes;     /* 1: compare every file with its SHA-256 in the manifest */
-  const char* onnxruntime;  /* path of ONNX Runtime's library; NULL: $TRANSLATE_TRT_ONNXRUNTIME, else
-                               libonnxruntime.so.1 where the system looks for libraries */
-  const char* kernels;      /* path of the compiled kernels' library, or "none"; NULL:
-                               $TRANSLATE_TRT_KERNELS, else the one beside this library, if any */
-  tt_log_function log;      /* NULL: nobody is told */
-  void* log_context;        /* handed to log */
+  const char* target;      /* such as "onnx-int8"; NULL: the manifest's first */
+  int32_t shortlist;       /* 1: the target that is like it, with a shortlist */
+  int32_t threads;         /* of each worker; 0 shares out the cores */
+  int32_t workers;         /* batches that a call translates at once, by one copy of the weights */
+  int32_t batch_tokens;    /* source tokens in a batch, padding included */
+  const char* device;      /* "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1"; NULL: "cpu" */
+  int32_t check_hashes;    /* 1: compare every file with its SHA-256 in the manifest */
+  const char* onnxruntime; /* path of ONNX Runtime's library; NULL: $TRANSLATE_TRT_ONNXRUNTIME, else
+                              libonnxruntime.so.1 where the system looks for libraries */
+  const char* kernels;     /* path of the compiled kernels' library, or "none"; NULL:
+                              $TRANSLATE_TRT_KERNELS, else the one beside this library, if any */
+  tt_log_function log;     /* NULL: nobody is told */
+  void* log_context;       /* handed to log */
 } tt_load_options;
 
 /* As tt_options_default. */
@@ -161,17 +161,17 @@ TT_API tt_status tt_translate(const tt_translator* translator, const tt_text* li
                               tt_result** result);
 
 /* Translates token sequences, each of which must be within the bundle's limits; otherwise as
- * tt_translate. In the result each source is a line, and each hypothesis of it one piece, without text.
- * TT_INPUT_ERROR also: a token outside the vocabulary, or a source that is too long. */
+ * tt_translate. In the result each source is a line, and each hypothesis of it one piece, without
+ * text. TT_INPUT_ERROR also: a token outside the vocabulary, or a source that is too long. */
 TT_API tt_status tt_translate_ids(const tt_translator* translator, const tt_tokens* sources,
                                   size_t count, const tt_options* options,
                                   const tt_tokens* prefixes, tt_result** result);
 
 /* ---- what comes back ----
  *
- * For each line, in the order of the lines, its n best hypotheses, best first (`rank` from 0); of each
- * its pieces: one for nearly all lines, more for one that was cut, none for an empty one. An index that
- * is out of range gives 0, or something empty. */
+ * For each line, in the order of the lines, its n best hypotheses, best first (`rank` from 0); of
+ * each its pieces: one for nearly all lines, more for one that was cut, none for an empty one. An
+ * index that is out of range gives 0, or something empty. */
 
 /* NULL is fine. */
 TT_API void tt_result_free(tt_result* result);
@@ -185,7 +185,8 @@ TT_API size_t tt_result_hypotheses(const tt_result* result, size_t line);
 /* The translation: valid UTF-8, always one line, without its end; followed by a zero. */
 TT_API tt_text tt_result_text(const tt_result* result, size_t line, size_t rank);
 
-/* Cumulative log-probability divided by the length penalty, summed over the pieces; higher is better. */
+/* Cumulative log-probability divided by the length penalty, summed over the pieces; higher is
+ * better. */
 TT_API double tt_result_score(const tt_result* result, size_t line, size_t rank);
 
 /* Number of pieces. */
@@ -209,8 +210,7 @@ TT_API tt_log_probs tt_result_token_log_probs(const tt_result* result, size_t li
                                               size_t piece);
 
 /* 1 if the maximum length came before the piece's end symbol. */
-TT_API int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank,
-                                   size_t piece);
+TT_API int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank, size_t piece);
 
 /* Row after row; a row for each of the token_log_probs, a column for each source token of the piece
  * and one for the source's end symbol. */

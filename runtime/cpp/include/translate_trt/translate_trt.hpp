@@ -1,7 +1,8 @@
 // libtranslate_trt from C++17: the C interface with owners and values (docs/embed-cpp.md).
 //
-// Each call comes twice: `translate` throws translate_trt::Error, `try_translate` returns a Result. The
-// second kind also works where exceptions are switched off. What comes back are ordinary values.
+// Each call comes twice: `translate` throws translate_trt::Error, `try_translate` returns a Result.
+// The second kind also works where exceptions are switched off. What comes back are ordinary
+// values.
 #ifndef TRANSLATE_TRT_HPP_
 #define TRANSLATE_TRT_HPP_
 
