@@ -1,6 +1,7 @@
 """A trained checkpoint in the shape of `base` that computes the same function.
 
-    python benchmarks/widen.py CHECKPOINT --out DIR [--preset base] [--max-positions 512]
+    python benchmarks/widen.py CHECKPOINT --out DIR [--preset base] [--vocabulary-size 37000]
+        [--max-positions 512]
 
 How fast a model translates depends on its shape and on the lengths it produces, and BLEU tells
 whether a fast system still translates. A `base` that was trained needs GPUs; this makes one of a
@@ -18,6 +19,11 @@ weights, but those of its last product are w for one copy of its input and -w fo
 cancel exactly, in 8 bits too. What was the last LayerNorm only normalizes now, those after it
 find the vectors normalized already, and the last one of all scales and shifts.
 
+Vocabulary. With --vocabulary-size, pieces are added that no text has and no translation gets. The
+last LayerNorm's shift rises in one copy and falls by as much in the next, which cancels in the
+products with copies that are alike; an added row is r in one copy and -r in the next, whose product
+is the same number for whatever else stands there: far below the logits of all other pieces.
+
 Cross-attention weights (`return_attention`) are not the small model's: they are those of the last
 decoder layer, which is an added one. Only post-norm models can be made deeper this way.
 """
@@ -27,9 +33,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import tempfile
 from pathlib import Path
 
 import torch
+from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor, nn
 
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
@@ -93,20 +101,31 @@ def wide_config(small: ModelConfig, target: ModelConfig, max_positions: int) -> 
 
 
 @torch.no_grad()
-def widen(small: Transformer, target: ModelConfig, max_positions: int = 512) -> Transformer:
+def widen(
+    small: Transformer,
+    target: ModelConfig,
+    max_positions: int = 512,
+    vocabulary_size: int | None = None,
+) -> Transformer:
     """A model of the target's shape that computes what `small` does.
 
     Args:
         small: a trained post-norm model.
         target: whose width and depth to take; d_model, heads and d_ff the same multiple of small's.
         max_positions: tokens of the longest sentence the wide model has positions for.
+        vocabulary_size: of the wide model; None: the small one's.
 
     Raises:
         OptionError: it cannot be done, and why.
     """
-    wide = Transformer(wide_config(small.config, target, max_positions)).eval()
-    factor = wide.config.d_model // small.config.d_model
-    wide.embedding.weight.copy_(_copies(small.embedding.weight, factor) / math.sqrt(factor))
+    config = wide_config(small.config, target, max_positions)
+    factor = config.d_model // small.config.d_model
+    pieces = small.config.vocabulary_size
+    if vocabulary_size is not None:
+        _check_vocabulary(pieces, vocabulary_size, factor)
+        config = dataclasses.replace(config, vocabulary_size=vocabulary_size)
+    wide = Transformer(config).eval()
+    wide.embedding.weight[:pieces] = _copies(small.embedding.weight, factor) / math.sqrt(factor)
     wide.positions.table.copy_(_copies(small.positions(0, max_positions), factor))
     for grown, given in (
         (wide.encoder_layers, small.encoder_layers),
@@ -118,7 +137,50 @@ def widen(small: Transformer, target: ModelConfig, max_positions: int = 512) -> 
     last = wide.decoder_layers[-1].feed_forward_norm.norm
     last.weight /= math.sqrt(factor)
     last.bias /= math.sqrt(factor)
+    if config.vocabulary_size > pieces:
+        _add_pieces(wide.embedding.weight[pieces:], last.bias, factor)
     return wide
+
+
+def _check_vocabulary(given: int, wanted: int, factor: int) -> None:
+    if wanted < given:
+        raise OptionError(f"the checkpoint has {given} pieces already, more than {wanted}.")
+    if wanted > given and factor == 1:
+        raise OptionError(
+            "pieces are added by way of copies, and d_model stays as it is; leave "
+            "--vocabulary-size out, or choose a wider --preset."
+        )
+
+
+# Of every added piece. Those of a trained model's tokens sum to e^9 and more, and 30,000 times
+# e^-16 is 0.003.
+_ADDED_LOGIT = -16.0
+# Of the last shift, up and down: little beside what it is added to, and enough that added rows need
+# be no larger than others.
+_SHIFT = 0.5
+
+
+def _add_pieces(rows: Tensor, shift: Tensor, factor: int) -> None:
+    """Fill rows [pieces, d_model] of the embedding; shift [d_model] is that of the last norm."""
+    width = len(shift) // factor
+    signs = torch.tensor([1.0, -1.0] * (factor // 2) + [0.0] * (factor % 2))
+    signs = signs.repeat_interleave(width)
+    shift += _SHIFT * signs
+    mean = _ADDED_LOGIT / (_SHIFT * signs.abs().sum())
+    noise = torch.randn(len(rows), width)
+    noise -= noise.mean(1, keepdim=True)
+    rows.copy_(_copies(mean * (1 + noise), factor) * signs)
+
+
+def add_unused_pieces(tokenizer: bytes, count: int) -> bytes:
+    """A SentencePiece model with so many pieces more, which it never uses."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer)
+    for _ in range(count):
+        piece = f"<unused {len(model.pieces)}>"
+        model.pieces.add(piece=piece, score=0.0, type=model.SentencePiece.UNUSED)
+    model.trainer_spec.vocab_size = len(model.pieces)
+    written: bytes = model.SerializeToString()
+    return written
 
 
 def _copies(x: Tensor, factor: int) -> Tensor:
@@ -189,19 +251,24 @@ def main() -> None:
     options.add_argument("checkpoint", type=Path, help="a run, or a checkpoint of one")
     options.add_argument("--out", type=Path, required=True, help="directory of the wide checkpoint")
     options.add_argument("--preset", default="base", choices=PRESETS, help="whose shape to take")
+    options.add_argument("--vocabulary-size", type=int, help="pieces; default: no more")
     options.add_argument("--max-positions", type=int, default=512, help="longest sentence, tokens")
     options.add_argument("--seed", type=int, default=0, help="of the added layers' weights")
     given = options.parse_args()
     try:
         checkpoint = open_checkpoint(given.checkpoint)
         torch.manual_seed(given.seed)
-        wide = widen(checkpoint.load_model(), preset(given.preset).model, given.max_positions)
+        small = checkpoint.load_model()
+        target = preset(given.preset).model
+        wide = widen(small, target, given.max_positions, given.vocabulary_size)
         known = {field.name for field in dataclasses.fields(TrainConfig)}
         recipe = TrainConfig(**{k: v for k, v in checkpoint.train.items() if k in known})
         languages = (checkpoint.source_language, checkpoint.target_language)
-        save_checkpoint(
-            given.out, wide.state_dict(), wide.config, recipe, checkpoint.tokenizer, languages
-        )
+        added = wide.config.vocabulary_size - small.config.vocabulary_size
+        with tempfile.TemporaryDirectory() as directory:
+            tokenizer = Path(directory) / checkpoint.tokenizer.name
+            tokenizer.write_bytes(add_unused_pieces(checkpoint.tokenizer.read_bytes(), added))
+            save_checkpoint(given.out, wide.state_dict(), wide.config, recipe, tokenizer, languages)
     except TranslateTrtError as error:
         raise SystemExit(f"error: {error}") from error
     parameters = sum(parameter.numel() for parameter in wide.parameters())

@@ -9,6 +9,9 @@ from translate_trt.export.trace import DYNAMIC_OPSET, STATIC_OPSET
 from translate_trt.runtime.bundle import SHORTLIST
 from translate_trt.runtime.contract import GraphForm, ShortlistForm
 
+# By precision; float32 else.
+_CACHE_TYPES = {"fp16": "float16", "bf16": "bfloat16", "int8": "float16"}
+
 
 @dataclass(frozen=True)
 class Target:
@@ -43,7 +46,7 @@ class Target:
             max_target_length: the longest translation an engine's caches must hold.
             shortlist: of the table, for a target that has one.
         """
-        cache_type = {"fp16": "float16", "bf16": "bfloat16"}.get(self.precision, "float32")
+        cache_type = _CACHE_TYPES.get(self.precision, "float32")
         if self.package is None:
             return GraphForm(cache_type=cache_type, shortlist=shortlist if self.shortlist else None)
         return GraphForm(beam_size, beam_size * max_target_length, cache_type)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import onnx_ir as ir
 
 from translate_trt.export.passes.base import axes, constant
@@ -10,14 +12,45 @@ from translate_trt.export.passes.calls import Call, operand, producer
 _BIAS = 5  # the place among the inputs of MultiHeadAttention
 
 
+class _Cached(NamedTuple):
+    """Keys and values that an attention reads: as they are kept, and whether that is in 16 bits."""
+
+    key: ir.Value
+    value: ir.Value
+    half: bool
+
+    def function(self, name: str) -> str:
+        """The name of a function for such keys and values."""
+        return f"{name}16" if self.half else name
+
+
+def _cached(attention: ir.Node) -> _Cached | None:
+    """What the operator reads; None where keys and values are not kept alike."""
+    read = [operand(attention, index) for index in (1, 2)]
+    kept = [_widened(x) or x for x in read]
+    half = [x is not y for x, y in zip(read, kept, strict=True)]
+    return _Cached(kept[0], kept[1], half[0]) if half[0] == half[1] else None
+
+
+def _widened(value: ir.Value) -> ir.Value | None:
+    """What half-caches casts to floats where it is read."""
+    cast = producer(value, "Cast")
+    half = cast is not None and operand(cast, 0).dtype == ir.DataType.FLOAT16
+    return operand(cast, 0) if cast is not None and half else None
+
+
 def cached_attention(node: ir.Node) -> Call | str | None:
     """Attention over caches that are written just before, as fuse-multi-head makes it."""
-    query, key, value = (operand(node, index) for index in range(3))
-    key_write, value_write = (producer(x, "ScatterND") for x in (key, value))
+    cached = _cached(node)
+    if cached is None:
+        return "keys are kept in another type than values"
+    writes = [producer(x, "ScatterND") for x in (cached.key, cached.value)]
+    key_write, value_write = writes
     if key_write is None or value_write is None:
         return None
+    query = operand(node, 0)
     split = producer(query, "Split")
-    written = [query, *(_before_heads(write) for write in (key_write, value_write))]
+    written = [query, *(_before_heads(write, cached.half) for write in (key_write, value_write))]
     if split is None or written != list(split.outputs):
         return "queries, keys and values are not what one product writes, in this order"
     places = operand(key_write, 1)
@@ -28,7 +61,7 @@ def cached_attention(node: ir.Node) -> Call | str | None:
     assert sizes is not None  # of merge-products
     heads = node.attributes["num_heads"].as_int()
     return Call(
-        "CachedAttention",
+        cached.function("CachedAttention"),
         (
             operand(split, 0),
             operand(key_write, 0),
@@ -36,7 +69,7 @@ def cached_attention(node: ir.Node) -> Call | str | None:
             slots,
             operand(node, _BIAS),
         ),
-        (node.outputs[0], key, value),
+        (node.outputs[0], cached.key, cached.value),
         {
             "heads": heads,
             "head_shape": [0, 0, heads, int(sizes[0]) // heads],
@@ -45,10 +78,14 @@ def cached_attention(node: ir.Node) -> Call | str | None:
     )
 
 
-def _before_heads(write: ir.Node) -> ir.Value | None:
-    """What ScatterND writes, before it was split into heads."""
+def _before_heads(write: ir.Node, half: bool) -> ir.Value | None:
+    """What ScatterND writes, before it was split into heads and, by half-caches, cast."""
     split = producer(write.inputs[2], "Reshape")
-    return split.inputs[0] if split is not None else None
+    value = split.inputs[0] if split is not None else None
+    for operator in ("Cast", "Clip") if half else ():
+        node = producer(value, operator)
+        value = node.inputs[0] if node is not None else None
+    return value
 
 
 def _slots(places: ir.Value) -> ir.Value | None:
@@ -63,12 +100,14 @@ def _slots(places: ir.Value) -> ir.Value | None:
 
 def beam_attention(node: ir.Node) -> Call | str | None:
     """Attention of all beams over the source, as fuse-multi-head makes it."""
-    query, key, value = (operand(node, index) for index in range(3))
-    if len(axes(key) or ()) != 4 or producer(key, "ScatterND") is not None:
+    cached = _cached(node)
+    if cached is None:
+        return None  # which has been said
+    if len(axes(cached.key) or ()) != 4 or producer(cached.key, "ScatterND") is not None:
         return None  # the encoder's, whose keys have no heads yet, or one over caches
     repeated = producer(operand(node, _BIAS), "Expand")
     if repeated is None:
         return "each beam has a bias of its own"
+    inputs = (operand(node, 0), cached.key, cached.value, operand(repeated, 0))
     heads = node.attributes["num_heads"].as_int()
-    inputs = (query, key, value, operand(repeated, 0))
-    return Call("BeamAttention", inputs, node.outputs, {"heads": heads})
+    return Call(cached.function("BeamAttention"), inputs, node.outputs, {"heads": heads})

@@ -33,6 +33,9 @@ LISTED = "ListedCandidates"
 BLOCK_COLUMNS, BLOCK_ROWS = 16, 4
 PANEL_COLUMNS = 64
 
+#: The largest number of binary16.
+MOST_HALF = 65504.0
+
 # x [..., I] -> in 8 bits, the scales of its rows [..., 1], its zero point []; dynamic_int8 has why.
 # QuantizeLinear wants a zero point for every row: the scales in 8 bits are it, in steps so large
 # that each scale is zero steps. That is one operator, where Shape and Expand are two.
@@ -233,17 +236,9 @@ _LISTED8 = f"""<width> (x, rows, scales, shortlist, column, count)
     {_LISTED_BEST}
 }}"""
 
-# qkv [N, K, 3 * H * D] are queries (scaled), keys and values; caches [N, H, P, D]; slots [N, K];
-# bias [N, 1, K, P] -> context [N, K, H * D] and the caches with keys and values in those slots.
-# Places are made of nothing but the slots and constants of one element: all layers' are equal then,
-# and ONNX Runtime makes them once.
-_CACHED_ATTENTION = """<heads, splits, head_shape>
-    (qkv, past_key, past_value, slots, bias) => (context, next_key, next_value) {
-    sizes = Constant <value_ints: ints = @splits> ()
-    query, key, value = Split <axis = -1> (qkv, sizes)
-    split_heads = Constant <value_ints: ints = @head_shape> ()
-    key_heads = Reshape(key, split_heads)
-    value_heads = Reshape(value, split_heads)
+# Places [N, K, H, 3] in a cache [N, H, P, D] of slots [N, K]. They are made of nothing but the
+# slots and constants of one element: all layers' are equal then, and ONNX Runtime makes them once.
+_PLACES = """
     zero = Constant <value_int = 0> ()
     one = Constant <value_int = 1> ()
     first = Constant <value_ints = [0]> ()
@@ -265,22 +260,65 @@ _CACHED_ATTENTION = """<heads, splits, head_shape>
     head_index = Unsqueeze(each_head, last_axis)
     slot_index = Unsqueeze(each_slot, last_axis)
     places = Concat <axis = -1> (sentence_index, head_index, slot_index)
+"""
+
+# How caches are written and read by what they hold: floats, or numbers of 16 bits
+# (half_caches.py).
+_AS_IT_IS = "{to} = Identity({of})"
+_NARROWED = f"""
+    {{to}}_limited = Clip({{of}}, least, most)
+    {{to}} = Cast <to = {ir.DataType.FLOAT16.value}> ({{to}}_limited)
+"""
+_WIDENED = f"{{to}} = Cast <to = {ir.DataType.FLOAT.value}> ({{of}})"
+_LIMITS = f"""
+    least = Constant <value = float {{{-MOST_HALF}}}> ()
+    most = Constant <value = float {{{MOST_HALF}}}> ()
+"""
+
+
+def _cached_attention(half: bool) -> str:
+    """Attention over caches, and what is written into them before.
+
+    qkv [N, K, 3 * H * D] are queries (scaled), keys and values; caches [N, H, P, D]; slots [N, K];
+    bias [N, 1, K, P] -> context [N, K, H * D] and the caches with keys and values in those slots.
+    """
+    written = _NARROWED if half else _AS_IT_IS
+    read = _WIDENED if half else _AS_IT_IS
+    return f"""<heads, splits, head_shape>
+    (qkv, past_key, past_value, slots, bias) => (context, next_key, next_value) {{
+    sizes = Constant <value_ints: ints = @splits> ()
+    query, key, value = Split <axis = -1> (qkv, sizes)
+    split_heads = Constant <value_ints: ints = @head_shape> ()
+    {_LIMITS if half else ""}
+    {written.format(of="key", to="cached_key")}
+    {written.format(of="value", to="cached_value")}
+    key_heads = Reshape(cached_key, split_heads)
+    value_heads = Reshape(cached_value, split_heads)
+    {_PLACES}
     next_key = ScatterND(past_key, places, key_heads)
     next_value = ScatterND(past_value, places, value_heads)
+    {read.format(of="next_key", to="keys")}
+    {read.format(of="next_value", to="values")}
     context = com.microsoft.MultiHeadAttention <num_heads: int = @heads, scale = 1.0>
-        (query, next_key, next_value, , , bias)
-}"""
+        (query, keys, values, , , bias)
+    }}"""
 
-# query [N, K, H * D] (scaled), key and value [N, H, S, D], bias [N, 1, 1, S] -> [N, K, H * D].
-_BEAM_ATTENTION = """<heads> (query, key, value, bias) => (context) {
+
+def _beam_attention(half: bool) -> str:
+    """query [N, K, H * D] (scaled), key and value [N, H, S, D], bias [N, 1, 1, S] -> as query."""
+    read = _WIDENED if half else _AS_IT_IS
+    return f"""<heads> (query, key, value, bias) => (context) {{
     ones = Constant <value_ints = [1, 1]> ()
     one = Constant <value_ints = [1]> ()
     beams = Shape <start = 1, end = 2> (query)
     sizes = Concat <axis = 0> (ones, beams, one)
     bias_rows = Expand(bias, sizes)
+    {read.format(of="key", to="keys")}
+    {read.format(of="value", to="values")}
     context = com.microsoft.MultiHeadAttention <num_heads: int = @heads, scale = 1.0>
-        (query, key, value, , , bias_rows)
-}"""
+        (query, keys, values, , , bias_rows)
+    }}"""
+
 
 # x and residual [..., O], gamma and beta [O].
 _ADD_NORM = """<epsilon> (x, residual, gamma, beta) => (y) {
@@ -326,6 +364,8 @@ def linear8(positive: bool, after: str) -> str:
     return f"Linear8{'Positive' if positive else ''}{after}"
 
 
+_CACHES = (("", False), ("16", True))  # by the end of a name: in 16 bits or not
+
 _TEXTS = {
     **{f"Linear{after}": _linear(after) for after in _AFTER},
     "VocabularyCandidates": _VOCABULARY_CANDIDATES,
@@ -338,8 +378,8 @@ _TEXTS = {
     "TopLogits": _TOP_LOGITS,
     LISTED: _LISTED,
     f"{LISTED}8": _LISTED8,
-    "CachedAttention": _CACHED_ATTENTION,
-    "BeamAttention": _BEAM_ATTENTION,
+    **{f"CachedAttention{end}": _cached_attention(half) for end, half in _CACHES},
+    **{f"BeamAttention{end}": _beam_attention(half) for end, half in _CACHES},
     "AddNorm": _ADD_NORM,
     "Embed": _EMBED,
     "Embed8": _EMBED8,

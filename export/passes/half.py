@@ -46,6 +46,11 @@ _ATTENTION = {"Attention": 3, "MultiHeadAttention": 5}
 _PRODUCTS = {"MatMul", *_ATTENTION}
 
 
+def is_cache(value: ir.Value) -> bool:
+    """Whether an input or output of a graph holds keys or values."""
+    return str(value.name).startswith(_CACHES)
+
+
 @dataclass
 class Half(Pass):
     """Casts one graph to 16 bits where that is safe.
@@ -96,7 +101,7 @@ class _Caster:
 
     def run(self) -> None:
         for value in self.graph.inputs:
-            if str(value.name).startswith(_CACHES):
+            if is_cache(value):
                 # Not `dtype =`, which would change the type that a copy of the graph shares.
                 value.type = ir.TensorType(self.dtype)
                 self._half.add(value)
@@ -110,7 +115,7 @@ class _Caster:
             else:
                 self._to_full(node)
         for index, value in enumerate(self.graph.outputs):
-            cache = str(value.name).startswith(_CACHES)
+            cache = is_cache(value)
             if cache:
                 self._check_cache(value)
             if cache and value not in self._half:

@@ -10,7 +10,9 @@ import onnx_ir as ir
 
 from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
 from translate_trt.export.passes.base import Pass
+from translate_trt.export.passes.dynamic_int8 import DynamicInt8
 from translate_trt.export.passes.half import Half
+from translate_trt.export.passes.half_caches import HalfCaches
 from translate_trt.export.passes.kernels import CallKernels
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
 from translate_trt.export.passes.products import (
@@ -76,6 +78,8 @@ def passes_for(backend: str, precision: Pass | None) -> tuple[Pass, ...]:
     whole: tuple[Pass, ...] = (*common, *_FUSED[backend], Simplify())
     if precision is not None:
         whole = (*whole, precision, Simplify())
+    if calls and isinstance(precision, DynamicInt8):
+        whole = (*whole, HalfCaches())
     return (*whole, CallKernels()) if calls else whole
 
 

@@ -56,6 +56,48 @@ def test_logits_and_translations_stay(small: Transformer, factor: int, added: in
         assert [found.tokens for found in ours] == [found.tokens for found in theirs]
 
 
+@pytest.mark.parametrize("factor", [2, 3, 4])
+def test_added_pieces_are_never_taken(small: Transformer, factor: int) -> None:
+    from widen import widen
+
+    shape = target(small.config, factor)
+    wide = widen(small, shape, max_positions=80, vocabulary_size=100)
+    assert wide.config.vocabulary_size == len(wide.embedding.weight) == 100
+    found = logits(wide)
+    torch.testing.assert_close(found[..., :40], logits(small), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[..., 40:], torch.full_like(found[..., 40:], -16.0))
+    added = wide.embedding.weight[40:]
+    assert added.unique(dim=0).shape == added.shape  # no two are alike
+    options = SearchOptions(num_hypotheses=4)
+    for ours, theirs in zip(
+        beam_search(wide, SOURCES, options), beam_search(small, SOURCES, options), strict=True
+    ):
+        assert [one.tokens for one in ours] == [one.tokens for one in theirs]
+
+
+def test_a_vocabulary_that_cannot_be_filled_up(small: Transformer) -> None:
+    from widen import widen
+
+    with pytest.raises(OptionError, match="has 40 pieces already, more than 39"):
+        widen(small, target(small.config, 2), 80, vocabulary_size=39)
+    with pytest.raises(OptionError, match="leave --vocabulary-size out"):
+        widen(small, target(small.config, 1), 80, vocabulary_size=41)
+
+
+def test_a_tokenizer_never_uses_added_pieces(tokenizer_model: Path) -> None:
+    from sentencepiece import SentencePieceProcessor
+    from widen import add_unused_pieces
+
+    before = SentencePieceProcessor(model_file=str(tokenizer_model))
+    content = add_unused_pieces(tokenizer_model.read_bytes(), 50)
+    after = SentencePieceProcessor(model_proto=content)
+    first = before.vocab_size()
+    assert after.vocab_size() == first + 50
+    for text in ("a house <unused 321>", f"<unused {first}>", "Ein Haus, ein Hund 7 🦊"):
+        assert after.encode(text) == before.encode(text)
+    assert after.is_unused(first)
+
+
 def test_added_layers_are_dense_and_their_sublayers_give_zero(small: Transformer) -> None:
     from widen import widen
 

@@ -156,7 +156,7 @@ def test_forms() -> None:
         assert (target.package is not None) == engine
         assert (form.beams, form.slots) == ((3, 210) if engine else (None, None))
         assert target.opset == (24 if engine else 21)
-        kinds = {"fp16": "float16", "bf16": "bfloat16"}
+        kinds = {"fp16": "float16", "bf16": "bfloat16", "int8": "float16"}
         assert form.cache_type == kinds.get(target.precision, "float32")
         assert name.removesuffix(SHORTLIST).rsplit("-", 1)[1] == target.precision
         assert name.endswith(SHORTLIST) == target.shortlist

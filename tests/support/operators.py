@@ -70,7 +70,10 @@ _CANDIDATES = ("Candidates", "TopLogits", "ListedCandidates", "VocabularyCandida
 def _output_types(operator: str) -> list[int]:
     if operator.removesuffix("8") in _CANDIDATES:
         return [TensorProto.FLOAT, TensorProto.INT64, TensorProto.FLOAT]
-    return [TensorProto.FLOAT] * (3 if operator == "CachedAttention" else 1)
+    if operator.startswith("CachedAttention"):
+        cache = TensorProto.FLOAT16 if operator.endswith("16") else TensorProto.FLOAT
+        return [TensorProto.FLOAT, cache, cache]
+    return [TensorProto.FLOAT]
 
 
 def quantize(x: Array, positive: bool) -> tuple[Array, Array]:

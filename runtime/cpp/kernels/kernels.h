@@ -95,14 +95,20 @@ struct Lists {
   const std::int64_t* tokens;                    // [N, W], 0 in empty places
 };
 
-// Attention of all beams of a sentence over the same keys and values.
+// A number of binary16, by its bits.
+using Half = std::uint16_t;
+
+constexpr float kMostHalf = 65504;  // that there is
+
+// Attention of all beams of a sentence over the same keys and values, floats or of `Half`.
+template <class Number>
 struct Attention {
   std::size_t sentences, beams, heads, places;  // N, K, H, P or S
   std::size_t size;                             // D, of keys and of values
   const float* query;                           // [N, K, query_stride], head h at h * D
   std::size_t query_stride;
-  const float* key;    // [N, H, places, D]
-  const float* value;  // [N, H, places, D]
+  const Number* key;    // [N, H, places, D]
+  const Number* value;  // [N, H, places, D]
   const float* bias;   // [N, bias_rows, places]; what is below -1e8 counts nothing
   std::size_t bias_rows;  // K, or 1 for all beams
   float* context;         // [N, K, H * D]
@@ -130,7 +136,10 @@ struct Kernels {
   void (*listed8)(const Lists&, const std::int8_t* matrix, const float* scales,
                   const std::int32_t* row_sums, const float* x, const Candidates&,
                   const ParallelFor&);
-  void (*attention)(const Attention&, const ParallelFor&);
+  void (*attention)(const Attention<float>&, const ParallelFor&);
+  void (*attention16)(const Attention<Half>&, const ParallelFor&);
+  // The nearest of `Half`; what is beyond them becomes the largest.
+  void (*to_half)(const float* x, std::size_t count, Half* y);
   void (*add_norm)(const float* x, const float* residual, std::size_t rows, std::size_t columns,
                    const Norm&, float* y, const ParallelFor&);
 };

@@ -20,7 +20,9 @@ void top_logits(const float*, std::size_t, std::size_t, const Candidates&, const
 void listed(const Lists&, const float*, const float*, const Candidates&, const ParallelFor&);
 void listed8(const Lists&, const std::int8_t*, const float*, const std::int32_t*, const float*,
              const Candidates&, const ParallelFor&);
-void attention(const Attention&, const ParallelFor&);
+void attention(const Attention<float>&, const ParallelFor&);
+void attention16(const Attention<Half>&, const ParallelFor&);
+void to_half(const float*, std::size_t, Half*);
 void add_norm(const float*, const float*, std::size_t, std::size_t, const Norm&, float*,
               const ParallelFor&);
 #ifdef TRANSLATE_TRT_AMX
@@ -58,6 +60,8 @@ constexpr Kernels with(const char* name) {
       avx512::listed,
       avx512::listed8,
       avx512::attention,
+      avx512::attention16,
+      avx512::to_half,
       avx512::add_norm,
   };
 }

@@ -14,6 +14,7 @@
 namespace translate_trt {
 
 constexpr auto kFloat = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+constexpr auto kHalf = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
 constexpr auto kInt64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
 constexpr auto kInt8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
 constexpr auto kBool = ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
@@ -141,7 +142,8 @@ void add(Ort::CustomOpDomain& domain, const std::string& name, const Kernels& ke
   domain.Add(new Operator<Node>(name, kernels, variant));
 }
 
-// The operators of search_operators.cc.
+// The operators of attention_operators.cc and of search_operators.cc.
+void add_attention_operators(const Kernels& kernels, Ort::CustomOpDomain& domain);
 void add_search_operators(const Kernels& kernels, Ort::CustomOpDomain& domain);
 
 }  // namespace translate_trt

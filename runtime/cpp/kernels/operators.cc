@@ -334,109 +334,6 @@ class ListedNode {
   std::vector<std::int32_t> row_sums_;
 };
 
-class BeamAttentionNode {
- public:
-  using Variant = NoVariant;
-  static Types inputs(const Variant&) { return {kFloat, kFloat, kFloat, kFloat}; }
-  static Types outputs() { return {kFloat}; }
-
-  BeamAttentionNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo)
-      : kernels_(kernels) {}
-
-  void run(Call& call) const {
-    const auto query = call.shape(0), key = call.shape(1);
-    const Shape bias = {query.at(0), 1, 1, key.at(2)};
-    require(call.shape(2) == key && call.shape(3) == bias && query.at(0) == key[0] &&
-                query.at(2) == key[1] * key.at(3),
-            "query, key, value and bias do not fit each other");
-    const Attention attention{
-        product(query, 0, 1),
-        product(query, 1, 2),
-        product(key, 1, 2),
-        product(key, 2, 3),
-        product(key, 3, 4),
-        call.input<float>(0),
-        product(query, 2, 3),
-        call.input<float>(1),
-        call.input<float>(2),
-        call.input<float>(3),
-        1,
-        call.output<float>(0, query),
-    };
-    kernels_.attention(attention, call.threads());
-  }
-
- private:
-  const Kernels& kernels_;
-};
-
-class CachedAttentionNode {
- public:
-  using Variant = NoVariant;
-  static Types inputs(const Variant&) { return {kFloat, kFloat, kFloat, kInt64, kFloat}; }
-  static Types outputs() { return {kFloat, kFloat, kFloat}; }
-
-  CachedAttentionNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo)
-      : kernels_(kernels) {}
-
-  void run(Call& call) const {
-    const auto merged = call.shape(0), cache = call.shape(1);
-    require(merged.size() == 3 && cache.size() == 4, "wrong number of axes");
-    const auto joined = cache[1] * cache[3];
-    const Shape slots = {merged[0], merged[1]}, bias = {merged[0], 1, merged[1], cache[2]};
-    require(call.shape(2) == cache && call.shape(3) == slots && call.shape(4) == bias &&
-                merged[0] == cache[0] && merged[2] == 3 * joined,
-            "projections, caches, slots and bias do not fit each other");
-    const auto stride = static_cast<std::size_t>(merged[2]);
-    const auto* qkv = call.input<float>(0);
-    auto* key = write(call, 1, cache, qkv + joined, stride);
-    auto* value = write(call, 2, cache, qkv + 2 * joined, stride);
-    const Attention attention{
-        product(merged, 0, 1),
-        product(merged, 1, 2),
-        product(cache, 1, 2),
-        product(cache, 2, 3),
-        product(cache, 3, 4),
-        qkv,
-        stride,
-        key,
-        value,
-        call.input<float>(4),
-        product(merged, 1, 2),
-        call.output<float>(0, {merged[0], merged[1], joined}),
-    };
-    kernels_.attention(attention, call.threads());
-  }
-
- private:
-  // New rows [N, K, stride] into their slots of a cache, in place where input and output are one.
-  static float* write(Call& call, std::size_t index, const Shape& cache, const float* rows,
-                      std::size_t stride) {
-    const auto* past = call.input<float>(index);
-    auto* next = call.output<float>(index, cache);
-    if (next != past) {
-      std::memcpy(next, past, product(cache, 0, 4) * sizeof(float));
-    }
-    const auto sentences = product(cache, 0, 1), heads = product(cache, 1, 2);
-    const auto places = product(cache, 2, 3), size = product(cache, 3, 4);
-    const auto beams = product(call.shape(3), 1, 2);
-    const auto* slots = call.input<std::int64_t>(3);
-    for (std::size_t n = 0; n < sentences; ++n) {
-      for (std::size_t k = 0; k < beams; ++k, rows += stride) {
-        const auto slot = static_cast<std::size_t>(*slots++);
-        require(slot < places, "a slot is out of range");
-        for (std::size_t h = 0; h < heads; ++h) {
-          std::memcpy(next + ((n * heads + h) * places + slot) * size, rows + h * size,
-                      size * sizeof(float));
-        }
-      }
-    }
-    return next;
-  }
-
-  const Kernels& kernels_;
-};
-
 class AddNormNode {
  public:
   using Variant = NoVariant;
@@ -482,9 +379,8 @@ void add_operators(const Kernels& kernels, OrtSessionOptions* options) {
     add<TopLogitsNode>(*domain, "TopLogits", kernels);
     add<ListedNode<float>>(*domain, "ListedCandidates", kernels);
     add<ListedNode<std::int8_t>>(*domain, "ListedCandidates8", kernels);
-    add<CachedAttentionNode>(*domain, "CachedAttention", kernels);
-    add<BeamAttentionNode>(*domain, "BeamAttention", kernels);
     add<AddNormNode>(*domain, "AddNorm", kernels);
+    add_attention_operators(kernels, *domain);
     add_search_operators(kernels, *domain);
     return domain;
   }();

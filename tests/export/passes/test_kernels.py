@@ -24,6 +24,7 @@ from support.graphs import (
 from translate_trt.export.passes.base import Outcome
 from translate_trt.export.passes.dynamic_int8 import DynamicInt8
 from translate_trt.export.passes.functions import DOMAIN, NAMES, function
+from translate_trt.export.passes.half_caches import HalfCaches
 from translate_trt.export.passes.kernels import CallKernels
 from translate_trt.export.passes.top_k import TopKFirst
 from translate_trt.export.trace import DYNAMIC_OPSET
@@ -412,6 +413,22 @@ def test_attention_over_caches() -> None:
     assert [x.name for x in calls(model)[0].outputs] == ["y", "ks", "vs"]
 
 
+def test_attention_over_caches_of_16_bits() -> None:
+    model = cached()
+    for old, new in (("pk", "self_key_0"), ("pv", "self_value_0"), ("ks", "next_self_key_0"),
+                     ("vs", "next_self_value_0")):  # fmt: skip
+        values = (*model.graph.inputs, *model.graph.outputs)
+        next(x for x in values if x.name == old).name = new
+    HalfCaches().run(model)
+    hidden = np.where(np.random.default_rng(0).random((2, 1, 3, 9)) < 0.5, MASKED, 0.0)
+    given: dict[str, Array] = {**SLOTS, "bias": hidden.astype(np.float32)}
+    assert assert_rewrites(CallKernels(), model, 1, given=given) == {"CachedAttention16": 1}
+    names = ["qkv", "self_key_0", "self_value_0", "slots", "bias"]
+    assert [x.name for x in calls(model)[0].inputs] == names
+    outputs = ["y", "next_self_key_0", "next_self_value_0"]
+    assert [x.name for x in calls(model)[0].outputs] == outputs
+
+
 def test_caches_in_another_order_or_in_other_places_are_left_alone() -> None:
     order = "queries, keys and values are not what one product writes, in this order"
     for parts in ("k v q", "q v k"):
@@ -443,6 +460,24 @@ def test_attention_over_the_source() -> None:
     assert_left_alone(CallKernels(), over_source(["N", 1, "K", "S"], heads), reason)
     # The encoder's has no heads in its keys.
     assert_left_alone(CallKernels(), over_source(["N", 1, 1, "S"], ["N", "S", WIDTH]))
+
+
+def halves_over_source(*kept: str) -> ir.Model:
+    """Over the source, with some of keys and values in 16 bits."""
+    model = over_source(["N", 1, 1, "S"], ["N", HEADS, "S", SIZE])
+    for value in model.graph.inputs:
+        if value.name in kept:
+            value.name = f"cross_{value.name}"
+    HalfCaches().run(model)
+    return model
+
+
+def test_attention_over_a_source_of_16_bits() -> None:
+    model = halves_over_source("k", "v")
+    assert assert_same_bits(model, 1) == {"BeamAttention16": 1}
+    assert [x.name for x in calls(model)[0].inputs] == ["q", "cross_k", "cross_v", "bias"]
+    reason = "keys are kept in another type than values"
+    assert_left_alone(CallKernels(), halves_over_source("k"), reason)
 
 
 # ---- residual connections ----

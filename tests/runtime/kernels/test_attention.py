@@ -24,44 +24,64 @@ def attended(query: Array, key: Array, value: Array, bias: Array) -> Array:
     return context.transpose(0, 2, 1, 3).reshape(query.shape)
 
 
+# Names of functions end so, by what keys and values are kept in.
+CACHES = {"": np.float32, "16": np.float16}
+
 ATTENTION = [(1, 4, 8, 24, 64), (5, 4, 2, 7, 16), (2, 1, 3, 40, 20), (3, 6, 2, 33, 80)]
 
 
+@pytest.mark.parametrize("end", CACHES)
 @pytest.mark.parametrize(("n", "k", "h", "p", "d"), ATTENTION)
 def test_attention_over_the_source(
-    make_session: Callable[..., Session], n: int, k: int, h: int, p: int, d: int
+    make_session: Callable[..., Session], n: int, k: int, h: int, p: int, d: int, end: str
 ) -> None:
     rng = np.random.default_rng(p)
     query = rng.standard_normal((n, k, h * d), dtype=np.float32)
-    key, value = rng.standard_normal((2, n, h, p, d), dtype=np.float32)
+    key, value = rng.standard_normal((2, n, h, p, d), dtype=np.float32).astype(CACHES[end])
     lengths = rng.integers(1, p + 1, n)
     bias = np.where(np.arange(p) < lengths[:, None], 0, MASKED).astype(np.float32)
     bias = bias[:, None, None]
     values = {"q": query, "k": key, "v": value, "bias": bias}
-    found = make_session("BeamAttention", values, heads=h)()[0]
-    np.testing.assert_allclose(found, attended(query, key, value, bias), rtol=1e-4, atol=1e-5)
+    found = make_session(f"BeamAttention{end}", values, heads=h)()[0]
+    expected = attended(query, key.astype(np.float32), value.astype(np.float32), bias)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("end", CACHES)
 @pytest.mark.parametrize(("n", "k", "h", "p", "d"), ATTENTION)
 def test_attention_over_the_caches(
-    make_session: Callable[..., Session], n: int, k: int, h: int, p: int, d: int
+    make_session: Callable[..., Session], n: int, k: int, h: int, p: int, d: int, end: str
 ) -> None:
     rng = np.random.default_rng(p)
     qkv = rng.standard_normal((n, k, 3 * h * d), dtype=np.float32)
-    key, value = rng.standard_normal((2, n, h, p, d), dtype=np.float32)
+    key, value = rng.standard_normal((2, n, h, p, d), dtype=np.float32).astype(CACHES[end])
     slots = np.stack([rng.permutation(p)[:k] for _ in range(n)])
     seen = rng.random((n, 1, k, p)) < 0.3
     np.put_along_axis(seen[:, 0], slots[..., None], True, 2)  # each beam sees itself
     bias = np.where(seen, rng.standard_normal(seen.shape), MASKED).astype(np.float32)
     values = {"qkv": qkv, "key": key.copy(), "value": value.copy(), "slots": slots, "bias": bias}
-    context, next_key, next_value = make_session("CachedAttention", values, 3, heads=h)()
+    context, next_key, next_value = make_session(f"CachedAttention{end}", values, 3, heads=h)()
     query, new_key, new_value = np.split(qkv, 3, 2)
     for row, beam in itertools.product(range(n), range(k)):
         key[row, :, slots[row, beam]] = new_key[row, beam].reshape(h, d)
         value[row, :, slots[row, beam]] = new_value[row, beam].reshape(h, d)
     np.testing.assert_array_equal(next_key, key)
     np.testing.assert_array_equal(next_value, value)
-    np.testing.assert_allclose(context, attended(query, key, value, bias), rtol=1e-4, atol=1e-5)
+    expected = attended(query, key.astype(np.float32), value.astype(np.float32), bias)
+    np.testing.assert_allclose(context, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_16_bits_do_not_reach_becomes_the_largest(
+    make_session: Callable[..., Session],
+) -> None:
+    numbers = np.array([[[0, 0, 1e5, -np.inf, 65504, -65520]]], np.float32)  # one query, key, value
+    cache = np.zeros((1, 1, 1, 2), np.float16)
+    values = {"qkv": numbers, "key": cache, "value": cache, "slots": np.array([[0]]),
+              "bias": np.zeros((1, 1, 1, 1), np.float32)}  # fmt: skip
+    context, key, value = make_session("CachedAttention16", values, 3, heads=1)()
+    np.testing.assert_array_equal(key.ravel(), [65504, -65504])
+    np.testing.assert_array_equal(value.ravel(), [65504, -65504])
+    np.testing.assert_array_equal(context.ravel(), [65504, -65504])
 
 
 def test_a_slot_out_of_range_is_refused(make_session: Callable[..., Session]) -> None:

@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <cstring>
+
+#include "operator.h"
+
+namespace translate_trt {
+namespace {
+
+// What attention does with keys and values of a type.
+template <class Number>
+struct Cached;
+
+template <>
+struct Cached<float> {
+  static constexpr auto kType = kFloat;
+  static void attend(const Kernels& kernels, const Attention<float>& a, const ParallelFor& parallel) {
+    kernels.attention(a, parallel);
+  }
+  static void write(const Kernels&, const float* x, std::size_t count, float* y) {
+    std::copy_n(x, count, y);
+  }
+};
+
+template <>
+struct Cached<Half> {
+  static constexpr auto kType = kHalf;
+  static void attend(const Kernels& kernels, const Attention<Half>& a, const ParallelFor& parallel) {
+    kernels.attention16(a, parallel);
+  }
+  static void write(const Kernels& kernels, const float* x, std::size_t count, Half* y) {
+    kernels.to_half(x, count, y);
+  }
+};
+
+template <class Number>
+class BeamAttentionNode {
+ public:
+  using Variant = NoVariant;
+  static Types inputs(const Variant&) {
+    return {kFloat, Cached<Number>::kType, Cached<Number>::kType, kFloat};
+  }
+  static Types outputs() { return {kFloat}; }
+
+  BeamAttentionNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo)
+      : kernels_(kernels) {}
+
+  void run(Call& call) const {
+    const auto query = call.shape(0), key = call.shape(1);
+    const Shape bias = {query.at(0), 1, 1, key.at(2)};
+    require(call.shape(2) == key && call.shape(3) == bias && query.at(0) == key[0] &&
+                query.at(2) == key[1] * key.at(3),
+            "query, key, value and bias do not fit each other");
+    const Attention<Number> attention{
+        product(query, 0, 1),
+        product(query, 1, 2),
+        product(key, 1, 2),
+        product(key, 2, 3),
+        product(key, 3, 4),
+        call.input<float>(0),
+        product(query, 2, 3),
+        call.input<Number>(1),
+        call.input<Number>(2),
+        call.input<float>(3),
+        1,
+        call.output<float>(0, query),
+    };
+    Cached<Number>::attend(kernels_, attention, call.threads());
+  }
+
+ private:
+  const Kernels& kernels_;
+};
+
+template <class Number>
+class CachedAttentionNode {
+ public:
+  using Variant = NoVariant;
+  static Types inputs(const Variant&) {
+    return {kFloat, Cached<Number>::kType, Cached<Number>::kType, kInt64, kFloat};
+  }
+  static Types outputs() { return {kFloat, Cached<Number>::kType, Cached<Number>::kType}; }
+
+  CachedAttentionNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo)
+      : kernels_(kernels) {}
+
+  void run(Call& call) const {
+    const auto merged = call.shape(0), cache = call.shape(1);
+    require(merged.size() == 3 && cache.size() == 4, "wrong number of axes");
+    const auto joined = cache[1] * cache[3];
+    const Shape slots = {merged[0], merged[1]}, bias = {merged[0], 1, merged[1], cache[2]};
+    require(call.shape(2) == cache && call.shape(3) == slots && call.shape(4) == bias &&
+                merged[0] == cache[0] && merged[2] == 3 * joined,
+            "projections, caches, slots and bias do not fit each other");
+    const auto stride = static_cast<std::size_t>(merged[2]);
+    const auto* qkv = call.input<float>(0);
+    auto* key = write(call, 1, cache, qkv + joined, stride);
+    auto* value = write(call, 2, cache, qkv + 2 * joined, stride);
+    const Attention<Number> attention{
+        product(merged, 0, 1),
+        product(merged, 1, 2),
+        product(cache, 1, 2),
+        product(cache, 2, 3),
+        product(cache, 3, 4),
+        qkv,
+        stride,
+        key,
+        value,
+        call.input<float>(4),
+        product(merged, 1, 2),
+        call.output<float>(0, {merged[0], merged[1], joined}),
+    };
+    Cached<Number>::attend(kernels_, attention, call.threads());
+  }
+
+ private:
+  // New rows [N, K, stride] into their slots of a cache, in place where input and output are one.
+  Number* write(Call& call, std::size_t index, const Shape& cache, const float* rows,
+                std::size_t stride) const {
+    const auto* past = call.input<Number>(index);
+    auto* next = call.output<Number>(index, cache);
+    if (next != past) {
+      std::memcpy(next, past, product(cache, 0, 4) * sizeof(Number));
+    }
+    const auto sentences = product(cache, 0, 1), heads = product(cache, 1, 2);
+    const auto places = product(cache, 2, 3), size = product(cache, 3, 4);
+    const auto beams = product(call.shape(3), 1, 2);
+    const auto* slots = call.input<std::int64_t>(3);
+    for (std::size_t n = 0; n < sentences; ++n) {
+      for (std::size_t k = 0; k < beams; ++k, rows += stride) {
+        const auto slot = static_cast<std::size_t>(*slots++);
+        require(slot < places, "a slot is out of range");
+        for (std::size_t h = 0; h < heads; ++h) {
+          Cached<Number>::write(kernels_, rows + h * size, size,
+                                next + ((n * heads + h) * places + slot) * size);
+        }
+      }
+    }
+    return next;
+  }
+
+  const Kernels& kernels_;
+};
+
+}  // namespace
+
+void add_attention_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
+  add<CachedAttentionNode<float>>(domain, "CachedAttention", kernels);
+  add<CachedAttentionNode<Half>>(domain, "CachedAttention16", kernels);
+  add<BeamAttentionNode<float>>(domain, "BeamAttention", kernels);
+  add<BeamAttentionNode<Half>>(domain, "BeamAttention16", kernels);
+}
+
+}  // namespace translate_trt
