@@ -9,7 +9,8 @@
 # exit code is 3 if something is missing, 1 if the build fails. Environment:
 #   CXX       the compiler
 #   PREFIX    where to install
-# and for libraries to test with, in build/library-test only:
+#   TRANSLATE_TRT_KERNELS  none: without the compiled kernels
+# and for libraries to test with, in build/library-address or build/library-thread only:
 #   SANITIZE  address,undefined or thread
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 built="The C++ library"
@@ -37,13 +38,16 @@ options=()
 [ -z "$prefix" ] || options+=(-D "CMAKE_PREFIX_PATH=$prefix")
 mkdir -p build
 if [ -n "${SANITIZE:-}" ]; then
-    build runtime/cpp/library "build/library-test" -D "TRANSLATE_TRT_SANITIZE=$SANITIZE" \
-        "${options[@]}" "$@"
-    say "$root/build/library-test/libtranslate_trt.so"
+    folder=build/library-${SANITIZE%%,*}
+    build runtime/cpp/library "$folder" -D "TRANSLATE_TRT_SANITIZE=$SANITIZE" "${options[@]}" "$@"
+    say "$root/$folder/libtranslate_trt.so"
     exit
 fi
-bash scripts/build_kernels.sh
-kernels=$root/runtime/kernels/libtranslate_trt_kernels.so
+kernels=
+if [ "${TRANSLATE_TRT_KERNELS:-}" != none ]; then
+    bash scripts/build_kernels.sh
+    kernels=$root/runtime/kernels/libtranslate_trt_kernels.so
+fi
 build runtime/cpp/library build/library -D "TRANSLATE_TRT_KERNELS=$kernels" "${options[@]}" "$@"
 say "$root/build/library/libtranslate_trt.so"
 if [ -n "$prefix" ]; then
