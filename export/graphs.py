@@ -391,9 +391,11 @@ class BeamSearchStep(nn.Module):
         token = choices.flatten(1).gather(1, index)
         ended = token == self.end_token
 
-        # Rule 3: those that end enter the pool, which keeps the K best ever.
+        # Rule 3: those that end enter the pool, which keeps the K best ever. Early stopping: of the
+        # best K alone.
+        enter = ended & ~done[:, None] & ((torch.arange(2 * beams) < beams) | ~early_stopping)
         penalty = _length_penalty(lengths, alpha, beta)[:, None]
-        new_scores = torch.where(ended & ~done[:, None], best / penalty, -math.inf)
+        new_scores = torch.where(enter, best / penalty, -math.inf)
         scores, place = torch.cat((finished_scores, new_scores), 1).topk(beams)
         new_lengths = lengths[:, None].expand_as(token)
         next_lengths = torch.cat((finished_lengths, new_lengths), 1).gather(1, place)

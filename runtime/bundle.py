@@ -20,7 +20,7 @@ from translate_trt.runtime.fields import AGAIN, Fields
 from translate_trt.runtime.files import write_json
 from translate_trt.runtime.options import SearchOptions
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 MANIFEST_NAME = "manifest.json"
 
 #: At the end of a target's name: a translation is made of a list of tokens that depends on its

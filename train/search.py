@@ -140,11 +140,12 @@ class _Sentence:
         position = len(self.live[0].tokens)
         candidates = _best_candidates(self._allowed(log_probs, position), self._width)
         following: list[_Partial] = []
-        for log_prob, row, token in candidates:
+        for rank, (log_prob, row, token) in enumerate(candidates):
             looked = None if attention is None else attention[row]
             hypothesis = self.live[row].extend(log_prob, token, row, looked)
             if token == END:
-                self.retire(hypothesis, truncated=False)  # rule 3
+                if rank < self.options.beam_size or not self.options.early_stopping:
+                    self.retire(hypothesis, truncated=False)  # rule 3
             elif len(following) < self.options.beam_size:
                 following.append(hypothesis)  # rule 4
         self.live = following

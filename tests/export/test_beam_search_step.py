@@ -424,6 +424,19 @@ def test_rule_5_early_stopping_keeps_the_best_of_the_step_that_filled_the_pool(
     assert out["finished_scores"].tolist() == [[-2, -3]]
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_rule_3_with_early_stopping_of_the_best_alone(early: bool, graph_search: SearchStep) -> None:
+    # The second beam's end is third of all, behind both of the first beam.
+    logits = np.stack([row(t5=60, t6=59.5), row(t3=60)])[None]
+    out = one_step(graph_search, logits, log_probs=[[-1, -9]], early_stopping=early)
+    assert out["tokens"].tolist() == [[5, 6]]
+    end = LOWEST if early else pytest.approx(-9, abs=1e-5)
+    assert out["finished_scores"].tolist() == [[end, LOWEST]]
+    # Nor is it lost if it is among them.
+    out = one_step(graph_search, logits, log_probs=[[-1, -1.2]], early_stopping=early)
+    assert out["finished_scores"][0].tolist() == [pytest.approx(-1.2, abs=1e-5), LOWEST]
+
+
 def test_rule_5_a_sentence_that_is_done_waits_where_it_is(graph_search: SearchStep) -> None:
     # The position after the last may have no place in the table, nor in a static cache.
     for maximum, done, following in ((5, False, 4), (5, True, 4), (6, False, 5), (6, True, 4)):

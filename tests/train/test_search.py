@@ -104,7 +104,6 @@ def test_early_stopping_ends_with_the_first_full_pool(beams: int) -> None:
         # The last that ended filled the pool: one step earlier it had room.
         if not found[0].truncated:
             assert steps[True] == max(lengths)
-        assert steps[True] <= steps[False]
         assert best[True] <= best[False]
         stopped += steps[True] < steps[False]
     assert (stopped > 0) == (beams > 1)  # of one beam, the first end is as good as it gets

@@ -90,7 +90,8 @@ void expand(const Selection& s, std::size_t n, Memory& memory) {
   }
 }
 
-// Rule 3: those that end enter the pool; returns its worst score.
+// Rule 3: those that end enter the pool, with early stopping of the best K alone; returns its worst
+// score.
 float retire(const Selection& s, std::size_t n, Memory& memory) {
   const auto length = s.positions[n] + 1;
   const float penalty = length_penalty(s, length);
@@ -102,7 +103,8 @@ float retire(const Selection& s, std::size_t n, Memory& memory) {
   }
   for (std::size_t rank = 0; rank < 2 * s.beams; ++rank) {
     const auto& one = memory.kept[rank];
-    const bool enters = one.token == s.end_token && !s.done[n];
+    const bool counts = rank < s.beams || !s.early_stopping;
+    const bool enters = one.token == s.end_token && counts && !s.done[n];
     best.offer(enters ? one.log_prob / penalty : kNothing, s.beams + rank);
   }
   for (std::size_t k = 0; k < s.beams; ++k) {
