@@ -425,7 +425,9 @@ def test_rule_5_early_stopping_keeps_the_best_of_the_step_that_filled_the_pool(
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_rule_3_with_early_stopping_of_the_best_alone(early: bool, graph_search: SearchStep) -> None:
+def test_rule_3_with_early_stopping_of_the_best_alone(
+    early: bool, graph_search: SearchStep
+) -> None:
     # The second beam's end is third of all, behind both of the first beam.
     logits = np.stack([row(t5=60, t6=59.5), row(t3=60)])[None]
     out = one_step(graph_search, logits, log_probs=[[-1, -9]], early_stopping=early)

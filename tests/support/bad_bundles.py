@@ -142,14 +142,14 @@ BAD_BUNDLES = (
         r"older translate-trt.*Export the model again",
     ),
     *(
-        _edited(f"search {search}", lambda m, s=search: m.update(search=s), r"the field 'search\.")  # type: ignore[misc]
+        _edited(f"search {search}", lambda m, s=search: m.update(search=s), r"the field 'search\.")
         for search in BAD_SEARCHES
     ),
     _edited("no targets", lambda m: m.update(targets={}), "'targets' is empty"),
     *(
         _edited(
             f"the path {path!r}",
-            lambda m, p=path: m["tokenizer"]["source"].update(path=p),  # type: ignore[misc]
+            lambda m, p=path: m["tokenizer"]["source"].update(path=p),
             "not allowed in a bundle",
         )
         for path in BAD_PATHS
@@ -159,7 +159,7 @@ BAD_BUNDLES = (
             f"the hash {text!r}",
             lambda m, t=text: m["tokenizer"]["source"].update(sha256=t),
             "hexadecimal",
-        )  # type: ignore[misc]
+        )
         for text in ("", "0" * 63, "A" * 64)
     ),
     *(
