@@ -150,8 +150,8 @@ def render_cpp_library(report: dict[str, Any]) -> str:
     settings, samples = report["settings"], report["samples"]
     counts = {"all lines": settings["lines"], "line by line": settings["line_by_line"]}
     rows = []
-    for target, parts in samples.items():
-        for part, seconds in parts.items():
+    for target, found in samples.items():
+        for part, seconds in found["seconds"].items():
             medians = [statistics.median(seconds[name]) for name in ("Python", "C++")]
             middle, low, high = ratios(seconds, "C++", "Python")
             shown = (
@@ -161,7 +161,9 @@ def render_cpp_library(report: dict[str, Any]) -> str:
             )
             rows.append([target, part, *shown, f"{middle:.2f} [{low:.2f}, {high:.2f}]"])
     note = f" {settings['note']}" if settings["note"] else ""
-    model, rounds = settings["model"], len(next(iter(samples.values()))["all lines"]["C++"])
+    model = settings["model"]
+    rounds = len(next(iter(samples.values()))["seconds"]["all lines"]["C++"])
+    differing = max(found["differing"] for found in samples.values())
     return (
         "`python benchmarks/cpp_library.py --bundle DIR --source test.en`\n\n"
         f"{where(report)}{note} {settings['lines']:,} lines in one call with {settings['workers']} "
@@ -169,7 +171,8 @@ def render_cpp_library(report: dict[str, Any]) -> str:
         f"tokenization included; a model of {model['parameters'] / 1e6:.1f} million parameters. "
         f"Median of {rounds} rounds in turn; "
         "C++ relative to Python pair by pair (above 1: C++ is faster), smallest and largest in "
-        "brackets. Translations are the same, byte for byte.\n\n"
+        "brackets. Line by line, translations are the same, byte for byte; between calls of "
+        f"several workers, of Python or of C++, {differing} of {settings['lines']:,} lines differed.\n\n"
         + table(["", "", "Python", "C++", "C++ / Python"], rows)
     )
 

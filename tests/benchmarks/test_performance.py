@@ -101,10 +101,12 @@ def test_the_cpp_library_beside_python() -> None:
         "versions": {},
         "settings": {"lines": 100, "line_by_line": 10, "workers": 2, "note": "",
                      "model": {"parameters": 7_600_000}},
-        "samples": {"onnx-int8": {"all lines": {"Python": [2.0, 4.0, 3.0], "C++": [1.0, 2.0, 2.0]},
-                                  "loading": {"Python": [0.3], "C++": [0.1]}}},
+        "samples": {"onnx-int8": {"differing": 1, "seconds": {
+            "all lines": {"Python": [2.0, 4.0, 3.0], "C++": [1.0, 2.0, 2.0]},
+            "loading": {"Python": [0.3], "C++": [0.1]}}}},
     }  # fmt: skip
     text = render_cpp_library(report)
+    assert "C++, 1 of 100 lines differed" in text
     assert "all lines | 33.3 sentences/s | 50.0 sentences/s | 2.00 [1.50, 2.00] |" in text
     assert "loading | 300 ms | 100 ms | 3.00 [3.00, 3.00] |" in text
 
