@@ -172,8 +172,8 @@ def render_cpp_library(report: dict[str, Any]) -> str:
         f"Median of {rounds} rounds in turn; "
         "C++ relative to Python pair by pair (above 1: C++ is faster), smallest and largest in "
         "brackets. Line by line, translations are the same, byte for byte; between calls of "
-        f"several workers, of Python or of C++, {differing} of {settings['lines']:,} lines differed.\n\n"
-        + table(["", "", "Python", "C++", "C++ / Python"], rows)
+        f"several workers, of Python or of C++, {differing} of {settings['lines']:,} lines "
+        "differed.\n\n" + table(["", "", "Python", "C++", "C++ / Python"], rows)
     )
 
 

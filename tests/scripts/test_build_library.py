@@ -1,4 +1,4 @@
-"""scripts/build_library.sh where something lacks; tests/runtime/test_cpp_library.py builds with it."""
+"""scripts/build_library.sh where something lacks; test_cpp_library.py builds with it."""
 
 from __future__ import annotations
 
