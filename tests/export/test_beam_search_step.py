@@ -425,7 +425,7 @@ def test_rule_5_early_stopping_keeps_the_best_of_the_step_that_filled_the_pool(
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_rule_3_with_early_stopping_of_the_best_alone(
+def test_rule_3_early_stopping_takes_ends_of_the_best_alone(
     early: bool, graph_search: SearchStep
 ) -> None:
     # The second beam's end is third of all, behind both of the first beam.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -95,7 +96,11 @@ class Library:
 
     def _start(self) -> list[str]:
         # ThreadSanitizer of GCC 12 does not know all places that a newer Linux puts programs at.
-        return ["setarch", "--addr-no-randomize"] if self.sanitize == "thread" else []
+        command = ["setarch", "--addr-no-randomize"]
+        if self.sanitize != "thread" or shutil.which("setarch") is None:
+            return []
+        permitted = subprocess.run([*command, "true"], capture_output=True, check=False)
+        return command if permitted.returncode == 0 else []
 
 
 class Probe:

@@ -127,7 +127,7 @@ struct LoadOptions {
   bool check_hashes = true;
   std::string onnxruntime;
   std::string kernels;
-  std::function<void(const std::string&)> log;  // called by any thread, by several at once
+  std::function<void(const std::string&)> log;  // any thread, several at once; never throws
 };
 
 // What was found for a line, or a piece of one: see tt_result_... for each field.
