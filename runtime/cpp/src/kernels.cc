@@ -46,8 +46,8 @@ std::string ask_name(const std::string& path) {
     throw backend_error(path + " is no library of compiled kernels: it has no function " +
                         "translate_trt_kernels" + mend);
   }
-  // It stays open. ONNX Runtime opens and closes it for itself, and each time it is unloaded, 72 KiB of
-  // its C++ library stay behind.
+  // It stays open. ONNX Runtime opens and closes it for itself, and each time it is unloaded, 72
+  // KiB of its C++ library stay behind.
   return ask();
 }
 

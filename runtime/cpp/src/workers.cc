@@ -75,6 +75,9 @@ class Work {
       search.reset();  // which may hold memory that the next one needs
       give_back(sentences, error.what());
       return false;
+    } catch (...) {  // what nobody should throw
+      leave(search.get());
+      throw;
     }
   }
 
