@@ -238,6 +238,15 @@ def render_steady(report: Report) -> str:
     )
 
 
+def render_interrupt(report: Report) -> str:
+    """The page's line of Ctrl-C."""
+    seconds, settings = report["samples"]["seconds"], report["settings"]
+    return (
+        f"{where(report)} {len(seconds)} times, {settings['workers']} workers: "
+        f"{statistics.median(seconds):.2f} s in the median, {max(seconds):.2f} s at most.\n"
+    )
+
+
 def render_readme(throughput: Report, latency: Report) -> str:
     """The README's table: both, the systems that are in both."""
     rows = []
@@ -272,4 +281,5 @@ PARTS_OF_PAGE: dict[str, Callable[[Report], str]] = {
     "startup": render_startup,
     "scaling": render_scaling,
     "steady": render_steady,
+    "interrupt": render_interrupt,
 }
