@@ -271,7 +271,6 @@ def render_readme(throughput: Report, latency: Report) -> str:
 PARTS_OF_PAGE: dict[str, Callable[[Report], str]] = {
     "throughput": render_throughput,
     "throughput-no-tiles": render_throughput,
-    "throughput-whole": render_throughput,
     "throughput-newstest": render_throughput,
     "throughput-torch": render_throughput,
     "throughput-shortlist": render_throughput,

@@ -317,6 +317,28 @@ def test_systems_without_malloc_trim_load_as_well(
     assert None in asked
 
 
+@pytest.mark.parametrize("given", [None, "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"])
+def test_large_blocks_go_back_to_the_system_unless_somebody_has_said_otherwise(
+    compiled_bundle: Path, shape: GraphShape, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    calls, real = [], ctypes.CDLL
+
+    class Library:
+        def mallopt(self, *arguments: int) -> None:
+            calls.append(arguments)
+
+        def malloc_trim(self, pad: int) -> None:
+            calls.append((pad,))
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library() if name is None else real(name))
+    for name in ("MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    if given is not None:
+        monkeypatch.setenv(given, "")
+    load_backend("onnxruntime", files_of(compiled_bundle, "onnx-fp32"), shape, Settings())
+    assert calls == ([(-3, 4 * 2**20)] if given is None else []) + [(0,)]
+
+
 def test_an_onnxruntime_that_computes_wrongly_is_refused(
     compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
