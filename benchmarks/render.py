@@ -15,8 +15,9 @@ from typing import Any
 
 import plan
 from performance import PARTS_OF_PAGE, render_readme
-from plots import PLOT_DIRECTORY, plot
+from plots import PLOT_DIRECTORY, plot, plot_serving, serving_percentiles
 from report import RESULTS, ratios, throughput_figures
+from serving import RUNTIME
 from tables import fill, table, where
 
 from translate_trt.train.config import TABLE3, TABLE3_MODELS
@@ -26,6 +27,7 @@ PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 SCALE = ROOT / "docs" / "scale.md"
+SERVE = ROOT / "docs" / "serve.md"
 DEPLOY = ROOT / "docs" / "deploy.md"
 HEAD = """# Results
 
@@ -141,6 +143,34 @@ def render_corpus(report: dict[str, Any]) -> str:
         f"{where(report)}{note} {settings['lines']:,} lines, shards of {settings['shard_lines']}, "
         f"{settings['target']}, median of {len(seconds[first])} rounds in turn; pair by pair, "
         f"smallest and largest in brackets.\n\n{table(header, rows)}"
+    )
+
+
+def render_serving(report: dict[str, Any]) -> str:
+    """A Triton server against the number of clients."""
+    settings, samples = report["settings"], dict(report["samples"])
+    alone = [one["lines"] / one["seconds"] for one in samples.pop(RUNTIME)]
+    rows = []
+    for clients, rounds in samples.items():
+        speeds = [len(one["latencies"]) / one["seconds"] for one in rounds]
+        rows.append(
+            [
+                clients,
+                f"{statistics.median(speeds):.1f} [{min(speeds):.1f}, {max(speeds):.1f}]",
+                *(f"{1e3 * value:.0f}" for value in serving_percentiles(rounds)),
+                str(sum(len(one["latencies"]) for one in rounds)),
+            ]
+        )
+    note = f" {settings['note']}" if settings["note"] else ""
+    header = ["clients", "sentences/s", "p50, ms", "p95", "p99", "requests"]
+    return (
+        f"`python benchmarks/serving.py --bundle DIR --source {settings['source']}`\n\n"
+        f"{where(report)}{note} Triton {settings['triton']}, {settings['target']}, gRPC, a line a "
+        "request, each client sends its next when it has an answer; server and clients share the "
+        f"cores. Speeds are medians of {len(alone)} rounds, smallest and largest in brackets. "
+        "Latencies are of the requests of all rounds. The runtime alone, all lines in "
+        f"one call: {statistics.median(alone):.1f} sentences/s.\n\n"
+        f"{table(header, rows)}\n![throughput and latency](plots/serving-clients.svg)\n"
     )
 
 
@@ -353,6 +383,9 @@ def main() -> None:
     fill_performance(newest)
     if "corpus" in newest:
         fill(SCALE, "corpus", render_corpus(newest["corpus"]))
+    if "serving" in newest:
+        fill(SERVE, "triton", render_serving(newest["serving"]))
+        plot_serving(newest["serving"], PLOT_DIRECTORY)
     fill(DEPLOY, "plan", plan.text(plan.Inputs()))
 
 

@@ -243,7 +243,7 @@ def spy(monkeypatch: pytest.MonkeyPatch, name: str) -> list[list[Any]]:
 BAD: dict[str, tuple[Callable[[], Request], str]] = {
     "UTF-8": (lambda: request(["ok", b"a\xff"]), "sentence 1 is not valid UTF-8 at byte 1"),
     "long": (lambda: request("x" * 201), "sentence 0 has 201 characters, more than the 200"),
-    "nothing": (lambda: request(BEAM_SIZE=2), "has neither TEXT and TOKENS; send one"),
+    "nothing": (lambda: request(BEAM_SIZE=2), "has neither TEXT nor TOKENS; send one"),
     "both": (lambda: request("a", TOKENS=[[5]]), "has both TEXT and TOKENS"),
     "beam 0": (lambda: request("a", BEAM_SIZE=0), "beam_size is 0; it must be at least 1"),
     "beam": (lambda: request("a", BEAM_SIZE=17), "beam_size 17 is more than the 16 that this"),

@@ -160,7 +160,7 @@ def test_bad_requests_fail_alone(
         "beam_size is 0": request("a", BEAM_SIZE=0),
         "num_hypotheses is 9": request("a", NUM_HYPOTHESES=9),
         "has 10001 characters": request("x" * 10_001),
-        "has neither TEXT and TOKENS": request(BEAM_SIZE=2),
+        "has neither TEXT nor TOKENS": request(BEAM_SIZE=2),
         "token 99999, outside the vocabulary": of_tokens([5, 99999]),
         "batch-size must be <= 16": request(["a"] * 17),
     }

@@ -57,16 +57,15 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
         InputError: there is neither text nor tokens, or both; or one that cannot be translated.
         OptionError: an option that is out of range, or that the bundle or server does not take.
     """
-    if (interface.TEXT.name in inputs) == (interface.TOKENS.name in inputs):
-        raise InputError(
-            f"the request has {'both' if interface.TEXT.name in inputs else 'neither'} "
-            f"{interface.TEXT.name} and {interface.TOKENS.name}; send one of them."
-        )
-    if interface.TEXT.name in inputs:
-        texts = inputs[interface.TEXT.name].reshape(-1)
-        sources: list[Any] = [_text(n, text, limits) for n, text in enumerate(texts)]
+    text, tokens = interface.TEXT.name, interface.TOKENS.name
+    if (text in inputs) == (tokens in inputs):
+        found = f"both {text} and" if text in inputs else f"neither {text} nor"
+        raise InputError(f"the request has {found} {tokens}; send one of them.")
+    if text in inputs:
+        texts = inputs[text].reshape(-1)
+        sources: list[Any] = [_text(row, one, limits) for row, one in enumerate(texts)]
     else:
-        sources = [_tokens(row) for row in inputs[interface.TOKENS.name]]
+        sources = [_tokens(row) for row in inputs[tokens]]
     lines = [
         Line(source, _options(inputs, row, translator.default_options))
         for row, source in enumerate(sources)
@@ -78,8 +77,8 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
                 "this server takes; ask for fewer, or make the model repository with a larger "
                 "--max-beam-size."
             )
-        tokens = None if isinstance(line.source, str) else line.source
-        translator.check(line.options, tokens, f"sentence {row}")
+        source = None if isinstance(line.source, str) else line.source
+        translator.check(line.options, source, f"sentence {row}")
     return lines
 
 
