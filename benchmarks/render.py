@@ -162,16 +162,20 @@ def render_serving(report: dict[str, Any]) -> str:
             ]
         )
     note = f" {settings['note']}" if settings["note"] else ""
+    several = settings["instances"] > 1
+    flag = f" --instances {settings['instances']}" if several else ""
     header = ["clients", "sentences/s", "p50, ms", "p95", "p99", "requests"]
-    return (
-        f"`python benchmarks/serving.py --bundle DIR --source {settings['source']}`\n\n"
-        f"{where(report)}{note} Triton {settings['triton']}, {settings['target']}, gRPC, a line a "
-        "request, each client sends its next when it has an answer; server and clients share the "
-        f"cores. Speeds are medians of {len(alone)} rounds, smallest and largest in brackets. "
-        "Latencies are of the requests of all rounds. The runtime alone, all lines in "
-        f"one call: {statistics.median(alone):.1f} sentences/s.\n\n"
-        f"{table(header, rows)}\n![throughput and latency](plots/serving-clients.svg)\n"
+    text = (
+        f"`python benchmarks/serving.py --bundle DIR --source {settings['source']}{flag}`\n\n"
+        f"{where(report)}{note} Triton {settings['triton']}, {settings['target']}, "
+        f"instances: {settings['instances']}; gRPC, a line a request, each client sends its next "
+        "when it has an answer; server and clients share the cores. Speeds are medians of "
+        f"{len(alone)} rounds, smallest and largest in brackets. Latencies are of the requests of "
+        "all rounds. The runtime alone, all lines in "
+        f"one call: {statistics.median(alone):.1f} sentences/s.\n\n{table(header, rows)}"
     )
+    picture = "\n![throughput and latency](plots/serving-clients.svg)\n"
+    return text if several else text + picture
 
 
 def render_cache(report: dict[str, Any]) -> str:
@@ -384,7 +388,8 @@ def main() -> None:
     if "corpus" in newest:
         fill(SCALE, "corpus", render_corpus(newest["corpus"]))
     if "serving" in newest:
-        fill(SERVE, "triton", render_serving(newest["serving"]))
+        found = [newest[name] for name in ("serving", "serving-2-instances") if name in newest]
+        fill(SERVE, "triton", "\n".join(map(render_serving, found)))
         plot_serving(newest["serving"], PLOT_DIRECTORY)
     fill(DEPLOY, "plan", plan.text(plan.Inputs()))
 

@@ -146,7 +146,8 @@ def main() -> None:
         "target": given.target, "instances": given.instances, "queue_delay": given.queue_delay,
         "triton": version, "source": given.source.name, "note": given.note,
     }  # fmt: skip
-    print(write("serving", settings, samples, given.out))
+    several = "" if given.instances == 1 else f"-{given.instances}-instances"
+    print(write(f"serving{several}", settings, samples, given.out))
 
 
 def spread(lines: Sequence[str], count: int) -> list[str]:

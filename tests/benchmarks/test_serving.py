@@ -19,7 +19,13 @@ def report() -> dict[str, Any]:
         "date": "2026-01-01",
         "machine": {"cores": 2, "cpu": "a processor", "instructions": ["avx2"]},
         "versions": {"onnxruntime": "1.31.1"},
-        "settings": {"target": "onnx-int8", "triton": "2.51.0", "source": "test.en", "note": ""},
+        "settings": {
+            "target": "onnx-int8",
+            "triton": "2.51.0",
+            "source": "test.en",
+            "note": "",
+            "instances": 1,
+        },
         "samples": {
             "1": rounds(1.0, 2.0, 4.0),
             "64": rounds(0.5, 0.5, 0.5),
@@ -37,6 +43,10 @@ def test_a_row_for_each_number_of_clients(report: dict[str, Any]) -> None:
     assert "Triton 2.51.0, onnx-int8" in text
     assert "medians of 3 rounds" in text
     assert "in one call: 20.0 sentences/s" in text
+    assert "--source test.en`" in text
+    assert "](plots/serving-clients.svg)" in text
+    report["settings"]["instances"] = 2
+    assert "--source test.en --instances 2`" in render_serving(report)
     assert "<!-- triton, made by benchmarks/render.py -->" in SERVE.read_text()
 
 
