@@ -238,6 +238,15 @@ def render_steady(report: Report) -> str:
     )
 
 
+def render_interrupt(report: Report) -> str:
+    """The page's line of Ctrl-C."""
+    seconds, settings = report["samples"]["seconds"], report["settings"]
+    return (
+        f"{where(report)} {len(seconds)} times, {settings['workers']} workers: "
+        f"{statistics.median(seconds):.2f} s in the median, {max(seconds):.2f} s at most.\n"
+    )
+
+
 def render_readme(throughput: Report, latency: Report) -> str:
     """The README's table: both, the systems that are in both."""
     rows = []
@@ -261,13 +270,16 @@ def render_readme(throughput: Report, latency: Report) -> str:
 #: Reports by name, and what makes their part of docs/performance.md.
 PARTS_OF_PAGE: dict[str, Callable[[Report], str]] = {
     "throughput": render_throughput,
+    "throughput-no-tiles": render_throughput,
     "throughput-whole": render_throughput,
     "throughput-newstest": render_throughput,
     "throughput-torch": render_throughput,
     "throughput-shortlist": render_throughput,
     "latency": render_latency,
+    "latency-no-tiles": render_latency,
     "latency-newstest": render_latency,
     "startup": render_startup,
     "scaling": render_scaling,
     "steady": render_steady,
+    "interrupt": render_interrupt,
 }

@@ -29,6 +29,7 @@ PERFORMANCE = ROOT / "docs" / "performance.md"
 SCALE = ROOT / "docs" / "scale.md"
 SERVE = ROOT / "docs" / "serve.md"
 DEPLOY = ROOT / "docs" / "deploy.md"
+EMBED = ROOT / "docs" / "embed-cpp.md"
 HEAD = """# Results
 
 Made by `python benchmarks/render.py` from the JSON files in `benchmarks/results/`, which hold the
@@ -176,6 +177,38 @@ def render_serving(report: dict[str, Any]) -> str:
     )
     picture = "\n![throughput and latency](plots/serving-clients.svg)\n"
     return text if several else text + picture
+
+
+def render_cpp_library(report: dict[str, Any]) -> str:
+    """The C++ library beside Python's runtime."""
+    settings, samples = report["settings"], report["samples"]
+    counts = {"all lines": settings["lines"], "line by line": settings["line_by_line"]}
+    rows = []
+    for target, found in samples.items():
+        for part, seconds in found["seconds"].items():
+            medians = [statistics.median(seconds[name]) for name in ("Python", "C++")]
+            middle, low, high = ratios(seconds, "C++", "Python")
+            shown = (
+                [f"{1000 * one:.0f} ms" for one in medians]
+                if part not in counts
+                else [f"{counts[part] / one:.1f} sentences/s" for one in medians]
+            )
+            rows.append([target, part, *shown, f"{middle:.2f} [{low:.2f}, {high:.2f}]"])
+    note = f" {settings['note']}" if settings["note"] else ""
+    model = settings["model"]
+    rounds = len(next(iter(samples.values()))["seconds"]["all lines"]["C++"])
+    differing = max(found["differing"] for found in samples.values())
+    return (
+        "`python benchmarks/cpp_library.py --bundle DIR --source test.en`\n\n"
+        f"{where(report)}{note} {settings['lines']:,} lines in one call with {settings['workers']} "
+        f"workers of one thread, {settings['line_by_line']} lines in a call each with one; "
+        f"tokenization included; a model of {model['parameters'] / 1e6:.1f} million parameters. "
+        f"Median of {rounds} rounds in turn; "
+        "C++ relative to Python pair by pair (above 1: C++ is faster), smallest and largest in "
+        "brackets. Line by line, translations are the same, byte for byte; between calls of "
+        f"several workers, of Python or of C++, {differing} of {settings['lines']:,} lines "
+        "differed.\n\n" + table(["", "", "Python", "C++", "C++ / Python"], rows)
+    )
 
 
 def render_cache(report: dict[str, Any]) -> str:
@@ -391,6 +424,8 @@ def main() -> None:
         found = [newest[name] for name in ("serving", "serving-2-instances") if name in newest]
         fill(SERVE, "triton", "\n".join(map(render_serving, found)))
         plot_serving(newest["serving"], PLOT_DIRECTORY)
+    if "cpp-library" in newest:
+        fill(EMBED, "cpp-library", render_cpp_library(newest["cpp-library"]))
     fill(DEPLOY, "plan", plan.text(plan.Inputs()))
 
 

@@ -31,6 +31,10 @@ PACKAGES = (
 )
 
 
+# Variables that limit the instructions somebody may use, ours or a peer's library.
+LIMITS = ("TRANSLATE_TRT_KERNELS", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
+
+
 def machine() -> dict[str, Any]:
     """Processor, cores and memory of this machine, and the compiled kernels in use on it."""
     model = platform.processor()
@@ -49,6 +53,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "instructions": [name for name in wanted if name in flags],
         "kernels": kernels.status(),
+        "limits": {name: os.environ[name] for name in LIMITS if name in os.environ},
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.system(),
         "python": platform.python_version(),

@@ -46,6 +46,23 @@ def test_percentiles_are_of_all_sentences_and_rounds() -> None:
     assert pair_ratios({"rounds": rounds}, {"rounds": slower}) == [2.0] * 6
 
 
+def test_how_long_ctrl_c_takes() -> None:
+    from performance import render_interrupt
+
+    report = {
+        "date": "2026-01-01",
+        "machine": {"cores": 2, "cpu": "a processor", "instructions": ["avx2"],
+                    "limits": {"MKL_ENABLE_INSTRUCTIONS": "AVX2", "TRANSLATE_TRT_KERNELS": "/x"}},
+        "versions": {},
+        "settings": {"workers": 2},
+        "samples": {"seconds": [0.2, 0.5, 0.3]},
+    }  # fmt: skip
+    text = render_interrupt(report)
+    assert "3 times, 2 workers: 0.30 s in the median, 0.50 s at most." in text
+    assert "MKL_ENABLE_INSTRUCTIONS=AVX2." in text  # what a peer was limited to
+    assert "/x" not in text
+
+
 def test_the_readme_takes_speed_from_one_report_and_latency_from_the_other() -> None:
     from performance import render_readme
 
@@ -83,12 +100,32 @@ def test_a_page_keeps_what_is_written_by_hand(tmp_path: Path) -> None:
 
 def test_docs_have_a_part_for_every_report() -> None:
     from performance import PARTS_OF_PAGE
-    from render import PERFORMANCE, README
+    from render import EMBED, PERFORMANCE, README
 
     page = PERFORMANCE.read_text()
     for name in PARTS_OF_PAGE:
         assert f"<!-- {name}, made by benchmarks/render.py -->" in page
     assert "<!-- performance, made by benchmarks/render.py -->" in README.read_text()
+    assert "<!-- cpp-library, made by benchmarks/render.py -->" in EMBED.read_text()
+
+
+def test_the_cpp_library_beside_python() -> None:
+    from render import render_cpp_library
+
+    report = {
+        "date": "2026-11-22",
+        "machine": {"cpu": "X", "cores": 2, "instructions": ["avx2"]},
+        "versions": {},
+        "settings": {"lines": 100, "line_by_line": 10, "workers": 2, "note": "",
+                     "model": {"parameters": 7_600_000}},
+        "samples": {"onnx-int8": {"differing": 1, "seconds": {
+            "all lines": {"Python": [2.0, 4.0, 3.0], "C++": [1.0, 2.0, 2.0]},
+            "loading": {"Python": [0.3], "C++": [0.1]}}}},
+    }  # fmt: skip
+    text = render_cpp_library(report)
+    assert "C++, 1 of 100 lines differed" in text
+    assert "all lines | 33.3 sentences/s | 50.0 sentences/s | 2.00 [1.50, 2.00] |" in text
+    assert "loading | 300 ms | 100 ms | 3.00 [3.00, 3.00] |" in text
 
 
 def test_plots_show_what_was_measured(tmp_path: Path) -> None:

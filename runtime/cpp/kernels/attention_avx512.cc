@@ -222,13 +222,14 @@ void attention16(const Attention<Half>& a, const ParallelFor& parallel) {
 }
 
 void to_half(const float* x, std::size_t count, Half* y) {
-  const __m512 most = _mm512_set1_ps(kMostHalf);
+  const __m512 most = _mm512_set1_ps(kMostHalf), least = _mm512_set1_ps(-kMostHalf);
   for (std::size_t i = 0; i < count; i += kLanes) {
     const auto mask = first(count - i);
     const __m512 values = _mm512_maskz_loadu_ps(mask, x + i);
-    const __m512 limited = _mm512_max_ps(_mm512_min_ps(values, most), _mm512_sub_ps(_mm512_setzero_ps(), most));
-    _mm256_mask_storeu_epi16(y + i, mask,
-                             _mm512_cvtps_ph(limited, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    const __m512 limited = _mm512_max_ps(_mm512_min_ps(values, most), least);
+    const __m256i halves =
+        _mm512_cvtps_ph(limited, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm256_mask_storeu_epi16(y + i, mask, halves);
   }
 }
 

@@ -13,8 +13,9 @@ struct Cached;
 template <>
 struct Cached<float> {
   static constexpr auto kType = kFloat;
-  static void attend(const Kernels& kernels, const Attention<float>& a, const ParallelFor& parallel) {
-    kernels.attention(a, parallel);
+  static void attend(const Kernels& kernels, const Attention<float>& attention,
+                     const ParallelFor& parallel) {
+    kernels.attention(attention, parallel);
   }
   static void write(const Kernels&, const float* x, std::size_t count, float* y) {
     std::copy_n(x, count, y);
@@ -24,8 +25,9 @@ struct Cached<float> {
 template <>
 struct Cached<Half> {
   static constexpr auto kType = kHalf;
-  static void attend(const Kernels& kernels, const Attention<Half>& a, const ParallelFor& parallel) {
-    kernels.attention16(a, parallel);
+  static void attend(const Kernels& kernels, const Attention<Half>& attention,
+                     const ParallelFor& parallel) {
+    kernels.attention16(attention, parallel);
   }
   static void write(const Kernels& kernels, const float* x, std::size_t count, Half* y) {
     kernels.to_half(x, count, y);

@@ -13,8 +13,8 @@ struct QuantizedValues;
 struct QuantizedScales;
 struct RowBegins;
 
-// x / scale, rounded. Divisions are slow, and seldom decide: the product with 1 / scale is off by two
-// roundings at most, and only near a half that matters.
+// x / scale, rounded. Divisions are slow, and seldom decide: the product with 1 / scale is off by
+// two roundings at most, and only near a half that matters.
 __m512i rounded_ratio(__m512 x, __m512 scale, __m512 inverse) {
   const __m512 ratio = _mm512_mul_ps(x, inverse);
   const __m512 nearest =

@@ -71,7 +71,9 @@ void last_step(const std::uint8_t* activations, std::size_t row_size, const std:
 class Ahead {
  public:
   Ahead(const Product& p, std::size_t steps)
-      : next_(p.ahead), lines_((p.lines_ahead + steps - 1) / steps), end_(p.lines_ahead * 64 + p.ahead) {}
+      : next_(p.ahead),
+        lines_((p.lines_ahead + steps - 1) / steps),
+        end_(p.ahead + p.lines_ahead * 64) {}
 
   void step() {
     for (std::size_t i = 0; i < lines_ && next_ < end_; ++i, next_ += 64) {
@@ -134,8 +136,9 @@ void end() { release(); }
 void multiply(const Product& product) {
   // Four tiles of sums at a time: an instruction begins every 16 cycles, and its sums are there
   // after 52. Of the shapes of four, two by two loads the fewest tiles.
-  const auto pairs = (product.rows + 2 * kTileRows - 1) / (2 * kTileRows) * ((product.blocks + 1) / 2);
-  Ahead ahead(product, pairs * ((product.inputs + kTileBytes - 1) / kTileBytes));
+  const auto groups_of_four =
+      (product.rows + 2 * kTileRows - 1) / (2 * kTileRows) * ((product.blocks + 1) / 2);
+  Ahead ahead(product, groups_of_four * readable_inputs(product.inputs) / kTileBytes);
   std::size_t row = 0;
   for (; row + kTileRows < product.rows; row += 2 * kTileRows) {
     groups<2, 2>(product, row, 0, ahead);

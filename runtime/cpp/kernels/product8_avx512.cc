@@ -37,7 +37,8 @@ __attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w,
     }
   }
   const auto* next = ahead.weights;
-  const auto every = ahead.lines == 0 ? SIZE_MAX : std::max<std::size_t>(1, inputs / 4 / ahead.lines);
+  const auto every =
+      ahead.lines == 0 ? SIZE_MAX : std::max<std::size_t>(1, inputs / 4 / ahead.lines);
   auto wait = every;
   for (std::size_t k = 0; k < inputs; k += 4, w += 64) {
     if (--wait == 0) {

@@ -1,0 +1,189 @@
+"""The C++ library beside Python's runtime: one bundle, the same ONNX Runtime and kernels, in turns.
+
+    bash scripts/build_library.sh -D TRANSLATE_TRT_TESTS=ON
+    python benchmarks/cpp_library.py --bundle DIR --source test.en [--target onnx-int8 ...]
+
+Both translate text, tokenization and all: every line in one call with a worker on each core, and
+the first lines in a call each, with one thread, as a service does that has one request. Those
+translations must be the same, byte for byte. Which sentences several workers put together differs
+from call to call, and rounding with it, so in those calls lines that differ are counted. Loading is
+timed, too: until a bundle is checked, hashes and all, and ready.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import onnxruntime
+from report import alternate, parser, ratios, write
+
+from translate_trt.runtime import Translator, kernels
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build/library"
+ONE_BY_ONE = 100  # lines
+
+
+class Cpp:
+    """A process of the library's, which is asked by lines of JSON and times its own calls."""
+
+    def __init__(self, bundle: Path, **options: Any) -> None:
+        library = next(Path(onnxruntime.__file__).with_name("capi").glob("libonnxruntime.so.*"))
+        fetched = [str(path) for path in ROOT.glob(".cache/native/usr/lib/*") if path.is_dir()]
+        environment = {
+            **os.environ,
+            "TRANSLATE_TRT_ONNXRUNTIME": str(library),
+            "TRANSLATE_TRT_KERNELS": str(kernels.library() or "none"),
+            "LD_LIBRARY_PATH": ":".join([*fetched, os.environ.get("LD_LIBRARY_PATH", "")]),
+        }
+        program = BUILD / "tests/translate_trt_probe"
+        if not program.exists():
+            raise SystemExit(f"there is no {program}; run the first command of --help.")
+        self._process = subprocess.Popen(
+            [program], env=environment, text=True, encoding="utf-8",
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._load = {"bundle": str(bundle), **options}
+        self.load()
+
+    def load(self) -> float:
+        """Seconds until the bundle is ready, once more; libraries are there already."""
+        begin = perf_counter()
+        self._ask(load=self._load)
+        return perf_counter() - begin
+
+    def translate(self, lines: Sequence[str]) -> tuple[float, list[str]]:
+        """Seconds, and the translations."""
+        answer = self._ask(lines=lines)
+        return answer["seconds"], [line[0]["text"] for line in answer["found"]]
+
+    def close(self) -> None:
+        """Let it end."""
+        self._process.communicate()
+
+    def _ask(self, **request: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        if "error" in answer:
+            raise SystemExit(answer["error"][1])
+        return answer
+
+
+class Python:
+    """The same in this process."""
+
+    def __init__(self, bundle: Path, **options: Any) -> None:
+        self._bundle, self._options = bundle, options
+        self.load()
+
+    def load(self) -> float:
+        """Seconds until the bundle is ready, once more; libraries are there already."""
+        begin = perf_counter()
+        self._translator = Translator(self._bundle, **self._options)
+        return perf_counter() - begin
+
+    def translate(self, lines: Sequence[str]) -> tuple[float, list[str]]:
+        """Seconds, and the translations."""
+        begin = perf_counter()
+        found = self._translator.translate(lines)
+        return perf_counter() - begin, [translation.text for translation in found]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+SYSTEMS: dict[str, Callable[..., Cpp | Python]] = {"Python": Python, "C++": Cpp}
+
+
+class Turns:
+    """Both systems with one bundle, asked for the same calls in turn.
+
+    Attributes:
+        differing: most lines that any answer had otherwise than the first one.
+    """
+
+    def __init__(self, bundle: Path, **options: Any) -> None:
+        self._opened = {name: system(bundle, **options) for name, system in SYSTEMS.items()}
+        self._first: list[str] = []
+        self.differing = 0
+
+    def translate(self, calls: list[list[str]], rounds: int) -> dict[str, list[float]]:
+        """Seconds of each round of each system."""
+        return alternate(
+            {name: lambda n=name: self._ask(n, calls) for name in self._opened}, rounds
+        )
+
+    def load(self, rounds: int) -> dict[str, list[float]]:
+        """Seconds until the bundle is ready."""
+        return alternate({name: system.load for name, system in self._opened.items()}, rounds)
+
+    def close(self) -> None:
+        """Let them end."""
+        for system in self._opened.values():
+            system.close()
+
+    def _ask(self, name: str, calls: list[list[str]]) -> float:
+        answers = [self._opened[name].translate(lines) for lines in calls]
+        texts = [text for _, translations in answers for text in translations]
+        self._first = self._first or texts
+        differing = sum(a != b for a, b in zip(texts, self._first, strict=True))
+        self.differing = max(self.differing, differing)
+        return sum(seconds for seconds, _ in answers)
+
+
+def compare(given: argparse.Namespace, target: str, lines: list[str]) -> dict[str, Any]:
+    """Seconds of each part, and how many lines differed."""
+    together = Turns(given.bundle, target=target, threads=1, workers=given.threads)
+    samples: dict[str, Any] = {"all lines": together.translate([lines], given.rounds)}
+    together.close()
+    alone = Turns(given.bundle, target=target, threads=1)
+    one_by_one = [[line] for line in lines[:ONE_BY_ONE]]
+    samples["line by line"] = alone.translate(one_by_one, given.rounds)
+    samples["loading"] = alone.load(given.rounds)
+    alone.close()
+    if alone.differing:
+        raise SystemExit(f"{alone.differing} lines of {target} differ, each translated alone.")
+    return {"differing": together.differing, "seconds": samples}
+
+
+def main() -> None:
+    """Measure, show, write."""
+    options = parser(__doc__)
+    options.add_argument("--bundle", type=Path, required=True)
+    options.add_argument("--source", type=Path, required=True, help="text to translate")
+    options.add_argument("--target", action="append", help="of the bundle; default: all it has")
+    options.add_argument("--note", default="", help="what else the machine did")
+    given = options.parse_args()
+    lines = given.source.read_text(encoding="utf-8").splitlines()
+    manifest = json.loads((given.bundle / "manifest.json").read_text())
+    samples: dict[str, Any] = {}
+    for target in given.target or manifest["targets"]:
+        samples[target] = compare(given, target, lines)
+        print(f"{target}: {samples[target]['differing']} lines differed with several workers")
+        for name, seconds in samples[target]["seconds"].items():
+            middle, low, high = ratios(seconds, "C++", "Python")
+            medians = ", ".join(f"{n} {statistics.median(v):.3f} s" for n, v in seconds.items())
+            print(f"  {name:13} {medians}; {middle:.2f} [{low:.2f}, {high:.2f}]")
+    settings = {
+        "lines": len(lines),
+        "line_by_line": min(ONE_BY_ONE, len(lines)),
+        "workers": given.threads,
+        "model": manifest["model"],
+        "note": given.note,
+    }
+    print(write("cpp-library", settings, samples, given.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+/* libtranslate_trt: a bundle in, translations out, from C (docs/embed-cpp.md).
+ *
+ * Handles are opaque and belong to whoever made them, until they are given to their `_free`
+ * function. Strings and arrays that a function returns belong to the handle they were asked of, and
+ * live as long as it does. What is given to a function is copied where it is kept.
+ *
+ * Functions that can fail return a `tt_status`. On failure they leave their outputs as they were,
+ * but for handles, which become NULL, and nothing has changed; `tt_last_error` says in words what
+ * was wrong. No C++ exception ever leaves the library.
+ *
+ * Structures of options begin with their size, so that they can grow: fill them by their `_default`
+ * function, then set what you want otherwise.
+ *
+ * Threads: functions of a `const` handle may be called by any number of threads at once; a `_free`
+ * function by one, once all others are done with the handle. All else says so where it stands.
+ */
+#ifndef TRANSLATE_TRT_H_
+#define TRANSLATE_TRT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define TT_API __attribute__((visibility("default")))
+#else
+#define TT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors ---- */
+
+typedef int32_t tt_status;
+
+enum {
+  TT_OK = 0,
+  TT_INPUT_ERROR = 1,   /* text or tokens that cannot be used as they are */
+  TT_OPTION_ERROR = 2,  /* an option out of range, or one the bundle was not compiled for */
+  TT_BUNDLE_ERROR = 3,  /* a bundle that is missing, incomplete, changed or of another format */
+  TT_BACKEND_ERROR = 4, /* ONNX Runtime or the kernels do not load, or fail while they run */
+  TT_MEMORY_ERROR = 5,  /* the host's memory ran out */
+  TT_INTERNAL_ERROR = 6 /* a defect of this library: please report its message */
+};
+
+/* Such as "TT_BUNDLE_ERROR"; "unknown status" for a number that is none. Any thread. */
+TT_API const char* tt_status_name(tt_status status);
+
+/* What was wrong, where, and what to do, of the last failure in the calling thread; "" before the
+ * first. It is valid until the next failure in this thread. Any thread. */
+TT_API const char* tt_last_error(void);
+
+/* Version of the library, such as "0.1.0". Any thread. */
+TT_API const char* tt_version(void);
+
+/* ---- what is given ---- */
+
+/* UTF-8, not ended by a zero; bytes that are not UTF-8 are read as U+FFFD. */
+typedef struct tt_text {
+  const char* data; /* may be NULL if size is 0 */
+  size_t size;      /* bytes */
+} tt_text;
+
+/* Token ids, without start and end symbols. */
+typedef struct tt_tokens {
+  const int32_t* data; /* may be NULL if size is 0 */
+  size_t size;         /* tokens */
+} tt_tokens;
+
+/* ((5 + n) / 6) ** alpha, or n ** alpha. */
+enum { TT_LENGTH_PENALTY_GNMT = 0, TT_LENGTH_PENALTY_LENGTH = 1 };
+
+/* How to search: the fields of Python's SearchOptions, in the same order (docs/beam-search.md). */
+typedef struct tt_options {
+  size_t struct_size;
+  int32_t beam_size;           /* live hypotheses per sentence; 1 is greedy search */
+  double length_penalty;       /* alpha: 0 favours short output */
+  int32_t length_penalty_form; /* TT_LENGTH_PENALTY_... */
+  int32_t early_stopping;      /* 1: a sentence ends once beam_size hypotheses are finished */
+  int32_t max_length;          /* generated tokens with the end symbol; 0: source length + 50 */
+  int32_t min_length;          /* the end symbol cannot come before this many tokens */
+  int32_t num_hypotheses;      /* the n best, at most beam_size */
+  int32_t return_attention;    /* 1: cross-attention of the last layer, averaged over heads */
+} tt_options;
+
+/* Sets the first `struct_size` bytes, which is sizeof(tt_options) of the header you compile with.
+ * Any thread.
+ * TT_OPTION_ERROR: options is NULL, or the size is none that this library knows. */
+TT_API tt_status tt_options_default(tt_options* options, size_t struct_size);
+
+/* Receives what is worth knowing and no error, such as which kernels are used: a line of text
+ * without its end. Called by any thread, by several at once. */
+typedef void (*tt_log_function)(void* context, const char* message);
+
+/* How to load a bundle: the arguments of Python's Translator, and where libraries are. */
+typedef struct tt_load_options {
+  size_t struct_size;
+  const char* target;      /* such as "onnx-int8"; NULL: the manifest's first */
+  int32_t shortlist;       /* 1: the target that is like it, with a shortlist */
+  int32_t threads;         /* of each worker; 0 shares out the cores */
+  int32_t workers;         /* batches that a call translates at once, by one copy of the weights */
+  int32_t batch_tokens;    /* source tokens in a batch, padding included */
+  const char* device;      /* "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1"; NULL: "cpu" */
+  int32_t check_hashes;    /* 1: compare every file with its SHA-256 in the manifest */
+  const char* onnxruntime; /* path of ONNX Runtime's library; NULL: $TRANSLATE_TRT_ONNXRUNTIME, else
+                              libonnxruntime.so.1 where the system looks for libraries */
+  const char* kernels;     /* path of the compiled kernels' library, or "none"; NULL:
+                              $TRANSLATE_TRT_KERNELS, else the one beside this library, if any */
+  tt_log_function log;     /* NULL: nobody is told */
+  void* log_context;       /* handed to log */
+} tt_load_options;
+
+/* As tt_options_default. */
+TT_API tt_status tt_load_options_default(tt_load_options* options, size_t struct_size);
+
+/* ---- a loaded bundle ---- */
+
+typedef struct tt_translator tt_translator;
+
+/* Checks a bundle and loads one of its targets.
+ *
+ * bundle: path of the directory. options: NULL takes the defaults. translator: to be freed by
+ * tt_translator_free; NULL after a failure. Any thread.
+ * TT_BUNDLE_ERROR, TT_BACKEND_ERROR, TT_OPTION_ERROR, TT_MEMORY_ERROR. */
+TT_API tt_status tt_translator_load(const char* bundle, const tt_load_options* options,
+                                    tt_translator** translator);
+
+/* NULL is fine. No other thread may use the handle any more; results of it stay valid. */
+TT_API void tt_translator_free(tt_translator* translator);
+
+/* The bundle's defaults for searching, into the first `struct_size` bytes.
+ * TT_OPTION_ERROR, as of tt_options_default. */
+TT_API tt_status tt_translator_options(const tt_translator* translator, tt_options* options,
+                                       size_t struct_size);
+
+/* Name of the target in use, such as "onnx-int8". */
+TT_API const char* tt_translator_target(const tt_translator* translator);
+
+/* Compiled kernels in use, such as "avx512_vnni"; "" if there are none. */
+TT_API const char* tt_translator_kernels(const tt_translator* translator);
+
+/* Version of ONNX Runtime, such as "1.31.1". */
+TT_API const char* tt_translator_onnxruntime(const tt_translator* translator);
+
+/* ---- translating ---- */
+
+typedef struct tt_result tt_result;
+
+/* Translates lines of text.
+ *
+ * A line of more tokens than the bundle allows is cut in pieces, at ends of sentences where it has
+ * any, and their translations are joined. An empty or blank line has an empty translation.
+ *
+ * options: NULL takes the bundle's defaults. prefixes: NULL, or as many texts as lines, that the
+ * translations must begin with. result: to be freed by tt_result_free; NULL after a failure.
+ * TT_INPUT_ERROR: lines is NULL and count is not 0. TT_OPTION_ERROR, TT_BACKEND_ERROR,
+ * TT_MEMORY_ERROR. */
+TT_API tt_status tt_translate(const tt_translator* translator, const tt_text* lines, size_t count,
+                              const tt_options* options, const tt_text* prefixes,
+                              tt_result** result);
+
+/* Translates token sequences, each of which must be within the bundle's limits; otherwise as
+ * tt_translate. In the result each source is a line, and each hypothesis of it one piece, without
+ * text. TT_INPUT_ERROR also: a token outside the vocabulary, or a source that is too long. */
+TT_API tt_status tt_translate_ids(const tt_translator* translator, const tt_tokens* sources,
+                                  size_t count, const tt_options* options,
+                                  const tt_tokens* prefixes, tt_result** result);
+
+/* ---- what comes back ----
+ *
+ * For each line, in the order of the lines, its n best hypotheses, best first (`rank` from 0); of
+ * each its pieces: one for nearly all lines, more for one that was cut, none for an empty one. An
+ * index that is out of range gives 0, or something empty. */
+
+/* NULL is fine. */
+TT_API void tt_result_free(tt_result* result);
+
+/* Number of lines. */
+TT_API size_t tt_result_size(const tt_result* result);
+
+/* Number of hypotheses of a line, at least 1. */
+TT_API size_t tt_result_hypotheses(const tt_result* result, size_t line);
+
+/* The translation: valid UTF-8, always one line, without its end; followed by a zero. */
+TT_API tt_text tt_result_text(const tt_result* result, size_t line, size_t rank);
+
+/* Cumulative log-probability divided by the length penalty, summed over the pieces; higher is
+ * better. */
+TT_API double tt_result_score(const tt_result* result, size_t line, size_t rank);
+
+/* Number of pieces. */
+TT_API size_t tt_result_pieces(const tt_result* result, size_t line, size_t rank);
+
+/* The same score of one piece. */
+TT_API double tt_result_piece_score(const tt_result* result, size_t line, size_t rank,
+                                    size_t piece);
+
+/* Target token ids of a piece, without the end symbol. */
+TT_API tt_tokens tt_result_tokens(const tt_result* result, size_t line, size_t rank, size_t piece);
+
+typedef struct tt_log_probs {
+  const double* data;
+  size_t size;
+} tt_log_probs;
+
+/* Natural-log probability of each generated token of a piece; the last one is the end symbol's,
+ * unless the piece is truncated. */
+TT_API tt_log_probs tt_result_token_log_probs(const tt_result* result, size_t line, size_t rank,
+                                              size_t piece);
+
+/* 1 if the maximum length came before the piece's end symbol. */
+TT_API int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank, size_t piece);
+
+/* Row after row; a row for each of the token_log_probs, a column for each source token of the piece
+ * and one for the source's end symbol. */
+typedef struct tt_attention {
+  const float* data;
+  size_t rows, columns;
+} tt_attention;
+
+/* Cross-attention of a piece, if asked for. */
+TT_API tt_attention tt_result_attention(const tt_result* result, size_t line, size_t rank,
+                                        size_t piece);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* TRANSLATE_TRT_H_ */

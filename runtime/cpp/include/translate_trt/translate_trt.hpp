@@ -1,0 +1,335 @@
+// libtranslate_trt from C++17: the C interface with owners and values (docs/embed-cpp.md).
+//
+// Each call comes twice: `translate` throws translate_trt::Error, `try_translate` returns a Result.
+// The second kind also works where exceptions are switched off. What comes back are ordinary
+// values.
+#ifndef TRANSLATE_TRT_HPP_
+#define TRANSLATE_TRT_HPP_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "translate_trt/translate_trt.h"
+
+#if defined(__cpp_exceptions)
+#include <stdexcept>
+#endif
+
+namespace translate_trt {
+
+// Why a call failed: a code, and what was wrong, where, and what to do.
+struct Failure {
+  tt_status status = TT_INTERNAL_ERROR;
+  std::string message;
+};
+
+// A value, or why there is none.
+template <class T>
+class Result {
+ public:
+  Result(T value) : content_(std::move(value)) {}
+  Result(Failure failure) : content_(std::move(failure)) {}
+
+  bool has_value() const { return content_.index() == 0; }
+  explicit operator bool() const { return has_value(); }
+
+  // Only if has_value().
+  T& operator*() & { return *std::get_if<0>(&content_); }
+  const T& operator*() const& { return *std::get_if<0>(&content_); }
+  T&& operator*() && { return std::move(*std::get_if<0>(&content_)); }
+  T* operator->() { return std::get_if<0>(&content_); }
+  const T* operator->() const { return std::get_if<0>(&content_); }
+
+  // Only if not.
+  const Failure& error() const { return *std::get_if<1>(&content_); }
+
+ private:
+  std::variant<T, Failure> content_;
+};
+
+#if defined(__cpp_exceptions)
+
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const Failure& failure)
+      : std::runtime_error(failure.message), status_(failure.status) {}
+
+  tt_status status() const { return status_; }
+
+ private:
+  tt_status status_;
+};
+
+#endif
+
+enum class LengthPenalty { gnmt = TT_LENGTH_PENALTY_GNMT, length = TT_LENGTH_PENALTY_LENGTH };
+
+// How to search; a field is what it is in tt_options. Starts as the library's defaults.
+struct SearchOptions {
+  int beam_size;
+  double length_penalty;
+  LengthPenalty length_penalty_form;
+  bool early_stopping;
+  std::optional<int> max_length;  // without a value: source length + 50
+  int min_length;
+  int num_hypotheses;
+  bool return_attention;
+
+  SearchOptions() : SearchOptions(defaults()) {}
+
+  explicit SearchOptions(const tt_options& options)
+      : beam_size(options.beam_size),
+        length_penalty(options.length_penalty),
+        length_penalty_form(static_cast<LengthPenalty>(options.length_penalty_form)),
+        early_stopping(options.early_stopping != 0),
+        max_length(options.max_length == 0 ? std::nullopt : std::optional(options.max_length)),
+        min_length(options.min_length),
+        num_hypotheses(options.num_hypotheses),
+        return_attention(options.return_attention != 0) {}
+
+  tt_options to_c() const {
+    tt_options options = defaults();
+    options.beam_size = beam_size;
+    options.length_penalty = length_penalty;
+    options.length_penalty_form = static_cast<std::int32_t>(length_penalty_form);
+    options.early_stopping = early_stopping;
+    // 0 is C's way to write "none", which a caller of C++ who asks for 0 does not mean.
+    options.max_length = max_length ? (*max_length == 0 ? -1 : *max_length) : 0;
+    options.min_length = min_length;
+    options.num_hypotheses = num_hypotheses;
+    options.return_attention = return_attention;
+    return options;
+  }
+
+ private:
+  static tt_options defaults() {
+    tt_options options = {};
+    tt_options_default(&options, sizeof(options));
+    return options;
+  }
+};
+
+// How to load a bundle; a field is what it is in tt_load_options. An empty text is as if not given.
+struct LoadOptions {
+  std::string target;
+  bool shortlist = false;
+  int threads = 0;
+  int workers = 1;
+  int batch_tokens = 512;
+  std::string device;
+  bool check_hashes = true;
+  std::string onnxruntime;
+  std::string kernels;
+  std::function<void(const std::string&)> log;  // any thread, several at once; never throws
+};
+
+// What was found for a line, or a piece of one: see tt_result_... for each field.
+struct Hypothesis {
+  std::vector<std::int32_t> tokens;
+  double score = 0;
+  std::vector<double> token_log_probs;
+  bool truncated = false;
+  std::vector<std::vector<float>> attention;  // rows, if asked for
+};
+
+struct TextHypothesis {
+  std::string text;
+  double score = 0;
+  std::vector<Hypothesis> pieces;
+};
+
+// The n best of a line, best first; at least one.
+struct Translation {
+  std::vector<TextHypothesis> hypotheses;
+
+  const std::string& text() const { return hypotheses.front().text; }
+  double score() const { return hypotheses.front().score; }
+};
+
+// A loaded bundle. Several threads may call its const functions at once.
+class Translator {
+ public:
+  // Checks a bundle and loads one of its targets.
+  static Result<Translator> try_load(const std::string& bundle, const LoadOptions& options = {}) {
+    tt_load_options given = {};
+    tt_load_options_default(&given, sizeof(given));
+    given.target = text_or_null(options.target);
+    given.shortlist = options.shortlist;
+    given.threads = options.threads;
+    given.workers = options.workers;
+    given.batch_tokens = options.batch_tokens;
+    given.device = text_or_null(options.device);
+    given.check_hashes = options.check_hashes;
+    given.onnxruntime = text_or_null(options.onnxruntime);
+    given.kernels = text_or_null(options.kernels);
+    auto log = std::make_unique<Log>(options.log);
+    if (options.log) {
+      given.log = &pass_on;
+      given.log_context = log.get();
+    }
+    tt_translator* handle = nullptr;
+    const tt_status status = tt_translator_load(bundle.c_str(), &given, &handle);
+    if (status != TT_OK) return failure(status);
+    return Translator(handle, std::move(log));
+  }
+
+  // Without a value, options are the bundle's defaults. prefixes: none, or one for each line, that
+  // the translations must begin with.
+  Result<std::vector<Translation>> try_translate(
+      const std::vector<std::string>& lines, const std::optional<SearchOptions>& options = {},
+      const std::vector<std::string>& prefixes = {}) const {
+    std::vector<tt_text> texts, beginnings;
+    for (const std::string& line : lines) texts.push_back({line.data(), line.size()});
+    for (const std::string& prefix : prefixes) beginnings.push_back({prefix.data(), prefix.size()});
+    return call(tt_translate, texts, options, beginnings);
+  }
+
+  // Token ids without start and end symbols; each source is a line with a single piece and no text.
+  Result<std::vector<Translation>> try_translate_ids(
+      const std::vector<std::vector<std::int32_t>>& sources,
+      const std::optional<SearchOptions>& options = {},
+      const std::vector<std::vector<std::int32_t>>& prefixes = {}) const {
+    std::vector<tt_tokens> tokens, beginnings;
+    for (const auto& source : sources) tokens.push_back({source.data(), source.size()});
+    for (const auto& prefix : prefixes) beginnings.push_back({prefix.data(), prefix.size()});
+    return call(tt_translate_ids, tokens, options, beginnings);
+  }
+
+#if defined(__cpp_exceptions)
+
+  // As try_load, but throws Error.
+  explicit Translator(const std::string& bundle, const LoadOptions& options = {})
+      : Translator(value_of(try_load(bundle, options))) {}
+
+  // As try_translate, but throws Error.
+  std::vector<Translation> translate(const std::vector<std::string>& lines,
+                                     const std::optional<SearchOptions>& options = {},
+                                     const std::vector<std::string>& prefixes = {}) const {
+    return value_of(try_translate(lines, options, prefixes));
+  }
+
+  // As try_translate_ids, but throws Error.
+  std::vector<Translation> translate_ids(
+      const std::vector<std::vector<std::int32_t>>& sources,
+      const std::optional<SearchOptions>& options = {},
+      const std::vector<std::vector<std::int32_t>>& prefixes = {}) const {
+    return value_of(try_translate_ids(sources, options, prefixes));
+  }
+
+#endif
+
+  // The bundle's defaults.
+  SearchOptions default_options() const {
+    tt_options options = {};
+    tt_options_default(&options, sizeof(options));
+    tt_translator_options(handle_.get(), &options, sizeof(options));
+    return SearchOptions(options);
+  }
+
+  std::string target() const { return tt_translator_target(handle_.get()); }
+  std::string kernels() const { return tt_translator_kernels(handle_.get()); }
+  std::string onnxruntime() const { return tt_translator_onnxruntime(handle_.get()); }
+
+  // For what this class has not; it stays the owner.
+  const tt_translator* handle() const { return handle_.get(); }
+
+ private:
+  using Log = std::function<void(const std::string&)>;
+
+  struct Free {
+    void operator()(tt_translator* handle) const { tt_translator_free(handle); }
+    void operator()(tt_result* handle) const { tt_result_free(handle); }
+  };
+
+  Translator(tt_translator* handle, std::unique_ptr<Log> log)
+      : log_(std::move(log)), handle_(handle) {}
+
+  static const char* text_or_null(const std::string& text) {
+    return text.empty() ? nullptr : text.c_str();
+  }
+
+  static Failure failure(tt_status status) { return {status, tt_last_error()}; }
+
+  // Nothing may be thrown through C.
+  static void pass_on(void* log, const char* message) noexcept {
+    (*static_cast<Log*>(log))(message);
+  }
+
+#if defined(__cpp_exceptions)
+  template <class T>
+  static T value_of(Result<T> result) {
+    if (!result) throw Error(result.error());
+    return *std::move(result);
+  }
+#endif
+
+  template <class Source>
+  Result<std::vector<Translation>> call(tt_status (*function)(const tt_translator*, const Source*,
+                                                              std::size_t, const tt_options*,
+                                                              const Source*, tt_result**),
+                                        const std::vector<Source>& sources,
+                                        const std::optional<SearchOptions>& options,
+                                        const std::vector<Source>& prefixes) const {
+    if (!prefixes.empty() && prefixes.size() != sources.size()) {
+      return Failure{TT_INPUT_ERROR, std::to_string(prefixes.size()) + " target prefixes for " +
+                                         std::to_string(sources.size()) + " sources."};
+    }
+    tt_options given = {};
+    if (options) given = options->to_c();
+    tt_result* made = nullptr;
+    const tt_status status =
+        function(handle_.get(), sources.data(), sources.size(), options ? &given : nullptr,
+                 prefixes.empty() ? nullptr : prefixes.data(), &made);
+    const std::unique_ptr<tt_result, Free> result(made);
+    if (status != TT_OK) return failure(status);
+    return translations(result.get());
+  }
+
+  static std::vector<Translation> translations(const tt_result* result) {
+    std::vector<Translation> found(tt_result_size(result));
+    for (std::size_t line = 0; line < found.size(); ++line) {
+      found[line].hypotheses.resize(tt_result_hypotheses(result, line));
+      for (std::size_t rank = 0; rank < found[line].hypotheses.size(); ++rank) {
+        TextHypothesis& hypothesis = found[line].hypotheses[rank];
+        const tt_text text = tt_result_text(result, line, rank);
+        hypothesis.text.assign(text.data, text.size);
+        hypothesis.score = tt_result_score(result, line, rank);
+        for (std::size_t i = 0; i < tt_result_pieces(result, line, rank); ++i) {
+          hypothesis.pieces.push_back(piece(result, line, rank, i));
+        }
+      }
+    }
+    return found;
+  }
+
+  static Hypothesis piece(const tt_result* result, std::size_t line, std::size_t rank,
+                          std::size_t index) {
+    Hypothesis found;
+    const tt_tokens tokens = tt_result_tokens(result, line, rank, index);
+    found.tokens.assign(tokens.data, tokens.data + tokens.size);
+    found.score = tt_result_piece_score(result, line, rank, index);
+    const tt_log_probs log_probs = tt_result_token_log_probs(result, line, rank, index);
+    found.token_log_probs.assign(log_probs.data, log_probs.data + log_probs.size);
+    found.truncated = tt_result_truncated(result, line, rank, index) != 0;
+    const tt_attention attention = tt_result_attention(result, line, rank, index);
+    for (std::size_t row = 0; row < attention.rows; ++row) {
+      const float* begin = attention.data + row * attention.columns;
+      found.attention.emplace_back(begin, begin + attention.columns);
+    }
+    return found;
+  }
+
+  std::unique_ptr<Log> log_;  // outlives the handle, which calls it
+  std::unique_ptr<tt_translator, Free> handle_;
+};
+
+}  // namespace translate_trt
+
+#endif  // TRANSLATE_TRT_HPP_

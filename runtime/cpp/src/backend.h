@@ -1,0 +1,73 @@
+// What runs the two graphs (runtime/backends/__init__.py).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "options.h"
+#include "tokenizer.h"
+
+namespace translate_trt::runtime {
+
+// Sentences to start.
+struct Sources {
+  std::vector<Tokens> tokens;             // of each, the end symbol included; none is empty
+  std::vector<std::int64_t> max_lengths;  // of each translation
+
+  std::size_t size() const { return tokens.size(); }
+};
+
+// What a step leaves with the host.
+struct StepResult {
+  std::vector<std::int64_t> tokens, parents;  // [N, K]
+  std::vector<float> log_probs;               // [N, K]
+  std::vector<char> done;                     // [N]
+  std::vector<float> attention;  // [N, K, S] of the beams before selection, if asked for
+  std::int64_t source_size = 0;  // S of attention
+};
+
+// The finished hypotheses of one sentence, best first; empty places score minus infinity.
+struct Pool {
+  std::vector<float> scores;
+  std::vector<std::int64_t> lengths, parents;
+};
+
+using Rows = std::vector<std::int64_t>;
+
+// Sentences that are translated together, a row each, where the backend keeps its tensors. By one
+// thread at a time, but for `cancel`.
+class Batch {
+ public:
+  virtual ~Batch() = default;
+
+  // N, idle rows included.
+  virtual std::int64_t rows() const = 0;
+
+  // Between two steps, lets sentences go and others in. `keep`: rows to go on with, ascending.
+  // Returns the rows that the kept sentences have now, and those of the new ones.
+  virtual std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) = 0;
+
+  // Takes a step. forced: the token that each row must continue with, or kFree; empty: all are
+  // free.
+  virtual StepResult step(const std::vector<std::int64_t>& forced) = 0;
+
+  // What a sentence has finished with.
+  virtual Pool pool(std::int64_t row) const = 0;
+
+  // Lets what runs now end early, with an error or without; from any thread.
+  virtual void cancel() = 0;
+};
+
+// The encoder and the step graph of one target, loaded; several threads may use it.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::unique_ptr<Batch> batch(const SearchOptions& options,
+                                       std::int64_t start_token) const = 0;
+};
+
+}  // namespace translate_trt::runtime

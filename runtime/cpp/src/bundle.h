@@ -1,0 +1,67 @@
+// The manifest of a bundle: read, check, and where the files lie (runtime/bundle.py).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "contract.h"
+#include "options.h"
+
+namespace translate_trt::runtime {
+
+inline constexpr std::int64_t kFormatVersion = 5;
+inline constexpr const char* kManifestName = "manifest.json";
+
+// Of what `ModelDescription` has in Python, the part that a search needs.
+struct ModelDescription {
+  std::int64_t decoder_layers, heads, key_size, value_size, vocabulary_size, start_token, end_token;
+};
+
+// Largest lengths the model was made for, in tokens, the end symbol included.
+struct Limits {
+  std::int64_t max_source_length, max_target_length;
+};
+
+// One file of a bundle.
+struct FileEntry {
+  std::string path, sha256;
+  std::int64_t bytes;
+
+  // Where the file is, or ought to be. A bundle error if symbolic links lead out of the bundle.
+  std::filesystem::path locate(const std::filesystem::path& bundle) const;
+};
+
+struct TargetEntry {
+  std::string name, backend;
+  std::vector<std::pair<std::string, FileEntry>> files;  // by role
+  bool attention;
+  GraphForm form;
+
+  const FileEntry& file(const std::string& role) const;
+};
+
+struct Manifest {
+  ModelDescription model;
+  Limits limits;
+  SearchOptions search;
+  FileEntry source_tokenizer, target_tokenizer;
+  std::vector<TargetEntry> targets;  // at least one; the first is the default
+
+  // That target; without a name, the first; its like with a shortlist, if that is wanted.
+  // A bundle error if there is none of that name.
+  const TargetEntry& target(std::optional<std::string> name, bool shortlist) const;
+};
+
+// A bundle error if it is missing, damaged, or of a format this library does not read.
+Manifest read_manifest(const std::filesystem::path& bundle);
+
+// Checks that the tokenizer's and that target's files are there and are what they were: existence
+// and size, and SHA-256, too, if `hashes`. A bundle error if not.
+void verify_files(const std::filesystem::path& bundle, const Manifest& manifest,
+                  const TargetEntry& target, bool hashes);
+
+}  // namespace translate_trt::runtime

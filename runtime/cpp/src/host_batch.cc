@@ -1,0 +1,288 @@
+#include "host_batch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+namespace translate_trt::runtime {
+
+namespace {
+
+// Source positions are filled up to a multiple, so that sentences of like length can follow each
+// other into the same arrays.
+constexpr std::int64_t kSourceStep = 8;
+
+Rows counted(std::int64_t first, std::int64_t count) {
+  Rows rows(static_cast<std::size_t>(count));
+  std::iota(rows.begin(), rows.end(), first);
+  return rows;
+}
+
+template <class T>
+std::vector<T> copied(const Array& array) {
+  return {array->row<T>(), array->row<T>() + array->size()};
+}
+
+template <class T>
+std::vector<T> copied_row(const Array& array, std::int64_t row) {
+  return {array->row<T>(row), array->row<T>(row) + array->row_size()};
+}
+
+template <class T>
+void fill_row(const Array& array, std::int64_t row, T value) {
+  std::fill_n(array->row<T>(row), array->row_size(), value);
+}
+
+template <class T>
+void fill(const Array& array, T value) {
+  std::fill_n(array->row<T>(), array->size(), value);
+}
+
+Specs without(const Specs& specs, const Specs& others) {
+  Specs left;
+  for (const TensorSpec& spec : specs) {
+    const auto same = [&](const TensorSpec& other) { return other.name == spec.name; };
+    if (std::none_of(others.begin(), others.end(), same)) left.push_back(spec);
+  }
+  return left;
+}
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+}  // namespace
+
+HostBatch::HostBatch(std::unique_ptr<Graphs> graphs, const GraphShape& shape,
+                     const SearchOptions& options, std::int64_t start_token,
+                     std::int64_t spare_slots)
+    : graphs_(std::move(graphs)),
+      shape_(shape),
+      options_(options),
+      start_token_(start_token),
+      spare_slots_(spare_slots),
+      crossing_(shape.encoder_outputs()),
+      caches_(shape.caches()),
+      small_state_(without(shape.state(), caches_)) {
+  for (TensorSpec& spec : shape_.step_inputs()) {
+    if (spec.by_sentence()) by_sentence_.push_back(std::move(spec));
+  }
+  sizes_.k = options.beam_size;
+}
+
+std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arriving) {
+  const std::int64_t needed = source_size(keep, arriving);
+  Rows leaving;
+  const Rows all = counted(0, sizes_.n);
+  std::set_difference(all.begin(), all.end(), keep.begin(), keep.end(),
+                      std::back_inserter(leaving));
+  const bool fits = needed <= sizes_.s && sizes_.s <= needed + kSourceStep;
+  if (arriving.size() > 0 && arriving.size() == leaving.size() && fits) {
+    start(leaving, arriving);
+    return {keep, leaving};
+  }
+  const auto kept = static_cast<std::int64_t>(keep.size());
+  const auto added = static_cast<std::int64_t>(arriving.size());
+  move(keep, kept + added, needed);
+  const Rows placed = counted(kept, added);
+  if (added > 0) start(placed, arriving);
+  return {counted(0, kept), placed};
+}
+
+StepResult HostBatch::step(const std::vector<std::int64_t>& forced) {
+  const Array& tokens = now_.at("forced_tokens");
+  if (forced.empty()) {
+    fill(tokens, kFree);
+  } else {
+    std::copy(forced.begin(), forced.end(), tokens->row<std::int64_t>());
+  }
+  if (runs_.empty()) bind();
+  runs_[0]();
+  std::swap(runs_[0], runs_[1]);
+  for (const TensorSpec& spec : small_state_) std::swap(now_.at(spec.name), other_.at(spec.name));
+  StepResult found = result();
+  grow_if_full(found);
+  return found;
+}
+
+Pool HostBatch::pool(std::int64_t row) const {
+  return {copied_row<float>(now_.at("finished_scores"), row),
+          copied_row<std::int64_t>(now_.at("finished_lengths"), row),
+          copied_row<std::int64_t>(now_.at("finished_parents"), row)};
+}
+
+StepResult HostBatch::result() const {
+  StepResult found = {copied<std::int64_t>(now_.at("tokens")),
+                      copied<std::int64_t>(results_.at("parents")),
+                      copied<float>(now_.at("log_probs")),
+                      copied<char>(now_.at("done")),
+                      {},
+                      sizes_.s};
+  if (options_.return_attention) found.attention = copied<float>(results_.at("attention"));
+  return found;
+}
+
+// Both directions of a step between the two copies of the state.
+void HostBatch::bind() {
+  runs_.clear();
+  for (const auto& [from, to] : {std::pair{&now_, &other_}, std::pair{&other_, &now_}}) {
+    Arrays inputs = now_, outputs = results_;
+    for (const TensorSpec& spec : small_state_) {
+      inputs[spec.name] = from->at(spec.name);
+      outputs[kNext + spec.name] = to->at(spec.name);
+    }
+    for (const TensorSpec& spec : caches_) outputs[kNext + spec.name] = now_.at(spec.name);
+    runs_.push_back(graphs_->bind(inputs, outputs));
+  }
+}
+
+// Arrays for that many rows, all of them idle. What is hidden must still be finite, so they are
+// zeros.
+void HostBatch::allocate(std::int64_t rows, std::int64_t source_size, std::int64_t slots) {
+  runs_.clear();
+  sizes_.n = rows, sizes_.p = slots;
+  sizes_ = shape_.form.with_source(sizes_, source_size);
+  const auto zeros = [this](const TensorSpec& spec) {
+    return std::make_shared<Tensor>(spec.type, spec.sized(sizes_));
+  };
+  now_.clear(), other_.clear(), results_.clear();
+  for (const TensorSpec& spec : shape_.step_inputs()) now_[spec.name] = zeros(spec);
+  for (const TensorSpec& spec : small_state_) other_[spec.name] = zeros(spec);
+  for (const TensorSpec& spec : shape_.step_outputs()) {
+    const bool is_state = spec.name.rfind(kNext, 0) == 0;
+    if (!is_state) results_[spec.name] = zeros(spec);
+  }
+  fill(now_.at("source_bias"), kMasked);
+  fill(now_.at("forced_tokens"), kFree);
+  fill(now_.at("min_lengths"), std::int64_t{options_.min_length});
+  fill(now_.at("max_lengths"), std::int64_t{1});
+  fill(now_.at("length_penalty_alpha"), static_cast<float>(options_.length_penalty));
+  fill(now_.at("length_penalty_beta"), static_cast<float>(options_.length_penalty_beta()));
+  fill(now_.at("early_stopping"), options_.early_stopping);
+  for (std::int64_t row = 0; row < rows; ++row) reset(row);
+  fill(now_.at("done"), true);
+}
+
+void HostBatch::reset(std::int64_t row) {
+  constexpr float kImpossible = -std::numeric_limits<float>::infinity();
+  fill_row(now_.at("tokens"), row, start_token_);
+  fill_row(now_.at("log_probs"), row, kImpossible);
+  now_.at("log_probs")->row<float>(row)[0] = 0;
+  fill_row(now_.at("positions"), row, std::int64_t{0});
+  fill_row(now_.at("done"), row, false);
+  fill_row(now_.at("finished_scores"), row, kImpossible);
+  fill_row(now_.at("finished_lengths"), row, std::int64_t{0});
+  fill_row(now_.at("finished_parents"), row, std::int64_t{0});
+  fill_row(now_.at("ancestry"), row, kMasked);  // nothing is written yet
+  if (shape_.form.slots) return;
+  std::iota(now_.at("slots")->row<std::int64_t>(row),
+            now_.at("slots")->row<std::int64_t>(row) + sizes_.k, 0);
+}
+
+// The source positions for the longest of the kept and the new sentences.
+std::int64_t HostBatch::source_size(const Rows& keep, const Sources& arriving) const {
+  std::int64_t longest = 0;
+  for (const Tokens& tokens : arriving.tokens) {
+    longest = std::max(longest, static_cast<std::int64_t>(tokens.size()));
+  }
+  for (const std::int64_t row : keep) {
+    const float* bias = now_.at("source_bias")->row<float>(row);
+    longest = std::max<std::int64_t>(longest, std::count(bias, bias + sizes_.s, 0.0f));
+  }
+  // One sentence alone never shares its arrays.
+  if (keep.size() + arriving.size() == 1) return longest;
+  return rounded_up(longest, kSourceStep);
+}
+
+// Encodes sentences into rows and puts those before their first step.
+void HostBatch::start(const Rows& rows, const Sources& arriving) {
+  encode(rows, arriving);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    reset(rows[i]);
+    now_.at("max_lengths")->row<std::int64_t>(rows[i])[0] = arriving.max_lengths[i];
+  }
+}
+
+void HostBatch::encode(const Rows& rows, const Sources& arriving) {
+  const auto count = static_cast<std::int64_t>(rows.size());
+  std::size_t longest = 0;
+  for (const Tokens& tokens : arriving.tokens) longest = std::max(longest, tokens.size());
+  const auto width = static_cast<std::int64_t>(longest);
+  const auto ids = std::make_shared<Tensor>(Type::kInt64, std::vector<std::int64_t>{count, width});
+  const auto lengths = std::make_shared<Tensor>(Type::kInt64, std::vector<std::int64_t>{count});
+  fill(ids, arriving.tokens[0].back());  // any valid id fills up a row
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Tokens& tokens = arriving.tokens[static_cast<std::size_t>(i)];
+    std::copy(tokens.begin(), tokens.end(), ids->row<std::int64_t>(i));
+    lengths->row<std::int64_t>(i)[0] = static_cast<std::int64_t>(tokens.size());
+  }
+  const Arrays inputs = {{"source_ids", ids}, {"source_lengths", lengths}};
+  const bool in_place = count == sizes_.n && width == sizes_.s;
+  Sizes sizes = shape_.form.with_source(sizes_, width);
+  sizes.n = count;
+  Arrays encoded;
+  for (const TensorSpec& spec : crossing_) {
+    encoded[spec.name] =
+        in_place ? now_.at(spec.name) : std::make_shared<Tensor>(spec.type, spec.sized(sizes));
+  }
+  graphs_->encode(inputs, encoded);
+  if (in_place) return;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t row = rows[static_cast<std::size_t>(i)];
+    fill_row(now_.at("source_bias"), row, kMasked);
+    if (shape_.form.shortlist) fill_row(now_.at("shortlist"), row, kEmpty);
+    for (const TensorSpec& spec : crossing_) {
+      copy_source(spec, *encoded.at(spec.name), i, *now_.at(spec.name), row, width);
+    }
+  }
+}
+
+void HostBatch::grow_if_full(const StepResult& found) {
+  if (shape_.form.slots) return;
+  std::vector<char> full = copied<char>(results_.at("full"));
+  bool any = false;
+  for (std::size_t row = 0; row < full.size(); ++row) {
+    full[row] = full[row] && !found.done[row];
+    any = any || full[row];
+  }
+  if (any) grow(full);
+}
+
+// More slots: the rows that are full go on in the new ones.
+void HostBatch::grow(const std::vector<char>& full) {
+  const std::int64_t old = sizes_.p;
+  sizes_.p = room(old + sizes_.k);
+  runs_.clear();
+  const auto copy = [&](const TensorSpec& spec, Array& array) {
+    const auto grown = std::make_shared<Tensor>(spec.type, spec.sized(sizes_));
+    const std::int64_t columns = spec.axes.size() > 3 ? grown->axis(3) : 1;
+    const std::size_t slot = size_of(spec.type) * static_cast<std::size_t>(columns);
+    const auto past = static_cast<std::size_t>(old) * slot;
+    const auto whole = static_cast<std::size_t>(sizes_.p) * slot;
+    for (std::int64_t i = 0; i < grown->axis(0) * grown->axis(1); ++i) {
+      const auto block = static_cast<std::size_t>(i);
+      std::memcpy(grown->bytes_at(0) + block * whole, array->bytes_at(0) + block * past, past);
+    }
+    array = grown;
+  };
+  for (const TensorSpec& spec : caches_) copy(spec, now_.at(spec.name));
+  for (const TensorSpec& spec : small_state_) {
+    if (spec.name != "ancestry") continue;
+    Array& ancestry = now_.at(spec.name);
+    copy(spec, ancestry);
+    for (std::int64_t beam = 0; beam < sizes_.n * sizes_.k; ++beam) {
+      float* slots = ancestry->row<float>() + beam * sizes_.p;
+      std::fill(slots + old, slots + sizes_.p, kMasked);
+    }
+    other_.at(spec.name) = std::make_shared<Tensor>(spec.type, spec.sized(sizes_));
+  }
+  for (std::int64_t row = 0; row < sizes_.n; ++row) {
+    if (!full[static_cast<std::size_t>(row)]) continue;
+    std::int64_t* slots = now_.at("slots")->row<std::int64_t>(row);
+    std::iota(slots, slots + sizes_.k, old);
+  }
+}
+
+}  // namespace translate_trt::runtime

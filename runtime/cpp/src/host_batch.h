@@ -1,0 +1,75 @@
+// A batch in the host's memory (runtime/backends/host.py).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend.h"
+#include "contract.h"
+#include "tensor.h"
+
+namespace translate_trt::runtime {
+
+// Both graphs of a target on arrays of the host.
+class Graphs {
+ public:
+  virtual ~Graphs() = default;
+
+  // Runs the encoder; its outputs are written into the given arrays.
+  virtual void encode(const Arrays& inputs, const Arrays& outputs) = 0;
+
+  // A call that runs the step from these arrays into those, as often as it is called.
+  virtual std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) = 0;
+
+  // Ends what runs, and whatever is run later.
+  virtual void cancel() = 0;
+};
+
+class HostBatch : public Batch {
+ public:
+  // spare_slots: that caches get beyond what their rows need at once.
+  HostBatch(std::unique_ptr<Graphs> graphs, const GraphShape& shape, const SearchOptions& options,
+            std::int64_t start_token, std::int64_t spare_slots);
+
+  std::int64_t rows() const override { return sizes_.n; }
+  std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override;
+  StepResult step(const std::vector<std::int64_t>& forced) override;
+  Pool pool(std::int64_t row) const override;
+  void cancel() override { graphs_->cancel(); }
+
+ private:
+  void bind();
+  void allocate(std::int64_t rows, std::int64_t source_size, std::int64_t slots);
+  void move(const Rows& keep, std::int64_t rows, std::int64_t source_size);
+  std::vector<Rows> living_slots(const Rows& keep) const;
+  void copy_rows(const TensorSpec& spec, const Tensor& old, const Rows& keep, std::int64_t width);
+  void copy_slots(const TensorSpec& spec, const Tensor& old, const Rows& keep,
+                  const std::vector<Rows>& living);
+  // Of a row, what a source of so many tokens fills, from one array into the other.
+  void copy_source(const TensorSpec& spec, const Tensor& from, std::int64_t from_row, Tensor& to,
+                   std::int64_t to_row, std::int64_t width) const;
+  std::int64_t room(std::int64_t slots) const;
+  std::int64_t source_size(const Rows& keep, const Sources& arriving) const;
+  void start(const Rows& rows, const Sources& arriving);
+  void encode(const Rows& rows, const Sources& arriving);
+  void reset(std::int64_t row);  // to the state before the first step
+  StepResult result() const;
+  void grow_if_full(const StepResult& result);
+  void grow(const std::vector<char>& full);
+
+  std::unique_ptr<Graphs> graphs_;
+  GraphShape shape_;
+  SearchOptions options_;
+  std::int64_t start_token_, spare_slots_;
+  Specs crossing_, caches_, small_state_, by_sentence_;
+  Sizes sizes_;
+  Arrays now_;                               // every input of the next step
+  Arrays other_;                             // what it does not write in place is written here
+  Arrays results_;                           // outputs that are no state
+  std::vector<std::function<void()>> runs_;  // from now to other, and the other way round
+};
+
+}  // namespace translate_trt::runtime

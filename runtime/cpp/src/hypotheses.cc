@@ -1,0 +1,124 @@
+// From a trace to hypotheses (rules 6 and 7 of docs/beam-search.md).
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "search.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+constexpr double kImpossible = -std::numeric_limits<double>::infinity();
+
+// A place of the pool: live beam `parent` ended after `length` tokens, or was cut off there.
+struct Finished {
+  double score;
+  std::int64_t length, parent;
+  bool truncated;
+};
+
+// Rule 6: live hypotheses for the room that is left in the pool.
+void add_cut_off(std::vector<Finished>& entries, const SentenceTrace& trace,
+                 const SearchOptions& options) {
+  const std::int64_t steps = trace.size();
+  const auto room = options.beam_size - static_cast<std::int64_t>(entries.size());
+  for (std::int64_t beam = 0; beam < room; ++beam) {
+    const double log_prob = trace.log_prob(steps - 1, beam);
+    if (log_prob > kImpossible) {
+      entries.push_back({log_prob / options.penalty(steps), steps, beam, true});
+    }
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const Finished& one, const Finished& other) {
+    return one.score > other.score;
+  });
+}
+
+// Traces one hypothesis back.
+Hypothesis trace_back(const Sentence& sentence, const SentenceTrace& trace,
+                      const SearchOptions& options, const Finished& entry) {
+  // The end symbol is in no beam.
+  const std::int64_t traced = entry.truncated ? entry.length : entry.length - 1;
+  const auto count = static_cast<std::size_t>(traced);
+  Hypothesis found;
+  found.score = entry.score;
+  found.truncated = entry.truncated;
+  found.tokens.resize(count);
+  std::vector<std::int64_t> beams(count);  // that each token was chosen from
+  std::vector<double> cumulative(count);   // after each token
+  std::int64_t beam = entry.parent;
+  for (std::int64_t step = traced - 1; step >= 0; --step) {
+    const auto place = static_cast<std::size_t>(step);
+    cumulative[place] = trace.log_prob(step, beam);
+    found.tokens[place] = trace.token(step, beam);
+    beam = beams[place] = trace.parent(step, beam);
+  }
+  if (!entry.truncated) {
+    beams.push_back(entry.parent);
+    cumulative.push_back(entry.score * options.penalty(entry.length));
+  }
+  double before = 0;
+  for (const double now : cumulative)
+    found.token_log_probs.push_back(now - std::exchange(before, now));
+  if (options.return_attention) {
+    const std::int64_t width = sentence.length() + 1;
+    for (std::size_t step = 0; step < beams.size(); ++step) {
+      const float* row = trace.attention(static_cast<std::int64_t>(step), beams[step]);
+      found.attention.insert(found.attention.end(), row, row + width);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+SentenceTrace::SentenceTrace(const Trace& trace, std::int64_t row, std::int64_t begin,
+                             std::int64_t beams)
+    : trace_(trace), row_(row), begin_(begin), beams_(beams), size_(trace.end() - begin) {}
+
+const StepResult& SentenceTrace::step_at(std::int64_t step) const {
+  return trace_.steps[static_cast<std::size_t>(begin_ - trace_.first + step)];
+}
+
+std::size_t SentenceTrace::place(std::int64_t beam) const {
+  return static_cast<std::size_t>(row_ * beams_ + beam);
+}
+
+std::int64_t SentenceTrace::token(std::int64_t step, std::int64_t beam) const {
+  return step_at(step).tokens[place(beam)];
+}
+
+std::int64_t SentenceTrace::parent(std::int64_t step, std::int64_t beam) const {
+  return step_at(step).parents[place(beam)];
+}
+
+float SentenceTrace::log_prob(std::int64_t step, std::int64_t beam) const {
+  return step_at(step).log_probs[place(beam)];
+}
+
+const float* SentenceTrace::attention(std::int64_t step, std::int64_t beam) const {
+  const StepResult& result = step_at(step);
+  return result.attention.data() + place(beam) * static_cast<std::size_t>(result.source_size);
+}
+
+std::vector<Hypothesis> hypotheses(const Sentence& sentence, const SentenceTrace& trace,
+                                   const Pool& pool, const SearchOptions& options) {
+  std::vector<Finished> entries;
+  for (std::size_t i = 0; i < pool.scores.size(); ++i) {
+    const double score = pool.scores[i];
+    if (score > kImpossible) entries.push_back({score, pool.lengths[i], pool.parents[i], false});
+  }
+  if (trace.size() >= options.max_length_for(sentence.length())) {
+    add_cut_off(entries, trace, options);
+  }
+  const auto best =
+      std::min<std::size_t>(entries.size(), static_cast<std::size_t>(options.num_hypotheses));
+  std::vector<Hypothesis> found;
+  for (std::size_t i = 0; i < best; ++i) {
+    found.push_back(trace_back(sentence, trace, options, entries[i]));
+  }
+  return found;
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,49 @@
+// Decoding options (runtime/options.py).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "translate_trt/translate_trt.h"
+
+namespace translate_trt::runtime {
+
+// How to search (the specification is docs/beam-search.md).
+struct SearchOptions {
+  int beam_size = 4;
+  double length_penalty = 0.6;
+  int length_penalty_form = TT_LENGTH_PENALTY_GNMT;
+  bool early_stopping = false;
+  std::optional<int> max_length;
+  int min_length = 0;
+  int num_hypotheses = 1;
+  bool return_attention = false;
+
+  // An option error that names the option, if a value is out of range.
+  void check() const;
+
+  // The beta of ((beta + length) / (beta + 1)) ** alpha for this form.
+  double length_penalty_beta() const;
+
+  // What the score of a hypothesis of so many tokens is divided by.
+  double penalty(std::int64_t length) const;
+
+  // Largest number of generated tokens for a source of that many tokens (no end symbol).
+  std::int64_t max_length_for(std::int64_t source_length) const;
+};
+
+// Of the C interface, checked.
+SearchOptions read_options(const tt_options& given);
+
+// The first `size` bytes of what these options are in C.
+void write_options(const SearchOptions& options, tt_options* written, std::size_t size);
+
+// A structure that begins with its size, in this library's own size: what the caller's has not is
+// as in `defaults`. An option error if it has what this library does not know.
+tt_options complete(const tt_options* given, const tt_options& defaults);
+tt_load_options complete(const tt_load_options* given);
+
+// The first `size` bytes of the default ones.
+void write_default(tt_load_options* written, std::size_t size);
+
+}  // namespace translate_trt::runtime

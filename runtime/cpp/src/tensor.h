@@ -1,0 +1,51 @@
+// Arrays of the host that the graphs read and write where they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "contract.h"
+
+namespace translate_trt::runtime {
+
+// An array of zeros. A large one has pages of its own, which take up memory once they are written
+// and go back to the system with the array (runtime/backends/host.py says why).
+class Tensor {
+ public:
+  Tensor(Type type, std::vector<std::int64_t> shape);
+  ~Tensor();
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+
+  Type type() const { return type_; }
+  const std::vector<std::int64_t>& shape() const { return shape_; }
+  std::int64_t axis(std::size_t index) const { return shape_[index]; }
+  std::size_t size() const { return size_; }  // elements
+  std::size_t bytes() const { return size_ * size_of(type_); }
+  std::size_t row_size() const;  // elements of a row of the first axis
+
+  std::byte* bytes_at(std::int64_t row) const {
+    return data_ + row_size() * size_of(type_) * static_cast<std::size_t>(row);
+  }
+
+  // Elements from that row of the first axis on.
+  template <class T>
+  T* row(std::int64_t row = 0) const {
+    return reinterpret_cast<T*>(data_) + row_size() * static_cast<std::size_t>(row);
+  }
+
+ private:
+  Type type_;
+  std::vector<std::int64_t> shape_;
+  std::size_t size_;
+  std::byte* data_;
+};
+
+using Array = std::shared_ptr<Tensor>;
+using Arrays = std::map<std::string, Array>;
+
+}  // namespace translate_trt::runtime

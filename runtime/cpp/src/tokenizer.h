@@ -1,0 +1,38 @@
+// Text to token ids and back (runtime/tokenizer.py).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sentencepiece {
+class SentencePieceProcessor;
+}
+
+namespace translate_trt::runtime {
+
+using Tokens = std::vector<std::int64_t>;
+
+// The source and target vocabularies, which may be one and the same file. Any thread.
+class Tokenizer {
+ public:
+  // A bundle error if a file is missing, truncated, or not a SentencePiece model.
+  Tokenizer(const std::filesystem::path& source_model, const std::filesystem::path& target_model);
+
+  Tokens encode_source(std::string_view text) const;
+  Tokens encode_target(std::string_view text) const;
+
+  // Target text, always one line.
+  std::string decode(const Tokens& tokens) const;
+
+  std::int64_t source_vocabulary_size() const;
+  std::int64_t vocabulary_size() const;
+
+ private:
+  std::shared_ptr<const sentencepiece::SentencePieceProcessor> target_, source_;
+};
+
+}  // namespace translate_trt::runtime

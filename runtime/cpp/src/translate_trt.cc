@@ -1,0 +1,293 @@
+// The C interface: translates errors to codes and messages, and results to what C can read.
+
+#include "translate_trt/translate_trt.h"
+
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "options.h"
+#include "translator.h"
+
+#ifndef TRANSLATE_TRT_VERSION
+#error "CMakeLists.txt defines the version"
+#endif
+
+using translate_trt::runtime::Error;
+using translate_trt::runtime::Hypothesis;
+using translate_trt::runtime::SearchOptions;
+using translate_trt::runtime::TextHypothesis;
+using translate_trt::runtime::Tokens;
+using translate_trt::runtime::Translation;
+using translate_trt::runtime::Translator;
+
+struct tt_translator {
+  Translator translator;
+};
+
+struct tt_result {
+  std::vector<Translation> translations;
+  // Of each line, hypothesis and piece: its tokens in the type of C.
+  std::vector<std::vector<std::vector<std::vector<std::int32_t>>>> tokens;
+};
+
+namespace {
+
+// A message that is there even if memory has run out.
+struct LastError {
+  std::string message;
+  const char* text = "";
+
+  void set(const char* what) noexcept {
+    try {
+      message = what;
+      text = message.c_str();
+    } catch (...) {
+      text = "memory ran out";
+    }
+  }
+};
+
+LastError& last_error() {
+  thread_local LastError error;
+  return error;
+}
+
+tt_status failed(tt_status status, const char* message) noexcept {
+  last_error().set(message);
+  return status;
+}
+
+// Calls a function; whatever it throws becomes a status.
+template <class Function>
+tt_status guarded(const Function& function) noexcept {
+  try {
+    function();
+    return TT_OK;
+  } catch (const Error& error) {
+    return failed(error.status(), error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(TT_MEMORY_ERROR, "memory ran out. Lower batch_tokens or workers.");
+  } catch (const std::exception& error) {
+    return failed(TT_INTERNAL_ERROR, error.what());
+  } catch (...) {
+    return failed(TT_INTERNAL_ERROR, "something was thrown that is no exception");
+  }
+}
+
+void require(bool given, const char* name) {
+  if (!given) throw translate_trt::runtime::input_error(std::string(name) + " is NULL.");
+}
+
+std::vector<std::string_view> texts(const tt_text* given, std::size_t count, const char* name) {
+  std::vector<std::string_view> found;
+  for (std::size_t i = 0; i < count; ++i) {
+    require(given[i].data != nullptr || given[i].size == 0, name);
+    found.emplace_back(given[i].size == 0 ? "" : given[i].data, given[i].size);
+  }
+  return found;
+}
+
+std::vector<Tokens> token_lists(const tt_tokens* given, std::size_t count, const char* name) {
+  std::vector<Tokens> found;
+  for (std::size_t i = 0; i < count; ++i) {
+    require(given[i].data != nullptr || given[i].size == 0, name);
+    found.emplace_back(given[i].data, given[i].data + given[i].size);
+  }
+  return found;
+}
+
+SearchOptions options_for(const Translator& translator, const tt_options* given) {
+  if (given == nullptr) return translator.default_options();
+  tt_options defaults;
+  translate_trt::runtime::write_options({}, &defaults, sizeof(defaults));
+  return translate_trt::runtime::read_options(translate_trt::runtime::complete(given, defaults));
+}
+
+tt_result* as_result(std::vector<Translation> translations) {
+  auto result = std::make_unique<tt_result>();
+  for (const Translation& translation : translations) {
+    auto& of_line = result->tokens.emplace_back();
+    for (const TextHypothesis& hypothesis : translation) {
+      auto& of_hypothesis = of_line.emplace_back();
+      for (const Hypothesis& piece : hypothesis.pieces) {
+        of_hypothesis.emplace_back(piece.tokens.begin(), piece.tokens.end());
+      }
+    }
+  }
+  result->translations = std::move(translations);
+  return result.release();
+}
+
+std::vector<Translation> without_text(std::vector<std::vector<Hypothesis>> found) {
+  std::vector<Translation> translations;
+  for (auto& hypotheses : found) {
+    Translation& translation = translations.emplace_back();
+    for (Hypothesis& one : hypotheses) {
+      const double score = one.score;
+      translation.push_back({"", score, {}});
+      translation.back().pieces.push_back(std::move(one));
+    }
+  }
+  return translations;
+}
+
+const TextHypothesis* hypothesis_at(const tt_result* result, std::size_t line, std::size_t rank) {
+  if (result == nullptr || line >= result->translations.size()) return nullptr;
+  const Translation& translation = result->translations[line];
+  return rank < translation.size() ? &translation[rank] : nullptr;
+}
+
+const Hypothesis* piece_at(const tt_result* result, std::size_t line, std::size_t rank,
+                           std::size_t piece) {
+  const TextHypothesis* found = hypothesis_at(result, line, rank);
+  return found != nullptr && piece < found->pieces.size() ? &found->pieces[piece] : nullptr;
+}
+
+}  // namespace
+
+const char* tt_status_name(tt_status status) {
+  static const char* const names[] = {"TT_OK",
+                                      "TT_INPUT_ERROR",
+                                      "TT_OPTION_ERROR",
+                                      "TT_BUNDLE_ERROR",
+                                      "TT_BACKEND_ERROR",
+                                      "TT_MEMORY_ERROR",
+                                      "TT_INTERNAL_ERROR"};
+  return status >= TT_OK && status <= TT_INTERNAL_ERROR ? names[status] : "unknown status";
+}
+
+const char* tt_last_error(void) { return last_error().text; }
+
+const char* tt_version(void) { return TRANSLATE_TRT_VERSION; }
+
+tt_status tt_options_default(tt_options* options, size_t struct_size) {
+  return guarded([&] { translate_trt::runtime::write_options({}, options, struct_size); });
+}
+
+tt_status tt_load_options_default(tt_load_options* options, size_t struct_size) {
+  return guarded([&] { translate_trt::runtime::write_default(options, struct_size); });
+}
+
+tt_status tt_translator_load(const char* bundle, const tt_load_options* options,
+                             tt_translator** translator) {
+  if (translator != nullptr) *translator = nullptr;
+  return guarded([&] {
+    require(translator != nullptr, "translator");
+    require(bundle != nullptr, "bundle");
+    *translator = new tt_translator{Translator(bundle, translate_trt::runtime::complete(options))};
+  });
+}
+
+void tt_translator_free(tt_translator* translator) { delete translator; }
+
+tt_status tt_translator_options(const tt_translator* translator, tt_options* options,
+                                size_t struct_size) {
+  return guarded([&] {
+    require(translator != nullptr, "translator");
+    translate_trt::runtime::write_options(translator->translator.default_options(), options,
+                                          struct_size);
+  });
+}
+
+const char* tt_translator_target(const tt_translator* translator) {
+  return translator == nullptr ? "" : translator->translator.target().c_str();
+}
+
+const char* tt_translator_kernels(const tt_translator* translator) {
+  return translator == nullptr ? "" : translator->translator.backend().kernels().c_str();
+}
+
+const char* tt_translator_onnxruntime(const tt_translator* translator) {
+  return translator == nullptr ? "" : translator->translator.backend().version().c_str();
+}
+
+tt_status tt_translate(const tt_translator* translator, const tt_text* lines, size_t count,
+                       const tt_options* options, const tt_text* prefixes, tt_result** result) {
+  if (result != nullptr) *result = nullptr;
+  return guarded([&] {
+    require(result != nullptr, "result");
+    require(translator != nullptr, "translator");
+    require(lines != nullptr || count == 0, "lines");
+    const Translator& here = translator->translator;
+    *result = as_result(
+        here.translate(texts(lines, count, "the text of a line"), options_for(here, options),
+                       texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix")));
+  });
+}
+
+tt_status tt_translate_ids(const tt_translator* translator, const tt_tokens* sources, size_t count,
+                           const tt_options* options, const tt_tokens* prefixes,
+                           tt_result** result) {
+  if (result != nullptr) *result = nullptr;
+  return guarded([&] {
+    require(result != nullptr, "result");
+    require(translator != nullptr, "translator");
+    require(sources != nullptr || count == 0, "sources");
+    const Translator& here = translator->translator;
+    *result = as_result(without_text(here.translate_ids(
+        token_lists(sources, count, "the list of a source"), options_for(here, options),
+        token_lists(prefixes, prefixes == nullptr ? 0 : count, "the list of a prefix"))));
+  });
+}
+
+void tt_result_free(tt_result* result) { delete result; }
+
+size_t tt_result_size(const tt_result* result) {
+  return result == nullptr ? 0 : result->translations.size();
+}
+
+size_t tt_result_hypotheses(const tt_result* result, size_t line) {
+  return line < tt_result_size(result) ? result->translations[line].size() : 0;
+}
+
+tt_text tt_result_text(const tt_result* result, size_t line, size_t rank) {
+  const TextHypothesis* found = hypothesis_at(result, line, rank);
+  if (found == nullptr) return {"", 0};
+  return {found->text.c_str(), found->text.size()};
+}
+
+double tt_result_score(const tt_result* result, size_t line, size_t rank) {
+  const TextHypothesis* found = hypothesis_at(result, line, rank);
+  return found == nullptr ? 0 : found->score;
+}
+
+size_t tt_result_pieces(const tt_result* result, size_t line, size_t rank) {
+  const TextHypothesis* found = hypothesis_at(result, line, rank);
+  return found == nullptr ? 0 : found->pieces.size();
+}
+
+double tt_result_piece_score(const tt_result* result, size_t line, size_t rank, size_t piece) {
+  const Hypothesis* found = piece_at(result, line, rank, piece);
+  return found == nullptr ? 0 : found->score;
+}
+
+tt_tokens tt_result_tokens(const tt_result* result, size_t line, size_t rank, size_t piece) {
+  if (piece_at(result, line, rank, piece) == nullptr) return {nullptr, 0};
+  const auto& tokens = result->tokens[line][rank][piece];
+  return {tokens.data(), tokens.size()};
+}
+
+tt_log_probs tt_result_token_log_probs(const tt_result* result, size_t line, size_t rank,
+                                       size_t piece) {
+  const Hypothesis* found = piece_at(result, line, rank, piece);
+  if (found == nullptr) return {nullptr, 0};
+  return {found->token_log_probs.data(), found->token_log_probs.size()};
+}
+
+int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank, size_t piece) {
+  const Hypothesis* found = piece_at(result, line, rank, piece);
+  return found != nullptr && found->truncated;
+}
+
+tt_attention tt_result_attention(const tt_result* result, size_t line, size_t rank, size_t piece) {
+  const Hypothesis* found = piece_at(result, line, rank, piece);
+  if (found == nullptr || found->attention.empty()) return {nullptr, 0, 0};
+  const std::size_t rows = found->token_log_probs.size();
+  return {found->attention.data(), rows, found->attention.size() / rows};
+}

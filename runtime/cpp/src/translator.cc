@@ -1,0 +1,236 @@
+#include "translator.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "errors.h"
+#include "pieces.h"
+#include "text.h"
+#include "workers.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+std::string text_of(const char* given) { return given == nullptr ? "" : given; }
+
+void check_at_least(const char* name, std::int64_t value, std::int64_t smallest) {
+  if (value >= smallest) return;
+  throw option_error(std::string(name) + " is " + std::to_string(value) + "; it must be at least " +
+                     std::to_string(smallest) + ".");
+}
+
+Settings settings_of(const tt_load_options& options) {
+  Settings settings;
+  settings.workers = options.workers;
+  settings.threads =
+      options.threads > 0 ? options.threads : std::max(1, available_cores() / options.workers);
+  if (options.device != nullptr) settings.device = read_device(options.device);
+  settings.onnxruntime = text_of(options.onnxruntime);
+  settings.kernels = text_of(options.kernels);
+  settings.log = [log = options.log, context = options.log_context](const std::string& message) {
+    if (log != nullptr) log(context, message.c_str());
+  };
+  return settings;
+}
+
+GraphShape shape_of(const ModelDescription& model, const TargetEntry& target) {
+  return {model.decoder_layers, model.heads,      model.key_size,
+          model.value_size,     target.attention, target.form};
+}
+
+std::string number(std::int64_t value) { return std::to_string(value); }
+
+}  // namespace
+
+Translator::Translator(const std::filesystem::path& bundle, const tt_load_options& options)
+    : workers_(options.workers), batch_tokens_(options.batch_tokens) {
+  check_at_least("threads", options.threads, 0);
+  check_at_least("workers", options.workers, 1);
+  check_at_least("batch_tokens", options.batch_tokens, 1);
+  const Settings settings = settings_of(options);
+  log_ = settings.log;
+  manifest_ = read_manifest(bundle);
+  std::optional<std::string> name;
+  if (options.target != nullptr) name = options.target;
+  target_ = manifest_.target(name, options.shortlist != 0);
+  verify_files(bundle, manifest_, target_, options.check_hashes != 0);
+  tokenizer_.emplace(manifest_.source_tokenizer.locate(bundle),
+                     manifest_.target_tokenizer.locate(bundle));
+  check_tokenizer();
+  if (target_.backend != "onnxruntime") {
+    throw bundle_error("the target runs on the backend " + in_quotes(target_.backend) +
+                       ", which this library does not have (it has onnxruntime). Choose another "
+                       "target, or translate with Python's runtime.");
+  }
+  backend_.emplace(target_.file("encoder").locate(bundle), target_.file("step").locate(bundle),
+                   shape_of(manifest_.model, target_), settings);
+}
+
+std::vector<Translation> Translator::translate(
+    const std::vector<std::string_view>& lines, const SearchOptions& options,
+    const std::vector<std::string_view>& prefixes) const {
+  const auto limit = static_cast<std::size_t>(manifest_.limits.max_source_length - 1);
+  const auto encode = [this](const std::string& text) { return tokenizer_->encode_source(text); };
+  std::vector<Tokens> sources, piece_prefixes;
+  std::vector<std::size_t> line_of;  // of each source
+  for (std::size_t line = 0; line < lines.size(); ++line) {
+    std::vector<Tokens> pieces = split_text(decode_utf8(lines[line]), encode, limit);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      // Only the first piece of a line can begin with the line's prefix.
+      const bool begins = i == 0 && !prefixes.empty();
+      piece_prefixes.push_back(begins ? tokenizer_->encode_target(prefixes[line]) : Tokens());
+      sources.push_back(std::move(pieces[i]));
+      line_of.push_back(line);
+    }
+  }
+  const auto name = [&line_of](std::size_t source) {
+    return "line " + std::to_string(line_of[source] + 1) + " of this call";
+  };
+  auto found = search(std::move(sources), options, std::move(piece_prefixes), name);
+  std::vector<Translation> translations;
+  std::size_t next = 0;
+  for (std::size_t line = 0; line < lines.size(); ++line) {
+    std::vector<std::vector<Hypothesis>> pieces;
+    for (; next < line_of.size() && line_of[next] == line; ++next) {
+      pieces.push_back(std::move(found[next]));
+    }
+    translations.push_back(join(pieces));
+  }
+  return translations;
+}
+
+std::vector<std::vector<Hypothesis>> Translator::translate_ids(std::vector<Tokens> sources,
+                                                               const SearchOptions& options,
+                                                               std::vector<Tokens> prefixes) const {
+  prefixes.resize(sources.size());
+  const auto name = [](std::size_t source) { return "source " + std::to_string(source); };
+  return search(std::move(sources), options, std::move(prefixes), name);
+}
+
+std::vector<std::vector<Hypothesis>> Translator::search(std::vector<Tokens> sources,
+                                                        const SearchOptions& options,
+                                                        std::vector<Tokens> prefixes,
+                                                        const Name& name) const {
+  check_options(options);
+  std::vector<Sentence> sentences;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    check_sentence(name(i), sources[i], prefixes[i], options);
+    if (sources[i].empty()) continue;
+    sentences.push_back({i, std::move(sources[i]), std::move(prefixes[i])});
+  }
+  Sentences waiting;
+  for (const Sentence& sentence : sentences) waiting.push_back(&sentence);
+  const ModelDescription& model = manifest_.model;
+  const auto make_search = [&] {
+    return std::make_unique<Search>(*backend_, options, batch_tokens_, model.start_token,
+                                    model.end_token);
+  };
+  std::vector<std::vector<Hypothesis>> found(sources.size());
+  if (!waiting.empty()) found = search_all(make_search, waiting, sources.size(), workers_, log_);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const bool was_empty = next == sentences.size() || sentences[next].index != i;
+    if (was_empty) {
+      found[i] = {Hypothesis()};
+    } else {
+      ++next;
+    }
+  }
+  return found;
+}
+
+// The n best of a line from those of its pieces, the i-th best of each together.
+Translation Translator::join(const std::vector<std::vector<Hypothesis>>& pieces) const {
+  if (pieces.empty()) return {TextHypothesis()};
+  std::size_t ranks = 0;
+  for (const auto& piece : pieces) ranks = std::max(ranks, piece.size());
+  Translation joined(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    TextHypothesis& hypothesis = joined[rank];
+    std::vector<std::string> texts;
+    for (const auto& piece : pieces) {
+      // A piece may have found fewer hypotheses than asked for: its last stands in.
+      const Hypothesis& part = piece[std::min(rank, piece.size() - 1)];
+      std::string text = tokenizer_->decode(part.tokens);
+      if (!text.empty()) texts.push_back(std::move(text));
+      hypothesis.score += part.score;
+      hypothesis.pieces.push_back(part);
+    }
+    hypothesis.text = runtime::join(texts, " ");
+  }
+  return joined;
+}
+
+// ---- what can be wrong ----
+
+void Translator::check_tokenizer() const {
+  for (const std::int64_t pieces :
+       {tokenizer_->source_vocabulary_size(), tokenizer_->vocabulary_size()}) {
+    if (pieces == manifest_.model.vocabulary_size) continue;
+    throw bundle_error("the tokenizer has " + number(pieces) + " pieces, the model " +
+                       number(manifest_.model.vocabulary_size) +
+                       "; they do not belong together. Export the bundle again.");
+  }
+}
+
+void Translator::check_options(const SearchOptions& options) const {
+  const Limits& limits = manifest_.limits;
+  if (options.return_attention && !target_.attention) {
+    throw option_error(
+        "return_attention: this bundle's step graph does not return attention; export it again "
+        "with --attention.");
+  }
+  if (options.max_length && *options.max_length > limits.max_target_length) {
+    throw option_error("max_length " + number(*options.max_length) + " is more than the " +
+                       number(limits.max_target_length) +
+                       " tokens this bundle was exported for; export it with a larger "
+                       "--max-target-length.");
+  }
+  const auto beams = target_.form.beams;
+  const std::string beam_size = "beam_size " + number(options.beam_size);
+  if (beams && options.beam_size != *beams) {
+    throw option_error(beam_size + ": " + target_.name + " was made for " + number(*beams) +
+                       " beams; ask for that, or export with --beam-size " +
+                       number(options.beam_size) + ".");
+  }
+  const std::int64_t choices = target_.form.choices(manifest_.model.vocabulary_size);
+  if (options.beam_size > most_beams(choices)) {
+    throw option_error(beam_size + " is too large for a " +
+                       (target_.form.shortlist ? "shortlist" : "vocabulary") + " of " +
+                       number(choices) + " pieces; at most " + number(most_beams(choices)) + ".");
+  }
+}
+
+void Translator::check_sentence(const std::string& name, const Tokens& source, const Tokens& prefix,
+                                const SearchOptions& options) const {
+  const Limits& limits = manifest_.limits;
+  const ModelDescription& model = manifest_.model;
+  const auto tokens = [](const Tokens& list) { return static_cast<std::int64_t>(list.size()); };
+  if (tokens(source) >= limits.max_source_length) {
+    throw input_error(name + " has " + number(tokens(source)) +
+                      " tokens; this bundle takes up to " + number(limits.max_source_length - 1) +
+                      " and the end symbol. Split it, or export with a larger "
+                      "--max-source-length.");
+  }
+  const std::string prefix_name = "the target prefix of " + name;
+  for (const auto& [side, list] : {std::pair{&name, &source}, std::pair{&prefix_name, &prefix}}) {
+    for (const std::int64_t token : *list) {
+      if (token >= 0 && token < model.vocabulary_size) continue;
+      throw input_error(*side + " has token " + number(token) + ", outside the vocabulary of " +
+                        number(model.vocabulary_size) + " pieces.");
+    }
+  }
+  if (std::find(prefix.begin(), prefix.end(), model.end_token) != prefix.end()) {
+    throw input_error(prefix_name + " contains the end symbol; leave it out.");
+  }
+  const std::int64_t longest = options.max_length_for(tokens(source));
+  if (!source.empty() && tokens(prefix) >= longest) {
+    throw option_error(prefix_name + " has " + number(tokens(prefix)) +
+                       " tokens, which leaves no room in the maximum length of " + number(longest) +
+                       "; raise max_length or shorten the prefix.");
+  }
+}
+
+}  // namespace translate_trt::runtime

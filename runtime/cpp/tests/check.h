@@ -1,0 +1,42 @@
+// Checks, printed where they fail and counted.
+#pragma once
+
+#include <iostream>
+#include <string>
+
+#include "errors.h"
+
+namespace translate_trt::runtime {
+
+inline int failures = 0;
+
+#define CHECK(condition)                                                      \
+  do {                                                                        \
+    if (!(condition)) {                                                       \
+      std::cerr << __FILE__ << ":" << __LINE__ << ": " << #condition << "\n"; \
+      ++failures;                                                             \
+    }                                                                         \
+  } while (false)
+
+// What a call throws, as "status message"; "" if nothing.
+template <class Function>
+std::string thrown(const Function& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return std::string(tt_status_name(error.status())) + " " + error.what();
+  }
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Of each file.
+void test_text();
+void test_search();
+void test_host_batch();
+void test_interface();
+
+}  // namespace translate_trt::runtime

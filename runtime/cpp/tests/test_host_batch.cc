@@ -1,0 +1,91 @@
+// What moves between the arrays of a batch.
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <tuple>
+
+#include "check.h"
+#include "host_batch.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+// Graphs of which the encoder writes each token id into the cross-attention keys, and the step into
+// its slot of the cache, so that what moves can be told.
+class TracingGraphs : public Graphs {
+ public:
+  void encode(const Arrays& inputs, const Arrays& outputs) override {
+    const Tensor& ids = *inputs.at("source_ids");
+    const Tensor& lengths = *inputs.at("source_lengths");
+    const Tensor& bias = *outputs.at("source_bias");
+    const Tensor& key = *outputs.at("cross_key_0");
+    for (std::int64_t row = 0; row < ids.axis(0); ++row) {
+      for (std::int64_t place = 0; place < ids.axis(1); ++place) {
+        const bool is_there = place < lengths.row<std::int64_t>(row)[0];
+        bias.row<float>(row)[place] = is_there ? 0 : kMasked;
+        key.row<std::uint16_t>(row)[place] =
+            static_cast<std::uint16_t>(ids.row<std::int64_t>(row)[place]);
+      }
+    }
+  }
+
+  std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
+    return [inputs, outputs] {
+      const std::int64_t rows = inputs.at("tokens")->axis(0),
+                         slots = inputs.at("ancestry")->axis(2);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const auto slot = inputs.at("slots")->row<std::int64_t>(row)[0];
+        const auto position = inputs.at("positions")->row<std::int64_t>(row)[0];
+        outputs.at("next_positions")->row<std::int64_t>(row)[0] = position + 1;
+        inputs.at("self_key_0")->row<std::uint16_t>(row)[slot] =
+            static_cast<std::uint16_t>(100 + position);
+        float* ancestry = outputs.at("next_ancestry")->row<float>(row);
+        std::copy_n(inputs.at("ancestry")->row<float>(row), slots, ancestry);
+        ancestry[slot] = 0;
+        outputs.at("next_slots")->row<std::int64_t>(row)[0] = slot + 1;
+        outputs.at("full")->row<char>(row)[0] = slot + 1 >= slots;
+        outputs.at("next_done")->row<char>(row)[0] = 0;
+        // What came in is what stands in the slots that are in the past, in order.
+        std::int64_t next = 0;
+        for (std::int64_t s = 0; s < slots; ++s) {
+          if (ancestry[s] != 0) continue;
+          if (inputs.at("self_key_0")->row<std::uint16_t>(row)[s] != 100 + next)
+            throw std::logic_error("lost");
+          ++next;
+        }
+        if (next != position + 1) throw std::logic_error("shifted");
+        const auto first = inputs.at("cross_key_0")->row<std::uint16_t>(row)[0];
+        outputs.at("next_tokens")->row<std::int64_t>(row)[0] = first;
+      }
+    };
+  }
+
+  void cancel() override {}
+};
+
+void test_rows_keep_what_is_theirs() {
+  GraphShape shape = {1, 1, 1, 1, false, {}};
+  shape.form.cache_type = Type::kFloat16;
+  SearchOptions options;
+  options.beam_size = 1;
+  HostBatch batch(std::make_unique<TracingGraphs>(), shape, options, 2, 0);
+  const auto source = [](std::int64_t token, std::size_t size) { return Tokens(size, token); };
+  batch.update({}, {{source(11, 9), source(12, 4), source(13, 3)}, {90, 90, 90}});
+  for (int i = 0; i < 40; ++i) batch.step({});  // grows twice
+  auto [kept, placed] = batch.update({0, 2}, {{source(14, 5)}, {90}});
+  CHECK(kept == Rows({0, 2}) && placed == Rows({1}));  // in the place of the one that left
+  CHECK(batch.step({}).tokens == Rows({11, 14, 13}));
+  std::tie(kept, placed) = batch.update({1, 2}, {{source(15, 30), source(16, 2)}, {90, 90}});
+  CHECK(kept == Rows({0, 1}) && placed == Rows({2, 3}) && batch.rows() == 4);
+  for (int i = 0; i < 30; ++i) CHECK(batch.step({}).tokens == Rows({14, 13, 15, 16}));
+  std::tie(kept, placed) = batch.update({1}, {});
+  CHECK(batch.step({}).tokens == Rows({13}) && batch.rows() == 1);
+}
+
+}  // namespace
+
+void test_host_batch() { test_rows_keep_what_is_theirs(); }
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,118 @@
+// The C interface and its wrapper, without a bundle.
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <thread>
+
+#include "check.h"
+#include "options.h"
+#include "translate_trt/translate_trt.hpp"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+void test_options_of_other_sizes() {
+  tt_options options;
+  CHECK(tt_options_default(&options, sizeof(options)) == TT_OK && options.beam_size == 4);
+  CHECK(tt_options_default(nullptr, sizeof(options)) == TT_OPTION_ERROR);
+  CHECK(tt_options_default(&options, sizeof(options) + 8) == TT_OPTION_ERROR);
+  CHECK(contains(tt_last_error(), "struct_size is"));
+  // One compiled with an older header: its last fields are the defaults.
+  options.struct_size = offsetof(tt_options, min_length);
+  options.beam_size = 7, options.min_length = 99;
+  tt_options defaults;
+  tt_options_default(&defaults, sizeof(defaults));
+  const tt_options whole = complete(&options, defaults);
+  CHECK(whole.beam_size == 7 && whole.min_length == 0 && whole.struct_size == sizeof(options));
+  // And with a newer one: what is not set is fine, what is set is not known.
+  struct {
+    tt_options known;
+    std::int64_t more;
+  } newer = {defaults, 0};
+  newer.known.struct_size = sizeof(newer);
+  CHECK(thrown([&] { complete(&newer.known, defaults); }).empty());
+  newer.more = 1;
+  CHECK(contains(thrown([&] { complete(&newer.known, defaults); }), "does not know"));
+}
+
+void test_options_out_of_range() {
+  const auto refused = [](void (*change)(tt_options&)) {
+    tt_options options;
+    tt_options_default(&options, sizeof(options));
+    change(options);
+    return thrown([&] { read_options(options); });
+  };
+  CHECK(refused([](tt_options&) {}).empty());
+  CHECK(
+      contains(refused([](tt_options& o) { o.beam_size = 0; }), "TT_OPTION_ERROR beam_size is 0"));
+  CHECK(
+      contains(refused([](tt_options& o) { o.length_penalty = -0.5; }), "length_penalty is -0.5"));
+  CHECK(contains(refused([](tt_options& o) { o.length_penalty = NAN; }), "length_penalty is nan"));
+  CHECK(contains(refused([](tt_options& o) { o.length_penalty_form = 2; }),
+                 "length_penalty_form is 2"));
+  CHECK(contains(refused([](tt_options& o) { o.max_length = -1; }), "max_length is -1"));
+  CHECK(contains(refused([](tt_options& o) { o.min_length = -1; }), "min_length is -1"));
+  CHECK(
+      contains(refused([](tt_options& o) { o.max_length = 3, o.min_length = 4; }), "min_length 4"));
+  CHECK(contains(refused([](tt_options& o) { o.num_hypotheses = 5; }), "num_hypotheses is 5"));
+  CHECK(contains(refused([](tt_options& o) { o.early_stopping = 2; }), "early_stopping is 2"));
+}
+
+void test_null_and_empty() {
+  tt_translator* translator = nullptr;
+  tt_result* result = nullptr;
+  CHECK(tt_translator_load(nullptr, nullptr, &translator) == TT_INPUT_ERROR);
+  CHECK(std::strcmp(tt_last_error(), "bundle is NULL.") == 0);
+  CHECK(tt_translator_load("x", nullptr, nullptr) == TT_INPUT_ERROR);
+  CHECK(tt_translator_load("/nowhere", nullptr, &translator) == TT_BUNDLE_ERROR);
+  CHECK(contains(tt_last_error(), "there is no bundle at /nowhere"));
+  CHECK(translator == nullptr);
+  CHECK(tt_translate(nullptr, nullptr, 0, nullptr, nullptr, &result) == TT_INPUT_ERROR);
+  CHECK(tt_translate_ids(nullptr, nullptr, 0, nullptr, nullptr, nullptr) == TT_INPUT_ERROR);
+  tt_translator_free(nullptr);
+  tt_result_free(nullptr);
+  CHECK(tt_result_size(nullptr) == 0 && tt_result_text(nullptr, 0, 0).size == 0);
+  CHECK(tt_result_tokens(nullptr, 0, 0, 0).data == nullptr && *tt_translator_target(nullptr) == 0);
+  CHECK(std::strcmp(tt_status_name(TT_MEMORY_ERROR), "TT_MEMORY_ERROR") == 0);
+  CHECK(std::strcmp(tt_status_name(77), "unknown status") == 0);
+}
+
+void test_errors_are_of_their_thread() {
+  tt_options_default(nullptr, 0);
+  const std::string here = tt_last_error();
+  std::thread([] {
+    CHECK(std::strcmp(tt_last_error(), "") == 0);
+    tt_translator_load("/elsewhere", nullptr, nullptr);
+  }).join();
+  CHECK(here == tt_last_error() && !here.empty());
+}
+
+void test_the_wrapper() {
+  const auto loaded = translate_trt::Translator::try_load("/nowhere");
+  CHECK(!loaded && loaded.error().status == TT_BUNDLE_ERROR);
+  bool caught = false;
+  try {
+    translate_trt::Translator("/nowhere");
+  } catch (const translate_trt::Error& error) {
+    caught = error.status() == TT_BUNDLE_ERROR && contains(error.what(), "/nowhere");
+  }
+  CHECK(caught);
+  translate_trt::SearchOptions options;
+  CHECK(options.beam_size == 4 && !options.max_length && options.to_c().max_length == 0);
+  options.max_length = 0;  // which no search has, and does not mean "none"
+  CHECK(contains(thrown([&] { read_options(options.to_c()); }), "max_length is"));
+}
+
+}  // namespace
+
+void test_interface() {
+  test_options_of_other_sizes();
+  test_options_out_of_range();
+  test_null_and_empty();
+  test_errors_are_of_their_thread();
+  test_the_wrapper();
+}
+
+}  // namespace translate_trt::runtime

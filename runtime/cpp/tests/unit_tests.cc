@@ -1,0 +1,14 @@
+// What libtranslate_trt does inside, piece by piece. The exit code tells whether all is as it
+// should be.
+
+#include "check.h"
+
+int main() {
+  namespace runtime = translate_trt::runtime;
+  runtime::test_text();
+  runtime::test_search();
+  runtime::test_host_batch();
+  runtime::test_interface();
+  if (runtime::failures == 0) std::cout << "all passed\n";
+  return runtime::failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,82 @@
+# Sourced by the scripts that build C++, after environment.sh: tools, headers and libraries that it takes,
+# found or, on Debian, fetched into .cache/ as any user. They set `built`, what their messages call it.
+# shellcheck shell=bash
+
+readonly header=onnxruntime_cxx_api.h
+readonly headers_package=libonnxruntime-dev headers_suite=trixie  # 1.21, the oldest that works
+
+missing() { # what, what to do
+    # shellcheck disable=SC2154  # set by the caller
+    printf '%s cannot be built: %s. %s\n' "$built" "$1" "$2" >&2
+    exit 3
+}
+
+find_tools() {
+    command -v cmake >/dev/null ||
+        missing "there is no cmake" "Install it, for example: apt-get install cmake ninja-build"
+    command -v ninja >/dev/null || command -v make >/dev/null ||
+        missing "there is neither ninja nor make" "Install one: apt-get install ninja-build"
+    command -v "${CXX:-c++}" >/dev/null || command -v g++ >/dev/null ||
+        command -v clang++ >/dev/null ||
+        missing "there is no C++ compiler" "Install one, for example: apt-get install g++"
+}
+
+# Unpacks packages of Debian. Nothing of the system is changed: apt gets lists and caches of its own, and
+# its mirrors and keys from the system.
+fetch_debian() { # folder in .cache, suite or "" for the system's, packages
+    local sources=/etc/apt/sources.list.d/debian.sources name=$1 suite=$2 place apt
+    shift 2
+    [ -r "$sources" ] && command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
+    say "fetching $* of Debian"
+    mkdir -p "$root/.cache"
+    place=$(mktemp -d "$root/.cache/$name.XXXXXX")
+    # shellcheck disable=SC2064  # the place of now
+    trap "rm -rf '$place'" EXIT
+    mkdir -p "$place"/{lists,cache}/partial
+    # The first stanza is the main archive, the others security and the like.
+    awk -v suite="$suite" '/^Suites:/ && suite { $0 = "Suites: " suite } /^$/ { exit } { print }' \
+        "$sources" >"$place/apt.sources"
+    apt=(-o "Dir::Etc::SourceList=$place/apt.sources" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::State::Lists=$place/lists" -o "Dir::Cache=$place/cache"
+        -o APT::Sandbox::User= -o Acquire::Languages=none -o Acquire::Retries=2
+        -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20)
+    (
+        cd "$place" && apt-get -qq "${apt[@]}" update || exit 1
+        apt-get -qq "${apt[@]}" download "$@" || exit 1
+        for package in *.deb; do dpkg -x "$package" unpacked || exit 1; done
+    ) >&2 && rm -rf "${root:?}/.cache/$name" && mv "$place/unpacked" "$root/.cache/$name" || return 1
+    rm -rf "$place"
+}
+
+find_headers() { # of ONNX Runtime; sets headers
+    local fetched=$root/.cache/onnxruntime place
+    if [ -n "${ONNXRUNTIME_INCLUDE_DIR:-}" ]; then
+        headers=$ONNXRUNTIME_INCLUDE_DIR
+        [ -e "$headers/$header" ] ||
+            missing "ONNXRUNTIME_INCLUDE_DIR is $headers, which has no $header" \
+                "Name the folder that has it"
+        return
+    fi
+    for place in /usr/include/onnxruntime "$fetched/usr/include/onnxruntime"; do
+        headers=$place
+        [ ! -e "$headers/$header" ] || return 0
+    done
+    fetch_debian onnxruntime "$headers_suite" "$headers_package" ||
+        missing "there are no headers of ONNX Runtime" \
+            "Install $headers_package, or unpack a release of ONNX Runtime and set ONNXRUNTIME_INCLUDE_DIR"
+    headers=$fetched/usr/include/onnxruntime
+}
+
+build() { # sources, folder, more options of cmake
+    local sources=$1 folder=$2 generator=()
+    shift 2
+    if [ ! -e "$folder/CMakeCache.txt" ] && command -v ninja >/dev/null; then
+        generator=(-G Ninja)
+    fi
+    cmake -S "$sources" -B "$folder" "${generator[@]}" -D "ONNXRUNTIME_INCLUDE_DIR=$headers" \
+        "$@" >"$folder.log" 2>&1 &&
+        cmake --build "$folder" --parallel >>"$folder.log" 2>&1 || {
+        cat "$folder.log" >&2
+        exit 1
+    }
+}

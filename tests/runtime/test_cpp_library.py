@@ -1,0 +1,458 @@
+"""libtranslate_trt against Python's runtime: the same translations, options and errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.bad_bundles import BAD_BUNDLES, spoiled_fields
+from support.cpp_library import (
+    ROOT,
+    Library,
+    Probe,
+    assert_same_hypothesis,
+    assert_same_translations,
+    build,
+    texts,
+)
+from support.data import folder_of
+from support.shortlists import compile_with_shortlist, random_table
+from support.translations import random_sources
+
+from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
+from translate_trt.runtime.bundle import FORMAT_VERSION, read_manifest, write_manifest
+from translate_trt.train.checkpoint import Checkpoint
+
+LINES = [
+    "the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps",
+    "漢字 \U0001f600 é", "a\0b\tc\x0bd\u2028e", "x" * 300,
+    "The cat sleeps under the big tree. A dog walks over the river! " * 8,
+]  # fmt: skip
+SEARCHES: list[dict[str, Any]] = [
+    {},
+    {"beam_size": 1},
+    {"beam_size": 6, "num_hypotheses": 6, "length_penalty": 1.0, "length_penalty_form": "length"},
+    {"early_stopping": True, "num_hypotheses": 3},
+    {"max_length": 5, "num_hypotheses": 4},
+    {"min_length": 12, "length_penalty": 0.0},
+    {"beam_size": 2, "return_attention": True},
+]
+HEADER = ROOT / "runtime/cpp/include/translate_trt/translate_trt.h"
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    prefix = tmp_path_factory.mktemp("installed")
+    return Library(build(prefix=str(prefix)), prefix)
+
+
+@pytest.fixture(scope="session", params=["address,undefined", "thread"])
+def sanitized(request: pytest.FixtureRequest, library: Library) -> Library:
+    return Library(build(request.param), sanitize=request.param)
+
+
+@pytest.fixture
+def probe(library: Library) -> Iterator[Probe]:
+    with library.probe() as program:
+        yield program
+
+
+@pytest.fixture(scope="session")
+def shortlist_bundle(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint) -> Path:
+    directory = tmp_path_factory.mktemp("cpp-shortlist")
+    return compile_with_shortlist(checkpoint, random_table(checkpoint), directory)
+
+
+def test_what_it_does_inside(library: Library) -> None:
+    done = library.run("translate_trt_unit_tests")
+    assert (done.returncode, done.stdout) == (0, "all passed\n"), done.stderr
+
+
+# ---- the same translations ----
+
+
+@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
+def test_whatever_is_searched_is_found_alike(
+    probe: Probe, compiled_bundle: Path, target: str
+) -> None:
+    options: dict[str, Any] = {"target": target, "threads": 1, "batch_tokens": 100}
+    translator = Translator(compiled_bundle, **options)
+    assert probe.load(compiled_bundle, **options)["target"] == target
+    sources = random_sources(40, seed=3)
+    for search in SEARCHES:
+        expected = SearchOptions(**search)
+        found = probe.ask(lines=LINES, options=search)["found"]
+        assert_same_translations(found, translator.translate(LINES, expected))
+        found = probe.ask(ids=sources, options=search)["found"]
+        for ours, theirs in zip(found, translator.translate_ids(sources, expected), strict=True):
+            for (piece,), right in zip((h["pieces"] for h in ours), theirs, strict=True):
+                assert_same_hypothesis(piece, right)
+
+
+@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
+def test_shortlists(probe: Probe, shortlist_bundle: Path, target: str) -> None:
+    name = f"{target}-shortlist"
+    translator = Translator(shortlist_bundle, name, threads=1)
+    assert probe.load(shortlist_bundle, target=name, shortlist=True, threads=1)["target"] == name
+    sources = random_sources(60, seed=4)
+    found = probe.ask(ids=sources, options={"num_hypotheses": 2})["found"]
+    expected = translator.translate_ids(sources, SearchOptions(num_hypotheses=2))
+    for ours, theirs in zip(found, expected, strict=True):
+        for (piece,), right in zip((h["pieces"] for h in ours), theirs, strict=True):
+            assert_same_hypothesis(piece, right)
+
+
+def test_prefixes(probe: Probe, compiled_bundle: Path) -> None:
+    translator = Translator(compiled_bundle, threads=1)
+    probe.load(compiled_bundle, threads=1)
+    prefixes = ["the", "", "dog", "x", "Haus", "", "", "a", "", "the cat"]
+    found = probe.ask(lines=LINES, prefixes=prefixes)["found"]
+    assert_same_translations(found, translator.translate(LINES, target_prefixes=prefixes))
+    assert texts(found)[0].startswith("the")
+
+
+def test_the_whole_of_a_test_set_byte_for_byte(probe: Probe, compiled_bundle: Path) -> None:
+    lines = (folder_of("multi30k") / "test_2016_flickr.en").read_text().splitlines()
+    probe.load(compiled_bundle, threads=1)
+    found = texts(probe.ask(lines=lines)["found"])
+    expected = [t.text for t in Translator(compiled_bundle, threads=1).translate(lines)]
+    assert len(found) == 1000
+    assert found == expected
+
+
+def test_without_kernels(library: Library, compiled_bundle: Path) -> None:
+    with library.probe(TRANSLATE_TRT_KERNELS="none") as probe:
+        assert probe.load(compiled_bundle, threads=1)["kernels"] == ""
+        plain = texts(probe.ask(lines=LINES)["found"])
+        assert "kernels is '/nowhere'" in probe.refuses(compiled_bundle, kernels="/nowhere")[1]
+        probe.load(compiled_bundle, threads=1)
+        assert texts(probe.ask(lines=LINES)["found"]) == plain
+    assert plain == [t.text for t in Translator(compiled_bundle, threads=1).translate(LINES)]
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, 1), (3, 1), (2, 2)])
+def test_workers_and_callers(
+    probe: Probe, compiled_bundle: Path, workers: int, threads: int
+) -> None:
+    probe.load(compiled_bundle, workers=workers, threads=threads, batch_tokens=60)
+    sources = random_sources(50, seed=5)
+    expected = Translator(compiled_bundle, threads=1).translate_ids(sources)
+    answers = probe.ask(ids=sources, callers=8)
+    # Which sentences run together differs from call to call, and rounding with it, but no word.
+    for found in (answers["found"], answers.get("other", answers)["found"]):
+        assert [line[0]["pieces"][0]["tokens"] for line in found] == [
+            list(hypotheses[0].tokens) for hypotheses in expected
+        ]
+
+
+def test_bytes_that_are_not_utf8(library: Library, service: Path, compiled_bundle: Path) -> None:
+    """JSON has none, so it is the service that is given some."""
+    lines = [b"the \xff cat", b"\xe6\xbc", b"\xed\xa0\x80 dog"]
+    done = serve(library, compiled_bundle, b"\n".join(lines) + b"\n")
+    translator = Translator(compiled_bundle, threads=1)
+    expected = translator.translate([line.decode(errors="replace") for line in lines])
+    assert [one["translation"] for one in done] == [t.text for t in expected]
+
+
+# ---- errors ----
+
+
+def test_every_bad_bundle(probe: Probe, make_bundle: Callable[..., Path]) -> None:
+    for number, bad in enumerate(BAD_BUNDLES):
+        bundle = make_bundle(f"bundle{number}")
+        bad.spoil(bundle)
+        status, message = probe.refuses(bundle)
+        assert status == "TT_BUNDLE_ERROR", bad.name
+        assert re.search(bad.message, message), (bad.name, message)
+
+
+def test_every_missing_or_mistyped_field_is_named(
+    probe: Probe, make_bundle: Callable[..., Path]
+) -> None:
+    bundle = make_bundle()
+    path = bundle / "manifest.json"
+    for text, field in spoiled_fields(path.read_text()):
+        path.write_text(text)
+        status, message = probe.refuses(bundle)
+        assert status == "TT_BUNDLE_ERROR"
+        assert field in message
+
+
+def test_graphs_that_do_not_load_or_have_other_inputs(
+    probe: Probe, make_bundle: Callable[..., Path], compiled_bundle: Path, tmp_path: Path
+) -> None:
+    bundle = make_bundle()
+    (bundle / "shared.spm").write_bytes(b"")
+    status, message = probe.refuses(bundle, check_hashes=False)
+    assert (status, "bytes" in message) == ("TT_BUNDLE_ERROR", True)
+    assert "they do not belong together" in probe.refuses(make_bundle("another"))[1]
+
+    copy = Path(shutil.copytree(compiled_bundle, tmp_path / "copy"))
+    manifest = read_manifest(copy)
+    entry = manifest.targets["onnx-fp32"]
+    for files, message in (
+        ({"encoder": entry.files["step"], "step": entry.files["step"]}, "does not have the inputs"),
+        ({"encoder": manifest.tokenizer["source"], "step": entry.files["step"]}, "cannot load"),
+    ):
+        broken = dataclasses.replace(entry, files=files)
+        write_manifest(copy, dataclasses.replace(manifest, targets={"onnx-fp32": broken}))
+        status, found = probe.refuses(copy)
+        assert status == "TT_BUNDLE_ERROR"
+        assert message in found
+    other = dataclasses.replace(entry, backend="tensorrt")
+    write_manifest(copy, dataclasses.replace(manifest, targets={"onnx-fp32": other}))
+    assert "backend 'tensorrt', which this library does not have" in probe.refuses(copy)[1]
+    probe.load(compiled_bundle)  # and is none the worse for it
+
+
+def test_load_options_out_of_range(probe: Probe, compiled_bundle: Path) -> None:
+    for options, expected, message in (
+        ({"workers": 0}, "TT_OPTION_ERROR", "workers is 0"),
+        ({"threads": -1}, "TT_OPTION_ERROR", "threads is -1"),
+        ({"batch_tokens": 0}, "TT_OPTION_ERROR", "batch_tokens is 0"),
+        ({"device": "gpu"}, "TT_OPTION_ERROR", "device is 'gpu'"),
+        ({"device": "cuda:x"}, "TT_OPTION_ERROR", "device is 'cuda:x'"),
+        ({"device": "cuda"}, "TT_BACKEND_ERROR", "cannot use the device cuda"),
+        ({"device": "tensorrt"}, "TT_BACKEND_ERROR", "cannot use the device tensorrt"),
+        ({"target": "onnx-fp8"}, "TT_BUNDLE_ERROR", "it has: onnx-fp32, onnx-int8"),
+        ({"shortlist": True}, "TT_BUNDLE_ERROR", "there is no shortlist to use"),
+        ({"onnxruntime": "/nowhere"}, "TT_BACKEND_ERROR", "cannot load ONNX Runtime"),
+        ({"kernels": "/nowhere"}, "TT_OPTION_ERROR", "there is no such file"),
+        ({"kernels": str(HEADER)}, "TT_BACKEND_ERROR", "no library of compiled kernels"),
+    ):
+        status, found = probe.refuses(compiled_bundle, **options)
+        assert (status, message in found) == (expected, True), found
+
+
+def test_a_library_that_is_not_onnxruntime(
+    probe: Probe, compiled_bundle: Path, make_library: Callable[..., Path]
+) -> None:
+    other = str(make_library("other"))
+    status, message = probe.refuses(compiled_bundle, onnxruntime=other)
+    assert (status, "is not ONNX Runtime" in message) == ("TT_BACKEND_ERROR", True)
+    old = """
+    static const char* version(void) {{ return "1.20.1"; }}
+    static const void* api(unsigned number) {{ return 0; }}
+    static const struct {{ const void* (*api)(unsigned); const char* (*version)(void); }} base =
+        {{ api, version }};
+    const void* OrtGetApiBase(void) {{ return &base; }}
+    """
+    status, message = probe.refuses(compiled_bundle, onnxruntime=str(make_library("old", old)))
+    assert (status, "needs 1.21 or newer" in message) == ("TT_BACKEND_ERROR", True)
+
+
+STATUS = {"InputError": "TT_INPUT_ERROR", "OptionError": "TT_OPTION_ERROR"}
+WRONG: list[tuple[dict[str, Any], list[list[int]], list[list[int]]]] = [
+    ({"max_length": 999}, [[5]], [[]]),
+    ({"beam_size": 400}, [[5]], [[]]),
+    ({"beam_size": 0}, [[5]], [[]]),
+    ({"num_hypotheses": 5}, [[5]], [[]]),
+    ({"length_penalty": -0.25}, [[5]], [[]]),
+    ({"min_length": 7, "max_length": 6}, [[5]], [[]]),
+    ({}, [[5], [5, 4000]], [[], []]),
+    ({}, [[5], [-1]], [[], []]),
+    ({}, [[5] * 48], [[]]),
+    ({}, [[5]], [[3]]),
+    ({}, [[5]], [[6, 400]]),
+    ({"max_length": 2}, [[5]], [[5, 6]]),
+]
+
+
+def test_wrong_calls_have_the_messages_of_python(probe: Probe, compiled_bundle: Path) -> None:
+    translator = Translator(compiled_bundle, threads=1)
+    probe.load(compiled_bundle, threads=1)
+    for options, sources, prefixes in WRONG:
+        with pytest.raises(TranslateTrtError) as raised:
+            translator.translate_ids(sources, SearchOptions(**options), prefixes)
+        answer = probe.ask(ids=sources, options=options, prefixes=prefixes)
+        assert answer["error"] == [STATUS[type(raised.value).__name__], str(raised.value)]
+    assert probe.ask(lines=["the cat"], prefixes=["a", "b"])["error"][0] == "TT_INPUT_ERROR"
+    assert probe.ask(lines=[])["found"] == []
+
+
+# ---- the interface ----
+
+
+def test_it_reads_the_format_that_python_writes() -> None:
+    header = (ROOT / "runtime/cpp/src/bundle.h").read_text()
+    assert f"kFormatVersion = {FORMAT_VERSION};" in header
+
+
+def test_options_are_those_of_python_field_for_field() -> None:
+    header = HEADER.read_text()
+    struct = re.search(r"typedef struct tt_options \{(.*?)\} tt_options;", header, re.DOTALL)
+    assert struct is not None
+    fields = re.findall(r"^\s+\w+ (\w+);", struct[1], re.MULTILINE)
+    assert fields == ["struct_size", *(one.name for one in dataclasses.fields(SearchOptions))]
+
+
+def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -> None:
+    code = """
+    #include <stdio.h>
+    #include <translate_trt/translate_trt.h>
+    int main(void) {
+      tt_options o;
+      if (tt_options_default(&o, sizeof o) != TT_OK) return 1;
+      printf("%d %.17g %d %d %d %d %d %d %s", o.beam_size, o.length_penalty, o.length_penalty_form,
+             o.early_stopping, o.max_length, o.min_length, o.num_hypotheses, o.return_attention,
+             tt_version());
+      return 0;
+    }
+    """
+    program = compile_c(library, code)
+    done = subprocess.run([program], env=library.environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *numbers, version = done.stdout.split()
+    python = SearchOptions()
+    assert list(map(float, numbers)) == [
+        python.beam_size, python.length_penalty, 0, python.early_stopping, 0,
+        python.min_length, python.num_hypotheses, python.return_attention,
+    ]  # fmt: skip
+    assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def installed(library: Library, *parts: str) -> Path:
+    assert library.prefix is not None
+    (found,) = library.prefix.glob("/".join(parts))
+    return found
+
+
+def compile_c(library: Library, code: str) -> Path:
+    """A program in C, by what pkg-config says of the installation; it is strict C99."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None or shutil.which("pkg-config") is None:
+        pytest.skip("there is no C compiler, or no pkg-config")
+    directory = installed(library, "lib*/**/translate_trt.pc").parent
+    environment = {**library.environment(), "PKG_CONFIG_PATH": str(directory)}
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "translate_trt"], env=environment,
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert library.prefix is not None
+    source, program = library.prefix / "program.c", library.prefix / "program"
+    source.write_text(code)
+    here = f"-Wl,-rpath,{directory.parent}"
+    strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
+    done = subprocess.run(
+        [compiler, *strict, source, "-o", program, *flags, here], env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def test_nothing_but_the_interface_is_exported(library: Library) -> None:
+    if shutil.which("nm") is None:
+        pytest.skip("there is no nm")
+    path = installed(library, "lib*/**/libtranslate_trt.so")
+    done = subprocess.run(
+        ["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True
+    )
+    names = {line.split()[-1].partition("@")[0] for line in done.stdout.splitlines()}
+    declared = set(re.findall(r"^TT_API [\w *]+?(tt_\w+)\(", HEADER.read_text(), re.MULTILINE))
+    assert names - {"TRANSLATE_TRT_0"} == declared
+    assert os.readlink(path) == "libtranslate_trt.so.0"
+
+
+def test_the_wrapper_does_without_exceptions(library: Library) -> None:
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    assert compiler is not None
+    assert library.prefix is not None
+    code = """
+    #include <translate_trt/translate_trt.hpp>
+    int main() {
+      const auto loaded = translate_trt::Translator::try_load("/nowhere");
+      return loaded || loaded.error().status != TT_BUNDLE_ERROR;
+    }
+    """
+    done = subprocess.run(
+        [compiler, "-std=c++17", "-fno-exceptions", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
+         f"-I{library.prefix / 'include'}", "-x", "c++", "-"],
+        input=code, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def service(library: Library) -> Path:
+    """The example, built from an installation as a user would."""
+    assert library.prefix is not None
+    folder = library.prefix / "service"
+    for command in (
+        ["cmake", "-S", ROOT / "runtime/cpp/examples", "-B", folder,
+         f"-DCMAKE_PREFIX_PATH={library.prefix}"],
+        ["cmake", "--build", folder],
+    ):  # fmt: skip
+        done = subprocess.run(
+            command, env=library.environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "translate_service"
+
+
+def serve(library: Library, bundle: Path, text: bytes, *arguments: str) -> list[dict[str, Any]]:
+    assert library.prefix is not None
+    program = library.prefix / "service/translate_service"
+    done = subprocess.run(
+        [program, bundle, *arguments], input=text, env=library.environment(),
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+
+
+def test_the_example_service(library: Library, service: Path, compiled_bundle: Path) -> None:
+    lines = [*LINES[:2], 'say "the cat"', *LINES[2:7]] * 40  # several calls at once
+    found = serve(library, compiled_bundle, "".join(f"{x}\n" for x in lines).encode(), "onnx-fp32")
+    expected = Translator(compiled_bundle, "onnx-fp32", threads=1).translate(lines)
+    assert [one["translation"] for one in found] == [t.text for t in expected]
+    refused = subprocess.run(
+        [service, "/nowhere"], input=b"", env=library.environment(), capture_output=True
+    )
+    assert refused.returncode == 1
+    assert refused.stderr == b"translate_service: there is no bundle at /nowhere; check the path.\n"
+
+
+def test_kernels_beside_the_library_are_found(
+    library: Library, service: Path, compiled_bundle: Path, compiled_kernels: str
+) -> None:
+    environment = library.environment()
+    del environment["TRANSLATE_TRT_KERNELS"]
+    done = subprocess.run(
+        [service, compiled_bundle], input=b"the cat\n", env=environment, capture_output=True
+    )
+    assert done.stderr.decode() == f"compiled kernels: {compiled_kernels}\n"
+
+
+# ---- under sanitizers ----
+
+
+def test_sanitizers_find_nothing(
+    sanitized: Library, compiled_bundle: Path, make_bundle: Callable[..., Path]
+) -> None:
+    done = sanitized.run("translate_trt_unit_tests")
+    assert (done.returncode, done.stdout) == (0, "all passed\n"), done.stderr
+    sources = random_sources(24, seed=6, longest=12)
+    expected = Translator(compiled_bundle, threads=1).translate_ids(sources)
+    with sanitized.probe() as probe:
+        for number, bad in enumerate(BAD_BUNDLES):
+            bundle = make_bundle(f"bundle{number}")
+            bad.spoil(bundle)
+            assert probe.refuses(bundle)[0] == "TT_BUNDLE_ERROR"
+        for workers in (1, 2):
+            probe.load(compiled_bundle, workers=workers, threads=1, batch_tokens=60)
+            found = probe.ask(ids=sources, callers=8)["found"]
+            tokens = [line[0]["pieces"][0]["tokens"] for line in found]
+            assert tokens == [list(hypotheses[0].tokens) for hypotheses in expected]
+            for search in SEARCHES[2:]:
+                probe.ask(lines=LINES[:8], options=search)
+            assert "error" in probe.ask(ids=[[5], [-1]])
+    # A report ends the program with an error, which leaving `with` would have told.

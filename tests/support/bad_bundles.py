@@ -1,0 +1,211 @@
+"""Every kind of bad bundle, for the readers in Python and in C++."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from translate_trt.runtime.bundle import FORMAT_VERSION
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@dataclass(frozen=True)
+class BadBundle:
+    """What is wrong.
+
+    Attributes:
+        name: of the case.
+        spoil: does it to a good bundle, the target of whose first name is "onnx-fp32".
+        message: pattern that the reader's error must match.
+    """
+
+    name: str
+    spoil: Callable[[Path], object]
+    message: str
+
+
+def edit(bundle: Path, change: Change) -> None:
+    """Change the manifest."""
+    path = bundle / "manifest.json"
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+
+
+def _edited(name: str, change: Change, message: str) -> BadBundle:
+    return BadBundle(name, lambda bundle: edit(bundle, change), message)
+
+
+def _written(name: str, content: bytes, message: str) -> BadBundle:
+    def write(bundle: Path) -> None:
+        (bundle / "manifest.json").write_bytes(content)
+
+    return BadBundle(name, write, message)
+
+
+def _file(name: str, path: str, change: Callable[[Path], object], message: str) -> BadBundle:
+    return BadBundle(name, lambda bundle: change(bundle / path), message)
+
+
+def _remove_manifest(bundle: Path) -> None:
+    (bundle / "manifest.json").unlink()
+
+
+def _become_checkpoint(bundle: Path) -> None:
+    (bundle / "manifest.json").rename(bundle / "config.json")
+
+
+def _go(bundle: Path) -> None:
+    bundle.rename(bundle.with_name(f"{bundle.name}-moved"))
+
+
+def _become_file(bundle: Path) -> None:
+    _go(bundle)
+    bundle.write_text("x")
+
+
+def _lead_out(path: Path) -> None:
+    outside = path.parents[3] / "outside"
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _damage(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+
+
+def _form(name: str, value: object) -> Change:
+    return lambda m: m["targets"]["onnx-fp32"]["form"].update({name: value})
+
+
+BAD_SEARCHES: tuple[dict[str, Any], ...] = (
+    {"beams": 4},
+    {"beam_size": "4"},
+    {"beam_size": True},
+    {"beam_size": 1.5},
+    {"beam_size": 0},
+    {"return_attention": 1},
+    {"length_penalty_form": None},
+    {"length_penalty_form": "none"},
+    {"num_hypotheses": 9},
+    {"max_length": 0},
+    {"min_length": -1},
+    {"length_penalty": -1},
+    {"length_penalty": "0.6"},
+)
+BAD_PATHS = (
+    "/etc/passwd",
+    "../x",
+    "a/../../x",
+    "a\\b",
+    "C:x",
+    "",
+    ".",
+    "a//b",
+    "a/",
+    "./a",
+    "a\0b",
+)
+STEP = "targets/onnx-fp32/step.onnx"
+
+BAD_BUNDLES = (
+    BadBundle("missing", _go, "there is no bundle"),
+    BadBundle("a file", _become_file, "not a directory"),
+    BadBundle("no manifest", _remove_manifest, r"it has no manifest\.json"),
+    BadBundle("a checkpoint", _become_checkpoint, "is a checkpoint and not a bundle"),
+    *(
+        _written(f"not JSON: {content[:10]!r}", content, "is not valid JSON")
+        for content in (b"", b"{", b"\xff\xfe", b'{"a": NaN}', b"[" * 100_000, b"PK\x03\x04")
+    ),
+    _written("nested too deeply", b"[" * 100_000 + b"]" * 100_000, "is not valid JSON"),
+    *(
+        _written(f"no object: {content!r}", content, "outermost value.* must be an object")
+        for content in (b"[]", b"null", b"3")
+    ),
+    _written(
+        "a newer format",  # which is told before any field
+        json.dumps({"format_version": FORMAT_VERSION + 1}).encode(),
+        r"newer translate-trt.*[Uu]pgrade",
+    ),
+    _written(
+        "an older format",
+        json.dumps({"format_version": FORMAT_VERSION - 1}).encode(),
+        r"older translate-trt.*Export the model again",
+    ),
+    *(
+        _edited(f"search {search}", lambda m, s=search: m.update(search=s), r"the field 'search\.")
+        for search in BAD_SEARCHES
+    ),
+    _edited("no targets", lambda m: m.update(targets={}), "'targets' is empty"),
+    *(
+        _edited(
+            f"the path {path!r}",
+            lambda m, p=path: m["tokenizer"]["source"].update(path=p),
+            "not allowed in a bundle",
+        )
+        for path in BAD_PATHS
+    ),
+    *(
+        _edited(
+            f"the hash {text!r}",
+            lambda m, t=text: m["tokenizer"]["source"].update(sha256=t),
+            "hexadecimal",
+        )
+        for text in ("", "0" * 63, "A" * 64)
+    ),
+    *(
+        _edited(
+            f"{name} {value!r}", _form(name, value), rf"targets\.onnx-fp32\.form\.{name}' must be"
+        )
+        for name, value in (("beams", 0), ("slots", 0), ("cache_type", "int8"), ("shortlist", 3))
+    ),
+    _file("a link that leads out", STEP, _lead_out, "outside the bundle"),
+    *(
+        case
+        for path in ("shared.spm", STEP)
+        for case in (
+            _file(f"{path} is missing", path, Path.unlink, "is missing"),
+            _file(f"{path} is truncated", path, _truncate, r"bytes, the manifest says \d+"),
+            _file(f"{path} is changed", path, _damage, r"SHA-256 \w{64}, the manifest says"),
+        )
+    ),
+)
+
+
+def every_field(value: dict[str, Any], place: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Paths of the fields a manifest must have (free-form objects are not entered)."""
+    found = []
+    for name, inner in value.items():
+        path = (*place, name)
+        found.append(path)
+        if isinstance(inner, dict) and name not in ("search", "builder", "parity"):
+            found += every_field(inner, path)
+    return [path for path in found if path[-1] not in ("onnx-fp32", "onnx-int8")]
+
+
+def spoiled_fields(text: str) -> Iterator[tuple[str, str]]:
+    """Manifests of which one field is missing or of a wrong type, and how messages name it."""
+    spoilers: tuple[Callable[[dict[str, Any], str], object], ...] = (
+        lambda inner, name: inner.pop(name),
+        lambda inner, name: inner.update({name: [7]}),
+        lambda inner, name: inner.update({name: True}),
+    )
+    for *place, name in every_field(json.loads(text)):
+        for spoil in spoilers:
+            value = json.loads(text)
+            inner = value
+            for step in place:
+                inner = inner[step]
+            spoil(inner, name)
+            if name == "shortlist" and name not in inner:
+                continue  # bundles from before there were any have no such field
+            yield json.dumps(value), repr(".".join((*place, name)))

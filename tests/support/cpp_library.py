@@ -1,0 +1,181 @@
+"""libtranslate_trt, built once for all tests that need it, and programs that use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from translate_trt.runtime import kernels
+from translate_trt.runtime.results import Hypothesis, Translation
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SUPPRESSIONS = ROOT / "runtime/cpp/tests"
+
+
+def onnxruntime_library() -> Path:
+    """The shared library that Python's package brings, beside what Python itself loads."""
+    found = sorted(Path(onnxruntime.__file__).with_name("capi").glob("libonnxruntime.so.*"))
+    if not found:
+        pytest.skip("Python's onnxruntime has no library for C here")
+    return found[0]
+
+
+def environment() -> dict[str, str]:
+    """Where libraries are: ONNX Runtime and kernels as in Python, and SentencePiece."""
+    fetched = ROOT.glob(".cache/native/usr/lib/*/libsentencepiece.so.0")
+    places = [str(path.parent) for path in fetched]
+    places += filter(None, [os.environ.get("LD_LIBRARY_PATH", "")])
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": ":".join(places),
+        "TRANSLATE_TRT_VENV": "none",
+        "TRANSLATE_TRT_ONNXRUNTIME": str(onnxruntime_library()),
+        "TRANSLATE_TRT_KERNELS": str(kernels.library() or "none"),
+    }
+
+
+def build(sanitize: str = "", prefix: str = "") -> Path:
+    """The build folder of scripts/build_library.sh; skips where something lacks."""
+    done = subprocess.run(
+        ["bash", ROOT / "scripts/build_library.sh", "-D", "TRANSLATE_TRT_TESTS=ON"],
+        env={**environment(), "SANITIZE": sanitize, "PREFIX": prefix},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode == 3:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    return ROOT / "build" / (f"library-{sanitize.partition(',')[0]}" if sanitize else "library")
+
+
+@dataclass(frozen=True)
+class Library:
+    """A build of it, and where it was installed.
+
+    Attributes:
+        folder: of the build.
+        prefix: of the installation, if there is one.
+        sanitize: as of scripts/build_library.sh.
+    """
+
+    folder: Path
+    prefix: Path | None = None
+    sanitize: str = ""
+
+    def environment(self) -> dict[str, str]:
+        """For programs of the build."""
+        found = environment()
+        if self.sanitize == "thread":
+            found["TSAN_OPTIONS"] = f"suppressions={SUPPRESSIONS / 'thread.supp'}"
+        elif self.sanitize:
+            found["LSAN_OPTIONS"] = f"suppressions={SUPPRESSIONS / 'leak.supp'}"
+            found["UBSAN_OPTIONS"] = "print_stacktrace=1"
+        return found
+
+    def run(self, name: str) -> subprocess.CompletedProcess[str]:
+        """A program of the tests, to its end."""
+        command = [*self._start(), self.folder / "tests" / name]
+        return subprocess.run(
+            command, env=self.environment(), capture_output=True, text=True, check=False
+        )
+
+    def probe(self, **environment: str) -> Probe:
+        """A program that translates what it is asked to."""
+        command = [*self._start(), self.folder / "tests/translate_trt_probe"]
+        return Probe(command, {**self.environment(), **environment})
+
+    def _start(self) -> list[str]:
+        # ThreadSanitizer of GCC 12 does not know all places that a newer Linux puts programs at.
+        command = ["setarch", "--addr-no-randomize"]
+        if self.sanitize != "thread" or shutil.which("setarch") is None:
+            return []
+        permitted = subprocess.run([*command, "true"], capture_output=True, check=False)
+        return command if permitted.returncode == 0 else []
+
+
+class Probe:
+    """A process of runtime/cpp/tests/probe.cc."""
+
+    def __init__(self, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            command, env=environment, text=True, encoding="utf-8",
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def ask(self, **request: Any) -> Any:
+        """Its answer; fails if it ends without one."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            pytest.fail(f"the program ended: {self._process.communicate()[1]}")
+        return json.loads(answer)
+
+    def load(self, bundle: Path, **options: Any) -> Any:
+        """Load a bundle and say what it is; fails if that fails."""
+        answer = self.ask(load={"bundle": str(bundle), **options})
+        assert "error" not in answer, answer
+        return answer
+
+    def refuses(self, bundle: Path, **options: Any) -> tuple[str, str]:
+        """Status and message of an error that loading ends with."""
+        status, message = self.ask(load={"bundle": str(bundle), **options})["error"]
+        return status, message
+
+    def close(self) -> str:
+        """Let it end; what it wrote on stderr. Fails if it ends with an error."""
+        _, errors = self._process.communicate()
+        assert self._process.returncode == 0, errors
+        return errors
+
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if kind is None:
+            self.close()
+        else:
+            self._process.kill()
+            self._process.communicate()
+
+
+def assert_same_hypothesis(found: Any, expected: Hypothesis) -> None:
+    """To the last bit."""
+    assert tuple(found["tokens"]) == tuple(expected.tokens)
+    assert found["truncated"] == expected.truncated
+    assert found["score"] == expected.score
+    assert tuple(found["token_log_probs"]) == expected.token_log_probs
+    attention = np.array(found["attention"], np.float32)
+    right = np.zeros(0) if expected.attention is None else expected.attention
+    np.testing.assert_array_equal(attention, right)
+
+
+def assert_same_translations(found: Any, expected: Sequence[Translation]) -> None:
+    """To the last bit."""
+    for ours, theirs in zip(found, expected, strict=True):
+        for one, other in zip(ours, theirs.hypotheses, strict=True):
+            assert one["text"] == other.text
+            # From Python 3.12 on, sums of floats are rounded otherwise.
+            assert one["score"] == pytest.approx(other.score, rel=1e-12)
+            for piece, right in zip(one["pieces"], other.pieces, strict=True):
+                assert_same_hypothesis(piece, right)
+
+
+def texts(found: Any) -> list[str]:
+    """The best translation of each line."""
+    return [line[0]["text"] for line in found]

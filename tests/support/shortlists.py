@@ -1,0 +1,44 @@
+"""Shortlists of no meaning, and bundles with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.config import END
+from translate_trt.train.shortlist import Shortlist, tokenizer_hash
+
+TARGETS = ("onnx-fp32-shortlist", "onnx-int8-shortlist")
+
+
+def random_table(checkpoint: Checkpoint, frequent: int = 19, best: int = 4) -> Shortlist:
+    """Every token with itself and some others; the model says its source backwards."""
+    rng = np.random.default_rng(1)
+    size = checkpoint.model.vocabulary_size
+    others = np.sort(rng.choice(np.arange(4, 60), frequent - 1, replace=False))
+    always = np.concatenate(([END], others)).astype(np.int32)
+    translations = rng.integers(4, 60, (size, best)).astype(np.int32)
+    translations[:, 0] = np.arange(size)
+    translations[np.isin(translations, always)] = 0
+    translations[: END + 1] = 0
+    return Shortlist(
+        frequent=always,
+        frequent_counts=np.ones(frequent, np.int64),
+        frequent_probabilities=np.zeros((size, frequent), np.float32),
+        translations=translations,
+        probabilities=(translations > 0).astype(np.float32),
+        tokenizer_sha256=tokenizer_hash(checkpoint.tokenizer),
+        pairs=1,
+        iterations=1,
+    )
+
+
+def compile_with_shortlist(checkpoint: Checkpoint, table: Shortlist, directory: Path) -> Path:
+    """A bundle of TARGETS in that folder, with attention."""
+    table.save(directory / "table.safetensors")
+    options = BuildOptions(TARGETS, attention=True, shortlist=directory / "table.safetensors")
+    compile_bundle(checkpoint, directory / "bundle", options)
+    return directory / "bundle"
