@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.triton_server import ROOT, TritonServer, free_ports, wait_until_ready
+from support.triton_server import ROOT, TritonServer, free_ports, wait_until, wait_until_ready
 
 from translate_trt.runtime import SearchOptions, Translation, Translator
 from translate_trt.runtime.serve.triton import interface
@@ -245,11 +245,14 @@ def test_restarted_under_load(
     many = lines * 5
     load = server.clients([request(line) for line in many], clients=16, patience=60)
     load.wait_for(50)
+    model = server.model_processes()
     server.stop(how)
     server.start()
     expected = translator.translate(lines) * 5
     for answer, translation in zip(load.answers(), expected, strict=True):
         check(answer, [translation])
+    assert len(model) == 1
+    wait_until(lambda: not model[0].exists())  # nothing of the old server is left
 
 
 def test_a_damaged_bundle_is_not_served(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -45,10 +46,19 @@ def wait_until_ready(
     process: subprocess.Popen[bytes], address: str, log: Callable[[], str] = str
 ) -> None:
     """Wait for a server that was started."""
-    end = time.monotonic() + WAIT
-    while not is_ready(address):
+
+    def ready() -> bool:
         assert process.poll() is None, log()
-        assert time.monotonic() < end, log()
+        return is_ready(address)
+
+    wait_until(ready)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for something that comes soon, or fail."""
+    end = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < end
         time.sleep(0.05)
 
 
@@ -80,6 +90,18 @@ class TritonServer:
         assert self.process is not None
         self.process.send_signal(how)
         return self.process.wait(WAIT)
+
+    def model_processes(self) -> list[Path]:
+        """Of the processes that run the model, their directories in /proc."""
+        assert self.process is not None
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has ended
+                # pid (name) state parent: a name may have spaces and parentheses.
+                parent = path.read_text().rpartition(")")[2].split()[1]
+                if int(parent) == self.process.pid:
+                    found.append(path.parent)
+        return found
 
     def log(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")

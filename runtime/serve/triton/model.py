@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ from translate_trt.runtime.serve.triton.batch import (
 from translate_trt.runtime.translator import Translator
 from translate_trt.runtime.workers import available_cores
 
+_SECONDS_BETWEEN_LOOKS = 1.0
+
 
 class TritonPythonModel:
     """A bundle. The server calls `execute` with the requests that it has put together."""
@@ -34,6 +39,7 @@ class TritonPythonModel:
         Raises:
             TranslateTrtError: as for `Translator`; the server logs it and does not serve the model.
         """
+        _end_with_server()
         config = json.loads(args["model_config"])
         given = {name: one["string_value"] for name, one in config["parameters"].items()}
         if given.get("format") != interface.FORMAT:
@@ -77,6 +83,21 @@ class TritonPythonModel:
             _response(request, read.get(number, []), failed.get(number) or answers.get(number))
             for number, request in enumerate(requests)
         ]
+
+
+def _end_with_server() -> None:
+    """Let this process end soon after the server has.
+
+    The backend waits for its next message forever, weights and all, where the server was killed.
+    """
+    server = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == server:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="watch-server", daemon=True).start()
 
 
 def _device(args: dict[str, str]) -> str:
