@@ -1,4 +1,4 @@
-"""Plots of growth (SVG), from the JSON of benchmarks/scaling.py."""
+"""Plots of growth (SVG), from the JSON of benchmarks/scaling.py and benchmarks/serving.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from report import RESULTS
+from serving import RUNTIME
 
 PLOT_DIRECTORY = RESULTS.parent.parent / "docs" / "plots"
 
@@ -27,8 +29,8 @@ def height(unit: str, point: dict[str, Any], seconds: float) -> float:
     return sum(point["tokens"]) / seconds if "/s" in unit else 1e3 * seconds
 
 
-def plot(report: dict[str, Any], directory: Path) -> None:
-    """One SVG for each of PLOTS."""
+def pyplot(report: dict[str, Any], directory: Path) -> Any:
+    """matplotlib's, for SVG files in the directory, which is made."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -36,6 +38,12 @@ def plot(report: dict[str, Any], directory: Path) -> None:
 
     mpl.rcParams["svg.hashsalt"] = report["date"]  # the same file from the same numbers
     directory.mkdir(parents=True, exist_ok=True)
+    return plt
+
+
+def plot(report: dict[str, Any], directory: Path) -> None:
+    """One SVG for each of PLOTS."""
+    plt = pyplot(report, directory)
     for name, (growth, across, up) in PLOTS.items():
         figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
         for label, points in report["samples"][growth].items():
@@ -55,3 +63,39 @@ def plot(report: dict[str, Any], directory: Path) -> None:
         axes.legend(fontsize="small")
         figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
         plt.close(figure)
+
+
+def serving_percentiles(rounds: list[dict[str, Any]]) -> list[float]:
+    """p50, p95 and p99 over all rounds' requests, in seconds."""
+    latencies = [value for one in rounds for value in one["latencies"]]
+    return [float(value) for value in np.percentile(latencies, (50, 95, 99))]
+
+
+def plot_serving(report: dict[str, Any], directory: Path) -> None:
+    """Throughput and latency against the number of clients."""
+    plt = pyplot(report, directory)
+    samples = dict(report["samples"])
+    alone = statistics.median(one["lines"] / one["seconds"] for one in samples.pop(RUNTIME))
+    clients = [int(count) for count in samples]
+    figure, (speed, latency) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    speeds = [
+        statistics.median(len(one["latencies"]) / one["seconds"] for one in rounds)
+        for rounds in samples.values()
+    ]
+    speed.plot(clients, speeds, marker="o", markersize=3, label="server")
+    speed.axhline(alone, linestyle=":", linewidth=1, color="black", label=RUNTIME)
+    speed.set(ylabel="sentences/s", ylim=(0, None))
+    found = [serving_percentiles(rounds) for rounds in samples.values()]
+    for name, values in zip(("p50", "p95", "p99"), zip(*found, strict=True), strict=True):
+        milliseconds = [1e3 * value for value in values]
+        latency.plot(clients, milliseconds, marker="o", markersize=3, label=name)
+    latency.set(ylabel="ms per request")
+    latency.set_yscale("log", base=2)
+    latency.yaxis.set_major_formatter("{x:g}")
+    for axes in (speed, latency):
+        axes.set(xlabel="clients")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(clients, list(map(str, clients)))
+        axes.legend(fontsize="small")
+    figure.savefig(directory / "serving-clients.svg", metadata={"Date": None})
+    plt.close(figure)

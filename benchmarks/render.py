@@ -15,8 +15,9 @@ from typing import Any
 
 import plan
 from performance import PARTS_OF_PAGE, render_readme
-from plots import PLOT_DIRECTORY, plot
+from plots import PLOT_DIRECTORY, plot, plot_serving, serving_percentiles
 from report import RESULTS, ratios, throughput_figures
+from serving import RUNTIME
 from tables import fill, table, where
 
 from translate_trt.train.config import TABLE3, TABLE3_MODELS
@@ -26,6 +27,7 @@ PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 SCALE = ROOT / "docs" / "scale.md"
+SERVE = ROOT / "docs" / "serve.md"
 DEPLOY = ROOT / "docs" / "deploy.md"
 EMBED = ROOT / "docs" / "embed-cpp.md"
 HEAD = """# Results
@@ -143,6 +145,38 @@ def render_corpus(report: dict[str, Any]) -> str:
         f"{settings['target']}, median of {len(seconds[first])} rounds in turn; pair by pair, "
         f"smallest and largest in brackets.\n\n{table(header, rows)}"
     )
+
+
+def render_serving(report: dict[str, Any]) -> str:
+    """A Triton server against the number of clients."""
+    settings, samples = report["settings"], dict(report["samples"])
+    alone = [one["lines"] / one["seconds"] for one in samples.pop(RUNTIME)]
+    rows = []
+    for clients, rounds in samples.items():
+        speeds = [len(one["latencies"]) / one["seconds"] for one in rounds]
+        rows.append(
+            [
+                clients,
+                f"{statistics.median(speeds):.1f} [{min(speeds):.1f}, {max(speeds):.1f}]",
+                *(f"{1e3 * value:.0f}" for value in serving_percentiles(rounds)),
+                str(sum(len(one["latencies"]) for one in rounds)),
+            ]
+        )
+    note = f" {settings['note']}" if settings["note"] else ""
+    several = settings["instances"] > 1
+    flag = f" --instances {settings['instances']}" if several else ""
+    header = ["clients", "sentences/s", "p50, ms", "p95", "p99", "requests"]
+    text = (
+        f"`python benchmarks/serving.py --bundle DIR --source {settings['source']}{flag}`\n\n"
+        f"{where(report)}{note} Triton {settings['triton']}, {settings['target']}, "
+        f"instances: {settings['instances']}; gRPC, a line a request, each client sends its next "
+        "when it has an answer; server and clients share the cores. Speeds are medians of "
+        f"{len(alone)} rounds, smallest and largest in brackets. Latencies are of the requests of "
+        "all rounds. The runtime alone, all lines in "
+        f"one call: {statistics.median(alone):.1f} sentences/s.\n\n{table(header, rows)}"
+    )
+    picture = "\n![throughput and latency](plots/serving-clients.svg)\n"
+    return text if several else text + picture
 
 
 def render_cpp_library(report: dict[str, Any]) -> str:
@@ -386,6 +420,10 @@ def main() -> None:
     fill_performance(newest)
     if "corpus" in newest:
         fill(SCALE, "corpus", render_corpus(newest["corpus"]))
+    if "serving" in newest:
+        found = [newest[name] for name in ("serving", "serving-2-instances") if name in newest]
+        fill(SERVE, "triton", "\n".join(map(render_serving, found)))
+        plot_serving(newest["serving"], PLOT_DIRECTORY)
     if "cpp-library" in newest:
         fill(EMBED, "cpp-library", render_cpp_library(newest["cpp-library"]))
     fill(DEPLOY, "plan", plan.text(plan.Inputs()))

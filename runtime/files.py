@@ -22,8 +22,9 @@ log = logging.getLogger("translate_trt")
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM}
 
-# A directory with one of these is a bundle or a checkpoint: ours, so that --force may replace it.
-_OUR_FILES = ("manifest.json", "config.json")
+# A directory with one of these is a bundle, a checkpoint or a model repository: ours, so that
+# --force may replace it.
+_OUR_FILES = ("manifest.json", "config.json", "repository.json")
 
 
 def output_error(path: Path | str, error: OSError) -> OutputError:
@@ -111,7 +112,8 @@ def new_directory(path: Path, force: bool = False) -> Iterator[Path]:
 
     Args:
         path: where the directory is to be; missing parents are made, symbolic links followed.
-        force: replace a bundle, a checkpoint or an empty directory that is there.
+        force: replace a bundle, a checkpoint, a model repository or an empty directory that is
+            there.
 
     Raises:
         OutputError: `path` exists and may not be replaced (known before the block runs), the disk
@@ -149,8 +151,8 @@ def _check_replaceable(path: Path, force: bool) -> None:
     ours = any((path / name).is_file() for name in _OUR_FILES)
     if not ours and any(path.iterdir()):
         raise OutputError(
-            f"{path} is neither a bundle nor a checkpoint (it has no {' or '.join(_OUR_FILES)}), "
-            "so --force does not replace it; choose another path."
+            f"{path} is neither a bundle nor a checkpoint nor a model repository (it has no "
+            f"{', '.join(_OUR_FILES)}), so --force does not replace it; choose another path."
         )
 
 

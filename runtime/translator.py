@@ -180,6 +180,27 @@ class Translator:
         names = [f"source {index}" for index in range(len(sources))]
         return self._search(sources, options, prefixes, names)
 
+    def check(
+        self,
+        options: SearchOptions,
+        source: Sequence[int] | None = None,
+        name: str = "the source",
+    ) -> None:
+        """Raise what translating with these options would, without translating.
+
+        Args:
+            options: of a call to come.
+            source: of `translate_ids`, source token ids; None: text, which is never refused.
+            name: what an error calls the source.
+
+        Raises:
+            InputError: a token outside the vocabulary, or more tokens than the bundle allows.
+            OptionError: an option this bundle was not compiled for, or out of its limits.
+        """
+        self._check_options(options)
+        if source is not None:
+            self._check_sentence(name, source, (), options)
+
     def _search(
         self,
         sources: Sequence[Sequence[int]],

@@ -27,7 +27,7 @@ from translate_trt.runtime.bundle import (
 )
 
 pytest_plugins = ["support.bundles", "support.kernels", "support.operators",
-                  "support.static_bundles"]  # fmt: skip
+                  "support.static_bundles", "support.triton_server"]  # fmt: skip
 
 WORDS = """
     the a cat dog house tree runs sleeps eats green big small river walks over under

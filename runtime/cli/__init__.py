@@ -50,6 +50,9 @@ SUBCOMMANDS = {
     "corpus": Subcommand(
         f"{_HERE}.corpus", "corpus", "Translate many files, on many machines.", "corpus"
     ),
+    "triton": Subcommand(
+        f"{_HERE}.triton", "triton", "Make a model repository for the Triton Inference Server."
+    ),
     "verify": Subcommand(
         f"{_HERE}.verify", "verify", "Compare a bundle with its checkpoint.", "export"
     ),

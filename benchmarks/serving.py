@@ -1,0 +1,160 @@
+"""Throughput and latency of a Triton server against the number of clients.
+
+    bash scripts/triton_server.sh
+    python benchmarks/serving.py --bundle DIR --source test.en [--target onnx-int8]
+        [--clients 1 2 4 8 16 32 64] [--requests 100] [--rounds 3]
+
+Each client sends a line by gRPC and sends its next one as soon as it has the answer. Server and
+clients share this machine's cores. Counts of clients take turns, round after round; beside them,
+the runtime translates the same lines in this process, all at once, by a worker per core.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import cycle, islice
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from report import alternate, parser, write
+
+from translate_trt.runtime import Translator
+from translate_trt.runtime.serve.triton.options import ServerOptions
+from translate_trt.runtime.serve.triton.repository import write_repository
+from translate_trt.runtime.workers import available_cores
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = ROOT / ".cache/triton-server"
+RUNTIME = "runtime alone"
+_MOST_SECONDS_TO_START = 120
+
+
+@contextmanager
+def server(repository: Path, log: Path) -> Iterator[tuple[str, str]]:
+    """A server on the loopback interface until the block ends: its gRPC address and version."""
+    http, grpc = (free_port(), free_port())
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [PLACE / "bin/tritonserver", "--model-repository", repository,
+             "--http-address", "127.0.0.1", "--http-port", str(http),
+             "--grpc-address", "127.0.0.1", "--grpc-port", str(grpc), "--allow-metrics", "false"],
+            stdout=output, stderr=output,
+        )  # fmt: skip
+    try:
+        end = monotonic() + _MOST_SECONDS_TO_START
+        while not is_ready(http):
+            if process.poll() is not None or monotonic() > end:
+                raise SystemExit(f"the server does not start:\n{log.read_text()}")
+            sleep(0.1)
+        with urllib.request.urlopen(f"http://127.0.0.1:{http}/v2") as answer:
+            version = json.load(answer)["version"]
+        yield f"127.0.0.1:{grpc}", version
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
+
+
+def is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready") as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def request(line: str) -> dict[str, Any]:
+    """What `triton_client.py` sends for a line."""
+    text = line.encode("utf-8").decode("latin-1")
+    return {
+        "inputs": {"TEXT": {"type": "BYTES", "shape": [1, 1], "data": [text]}},
+        "outputs": ["TRANSLATION"],
+    }
+
+
+def by_clients(address: str, model: str, lines: Sequence[str], clients: int) -> dict[str, Any]:
+    """One round of that many clients: how long it took, and each request."""
+    job = {
+        "protocol": "grpc", "address": address, "model": model, "clients": clients,
+        "requests": [request(line) for line in lines],
+    }  # fmt: skip
+    done = subprocess.run(
+        [PLACE / "bin/python", Path(__file__).with_name("triton_client.py")],
+        input=json.dumps(job).encode(), stdout=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    wrong = [one["error"] for one in answers if "error" in one]
+    if wrong:
+        raise SystemExit(f"{len(wrong)} of {len(answers)} requests failed: {wrong[0]}")
+    return {
+        # From the first request to the last answer; without the start of the clients' process.
+        "seconds": round(max(one["at"] for one in answers), 4),
+        "latencies": [round(one["seconds"], 4) for one in answers],
+    }
+
+
+def by_runtime(translator: Translator, lines: Sequence[str]) -> dict[str, Any]:
+    """The lines in one call."""
+    begun = monotonic()
+    translator.translate(lines)
+    return {"seconds": round(monotonic() - begun, 4), "lines": len(lines)}
+
+
+def main() -> None:
+    """Measure and write."""
+    options = parser(__doc__)
+    options.set_defaults(rounds=3)
+    options.add_argument("--bundle", type=Path, required=True)
+    options.add_argument("--target", default="onnx-int8")
+    options.add_argument("--source", type=Path, required=True)
+    options.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
+    options.add_argument("--requests", type=int, default=100, help="a round; 8 a client at least")
+    options.add_argument("--instances", type=int, default=1)
+    options.add_argument("--queue-delay", type=int, default=0, help="microseconds")
+    options.add_argument("--note", default="", help="what else the machine did")
+    given = options.parse_args()
+    text = given.source.read_text(encoding="utf-8").split("\n")[:-1]
+    served = ServerOptions(instances=given.instances, queue_delay=given.queue_delay)
+    with tempfile.TemporaryDirectory() as directory:
+        repository = Path(directory, "repository")
+        write_repository(given.bundle, given.target, repository, served)
+        translator = Translator(
+            given.bundle, given.target, threads=1, workers=available_cores()
+        )  # fmt: skip
+        with server(repository, Path(directory, "log")) as (address, version):
+            systems = {
+                str(count): lambda count=count: by_clients(
+                    address, served.name, spread(text, max(given.requests, 8 * count)), count
+                )
+                for count in given.clients
+            }
+            most = max(given.requests, 8 * max(given.clients))
+            systems[RUNTIME] = lambda: by_runtime(translator, spread(text, most))
+            samples = alternate(systems, given.rounds, warmup=0)
+    settings = {
+        "target": given.target, "instances": given.instances, "queue_delay": given.queue_delay,
+        "triton": version, "source": given.source.name, "note": given.note,
+    }  # fmt: skip
+    several = "" if given.instances == 1 else f"-{given.instances}-instances"
+    print(write(f"serving{several}", settings, samples, given.out))
+
+
+def spread(lines: Sequence[str], count: int) -> list[str]:
+    """So many lines from all over the text."""
+    step = max(1, len(lines) // count)
+    return list(islice(cycle(lines[::step]), count))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""A model repository for Triton: the model's configuration, what it runs, and the bundle.
+
+repository/
+  repository.json          that it is one of ours, for --force; the server does not read it
+  NAME/config.pbtxt        inputs, outputs, batching, instances, and settings of the model
+  NAME/1/model.py          what the server's Python backend loads
+  NAME/1/bundle/           the bundle with the one target, unless it is named by its path
+  NAME/warmup/text         a sentence that each instance translates before it is ready
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from translate_trt.runtime.bundle import (
+    Manifest,
+    TargetEntry,
+    read_manifest,
+    verify_files,
+    write_manifest,
+)
+from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.files import new_directory, write_bytes_atomically, write_json
+from translate_trt.runtime.serve.triton import interface
+from translate_trt.runtime.serve.triton.options import ServerOptions
+from translate_trt.runtime.version import version
+
+_MODEL = '''"""Made by translate-trt triton: the bundle beside it, in Triton's Python backend."""
+
+from translate_trt.runtime.serve.triton.model import TritonPythonModel
+
+__all__ = ["TritonPythonModel"]
+'''
+# Sentences of the larger warm-up: enough for all workers.
+_WARM_UP_BATCH = 16
+_WARM_UP_TEXT = "Two men are working in the garden, and a dog runs along the river."
+
+
+class Name(str):
+    """A word of the text format that stands without quotes."""
+
+
+#: Fields of a protobuf message, in order; a list is a field that is repeated.
+Message: TypeAlias = Mapping[str, "Value"]
+Value: TypeAlias = bool | int | str | Name | Message | Sequence["Value"]
+
+
+def write_repository(
+    bundle: Path,
+    target: str | None,
+    out: Path,
+    options: ServerOptions,
+    *,
+    shortlist: bool = False,
+    link: bool = False,
+    force: bool = False,
+) -> TargetEntry:
+    """Write a repository with one model, whole or not at all.
+
+    Args:
+        bundle: directory made by `translate-trt export`.
+        target: of it; None takes the first.
+        out: the repository.
+        options: how the bundle is served.
+        shortlist: take the target's like with a shortlist.
+        link: name the bundle by its absolute path, in place of a copy.
+        force: replace a repository that is there.
+
+    Returns:
+        The target that is served.
+
+    Raises:
+        BundleError: the bundle is missing, incomplete or changed, or has no such target.
+        OptionError: the options do not go with the bundle or with each other.
+        OutputError: `out` exists, or cannot be written.
+    """
+    manifest = read_manifest(bundle)
+    entry = manifest.target(target, shortlist)
+    verify_files(bundle, manifest, entry.name)
+    _check(manifest, entry, options)
+    if link and bundle.resolve().is_relative_to(out.resolve()):
+        raise OptionError(
+            f"the bundle {bundle} lies in {out}, which it is to be linked from; leave --link out."
+        )
+    with new_directory(out, force) as directory:
+        model = directory / options.name
+        (model / "1").mkdir(parents=True)
+        (model / "warmup").mkdir()
+        place = str(bundle.resolve()) if link else "bundle"
+        config = configuration(entry, place, options)
+        write_bytes_atomically(model / "config.pbtxt", to_text(config).encode("ascii"))
+        write_bytes_atomically(model / "1" / "model.py", _MODEL.encode("utf-8"))
+        write_bytes_atomically(model / "warmup" / "text", _serialized(_WARM_UP_TEXT))
+        if not link:
+            _copy_bundle(bundle, manifest, entry, model / "1" / place)
+        description = {
+            "created_by": f"translate-trt {version()}",
+            "models": {options.name: {"target": entry.name, "bundle": place}},
+        }
+        write_json(directory / "repository.json", description)
+    return entry
+
+
+def _check(manifest: Manifest, entry: TargetEntry, options: ServerOptions) -> None:
+    if entry.engine is not None and options.device == "cpu":
+        raise OptionError(
+            f"device is cpu, but {entry.name} is for GPUs; leave it out, or choose an ONNX target."
+        )
+    beam_size = manifest.search_options().beam_size
+    if beam_size > options.max_beam_size:
+        raise OptionError(
+            f"max_beam_size {options.max_beam_size} is less than the bundle's own beam size, "
+            f"{beam_size}, which requests that name none ask for."
+        )
+
+
+def _copy_bundle(bundle: Path, manifest: Manifest, entry: TargetEntry, place: Path) -> None:
+    """The bundle with that target alone, checked once more where it lies then."""
+    for file in dict.fromkeys([*manifest.tokenizer.values(), *entry.files.values()]):
+        path = place / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file.locate(bundle), path)
+    alone = dataclasses.replace(manifest, targets={entry.name: entry})
+    write_manifest(place, alone)
+    verify_files(place, alone, entry.name)
+
+
+def _serialized(text: str) -> bytes:
+    """A tensor of one string as Triton stores it: its length in four bytes, and its bytes."""
+    content = text.encode("utf-8")
+    return len(content).to_bytes(4, "little") + content
+
+
+# ---- config.pbtxt ----
+
+
+def configuration(entry: TargetEntry, bundle: str, options: ServerOptions) -> Message:
+    """Triton's `ModelConfig`.
+
+    Args:
+        entry: the target.
+        bundle: its path, absolute or from the model's version directory.
+        options: how it is served.
+    """
+    gpu = entry.engine is not None or options.device == "cuda"
+    batching: dict[str, Value] = {"max_queue_delay_microseconds": options.queue_delay}
+    if options.preferred_batch_sizes:
+        batching["preferred_batch_size"] = list(options.preferred_batch_sizes)
+    inputs = [
+        {
+            **_tensor(one),
+            "optional": True,
+            # Sentences of different lengths come in one batch; each keeps its own.
+            **({"allow_ragged_batch": True} if one is interface.TOKENS else {}),
+        }
+        for one in interface.INPUTS
+    ]
+    return {
+        "name": options.name,
+        "backend": "python",
+        "max_batch_size": options.max_batch_size,
+        "version_policy": {"latest": {"num_versions": 1}},
+        "input": inputs,
+        "output": [_tensor(one) for one in interface.OUTPUTS],
+        "dynamic_batching": batching,
+        "instance_group": [
+            {"count": options.instances, "kind": Name("KIND_GPU" if gpu else "KIND_CPU")}
+        ],
+        "model_warmup": [
+            _warm_up("one", 1),
+            _warm_up("batch", min(_WARM_UP_BATCH, options.max_batch_size)),
+        ],
+        "parameters": [
+            {"key": key, "value": {"string_value": value}}
+            for key, value in _parameters(entry, bundle, options).items()
+        ],
+    }
+
+
+def _tensor(one: interface.Tensor) -> dict[str, Value]:
+    return {
+        "name": one.name,
+        "data_type": Name(f"TYPE_{one.data_type}"),
+        "dims": list(one.shape),
+    }
+
+
+def _warm_up(name: str, batch_size: int) -> Message:
+    value: dict[str, Value] = {
+        "data_type": Name(f"TYPE_{interface.TEXT.data_type}"),
+        "dims": list(interface.TEXT.shape),
+        "input_data_file": "text",
+    }
+    return {
+        "name": name,
+        "batch_size": batch_size,
+        "inputs": [{"key": interface.TEXT.name, "value": value}],
+    }
+
+
+def _parameters(entry: TargetEntry, bundle: str, options: ServerOptions) -> dict[str, str]:
+    """What the model reads; a number that is left open is decided on the server."""
+    found = {
+        "format": interface.FORMAT,
+        "bundle": bundle,
+        "target": entry.name,
+        "trust_code": "true" if options.trust_code else "false",
+    }
+    for name in ("workers", "threads", "batch_tokens", "max_beam_size", "max_characters"):
+        value = getattr(options, name)
+        if value is not None:
+            found[name] = str(value)
+    return found
+
+
+def to_text(message: Message) -> str:
+    """A message in protobuf's text format, in ASCII."""
+    return "".join(f"{line}\n" for line in _lines(message))
+
+
+def _lines(message: Message, indent: str = "") -> Iterator[str]:
+    for name, value in message.items():
+        repeated = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        for one in repeated:
+            if isinstance(one, Mapping):
+                yield f"{indent}{name} {{"
+                yield from _lines(one, f"{indent}  ")
+                yield f"{indent}}}"
+            else:
+                yield f"{indent}{name}: {_scalar(one)}"
+
+
+def _scalar(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and not isinstance(value, Name):
+        return f'"{_escaped(value)}"'
+    return str(value)
+
+
+def _escaped(text: str) -> str:
+    """Bytes outside printable ASCII, quotes and backslashes as three octal digits."""
+    # A file name that is not valid UTF-8 keeps its bytes.
+    content = text.encode("utf-8", "surrogateescape")
+    plain = set(range(0x20, 0x7F)) - set(b'"\\')
+    return "".join(chr(one) if one in plain else f"\\{one:03o}" for one in content)

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Makes a Triton Inference Server with its Python backend and clients, without Docker and as any user:
+# an environment of its own, for trying docs/serve.md out, for its tests and for its benchmark.
+#
+#   bash scripts/triton_server.sh     # then .cache/triton-server/bin/tritonserver
+#
+# The server is the one of NVIDIA's package nvidia-pytriton. Its backend runs the runtime of this very
+# tree. It needs Linux on x86-64, Python 3.10 to 3.12 as a shared library, and the package index; the
+# exit code is 3 if one of these is missing.
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+readonly place=$root/.cache/triton-server
+# numpy: the backend was compiled for versions before 2. The rest is what the runtime is checked with.
+readonly server=nvidia-pytriton==0.7.0
+readonly packages=(tritonclient[grpc,http]==2.51.0 numpy==1.26.4 onnxruntime sentencepiece click tqdm)
+
+missing() { # what, what to do
+    printf 'The Triton server cannot be made: %s. %s\n' "$1" "$2" >&2
+    exit 3
+}
+
+inside() { # Python code, in the environment
+    "$place/bin/python" -c "$1"
+}
+
+check_machine() {
+    [ "$(uname -sm)" = "Linux x86_64" ] || missing "this is $(uname -sm)" "Use Linux on x86-64"
+    "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' ||
+        missing "$python is $("$python" -V 2>&1)" "Name Python 3.10, 3.11 or 3.12 with PYTHON"
+}
+
+# The server without what its package needs to embed it in a Python program, which we do not do.
+install() {
+    local pip
+    rm -rf "$place"
+    "$python" -m venv "$place"
+    pip=("$place/bin/python" -m pip install --quiet --disable-pip-version-check)
+    grep -E '^(onnxruntime|sentencepiece|click|tqdm)==' constraints.txt >"$place/versions"
+    "${pip[@]}" --constraint "$place/versions" "${packages[@]}" &&
+        "${pip[@]}" --no-deps "$server" ||
+        missing "its packages cannot be installed" "See what pip says above"
+}
+
+# The backend takes the stub of the interpreter's version from beside itself.
+put_in_order() {
+    local site version triton library
+    site=$(inside 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    version=$(inside 'import sys; print("%d.%d" % sys.version_info[:2])')
+    library=$(inside 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))')
+    [ -e "$library/libpython$version.so.1.0" ] ||
+        missing "there is no libpython$version.so.1.0 in $library" "Install it, or set PYTHON"
+    triton=$site/pytriton/tritonserver
+    cp "$triton/python_backend_stubs/$version/triton_python_backend_stub" "$triton/backends/python/"
+    mkdir -p "$place/tree/translate_trt"
+    ln -sfn "$root/runtime" "$place/tree/translate_trt/runtime"
+    echo "$place/tree" >"$site/translate-trt.pth"
+    # The stub finds the environment by the first python3 of the path.
+    cat >"$place/bin/tritonserver" <<END
+#!/bin/sh
+export PATH='$place/bin':"\$PATH"
+export LD_LIBRARY_PATH='$library'"\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
+unset PYTHONPATH PYTHONHOME
+exec '$triton/bin/tritonserver' --backend-directory '$triton/backends' "\$@"
+END
+    chmod +x "$place/bin/tritonserver"
+}
+
+check_machine
+wanted=$("$python" -V && cat scripts/triton_server.sh constraints.txt | sha256sum)
+if [ "$(cat "$place/installed" 2>/dev/null)" != "$wanted" ]; then
+    say "setting up a Triton server in $place"
+    install
+    put_in_order
+    echo "$wanted" >"$place/installed"
+fi

@@ -1,0 +1,378 @@
+"""What Triton's Python backend runs, with a stand-in for what the backend gives it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import runpy
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import fake_triton
+from support.fake_triton import InferenceResponse, Request, TritonError
+from support.protobuf_text import parameters, parse
+
+from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime.errors import BackendError, BundleError
+from translate_trt.runtime.results import Hypothesis, Translation
+from translate_trt.runtime.serve.triton import interface
+from translate_trt.runtime.serve.triton.options import ServerOptions
+from translate_trt.runtime.serve.triton.repository import write_repository
+
+pytest.importorskip("torch", reason="the export packages are needed")
+
+MODULE = "translate_trt.runtime.serve.triton.model"
+ALL = [one.name for one in interface.OUTPUTS]
+LINES = ["the cat runs.", "a big dog sleeps under the tree.", "", "Haus", "the river walks."]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def backend() -> Iterator[None]:
+    """`triton_python_backend_utils` is there, as it is in the server."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "triton_python_backend_utils", fake_triton)
+        patch.delitem(sys.modules, MODULE, raising=False)
+        # It would end these tests; test_triton_server.py kills a server.
+        patch.setattr(f"{MODULE}._end_with_server", lambda: None)
+        yield
+        patch.delitem(sys.modules, MODULE, raising=False)
+
+
+@pytest.fixture(scope="module")
+def repository(compiled_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("triton") / "repo"
+    write_repository(compiled_bundle, "onnx-int8", path, ServerOptions(max_characters=200))
+    return path
+
+
+def load(repository: Path, kind: str = "CPU", instances: int = 1, **changed: str) -> Any:
+    """The model as the server loads it, from the file in the repository."""
+    home = repository / "translation"
+    config = parse((home / "config.pbtxt").read_text())
+    given = {**parameters(config), **changed}
+    model = runpy.run_path(str(home / "1/model.py"))["TritonPythonModel"]()
+    model.initialize(
+        {
+            "model_config": json.dumps(
+                {
+                    "parameters": {key: {"string_value": one} for key, one in given.items()},
+                    "instance_group": [{"count": instances}],
+                }
+            ),
+            "model_repository": str(home),
+            "model_version": "1",
+            "model_instance_kind": kind,
+            "model_instance_device_id": "3",
+        }
+    )
+    return model
+
+
+@pytest.fixture(scope="module")
+def model(repository: Path) -> Any:
+    return load(repository)
+
+
+@pytest.fixture(scope="module")
+def translator(compiled_bundle: Path) -> Translator:
+    return Translator(compiled_bundle, "onnx-int8", threads=1)
+
+
+def texts(*lines: str | bytes) -> np.ndarray[Any, Any]:
+    content = [line.encode() if isinstance(line, str) else line for line in lines]
+    return np.array(content, np.object_).reshape(-1, 1)
+
+
+def request(
+    text: Any = None,
+    outputs: Sequence[str] = ALL,
+    cancelled_after: int | None = None,
+    **options: Any,
+) -> Request:
+    """A client's request for one line, a list of lines, or arrays of inputs by name."""
+    inputs = (
+        {}
+        if text is None
+        else {"TEXT": texts(*([text] if isinstance(text, (str, bytes)) else text))}
+    )
+    kinds = {one.name: one.data_type for one in interface.INPUTS}
+    numpy_kinds = {"INT32": np.int32, "FP64": np.float64, "BOOL": np.bool_, "STRING": np.object_}
+    for name, value in options.items():
+        array = np.array(value, numpy_kinds[kinds[name]])
+        inputs[name] = array if array.ndim == 2 else array.reshape(-1, 1)
+    return Request(inputs, outputs, cancelled_after)
+
+
+def best(response: InferenceResponse) -> list[list[str]]:
+    """The n best of each line, without what fills them up."""
+    assert response.error is None, response.error.message
+    return [
+        [text.decode() for text in row[: count[0]]]
+        for row, count in zip(
+            response.outputs["TRANSLATION"], response.outputs["COUNT"], strict=True
+        )
+    ]
+
+
+def expected(translations: Sequence[Translation]) -> list[list[str]]:
+    return [[one.text for one in translation.hypotheses] for translation in translations]
+
+
+def failure(response: InferenceResponse) -> tuple[int, str]:
+    assert response.error is not None
+    assert response.outputs == {}
+    return response.error.code, response.error.message
+
+
+def test_a_request_for_each_line(model: Any, translator: Translator) -> None:
+    responses = model.execute([request(line) for line in LINES])
+    found = [best(one)[0] for one in responses]
+    assert found == expected(translator.translate(LINES))
+    assert any(text for (text,) in found)
+
+
+def test_one_request_for_all_lines(model: Any, translator: Translator) -> None:
+    (response,) = model.execute([request(LINES)])
+    translations = translator.translate(LINES)
+    assert best(response) == expected(translations)
+    assert response.outputs["SCORE"][:, 0].tolist() == [one.score for one in translations]
+    assert response.outputs["TRUNCATED"][:, 0].tolist() == [
+        one.hypotheses[0].truncated for one in translations
+    ]
+
+
+def test_types_and_shapes_are_those_of_the_configuration(model: Any) -> None:
+    (response,) = model.execute([request(LINES[:2], BEAM_SIZE=[3, 3], NUM_HYPOTHESES=[3, 2])])
+    kinds = {"STRING": np.object_, "FP64": np.float64, "BOOL": np.bool_, "INT32": np.int32}
+    for one in interface.OUTPUTS:
+        array = response.outputs[one.name]
+        assert array.dtype == kinds[one.data_type], one.name
+        assert array.ndim == 1 + len(one.shape), one.name
+        assert array.shape[0] == 2
+        assert all(
+            size in (-1, have) for size, have in zip(one.shape, array.shape[1:], strict=True)
+        ), one.name
+
+
+def test_n_best_and_what_fills_them_up(model: Any, translator: Translator) -> None:
+    lines = ["the cat runs.", ""]
+    (response,) = model.execute([request(lines, NUM_HYPOTHESES=[3, 3])])
+    translations = translator.translate(lines, SearchOptions(num_hypotheses=3))
+    assert best(response) == expected(translations)
+    assert response.outputs["COUNT"].tolist() == [[3], [1]]
+    assert response.outputs["TRANSLATION"][1].tolist() == [b"", b"", b""]
+    assert response.outputs["SCORE"][1].tolist() == [0.0, interface.NO_SCORE, interface.NO_SCORE]
+    assert (response.outputs["TRANSLATION_TOKENS"][1] == interface.NO_TOKEN).all()
+
+
+def test_tokens_in_and_out(model: Any, translator: Translator) -> None:
+    sources = [translator.tokenizer.encode_source(line) for line in LINES]
+    width = max(map(len, sources))
+    rows = [source + [-1] * (width - len(source)) for source in sources]
+    (response,) = model.execute([request(TOKENS=rows, NUM_HYPOTHESES=[2] * 5)])
+    for row, hypotheses in enumerate(
+        translator.translate_ids(sources, SearchOptions(num_hypotheses=2))
+    ):
+        for column, one in enumerate(hypotheses):
+            tokens = response.outputs["TRANSLATION_TOKENS"][row, column]
+            assert tuple(tokens[tokens != -1].tolist()) == one.tokens
+            assert response.outputs["SCORE"][row, column] == one.score
+            text = translator.tokenizer.decode(one.tokens)
+            assert response.outputs["TRANSLATION"][row, column].decode() == text
+
+
+def test_the_tokens_of_a_text_that_goes_in_pieces(model: Any, translator: Translator) -> None:
+    line = "the cat runs. " * 12
+    (response,) = model.execute([request(line)])
+    (translation,) = translator.translate([line])
+    assert translation.piece_count > 1
+    tokens = [token for piece in translation.hypotheses[0].pieces for token in piece.tokens]
+    assert response.outputs["TRANSLATION_TOKENS"][0, 0].tolist() == tokens
+
+
+def test_only_what_is_asked_for_comes_back(model: Any) -> None:
+    (response,) = model.execute([request("Haus", outputs=["SCORE"])])
+    assert list(response.outputs) == ["SCORE"]
+
+
+def test_options_of_each_request_and_sentence(model: Any, translator: Translator) -> None:
+    options = {
+        "BEAM_SIZE": 2, "LENGTH_PENALTY": 1.5, "LENGTH_PENALTY_FORM": b"length",
+        "EARLY_STOPPING": True, "MAX_LENGTH": 7, "MIN_LENGTH": 3, "NUM_HYPOTHESES": 2,
+    }  # fmt: skip
+    assert options.keys() == {one.name for one in interface.OPTIONS.values()}
+    other, plain, mixed = model.execute(
+        [request("the cat runs.", **options), request("the cat runs."),
+         request(["Haus", "Haus"], BEAM_SIZE=[1, 4], MIN_LENGTH=[1, 9])]
+    )  # fmt: skip
+    asked = SearchOptions(2, 1.5, "length", True, 7, 3, 2)
+    assert best(other) == expected(translator.translate(["the cat runs."], asked))
+    assert best(plain) == expected(translator.translate(["the cat runs."]))
+    assert best(mixed) == [
+        *expected(translator.translate(["Haus"], SearchOptions(beam_size=1, min_length=1))),
+        *expected(translator.translate(["Haus"], SearchOptions(min_length=9))),
+    ]
+
+
+def test_equal_options_are_translated_together(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = spy(monkeypatch, "translate")
+    model.execute(
+        [request("Haus"), request(["a", "b"], BEAM_SIZE=[4, 2]), request("c", BEAM_SIZE=2),
+         request("d", LENGTH_PENALTY=0.6)]
+    )  # fmt: skip
+    assert calls == [["Haus", "a", "d"], ["b", "c"]]
+
+
+def spy(monkeypatch: pytest.MonkeyPatch, name: str) -> list[list[Any]]:
+    """The sources of each call of that method."""
+    calls: list[list[Any]] = []
+    real = getattr(Translator, name)
+
+    def called(self: Translator, sources: list[Any], options: Any = None) -> Any:
+        calls.append(list(sources))
+        return real(self, sources, options)
+
+    monkeypatch.setattr(Translator, name, called)
+    return calls
+
+
+BAD: dict[str, tuple[Callable[[], Request], str]] = {
+    "UTF-8": (lambda: request(["ok", b"a\xff"]), "sentence 1 is not valid UTF-8 at byte 1"),
+    "long": (lambda: request("x" * 201), "sentence 0 has 201 characters, more than the 200"),
+    "nothing": (lambda: request(BEAM_SIZE=2), "has neither TEXT nor TOKENS; send one"),
+    "both": (lambda: request("a", TOKENS=[[5]]), "has both TEXT and TOKENS"),
+    "beam 0": (lambda: request("a", BEAM_SIZE=0), "beam_size is 0; it must be at least 1"),
+    "beam": (lambda: request("a", BEAM_SIZE=17), "beam_size 17 is more than the 16 that this"),
+    "n-best": (lambda: request("a", NUM_HYPOTHESES=9), "num_hypotheses is 9; it must be between"),
+    "penalty": (lambda: request("a", LENGTH_PENALTY=float("nan")), "length_penalty is nan"),
+    "form": (lambda: request("a", LENGTH_PENALTY_FORM=b"\xff"), "choose one of gnmt, length"),
+    "length": (lambda: request("a", MAX_LENGTH=9999), "max_length 9999 is more than"),
+    "one row": (lambda: request(["a", "b"], BEAM_SIZE=[2, -1]), "beam_size is -1"),
+    "token": (lambda: request(TOKENS=[[5, 99999]]), "sentence 0 has token 99999, outside"),
+    "gap": (lambda: request(TOKENS=[[5, -1, 6]]), "sentence 0 has token -1, outside"),
+    "tokens": (lambda: request(TOKENS=[[5] * 999]), "sentence 0 has 999 tokens; this bundle takes"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_request_fails_alone(
+    model: Any, translator: Translator, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    make, message = BAD[name]
+    both = spy(monkeypatch, "translate"), spy(monkeypatch, "translate_ids")
+    first, bad, last = model.execute(
+        [
+            request("the cat runs."),
+            make(),
+            request(TOKENS=[translator.tokenizer.encode_source("a")]),
+        ]
+    )
+    code, said = failure(bad)
+    assert (code, message in said) == (TritonError.INVALID_ARG, True), said
+    assert best(first) == expected(translator.translate(["the cat runs."]))
+    assert best(last) == expected(translator.translate(["a"]))
+    assert [len(calls) for calls in both] == [1 + 2, 1]  # two of them are this test's own
+
+
+def test_requests_cancelled_before_and_meanwhile(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = spy(monkeypatch, "translate")
+    responses = model.execute(
+        [request("a", cancelled_after=0), request("b"), request("c", cancelled_after=1),
+         request(["d", "e"], cancelled_after=2, BEAM_SIZE=[4, 2])]
+    )  # fmt: skip
+    assert calls == [["b", "d"], []] or calls == [["b", "d"]]
+    codes = [one.error and one.error.code for one in responses]
+    assert codes == [TritonError.CANCELLED, None, TritonError.CANCELLED, TritonError.CANCELLED]
+
+
+def test_what_fails_together_is_tried_alone(
+    model: Any,
+    translator: Translator,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    real = Translator.translate
+
+    def failing(self: Translator, lines: list[str], options: Any) -> Any:
+        if "poison" in lines:
+            raise BackendError("no memory for poison")
+        if "surprise" in lines:
+            raise ZeroDivisionError
+        return real(self, lines, options)
+
+    monkeypatch.setattr(Translator, "translate", failing)
+    with caplog.at_level(logging.ERROR, "translate_trt"):
+        first, poison, surprise, last = model.execute(
+            [request("a"), request(["b", "poison"]), request("surprise"), request("c")]
+        )
+    assert failure(poison) == (TritonError.INTERNAL, "no memory for poison")
+    assert failure(surprise) == (TritonError.INTERNAL, "ZeroDivisionError()")
+    assert "sentences failed together" in caplog.text
+    monkeypatch.undo()
+    assert best(first) + best(last) == expected(translator.translate(["a", "c"]))
+
+
+def test_scores_are_numbers_that_json_knows(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    impossible = [[Hypothesis((5,), float("-inf"))]]
+    monkeypatch.setattr(Translator, "translate_ids", lambda *_: impossible)
+    (response,) = model.execute([request(TOKENS=[[5]])])
+    assert response.outputs["SCORE"].tolist() == [[interface.NO_SCORE]]
+
+
+class Asked:
+    """Stands in for `Translator` and keeps what it was made with."""
+
+    def __init__(self, bundle: Path, target: str, **given: Any) -> None:
+        self.bundle, self.target, self.given = bundle, target, given
+
+
+def made(monkeypatch: pytest.MonkeyPatch, repository: Path, cores: int = 8, **given: Any) -> Asked:
+    module = importlib.import_module(MODULE)
+    monkeypatch.setattr(module, "Translator", Asked)
+    monkeypatch.setattr(module, "available_cores", lambda: cores)
+    return load(repository, **given)._translator
+
+
+def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
+    def numbers(**given: Any) -> tuple[int, int]:
+        asked = made(monkeypatch, repository, **given).given
+        return asked["workers"], asked["threads"]
+
+    assert numbers() == (8, 1)
+    assert numbers(instances=2) == (4, 1)
+    assert numbers(instances=2, threads="2") == (2, 2)
+    assert numbers(workers="3", threads="5") == (3, 5)
+    assert numbers(instances=9) == (1, 1)
+
+
+def test_where_and_what(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
+    asked = made(monkeypatch, repository)
+    assert (asked.bundle, asked.target) == (repository / "translation/1/bundle", "onnx-int8")
+    assert (asked.given["device"], asked.given["trust_code"]) == ("cpu", False)
+    assert made(monkeypatch, repository, kind="GPU").given["device"] == "cuda:3"
+    linked = made(monkeypatch, repository, bundle="/elsewhere", trust_code="true")
+    assert (linked.bundle, linked.given["trust_code"]) == (Path("/elsewhere"), True)
+
+
+def test_a_repository_of_another_version(repository: Path) -> None:
+    with pytest.raises(BundleError, match="format 2, this one reads 1"):
+        load(repository, format="2")
+
+
+def test_a_repository_that_was_moved_and_one_that_is_damaged(
+    repository: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(repository, tmp_path / "moved")
+    assert best(load(tmp_path / "moved").execute([request("")])[0]) == [[""]]
+    (step,) = tmp_path.rglob("step.onnx")
+    step.write_bytes(step.read_bytes()[:-1])
+    with pytest.raises(BundleError, match="incomplete or was changed"):
+        load(tmp_path / "moved")

@@ -1,0 +1,231 @@
+"""A model repository: what is in it, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from support.protobuf_text import parameters, parse
+
+from translate_trt.runtime.bundle import read_manifest, verify_files, write_manifest
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.serve.triton import interface
+from translate_trt.runtime.serve.triton.options import ServerOptions
+from translate_trt.runtime.serve.triton.repository import Name, to_text
+
+
+@pytest.fixture
+def triton(make_bundle: Callable[..., Path], tmp_path: Path) -> Callable[..., Result]:
+    bundle = make_bundle()
+
+    def run(*arguments: object) -> Result:
+        given = ["triton", "--bundle", bundle, "--out", tmp_path / "repo", *arguments]
+        return CliRunner().invoke(main, list(map(str, given)))
+
+    return run
+
+
+def configuration(repository: Path, name: str = "translation") -> dict[str, list[Any]]:
+    return parse((repository / name / "config.pbtxt").read_text(encoding="ascii"))
+
+
+def test_what_is_in_it(triton: Callable[..., Result], tmp_path: Path) -> None:
+    result = triton("--target", "onnx-int8")
+    assert (result.exit_code, result.stderr) == (0, "")
+    repository = tmp_path / "repo"
+    assert result.stdout == f"{repository}: model translation, onnx-int8\n"
+    files = {str(path.relative_to(repository)) for path in repository.rglob("*") if path.is_file()}
+    bundle = "translation/1/bundle"
+    assert files == {
+        "repository.json", "translation/config.pbtxt", "translation/1/model.py",
+        "translation/warmup/text", f"{bundle}/manifest.json", f"{bundle}/shared.spm",
+        f"{bundle}/targets/onnx-int8/encoder.onnx", f"{bundle}/targets/onnx-int8/step.onnx",
+    }  # fmt: skip
+    # A bundle of its own, of the one target.
+    manifest = read_manifest(repository / bundle)
+    assert list(manifest.targets) == ["onnx-int8"]
+    verify_files(repository / bundle, manifest, "onnx-int8")
+    text = (repository / "translation/warmup/text").read_bytes()
+    assert int.from_bytes(text[:4], "little") == len(text) - 4 > 20
+    assert json.loads((repository / "repository.json").read_text())["models"] == {
+        "translation": {"target": "onnx-int8", "bundle": "bundle"}
+    }
+
+
+def test_the_configuration(triton: Callable[..., Result], tmp_path: Path) -> None:
+    flags = ["--name", "en-de", "--max-batch-size", 32, "--preferred-batch-size", 8]
+    flags += ["--preferred-batch-size", 16, "--queue-delay", 500, "--instances", 2]
+    flags += ["--workers", 3, "--threads", 4, "--batch-tokens", 99, "--max-beam-size", 5]
+    flags += ["--max-characters", 77, "--trust-code"]
+    assert triton(*flags).exit_code == 0
+    config = configuration(tmp_path / "repo", "en-de")
+    assert (config["name"], config["backend"]) == (["en-de"], ["python"])
+    assert config["max_batch_size"] == ["32"]
+    assert config["version_policy"] == [{"latest": [{"num_versions": ["1"]}]}]
+    assert config["dynamic_batching"] == [
+        {"max_queue_delay_microseconds": ["500"], "preferred_batch_size": ["8", "16"]}
+    ]
+    assert config["instance_group"] == [{"count": ["2"], "kind": ["KIND_CPU"]}]
+    assert [(one["name"], one["batch_size"]) for one in config["model_warmup"]] == [
+        (["one"], ["1"]),
+        (["batch"], ["16"]),
+    ]
+    assert parameters(config) == {
+        "format": "1", "bundle": "bundle", "target": "onnx-fp32", "trust_code": "true",
+        "workers": "3", "threads": "4", "batch_tokens": "99", "max_beam_size": "5",
+        "max_characters": "77",
+    }  # fmt: skip
+
+
+def test_inputs_are_the_search_options(triton: Callable[..., Result], tmp_path: Path) -> None:
+    assert triton().exit_code == 0
+    config = configuration(tmp_path / "repo")
+    inputs = {one["name"][0]: (one["data_type"][0], one["dims"][0]) for one in config["input"]}
+    fields = {field.name for field in dataclasses.fields(SearchOptions)} - {"return_attention"}
+    assert set(inputs) == {"TEXT", "TOKENS"} | {name.upper() for name in fields}
+    assert inputs["TEXT"] == ("TYPE_STRING", "1")
+    assert inputs["TOKENS"] == ("TYPE_INT32", "-1")
+    assert inputs["LENGTH_PENALTY"] == ("TYPE_FP64", "1")
+    assert inputs["EARLY_STOPPING"] == ("TYPE_BOOL", "1")
+    assert inputs["MAX_LENGTH"] == ("TYPE_INT32", "1")
+    assert inputs["LENGTH_PENALTY_FORM"] == ("TYPE_STRING", "1")
+    assert all(one["optional"] == ["true"] for one in config["input"])
+    ragged = [one["name"] for one in config["input"] if one.get("allow_ragged_batch") == ["true"]]
+    assert ragged == [["TOKENS"]]
+    outputs = [one["name"][0] for one in config["output"]]
+    assert outputs == [one.name for one in interface.OUTPUTS]
+
+
+def test_numbers_left_open_are_the_servers_to_say(
+    triton: Callable[..., Result], tmp_path: Path
+) -> None:
+    assert triton().exit_code == 0
+    config = configuration(tmp_path / "repo")
+    assert not {"workers", "threads"} & parameters(config).keys()
+    assert "preferred_batch_size" not in config["dynamic_batching"][0]
+
+
+def test_gpus(triton: Callable[..., Result], tmp_path: Path) -> None:
+    assert triton("--device", "cuda").exit_code == 0
+    kind = configuration(tmp_path / "repo")["instance_group"]
+    assert kind == [{"count": ["1"], "kind": ["KIND_GPU"]}]
+
+
+def test_an_engine_goes_to_gpus(
+    make_bundle: Callable[..., Path], triton: Callable[..., Result], tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bundle"
+    manifest = read_manifest(bundle)
+    engine = dataclasses.replace(manifest.targets["onnx-fp32"], engine={})
+    write_manifest(bundle, dataclasses.replace(manifest, targets={"onnx-fp32": engine}))
+    refused = triton("--device", "cpu")
+    assert refused.exit_code == 1
+    assert "device is cpu, but onnx-fp32 is for GPUs" in refused.stderr
+    assert triton().exit_code == 0
+    assert configuration(tmp_path / "repo")["instance_group"][0]["kind"] == ["KIND_GPU"]
+
+
+def test_a_linked_bundle(triton: Callable[..., Result], tmp_path: Path) -> None:
+    assert triton("--link").exit_code == 0
+    config = configuration(tmp_path / "repo")
+    assert parameters(config)["bundle"] == str(tmp_path / "bundle")
+    assert not (tmp_path / "repo/translation/1/bundle").exists()
+
+
+def test_a_bundle_is_not_linked_from_where_it_goes_away(tmp_path: Path, make_bundle: Any) -> None:
+    make_bundle("bundle")
+    inside = tmp_path / "repo/bundle"
+    inside.parent.mkdir()
+    (tmp_path / "bundle").rename(inside)
+    given = ["triton", "--bundle", inside, "--out", tmp_path / "repo", "--link", "--force"]
+    result = CliRunner().invoke(main, list(map(str, given)))
+    assert result.exit_code == 1
+    assert "which it is to be linked from; leave --link out" in result.stderr
+    assert (inside / "manifest.json").exists()
+
+
+def test_one_that_is_there_needs_force(triton: Callable[..., Result], tmp_path: Path) -> None:
+    assert triton().exit_code == 0
+    refused = triton("--name", "other")
+    assert refused.exit_code == 1
+    assert "exists; choose another path or add --force" in refused.stderr
+    assert triton("--name", "other", "--force").exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "repo").iterdir()) == [
+        "other",
+        "repository.json",
+    ]
+
+
+def test_other_directories_are_not_replaced(triton: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "repo/resnet").mkdir(parents=True)
+    refused = triton("--force")
+    assert refused.exit_code == 1
+    assert "nor a model repository" in refused.stderr
+    assert (tmp_path / "repo/resnet").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--target", "tensorrt"], "it has: onnx-fp32, onnx-int8"),
+        (["--name", "../x"], "name is '../x'"),
+        (["--name", ".x"], "does not begin with a '.'"),
+        (["--max-batch-size", "0"], "max_batch_size is 0; it must be at least 1"),
+        (["--queue-delay", "-1"], "queue_delay is -1; it must be at least 0"),
+        (["--preferred-batch-size", "65"], "preferred_batch_sizes has 65"),
+        (["--workers", "0"], "workers is 0"),
+        (["--device", "cuda:1"], "Which GPU an instance gets is the server's to say"),
+        (["--max-beam-size", "3"], "less than the bundle's own beam size, 4"),
+        (["--shortlist"], "there is no shortlist to use"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_written(
+    triton: Callable[..., Result], tmp_path: Path, flags: list[str], message: str
+) -> None:
+    result = triton(*flags)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert message in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_a_damaged_bundle(triton: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "bundle/targets/onnx-fp32/step.onnx").write_text("step of onnx-fp33")
+    assert "the file was changed or damaged" in triton().stderr
+    assert not (tmp_path / "repo").exists()
+
+
+@pytest.mark.parametrize("text", ["plain", 'a "b" \\ c', "Übersetzung\n\t", "', { : }", ""])
+def test_strings_are_quoted_for_any_reader(text: str) -> None:
+    written = to_text({"name": text, "inside": [{"kind": Name("KIND_CPU"), "on": True, "n": 1}]})
+    assert written.isascii()
+    assert parse(written) == {
+        "name": [text],
+        "inside": [{"kind": ["KIND_CPU"], "on": ["true"], "n": ["1"]}],
+    }
+
+
+def test_flags_are_the_fields_of_the_options() -> None:
+    from translate_trt.runtime.cli.triton import triton
+
+    defaults = triton.make_context("triton", ["--bundle", "b", "--out", "o"]).params
+    for name, value in dataclasses.asdict(ServerOptions()).items():
+        assert defaults[name] == value, name
+    others = {"bundle", "target", "shortlist", "out", "force", "link"}
+    assert defaults.keys() == {*dataclasses.asdict(ServerOptions()), *others}
+
+
+def test_writing_needs_no_backend() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['onnxruntime'] = None\n"
+        "import translate_trt.runtime.serve.triton.repository\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,310 @@
+"""A model repository in a real Triton server."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.triton_server import ROOT, TritonServer, free_ports, wait_until, wait_until_ready
+
+from translate_trt.runtime import SearchOptions, Translation, Translator
+from translate_trt.runtime.serve.triton import interface
+from translate_trt.runtime.serve.triton.options import ServerOptions
+from translate_trt.runtime.serve.triton.repository import write_repository
+
+pytest.importorskip("torch", reason="the export packages are needed")
+
+pytestmark = pytest.mark.slow
+WORDS = ["the", "cat", "dog", "house", "tree", "runs", "sleeps", "green", "Fluss", "läuft", "日本"]
+TYPES = {one.name: one.data_type.replace("STRING", "BYTES") for one in interface.INPUTS}
+
+OUTPUTS = ["TRANSLATION", "SCORE", "COUNT"]
+LIMIT = 16  # sentences in a batch
+
+
+@pytest.fixture(scope="module")
+def repository(compiled_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("triton") / "repo"
+    write_repository(compiled_bundle, "onnx-int8", path, ServerOptions(max_batch_size=LIMIT))
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(
+    triton_server_program: Path, repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TritonServer]:
+    server = TritonServer(repository, tmp_path_factory.mktemp("log") / "triton.log")
+    server.start()
+    yield server
+    assert server.stop(signal.SIGTERM) == 0, server.log()
+
+
+@pytest.fixture(scope="module")
+def translator(compiled_bundle: Path) -> Translator:
+    return Translator(compiled_bundle, "onnx-int8", threads=1)
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[str]:
+    rng = random.Random(1)
+    made = [" ".join([*rng.choices(WORDS, k=rng.randint(1, 9)), str(n)]) for n in range(200)]
+    return [*made, "", "the cat runs. " * 20]
+
+
+def request(
+    text: str | bytes | Sequence[str] | None = None, cancel: float | None = None, **options: Any
+) -> dict[str, Any]:
+    """Of a line, or of several, with a value of each option for all or for each of them."""
+    given = [text] if isinstance(text, (str, bytes)) else text
+    inputs: dict[str, Any] = {}
+    if given is not None:
+        options["TEXT"] = [one.encode() if isinstance(one, str) else one for one in given]
+    for name, value in options.items():
+        values = value if isinstance(value, list) else [value]
+        data = [one.decode("latin-1") if isinstance(one, bytes) else one for one in values]
+        inputs[name] = {"type": TYPES[name], "shape": [len(values), 1], "data": data}
+    return {"inputs": inputs, "outputs": OUTPUTS} | ({"cancel": cancel} if cancel else {})
+
+
+def of_tokens(tokens: Sequence[int], **options: Any) -> dict[str, Any]:
+    made = request(**options)
+    data = list(tokens)
+    made["inputs"]["TOKENS"] = {"type": "INT32", "shape": [1, len(data)], "data": data}
+    return made
+
+
+def check(answer: dict[str, Any], translations: Sequence[Translation]) -> None:
+    """The answer is these translations."""
+    assert "error" not in answer, answer
+    outputs = answer["outputs"]
+    assert outputs["COUNT"] == [[len(one.hypotheses)] for one in translations]
+    for row, translation in enumerate(translations):
+        for column, one in enumerate(translation.hypotheses):
+            assert outputs["TRANSLATION"][row][column] == one.text
+            # Not to the last bit: the server's environment has another version of numpy.
+            assert outputs["SCORE"][row][column] == pytest.approx(one.score, rel=1e-5)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_it_translates_as_the_runtime_does(
+    server: TritonServer, translator: Translator, lines: list[str], protocol: str
+) -> None:
+    some = lines[-40:]
+    three = SearchOptions(beam_size=5, length_penalty=1.1, num_hypotheses=3)
+    asked = {"BEAM_SIZE": 5, "LENGTH_PENALTY": 1.1, "NUM_HYPOTHESES": 3}
+    sources = [translator.tokenizer.encode_source(line) for line in some[:10]]
+    answers = server.ask(
+        [request(line) for line in some]
+        + [request(line, **asked) for line in some]
+        + [of_tokens(source) for source in sources]
+        + [request(some[:LIMIT])],
+        protocol=protocol, clients=8,
+    )  # fmt: skip
+    expected = [[one] for one in translator.translate(some)]
+    expected += [[one] for one in translator.translate(some, three)]
+    expected += [[one] for one in translator.translate(some[:10])]
+    expected += [translator.translate(some[:LIMIT])]
+    for answer, translations in zip(answers, expected, strict=True):
+        check(answer, translations)
+
+
+def test_the_server_reads_the_configuration_as_it_was_meant(server: TritonServer) -> None:
+    status, content = server.get("v2/models/translation/config")
+    assert status == 200
+    config = json.loads(content)
+    assert config["max_batch_size"] == LIMIT
+    assert config["dynamic_batching"]["max_queue_delay_microseconds"] == 0
+    for found, meant in (("input", interface.INPUTS), ("output", interface.OUTPUTS)):
+        assert [(one["name"], one["data_type"], one["dims"]) for one in config[found]] == [
+            (one.name, f"TYPE_{one.data_type}", list(one.shape)) for one in meant
+        ]
+    assert all(one["optional"] for one in config["input"])
+    assert [one["batch_size"] for one in config["model_warmup"]] == [1, LIMIT]
+    assert config["parameters"]["target"] == {"string_value": "onnx-int8"}
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_64_clients_at_once(
+    server: TritonServer, translator: Translator, lines: list[str], protocol: str
+) -> None:
+    rng = random.Random(2)
+    requests, expected = [], []
+    for line in lines:
+        options = SearchOptions(beam_size=rng.choice([1, 4]), num_hypotheses=1)
+        requests.append(request(line, BEAM_SIZE=options.beam_size))
+        expected.append(translator.translate([line], options))
+    for answer, translations in zip(
+        server.ask(requests, protocol=protocol, clients=64), expected, strict=True
+    ):
+        check(answer, translations)
+    stats = json.loads(server.get("v2/models/translation/stats")[1])["model_stats"][0]
+    assert stats["execution_count"] < stats["inference_count"]  # some were translated together
+
+
+def test_bad_requests_fail_alone(
+    server: TritonServer, translator: Translator, lines: list[str]
+) -> None:
+    bad = {
+        "not valid UTF-8 at byte 1": request(b"a\xff"),
+        "beam_size 17 is more than the 16": request("a", BEAM_SIZE=17),
+        "beam_size is 0": request("a", BEAM_SIZE=0),
+        "num_hypotheses is 9": request("a", NUM_HYPOTHESES=9),
+        "has 10001 characters": request("x" * 10_001),
+        "has neither TEXT nor TOKENS": request(BEAM_SIZE=2),
+        "token 99999, outside the vocabulary": of_tokens([5, 99999]),
+        "batch-size must be <= 16": request(["a"] * 17),
+    }
+    mixed: list[dict[str, Any]] = []
+    for line, one in zip(lines, bad.values(), strict=False):
+        mixed += [request(line), one]
+    for protocol in ("http", "grpc"):
+        answers = server.ask(mixed, protocol=protocol, clients=len(mixed))
+        for line, answer in zip(lines, answers[::2], strict=False):
+            check(answer, translator.translate([line]))
+        for message, answer in zip(bad, answers[1::2], strict=True):
+            assert message in answer["error"], answer
+            assert answer["status"] in ("400", "StatusCode.INVALID_ARGUMENT"), answer
+
+
+TEXT = {"name": "TEXT", "shape": [1, 1], "datatype": "BYTES", "data": ["a"]}
+BEAM = {"name": "BEAM_SIZE", "shape": [2, 1], "datatype": "INT32", "data": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        {},
+        {"inputs": []},
+        {"inputs": [{**TEXT, "datatype": "FP32"}]},
+        {"inputs": [{**TEXT, "datatype": "FP32", "data": [1.5]}]},
+        {"inputs": [{**TEXT, "shape": [1]}]},
+        {"inputs": [{**TEXT, "shape": [1, 2], "data": ["a", "b"]}]},
+        {"inputs": [{**TEXT, "shape": [2, 1]}]},
+        {"inputs": [{**TEXT, "shape": [-1, 1]}]},
+        {"inputs": [{**TEXT, "shape": [0, 1], "data": []}]},
+        {"inputs": [{**TEXT, "name": "NO_SUCH_INPUT"}]},
+        {"inputs": [TEXT, {**TEXT, "name": "BEAM_SIZE"}]},
+        {"inputs": [TEXT, BEAM]},
+        {"inputs": [TEXT], "outputs": [{"name": "NO_SUCH_OUTPUT"}]},
+    ],
+)  # fmt: skip
+def test_malformed_requests(server: TritonServer, translator: Translator, body: Any) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    status, answer = server.get("v2/models/translation/infer", content)
+    assert status >= 400, answer  # to Triton some of them are the server's fault
+    assert json.loads(answer)["error"]
+    (answer_of_next,) = server.ask([request("the cat runs.")])
+    check(answer_of_next, translator.translate(["the cat runs."]))
+
+
+def test_cancelled_requests(server: TritonServer, translator: Translator, lines: list[str]) -> None:
+    slow = request(["the cat runs. " * 20] * LIMIT, BEAM_SIZE=[16] * LIMIT)
+    before = successes(server)
+    many = server.clients([slow] * 40, clients=40)
+    many.wait_for(1)  # the others keep the model busy for a while
+    gone = server.clients([request(line, cancel=0.05) for line in lines[:40]], clients=40)
+    kept = server.ask([request(line) for line in lines[:20]], clients=20)
+    for answer, translation in zip(kept, translator.translate(lines[:20]), strict=True):
+        check(answer, [translation])
+    cancelled = [one for one in gone.answers() if one.get("error") == "cancelled by the client"]
+    assert cancelled
+    assert all("error" not in one for one in many.answers())
+    # Those that waited were not translated.
+    assert successes(server) - before < 40 + 40 + 20
+    assert server.get("v2/health/ready")[0] == 200
+
+
+def successes(server: TritonServer) -> int:
+    """Requests that the model has answered without an error."""
+    (stats,) = json.loads(server.get("v2/models/translation/stats")[1])["model_stats"]
+    return int(stats["inference_stats"]["success"]["count"])
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_restarted_under_load(
+    start_triton: Any,
+    repository: Path,
+    translator: Translator,
+    lines: list[str],
+    how: signal.Signals,
+) -> None:
+    server = start_triton(repository)
+    many = lines * 5
+    load = server.clients([request(line) for line in many], clients=16, patience=60)
+    load.wait_for(50)
+    model = server.model_processes()
+    server.stop(how)
+    server.start()
+    expected = translator.translate(lines) * 5
+    for answer, translation in zip(load.answers(), expected, strict=True):
+        check(answer, [translation])
+    assert len(model) == 1
+    wait_until(lambda: not model[0].exists())  # nothing of the old server is left
+
+
+def test_a_damaged_bundle_is_not_served(
+    triton_server_program: Path, repository: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(repository, tmp_path / "repo")
+    (step,) = tmp_path.rglob("step.onnx")
+    step.write_bytes(step.read_bytes()[:-1])
+    done = subprocess.run(
+        [triton_server_program, "--model-repository", tmp_path / "repo", "--allow-http", "false",
+         "--allow-grpc", "false", "--allow-metrics", "false"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "the file is incomplete or was changed" in done.stdout
+
+
+BLOCK = re.compile(r"^```(?:sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_commands_of_the_page(
+    triton_server_program: Path, repository: Path, translator: Translator, tmp_path: Path
+) -> None:
+    """What docs/serve.md says to type runs in its order; test_docs.py runs what makes `repo/`."""
+    (tmp_path / "repo").symlink_to(repository)
+    (tmp_path / ".cache").symlink_to(ROOT / ".cache")
+    http, grpc, metrics = map(str, free_ports(3))
+    text = (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+    make, serve, curl, python = (
+        block.replace(":8000", f":{http}").replace(":8001", f":{grpc}")
+        for block in BLOCK.findall(text)
+    )
+    shell = ["bash", "-euo", "pipefail", "-c"]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    subprocess.run([*shell, make], cwd=ROOT, env=environment, check=True)
+    ports = f"--http-port {http} --grpc-port {grpc} --metrics-port {metrics}"
+    server = subprocess.Popen([*shell, f"exec {serve.strip()} {ports}"], cwd=tmp_path)
+    try:
+        wait_until_ready(server, f"http://127.0.0.1:{http}")
+        if shutil.which("curl"):
+            done = subprocess.run([*shell, curl], capture_output=True, check=True)
+            (output,) = json.loads(done.stdout)["outputs"]
+            assert output["data"] == [translator.translate(["A dog runs."])[0].text]
+        done = subprocess.run(
+            [triton_server_program.with_name("python"), "-c", python],
+            capture_output=True, check=True, text=True,
+        )  # fmt: skip
+        two = translator.translate(
+            ["Two men are working.", "A dog runs."], SearchOptions(8, num_hypotheses=3)
+        )
+        said = [line.partition(" ")[2] for line in done.stdout.splitlines()]
+        assert said == [one.text for found in two for one in found.hypotheses]
+    finally:
+        server.kill()
+        server.wait()

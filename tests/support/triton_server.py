@@ -1,0 +1,192 @@
+"""A real Triton server of this machine, and many clients of it (a plugin of tests/conftest.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PLACE = ROOT / ".cache/triton-server"
+CLIENT = ROOT / "benchmarks/triton_client.py"
+WAIT = 90
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nothing listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def is_ready(address: str) -> bool:
+    """True if all models of the server there can be asked."""
+    try:
+        with urllib.request.urlopen(f"{address}/v2/health/ready", timeout=WAIT) as answer:
+            return bool(answer.status == 200)
+    except OSError:  # which HTTPError is, too
+        return False
+
+
+def wait_until_ready(
+    process: subprocess.Popen[bytes], address: str, log: Callable[[], str] = str
+) -> None:
+    """Wait for a server that was started."""
+
+    def ready() -> bool:
+        assert process.poll() is None, log()
+        return is_ready(address)
+
+    wait_until(ready)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for something that comes soon, or fail."""
+    end = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+class TritonServer:
+    """`tritonserver` on the loopback interface, always on the same ports."""
+
+    def __init__(self, repository: Path, log: Path) -> None:
+        self.repository, self._log = repository, log
+        self._http_port, self._grpc_port = free_ports(2)
+        self.address = {
+            "http": f"127.0.0.1:{self._http_port}", "grpc": f"127.0.0.1:{self._grpc_port}",
+        }  # fmt: skip
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it is ready."""
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [PLACE / "bin/tritonserver", "--model-repository", self.repository,
+                 "--http-address", "127.0.0.1", "--http-port", str(self._http_port),
+                 "--grpc-address", "127.0.0.1", "--grpc-port", str(self._grpc_port),
+                 "--allow-metrics", "false"],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+        wait_until_ready(self.process, f"http://{self.address['http']}", self.log)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """End it; returns the exit code."""
+        assert self.process is not None
+        self.process.send_signal(how)
+        return self.process.wait(WAIT)
+
+    def model_processes(self) -> list[Path]:
+        """Of the processes that run the model, their directories in /proc."""
+        assert self.process is not None
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has ended
+                # pid (name) state parent: a name may have spaces and parentheses.
+                parent = path.read_text().rpartition(")")[2].split()[1]
+                if int(parent) == self.process.pid:
+                    found.append(path.parent)
+        return found
+
+    def log(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def get(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """Status and content of a page; with a body, of a POST."""
+        request = urllib.request.Request(f"http://{self.address['http']}/{path}", body)
+        try:
+            with urllib.request.urlopen(request, timeout=WAIT) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def clients(
+        self,
+        requests: Sequence[dict[str, Any]],
+        protocol: str = "grpc",
+        clients: int = 1,
+        **more: Any,
+    ) -> Clients:
+        """Begin to send requests."""
+        return Clients(
+            {"protocol": protocol, "address": self.address[protocol], "model": "translation",
+             "clients": clients, "requests": requests, **more}
+        )  # fmt: skip
+
+    def ask(self, requests: Sequence[dict[str, Any]], *given: Any, **more: Any) -> list[Any]:
+        """Send requests; their answers in order."""
+        return self.clients(requests, *given, **more).answers()
+
+
+class Clients:
+    """The program that sends a job's requests."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self._count = len(job["requests"])
+        self._process = subprocess.Popen(
+            [PLACE / "bin/python", CLIENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(job).encode())
+        self._process.stdin.close()
+        self._found: dict[int, dict[str, Any]] = {}
+
+    def wait_for(self, count: int) -> None:
+        """Until so many requests are answered."""
+        assert self._process.stdout is not None
+        while len(self._found) < count:
+            line = json.loads(self._process.stdout.readline())
+            self._found[line["request"]] = line
+
+    def answers(self) -> list[dict[str, Any]]:
+        self.wait_for(self._count)
+        assert self._process.wait(WAIT) == 0
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return [self._found[number] for number in range(self._count)]
+
+
+@pytest.fixture(scope="session")
+def triton_server_program() -> Path:
+    """The server, made if it is not there yet; tests are skipped where it cannot be made."""
+    done = subprocess.run(
+        ["bash", ROOT / "scripts/triton_server.sh"],
+        env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode == 3:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    return PLACE / "bin/tritonserver"
+
+
+@pytest.fixture
+def start_triton(
+    triton_server_program: Path, tmp_path: Path
+) -> Iterator[Callable[[Path], TritonServer]]:
+    """Starts servers that end with the test."""
+    servers = []
+
+    def start(repository: Path) -> TritonServer:
+        servers.append(TritonServer(repository, tmp_path / f"triton-{len(servers)}.log"))
+        servers[-1].start()
+        return servers[-1]
+
+    yield start
+    for one in servers:
+        if one.process is not None and one.process.poll() is None:
+            one.stop(signal.SIGKILL)
