@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 import onnxruntime
-from onnx_ir.passes.common import InlinePass
+from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 
 from translate_trt.export.compile import GRAPH_ROLES
 from translate_trt.export.passes.emulate import Emulate
@@ -84,6 +84,7 @@ def load_graph(path: Path) -> ir.Model:
             f"cannot read {path}: {error}. Make the bundle again with translate-trt export."
         ) from error
     InlinePass()(model)
+    ShapeInferencePass()(model)  # bodies do not say which of their values are in 16 bits
     Emulate().run(model)
     return model
 
