@@ -17,7 +17,7 @@ from translate_trt.runtime.contract import GraphShape, TensorSpec
 from translate_trt.runtime.errors import TranslateTrtError
 
 TYPES = {"int64": onnx.TensorProto.INT64, "float32": onnx.TensorProto.FLOAT,
-         "bool": onnx.TensorProto.BOOL}  # fmt: skip
+         "float16": onnx.TensorProto.FLOAT16, "bool": onnx.TensorProto.BOOL}  # fmt: skip
 
 
 @pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
@@ -40,6 +40,7 @@ def test_the_files_keep_the_contract(compiled_bundle: Path, target: str, role: s
         described.key_size,
         described.value_size,
         attention=True,
+        form=manifest.target(target).form,
     )
     for values, specs in zip(
         (model.graph.input, model.graph.output), contract(shape)[role], strict=True

@@ -34,10 +34,10 @@ TARGETS = ["onnx-fp32", "onnx-int8"]
 LONG = [*range(4, 40), 3]
 
 
-def shape_of(manifest: Manifest, attention: bool = True) -> GraphShape:
-    model = manifest.model
+def shape_of(manifest: Manifest, attention: bool = True, target: str = "onnx-fp32") -> GraphShape:
+    model, form = manifest.model, manifest.target(target).form
     return GraphShape(
-        model.decoder_layers, model.heads, model.key_size, model.value_size, attention
+        model.decoder_layers, model.heads, model.key_size, model.value_size, attention, form
     )
 
 
@@ -46,15 +46,18 @@ def files_of(bundle: Path, target: str) -> dict[str, Path]:
     return {role: file.locate(bundle) for role, file in entry.files.items()}
 
 
-@pytest.fixture(scope="module")
-def shape(compiled_bundle: Path) -> GraphShape:
+@pytest.fixture
+def shape(request: pytest.FixtureRequest, compiled_bundle: Path) -> GraphShape:
+    """Of the backend, or where a test has none, of the first target."""
+    if "backend" in request.fixturenames:
+        backend: OnnxRuntimeBackend = request.getfixturevalue("backend")
+        return backend._shape
     return shape_of(read_manifest(compiled_bundle))
 
 
 @pytest.fixture(scope="module", params=TARGETS)
-def backend(
-    request: pytest.FixtureRequest, compiled_bundle: Path, shape: GraphShape
-) -> OnnxRuntimeBackend:
+def backend(request: pytest.FixtureRequest, compiled_bundle: Path) -> OnnxRuntimeBackend:
+    shape = shape_of(read_manifest(compiled_bundle), target=request.param)
     return OnnxRuntimeBackend(files_of(compiled_bundle, request.param), shape, Settings())
 
 
@@ -164,9 +167,9 @@ def test_each_beam_sees_its_own_past_and_no_other(
 ) -> None:
     """Told by what was written where: each slot remembers the step and the beam that wrote to it.
 
-    Twelve slots are so few that they must be used again.
+    Fifteen slots are so few that they must be used again.
     """
-    beams, slots = 3, 12
+    beams, slots = 3, 15
     encoded = encode(backend, shape, [LONG])
     writes = np.arange(beams)  # where this step writes
     written = np.full(slots, -1)  # number of the token in a slot: step * beams + beam
