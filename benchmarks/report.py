@@ -31,8 +31,8 @@ PACKAGES = (
 )
 
 
-# Variables that limit the instructions somebody may use, ours or a peer's library.
-LIMITS = ("TRANSLATE_TRT_KERNELS", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
+# Variables that limit the instructions a peer's library may use; "kernels" says what ours uses.
+LIMITS = ("MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
 
 
 def machine() -> dict[str, Any]:

@@ -22,9 +22,7 @@ def where(report: dict[str, Any]) -> str:
     # Reports of before there were any do not say; "none: why not" is told without the why.
     kernels = machine.get("kernels", "none").partition(":")[0]
     compiled = "" if kernels == "none" else f", compiled kernels {kernels}"
-    # A library of ours is told by its kernels; where it lies says nothing.
-    limits = {k: v for k, v in machine.get("limits", {}).items() if k != "TRANSLATE_TRT_KERNELS"}
-    limited = "".join(f", {name}={value}" for name, value in limits.items())
+    limited = "".join(f", {name}={value}" for name, value in machine.get("limits", {}).items())
     return (
         f"{report['date']}, {machine['cores']} cores of {machine['cpu']} "
         f"({', '.join(machine['instructions'])}), {packages}{compiled}{limited}."
