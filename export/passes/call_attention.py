@@ -44,8 +44,7 @@ def cached_attention(node: ir.Node) -> Call | str | None:
     cached = _cached(node)
     if cached is None:
         return "keys are kept in another type than values"
-    writes = [producer(x, "ScatterND") for x in (cached.key, cached.value)]
-    key_write, value_write = writes
+    key_write, value_write = (producer(x, "ScatterND") for x in (cached.key, cached.value))
     if key_write is None or value_write is None:
         return None
     query = operand(node, 0)

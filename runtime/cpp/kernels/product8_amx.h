@@ -10,7 +10,7 @@ namespace translate_trt::amx {
 // [rows, stride], of which the first 16 * blocks are written.
 //
 // Activations stand tile by tile, where `place` says, for a tile whose rows lie apart comes from the
-// second cache at a fraction of the speed: the whole product took 1.6 times as long.
+// second cache at a fraction of the speed (128 rows by 512 inputs: 1.5 us, and 0.9 as it is here).
 //
 // Whole tiles are read and written: rows are rounded up to `readable_rows`, inputs to
 // `readable_inputs`.
