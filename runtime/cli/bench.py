@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.cli.bundle import bundle_flag
 from translate_trt.runtime.cli.output import columns, open_output
 from translate_trt.runtime.cli.search import replace_options, search_flags
 from translate_trt.runtime.errors import InputError
@@ -22,12 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--bundle",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Directory that translate-trt export made.",
-)
+@bundle_flag
 @click.option("--target", "targets", multiple=True, help="May be repeated; all if not given.")
 @click.argument("source", metavar="INPUT")
 @click.option("--lines", type=click.IntRange(min=1), help="So many lines of INPUT. [all]")

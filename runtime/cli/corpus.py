@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from translate_trt.runtime.cli.bundle import target_flags
 from translate_trt.runtime.cli.output import columns, open_output
 from translate_trt.runtime.cli.search import replace_options, search_flags
 
@@ -27,18 +28,7 @@ _SECONDS_BETWEEN_MESSAGES = 60.0
 
 
 @click.command()
-@click.option(
-    "--bundle",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Directory that translate-trt export made.",
-)
-@click.option("--target", help="Such as onnx-int8; the bundle's first target if not given.")
-@click.option(
-    "--shortlist",
-    is_flag=True,
-    help="Use tokens alone that the source makes likely: the target's like with a shortlist.",
-)
+@target_flags
 @click.option(
     "--input", "named", multiple=True, metavar="INPUT",
     help="A file, or a quoted pattern such as 'data/*.txt'; may be given several times.",

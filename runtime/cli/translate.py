@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from translate_trt.runtime.cli.bundle import target_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search import replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
@@ -47,18 +48,7 @@ class Chunk(NamedTuple):
 
 
 @click.command()
-@click.option(
-    "--bundle",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Directory that translate-trt export made.",
-)
-@click.option("--target", help="Such as onnx-int8; the bundle's first target if not given.")
-@click.option(
-    "--shortlist",
-    is_flag=True,
-    help="Use tokens alone that the source makes likely: the target's like with a shortlist.",
-)
+@target_flags
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
 @click.option("--output", type=click.Path(path_type=Path), help="File to write.")
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")

@@ -7,20 +7,11 @@ from typing import Any
 
 import click
 
+from translate_trt.runtime.cli.bundle import target_flags
+
 
 @click.command()
-@click.option(
-    "--bundle",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Directory that translate-trt export made.",
-)
-@click.option("--target", help="Such as onnx-int8; the bundle's first target if not given.")
-@click.option(
-    "--shortlist",
-    is_flag=True,
-    help="Use tokens alone that the source makes likely: the target's like with a shortlist.",
-)
+@target_flags
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="The model repository to make."
 )
