@@ -35,6 +35,9 @@ class Sources:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def __getitem__(self, part: slice) -> Sources:
+        return Sources(self.tokens[part], self.max_lengths[part])
+
     def padded(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Token ids [N, S] and their counts [N]; any valid id fills up a row."""
         lengths = np.array([len(row) for row in self.tokens], dtype=np.int64)

@@ -27,6 +27,9 @@ _SLOT_STEP = 16
 # Source positions are filled up to a multiple, so that sentences of like length can follow each
 # other into the same arrays.
 _SOURCE_STEP = 8
+# Source tokens, padding included, that the encoder takes at a time. What it computes for them is
+# the most memory that a batch ever needs, and more of them at once are hardly faster.
+_ENCODER_TOKENS = 256
 
 
 # From so many bytes on an array has pages of its own.
@@ -265,30 +268,37 @@ class HostBatch:
 
     def _start(self, rows: Sequence[int], new: Sources) -> None:
         """Encode sentences into rows and put those before their first step."""
-        ids, lengths = new.padded()
-        inputs = {"source_ids": ids, "source_lengths": lengths}
-        specs = self._shape.encoder_outputs()
-        if len(rows) == self._sizes["N"] and ids.shape[1] == self._sizes["S"]:
-            self._graphs.encode(inputs, {spec.name: self._now[spec.name] for spec in specs})
-        else:
-            sizes = self._sizes | {"N": len(rows), **self._shape.form.source_sizes(ids.shape[1])}
-            encoded = {
-                spec.name: zeros(sized(spec, sizes), self._now[spec.name].dtype) for spec in specs
-            }
-            self._graphs.encode(inputs, encoded)
-            self._now["source_bias"][list(rows)] = MASKED
-            if "shortlist" in self._now:
-                self._now["shortlist"][list(rows)] = EMPTY
-            for spec in specs:
-                part = self._part(spec, ids.shape[1])
-                for row, value in zip(rows, encoded[spec.name], strict=True):
-                    self._now[spec.name][row][part] = value
+        first = 0
+        for count in _encoder_groups(list(map(len, new.tokens))):
+            group = slice(first, first + count)
+            self._encode(rows[group], new[group])
+            first += count
         fresh = self._shape.initial_state(
             len(rows), self._sizes["K"], self._start_token, self._sizes["P"]
         )
         for name in self._state_names:
             self._now[name][list(rows)] = fresh[name]
         self._now["max_lengths"][list(rows)] = new.max_lengths
+
+    def _encode(self, rows: Sequence[int], new: Sources) -> None:
+        """What the encoder finds, into rows; straight there if they lie so."""
+        ids, lengths = new.padded()
+        inputs = {"source_ids": ids, "source_lengths": lengths}
+        specs, count, width = self._shape.encoder_outputs(), len(rows), ids.shape[1]
+        together = slice(rows[0], rows[-1] + 1)
+        if width == self._sizes["S"] and together.stop - together.start == count:  # rows ascend
+            self._graphs.encode(inputs, {s.name: self._now[s.name][together] for s in specs})
+            return
+        sizes = self._sizes | {"N": count, **self._shape.form.source_sizes(width)}
+        encoded = {s.name: zeros(sized(s, sizes), self._now[s.name].dtype) for s in specs}
+        self._graphs.encode(inputs, encoded)
+        self._now["source_bias"][list(rows)] = MASKED
+        if "shortlist" in self._now:
+            self._now["shortlist"][list(rows)] = EMPTY
+        for spec in specs:
+            part = self._part(spec, width)
+            for row, value in zip(rows, encoded[spec.name], strict=True):
+                self._now[spec.name][row][part] = value
 
     def _grow(self, full: NDArray[np.bool_]) -> None:
         """More slots: rows [N] that are full go on in the new ones."""
@@ -304,3 +314,16 @@ class HostBatch:
         self._now["ancestry"] = np.concatenate((self._now["ancestry"], more), axis=2)
         self._other["ancestry"] = np.empty_like(self._now["ancestry"])
         self._now["slots"][full] = old + np.arange(beams)
+
+
+def _encoder_groups(lengths: Sequence[int]) -> list[int]:
+    """How many of these sentences, in order, are encoded together at a time."""
+    counts: list[int] = []
+    widest = 0
+    for length in lengths:
+        widest = max(widest, length)
+        if not counts or widest * (counts[-1] + 1) > _ENCODER_TOKENS:
+            counts.append(0)
+            widest = length
+        counts[-1] += 1
+    return counts

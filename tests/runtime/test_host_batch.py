@@ -224,6 +224,21 @@ def test_new_ones_take_the_places_of_those_that_leave() -> None:
     assert_right(found, scripts, [sentences[index] for index in kept])
 
 
+@pytest.mark.parametrize("width", [100, 104])  # copied into arrays for 104; written there at once
+def test_long_sentences_are_encoded_a_few_at_a_time(width: int) -> None:
+    scripts = scripts_of(6)
+    graphs = ScriptedGraphs(scripts)
+    driver = Driver(graphs)
+    sentences = [Sentence(index, [4 + index, *[9] * (width - 2)]) for index in range(5)]
+    sentences.append(Sentence(5, [9, *[4] * 10]))
+    driver.update([], sentences)
+    assert graphs.encoded == [(2, width), (2, width), (2, width)]
+    driver.run()
+    assert_right([driver.found[index] for index in range(6)], scripts, sentences)
+    driver.update([0, 2, 5], sentences[:3])  # rows 1, 3 and 4
+    assert graphs.encoded[3:] == [(2, width), (1, width)]
+
+
 @pytest.mark.parametrize(
     ("keep", "new", "rows"),
     [

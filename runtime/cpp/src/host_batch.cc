@@ -14,6 +14,10 @@ namespace {
 // other into the same arrays.
 constexpr std::int64_t kSourceStep = 8;
 
+// Source tokens, padding included, that the encoder takes at a time. What it computes for them is
+// the most memory that a batch ever needs.
+constexpr std::size_t kEncoderTokens = 256;
+
 Rows counted(std::int64_t first, std::int64_t count) {
   Rows rows(static_cast<std::size_t>(count));
   std::iota(rows.begin(), rows.end(), first);
@@ -47,6 +51,21 @@ Specs without(const Specs& specs, const Specs& others) {
     if (std::none_of(others.begin(), others.end(), same)) left.push_back(spec);
   }
   return left;
+}
+
+// How many of these sentences, in order, are encoded together at a time.
+std::vector<std::size_t> encoder_groups(const std::vector<Tokens>& sentences) {
+  std::vector<std::size_t> counts;
+  std::size_t widest = 0;
+  for (const Tokens& tokens : sentences) {
+    widest = std::max(widest, tokens.size());
+    if (counts.empty() || widest * (counts.back() + 1) > kEncoderTokens) {
+      counts.push_back(0);
+      widest = tokens.size();
+    }
+    ++counts.back();
+  }
+  return counts;
 }
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
@@ -198,43 +217,51 @@ std::int64_t HostBatch::source_size(const Rows& keep, const Sources& arriving) c
 
 // Encodes sentences into rows and puts those before their first step.
 void HostBatch::start(const Rows& rows, const Sources& arriving) {
-  encode(rows, arriving);
+  std::size_t first = 0;
+  for (const std::size_t count : encoder_groups(arriving.tokens)) {
+    encode(rows, arriving, first, count);
+    first += count;
+  }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     reset(rows[i]);
     now_.at("max_lengths")->row<std::int64_t>(rows[i])[0] = arriving.max_lengths[i];
   }
 }
 
-void HostBatch::encode(const Rows& rows, const Sources& arriving) {
-  const auto count = static_cast<std::int64_t>(rows.size());
+// What the encoder finds for `count` of the sentences, into their rows; straight there if they lie
+// so.
+void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t first,
+                       std::size_t count) {
   std::size_t longest = 0;
-  for (const Tokens& tokens : arriving.tokens) longest = std::max(longest, tokens.size());
-  const auto width = static_cast<std::int64_t>(longest);
-  const auto ids = std::make_shared<Tensor>(Type::kInt64, std::vector<std::int64_t>{count, width});
-  const auto lengths = std::make_shared<Tensor>(Type::kInt64, std::vector<std::int64_t>{count});
-  fill(ids, arriving.tokens[0].back());  // any valid id fills up a row
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Tokens& tokens = arriving.tokens[static_cast<std::size_t>(i)];
+  for (std::size_t i = 0; i < count; ++i) {
+    longest = std::max(longest, arriving.tokens[first + i].size());
+  }
+  Sizes sizes = shape_.form.with_source(sizes_, static_cast<std::int64_t>(longest));
+  sizes.n = static_cast<std::int64_t>(count);
+  const auto ids = std::make_shared<Tensor>(Type::kInt64, std::vector{sizes.n, sizes.s});
+  const auto lengths = std::make_shared<Tensor>(Type::kInt64, std::vector{sizes.n});
+  fill(ids, arriving.tokens[first].back());  // any valid id fills up a row
+  for (std::int64_t i = 0; i < sizes.n; ++i) {
+    const Tokens& tokens = arriving.tokens[first + static_cast<std::size_t>(i)];
     std::copy(tokens.begin(), tokens.end(), ids->row<std::int64_t>(i));
     lengths->row<std::int64_t>(i)[0] = static_cast<std::int64_t>(tokens.size());
   }
-  const Arrays inputs = {{"source_ids", ids}, {"source_lengths", lengths}};
-  const bool in_place = count == sizes_.n && width == sizes_.s;
-  Sizes sizes = shape_.form.with_source(sizes_, width);
-  sizes.n = count;
+  const std::int64_t begin = rows[first], last = rows[first + count - 1];
+  const bool in_place = sizes.s == sizes_.s && last - begin + 1 == sizes.n;  // rows ascend
   Arrays encoded;
   for (const TensorSpec& spec : crossing_) {
     encoded[spec.name] =
-        in_place ? now_.at(spec.name) : std::make_shared<Tensor>(spec.type, spec.sized(sizes));
+        in_place ? std::make_shared<Tensor>(now_.at(spec.name), begin, sizes.n)
+                 : std::make_shared<Tensor>(spec.type, spec.sized(sizes));
   }
-  graphs_->encode(inputs, encoded);
+  graphs_->encode({{"source_ids", ids}, {"source_lengths", lengths}}, encoded);
   if (in_place) return;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t row = rows[static_cast<std::size_t>(i)];
+  for (std::int64_t i = 0; i < sizes.n; ++i) {
+    const std::int64_t row = rows[first + static_cast<std::size_t>(i)];
     fill_row(now_.at("source_bias"), row, kMasked);
     if (shape_.form.shortlist) fill_row(now_.at("shortlist"), row, kEmpty);
     for (const TensorSpec& spec : crossing_) {
-      copy_source(spec, *encoded.at(spec.name), i, *now_.at(spec.name), row, width);
+      copy_source(spec, *encoded.at(spec.name), i, *now_.at(spec.name), row, sizes.s);
     }
   }
 }

@@ -54,7 +54,7 @@ class HostBatch : public Batch {
   std::int64_t room(std::int64_t slots) const;
   std::int64_t source_size(const Rows& keep, const Sources& arriving) const;
   void start(const Rows& rows, const Sources& arriving);
-  void encode(const Rows& rows, const Sources& arriving);
+  void encode(const Rows& rows, const Sources& arriving, std::size_t first, std::size_t count);
   void reset(std::int64_t row);  // to the state before the first step
   StepResult result() const;
   void grow_if_full(const StepResult& result);

@@ -47,7 +47,17 @@ Tensor::Tensor(Type type, std::vector<std::int64_t> shape)
   data_ = allocate(bytes);
 }
 
+Tensor::Tensor(std::shared_ptr<Tensor> whole, std::int64_t first, std::int64_t count)
+    : whole_(std::move(whole)),
+      type_(whole_->type_),
+      shape_(whole_->shape_),
+      size_(whole_->row_size() * static_cast<std::size_t>(count)),
+      data_(whole_->bytes_at(first)) {
+  shape_[0] = count;
+}
+
 Tensor::~Tensor() {
+  if (whole_) return;
   if (bytes() >= kLarge) {
     munmap(data_, bytes());
   } else {

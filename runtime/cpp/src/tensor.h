@@ -17,6 +17,9 @@ namespace translate_trt::runtime {
 class Tensor {
  public:
   Tensor(Type type, std::vector<std::int64_t> shape);
+
+  // `count` rows of another one, from `first` on, in its memory.
+  Tensor(std::shared_ptr<Tensor> whole, std::int64_t first, std::int64_t count);
   ~Tensor();
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
@@ -39,6 +42,7 @@ class Tensor {
   }
 
  private:
+  std::shared_ptr<Tensor> whole_;  // whose memory it is; none: its own
   Type type_;
   std::vector<std::int64_t> shape_;
   std::size_t size_;
