@@ -1,4 +1,4 @@
-"""Both attentions of a step as calls."""
+"""The three attentions as calls, and the heads that the encoder splits for one of them."""
 
 from __future__ import annotations
 
@@ -110,3 +110,56 @@ def beam_attention(node: ir.Node) -> Call | str | None:
     inputs = (operand(node, 0), cached.key, cached.value, operand(repeated, 0))
     heads = node.attributes["num_heads"].as_int()
     return Call(cached.function("BeamAttention"), inputs, node.outputs, {"heads": heads})
+
+
+def self_attention(node: ir.Node) -> Call | str | None:
+    """Attention of all source tokens over each other, as fuse-multi-head makes it."""
+    read = [operand(node, index) for index in range(3)]
+    if len(axes(read[1]) or ()) != 3:
+        return None  # the decoder's, whose keys have heads
+    split = producer(read[0], "Split")
+    if split is None or read != list(split.outputs):
+        return "queries, keys and values are not what one product writes, in this order"
+    repeated = producer(operand(node, _BIAS), "Expand")
+    if repeated is None:
+        return "each token has a bias of its own"
+    sizes = constant(split.inputs[1])
+    assert sizes is not None  # of merge-products
+    if len(set(sizes.tolist())) > 1:
+        return "keys and values have different sizes"
+    attributes = {"heads": node.attributes["num_heads"].as_int(), "splits": sizes.tolist()}
+    return Call(
+        "SelfAttention", (operand(split, 0), operand(repeated, 0)), node.outputs, attributes
+    )
+
+
+def split_heads(node: ir.Node) -> Call | None:
+    """Keys or values that the encoder hands on, each a part of one product."""
+    (heads,) = node.outputs
+    reshape = producer(node.inputs[0], "Reshape")
+    if reshape is None or not heads.is_graph_output():
+        return None
+    part, sizes = operand(reshape, 0), axes(operand(node, 0))
+    split = producer(part, "Split")
+    if split is None or sizes is None or node.attributes["perm"].as_ints() != (0, 2, 1, 3):
+        return None
+    columns = constant(split.inputs[1])
+    head_sizes = [size for size in sizes[2:] if isinstance(size, int)]
+    if columns is None or len(head_sizes) != 2:
+        return None
+    whole = _unlimited(operand(split, 0))
+    index = list(split.outputs).index(part)
+    begin, end = int(columns[:index].sum()), int(columns[: index + 1].sum())
+    return Call(
+        "SplitHeads16" if whole is not split.inputs[0] else "SplitHeads",
+        (whole,),
+        node.outputs,
+        {"begin": [begin], "end": [end], "head_shape": [0, 0, *head_sizes]},
+    )
+
+
+def _unlimited(value: ir.Value) -> ir.Value:
+    """What half-caches limits and casts to 16 bits, if it does."""
+    cast = producer(value, "Cast")
+    clip = producer(cast.inputs[0], "Clip") if cast is not None else None
+    return value if clip is None else operand(clip, 0)

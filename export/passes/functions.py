@@ -320,6 +320,36 @@ def _beam_attention(half: bool) -> str:
     }}"""
 
 
+# qkv [N, S, 3 * H * D] (queries scaled), bias [N, 1, 1, S] -> context [N, S, H * D].
+_SELF_ATTENTION = """<heads, splits> (qkv, bias) => (context) {
+    parts = Constant <value_ints: ints = @splits> ()
+    query, key, value = Split <axis = -1> (qkv, parts)
+    ones = Constant <value_ints = [1, 1]> ()
+    one = Constant <value_ints = [1]> ()
+    tokens = Shape <start = 1, end = 2> (qkv)
+    sizes = Concat <axis = 0> (ones, tokens, one)
+    bias_rows = Expand(bias, sizes)
+    context = com.microsoft.MultiHeadAttention <num_heads: int = @heads, scale = 1.0>
+        (query, key, value, , , bias_rows)
+}"""
+
+
+def _split_heads(half: bool) -> str:
+    """Columns [begin, end) of x [N, S, ...] as [N, H, S, D]; head_shape is [0, 0, H, D]."""
+    kept = _NARROWED if half else _AS_IT_IS
+    return f"""<begin, end, head_shape> (x) => (heads) {{
+    first = Constant <value_ints: ints = @begin> ()
+    last = Constant <value_ints: ints = @end> ()
+    last_axis = Constant <value_ints = [-1]> ()
+    columns = Slice(x, first, last, last_axis)
+    {_LIMITS if half else ""}
+    {kept.format(of="columns", to="kept")}
+    shape = Constant <value_ints: ints = @head_shape> ()
+    by_token = Reshape(kept, shape)
+    heads = Transpose <perm = [0, 2, 1, 3]> (by_token)
+    }}"""
+
+
 # x and residual [..., O], gamma and beta [O].
 _ADD_NORM = """<epsilon> (x, residual, gamma, beta) => (y) {
     sum = Add(x, residual)
@@ -380,6 +410,8 @@ _TEXTS = {
     f"{LISTED}8": _LISTED8,
     **{f"CachedAttention{end}": _cached_attention(half) for end, half in _CACHES},
     **{f"BeamAttention{end}": _beam_attention(half) for end, half in _CACHES},
+    "SelfAttention": _SELF_ATTENTION,
+    **{f"SplitHeads{end}": _split_heads(half) for end, half in _CACHES},
     "AddNorm": _ADD_NORM,
     "Embed": _EMBED,
     "Embed8": _EMBED8,

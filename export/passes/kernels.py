@@ -14,7 +14,12 @@ from onnx_ir.passes import common
 
 from translate_trt.export.observe import is_observed
 from translate_trt.export.passes.base import Outcome, Pass
-from translate_trt.export.passes.call_attention import beam_attention, cached_attention
+from translate_trt.export.passes.call_attention import (
+    beam_attention,
+    cached_attention,
+    self_attention,
+    split_heads,
+)
 from translate_trt.export.passes.call_embedding import embed
 from translate_trt.export.passes.call_products import (
     candidates,
@@ -93,6 +98,8 @@ _RULES: tuple[tuple[str, Callable[[ir.Node], Call | str | None]], ...] = (
     ("MatMul", linear),
     ("MultiHeadAttention", cached_attention),
     ("MultiHeadAttention", beam_attention),
+    ("MultiHeadAttention", self_attention),
+    ("Transpose", split_heads),
     ("LayerNormalization", _add_norm),
     ("Add", embed),
     *((name, rule) for name in CANDIDATES for rule in (select_beams, forced_columns)),

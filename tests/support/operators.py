@@ -73,7 +73,7 @@ def _output_types(operator: str) -> list[int]:
     if operator.startswith("CachedAttention"):
         cache = TensorProto.FLOAT16 if operator.endswith("16") else TensorProto.FLOAT
         return [TensorProto.FLOAT, cache, cache]
-    return [TensorProto.FLOAT]
+    return [TensorProto.FLOAT16 if operator == "SplitHeads16" else TensorProto.FLOAT]
 
 
 def quantize(x: Array, positive: bool) -> tuple[Array, Array]:

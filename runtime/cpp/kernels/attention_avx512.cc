@@ -1,7 +1,8 @@
-// Attention of few queries, the beams of a sentence, over keys and values that all of them share.
+// Attention of the beams or the source tokens of a sentence over keys and values that all share.
 //
-// Reading the caches is what takes the time: a key or value is read once for all beams, and never if
-// no beam sees it. In 16 bits they are half as much to read.
+// Reading the caches is what takes the time of a step: a key or value is read once for all beams (a
+// few queries), and never if no beam sees it. In 16 bits they are half as much to read. The
+// encoder's queries are many, and what they share is in the processor's cache.
 
 #include <algorithm>
 
@@ -16,9 +17,10 @@ struct BiasMemory;
 struct WeightMemory;
 
 constexpr float kHidden = -1e8F;
-constexpr std::size_t kGroup = 4;  // beams, places and registers that are handled at once
+constexpr std::size_t kGroup = 4;  // queries, places and registers that are handled at once
+constexpr std::size_t kMany = 16;  // queries that are more than the beams of a sentence
 
-// The places of a sentence that some beam sees.
+// The places of a sentence that some query sees.
 struct Seen {
   const std::int32_t* places;  // [count]
   const float* bias;           // [bias_rows, width]
@@ -62,14 +64,14 @@ Seen seen_places(const Attention<Number>& a, std::size_t sentence) {
   return {places, kept, count, width};
 }
 
-// Scores of `Beams` queries at every place seen: weights[beam * width + i]. `ahead` are the values.
-template <int Beams, class Number>
+// Scores of `Queries` queries at every place seen: weights[row * width + i]. `ahead` are the values.
+template <int Queries, class Number>
 void scores(const Attention<Number>& a, const Seen& seen, const float* query, const Number* keys,
             const Number* ahead, float* weights) {
   for (std::size_t i = 0; i < seen.count; i += kGroup) {
     const Number* key[kGroup];
     for (std::size_t j = 0; j < kGroup; ++j) {
-      const auto place = seen.places[std::min(i + j, seen.count - 1)] * a.size;
+      const auto place = seen.places[std::min(i + j, seen.count - 1)] * a.place_stride;
       key[j] = keys + place;
       // What is read next lies at places that no processor guesses.
       fetch(ahead + place, a.size * sizeof(Number));
@@ -82,17 +84,17 @@ void scores(const Attention<Number>& a, const Seen& seen, const float* query, co
       for (std::size_t j = 0; j < kGroup; ++j) {
         k[j] = numbers(mask, key[j] + d);
       }
-      for (int beam = 0; beam < Beams; ++beam) {
-        const __m512 q = _mm512_maskz_loadu_ps(mask, query + beam * a.query_stride + d);
+      for (int row = 0; row < Queries; ++row) {
+        const __m512 q = _mm512_maskz_loadu_ps(mask, query + row * a.query_stride + d);
         for (std::size_t j = 0; j < kGroup; ++j) {
-          sums[beam * kGroup + j] = _mm512_fmadd_ps(q, k[j], sums[beam * kGroup + j]);
+          sums[row * kGroup + j] = _mm512_fmadd_ps(q, k[j], sums[row * kGroup + j]);
         }
       }
     }
     alignas(64) float found[16];
     _mm512_store_ps(found, sums_of_rows(sums));
-    for (int beam = 0; beam < Beams; ++beam) {
-      std::copy_n(found + beam * kGroup, kGroup, weights + beam * seen.width + i);
+    for (int row = 0; row < Queries; ++row) {
+      std::copy_n(found + row * kGroup, kGroup, weights + row * seen.width + i);
     }
   }
 }
@@ -119,9 +121,9 @@ float softmax(float* weights, const float* bias, std::size_t count) {
   return 1.0F / _mm512_reduce_add_ps(sum);
 }
 
-// Weighted sums of values for `Beams` beams: context[beam * stride + d]. `ahead` are the keys of the
-// next head, or these beams' own after the last.
-template <int Beams, class Number>
+// Weighted sums of values for `Queries` queries: context[row * stride + d]. `ahead` are the keys of the
+// next head, or these queries' own after the last.
+template <int Queries, class Number>
 void contexts(const Attention<Number>& a, const Seen& seen, const float* weights,
               const float* factors, const Number* values, const Number* ahead, float* context) {
   for (std::size_t d = 0; d < a.size; d += kGroup * kLanes) {
@@ -129,52 +131,52 @@ void contexts(const Attention<Number>& a, const Seen& seen, const float* weights
     for (std::size_t j = 0; j < kGroup; ++j) {
       masks[j] = d + j * kLanes < a.size ? first(a.size - d - j * kLanes) : __mmask16(0);
     }
-    __m512 sums[Beams][kGroup];
+    __m512 sums[Queries][kGroup];
     for (auto& row : sums) {
       std::fill_n(row, kGroup, _mm512_setzero_ps());
     }
     for (std::size_t i = 0; i < seen.count; ++i) {
-      const auto place = seen.places[i] * a.size;
+      const auto place = seen.places[i] * a.place_stride;
       const Number* value = values + place + d;
       fetch(ahead + place + d, std::min(a.size - d, kGroup * kLanes) * sizeof(Number));
       __m512 v[kGroup];
       for (std::size_t j = 0; j < kGroup; ++j) {
         v[j] = numbers(masks[j], value + j * kLanes);
       }
-      for (int beam = 0; beam < Beams; ++beam) {
-        const __m512 weight = _mm512_set1_ps(weights[beam * seen.width + i]);
+      for (int row = 0; row < Queries; ++row) {
+        const __m512 weight = _mm512_set1_ps(weights[row * seen.width + i]);
         for (std::size_t j = 0; j < kGroup; ++j) {
-          sums[beam][j] = _mm512_fmadd_ps(weight, v[j], sums[beam][j]);
+          sums[row][j] = _mm512_fmadd_ps(weight, v[j], sums[row][j]);
         }
       }
     }
-    for (int beam = 0; beam < Beams; ++beam) {
+    for (int row = 0; row < Queries; ++row) {
       for (std::size_t j = 0; j < kGroup; ++j) {
-        _mm512_mask_storeu_ps(context + beam * a.heads * a.size + d + j * kLanes, masks[j],
-                              _mm512_mul_ps(sums[beam][j], _mm512_set1_ps(factors[beam])));
+        _mm512_mask_storeu_ps(context + row * a.heads * a.size + d + j * kLanes, masks[j],
+                              _mm512_mul_ps(sums[row][j], _mm512_set1_ps(factors[row])));
       }
     }
   }
 }
 
-// Beams [first_beam, first_beam + Beams) of one sentence and head.
-template <int Beams, class Number>
+// Queries [begin, begin + Queries) of one sentence and head.
+template <int Queries, class Number>
 void attend(const Attention<Number>& a, const Seen& seen, std::size_t sentence, std::size_t head,
-            std::size_t first_beam) {
-  auto* weights = scratch<float, WeightMemory>(Beams * seen.width);
-  const auto row = sentence * a.beams + first_beam;
-  const auto plane = (sentence * a.heads + head) * a.places * a.size;
-  const auto next = head + 1 < a.heads ? plane + a.places * a.size : plane;
-  scores<Beams>(a, seen, a.query + row * a.query_stride + head * a.size, a.key + plane,
-                a.value + plane, weights);
-  float factors[Beams];
-  for (int beam = 0; beam < Beams; ++beam) {
-    const auto bias_row = a.bias_rows == 1 ? 0 : first_beam + beam;
-    factors[beam] =
-        softmax(weights + beam * seen.width, seen.bias + bias_row * seen.width, seen.count);
+            std::size_t begin) {
+  auto* weights = scratch<float, WeightMemory>(Queries * seen.width);
+  const auto query = sentence * a.queries + begin;
+  const auto plane = sentence * a.sentence_stride + head * a.head_stride;
+  const auto next = head + 1 < a.heads ? plane + a.head_stride : plane;
+  scores<Queries>(a, seen, a.query + query * a.query_stride + head * a.size, a.key + plane,
+                  a.value + plane, weights);
+  float factors[Queries];
+  for (int row = 0; row < Queries; ++row) {
+    const auto bias_row = a.bias_rows == 1 ? 0 : begin + row;
+    factors[row] =
+        softmax(weights + row * seen.width, seen.bias + bias_row * seen.width, seen.count);
   }
-  contexts<Beams>(a, seen, weights, factors, a.value + plane, a.key + next,
-                  a.context + (row * a.heads + head) * a.size);
+  contexts<Queries>(a, seen, weights, factors, a.value + plane, a.key + next,
+                    a.context + (query * a.heads + head) * a.size);
 }
 
 template <class Number>
@@ -183,19 +185,19 @@ void attend_heads(const Attention<Number>& a, std::size_t sentence, std::size_t 
   const auto seen = seen_places(a, sentence);
   if (seen.count == 0) {  // an idle row
     const auto width = a.heads * a.size;
-    for (std::size_t row = sentence * a.beams; row < (sentence + 1) * a.beams; ++row) {
-      std::fill(a.context + row * width + begin * a.size, a.context + row * width + end * a.size,
+    for (auto query = sentence * a.queries; query < (sentence + 1) * a.queries; ++query) {
+      std::fill(a.context + query * width + begin * a.size, a.context + query * width + end * a.size,
                 0.0F);
     }
     return;
   }
   for (auto head = begin; head < end; ++head) {
-    for (std::size_t beam = 0; beam < a.beams; beam += kGroup) {
-      switch (std::min(kGroup, a.beams - beam)) {
-        case 1: attend<1>(a, seen, sentence, head, beam); break;
-        case 2: attend<2>(a, seen, sentence, head, beam); break;
-        case 3: attend<3>(a, seen, sentence, head, beam); break;
-        default: attend<4>(a, seen, sentence, head, beam); break;
+    for (std::size_t query = 0; query < a.queries; query += kGroup) {
+      switch (std::min(kGroup, a.queries - query)) {
+        case 1: attend<1>(a, seen, sentence, head, query); break;
+        case 2: attend<2>(a, seen, sentence, head, query); break;
+        case 3: attend<3>(a, seen, sentence, head, query); break;
+        default: attend<4>(a, seen, sentence, head, query); break;
       }
     }
   }
@@ -204,7 +206,8 @@ void attend_heads(const Attention<Number>& a, std::size_t sentence, std::size_t 
 template <class Number>
 void attend_sentences(const Attention<Number>& a, const ParallelFor& parallel) {
   // Few sentences: threads share their heads, too.
-  const auto parts = a.sentences < 4 ? std::min<std::size_t>(a.heads, 2) : 1;
+  const auto shared = a.queries > kMany ? a.heads : std::min<std::size_t>(a.heads, 2);
+  const auto parts = a.sentences < 4 ? shared : 1;
   parallel(a.sentences * parts, [&](std::size_t task) {
     const auto part = task % parts;
     attend_heads(a, task / parts, part * a.heads / parts, (part + 1) * a.heads / parts);

@@ -62,6 +62,9 @@ class BeamAttentionNode {
         product(query, 2, 3),
         call.input<Number>(1),
         call.input<Number>(2),
+        product(key, 1, 4),
+        product(key, 2, 4),
+        product(key, 3, 4),
         call.input<float>(3),
         1,
         call.output<float>(0, query),
@@ -107,6 +110,9 @@ class CachedAttentionNode {
         stride,
         key,
         value,
+        product(cache, 1, 4),
+        product(cache, 2, 4),
+        product(cache, 3, 4),
         call.input<float>(4),
         product(merged, 1, 2),
         call.output<float>(0, {merged[0], merged[1], joined}),
@@ -143,6 +149,88 @@ class CachedAttentionNode {
   const Kernels& kernels_;
 };
 
+// Attention of a sentence's tokens over each other.
+class SelfAttentionNode {
+ public:
+  using Variant = NoVariant;
+  static Types inputs(const Variant&) { return {kFloat, kFloat}; }
+  static Types outputs() { return {kFloat}; }
+
+  SelfAttentionNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
+      : kernels_(kernels), heads_(info.GetAttribute<std::int64_t>("heads")) {}
+
+  void run(Call& call) const {
+    const auto merged = call.shape(0);
+    require(merged.size() == 3 && heads_ > 0 && merged[2] % (3 * heads_) == 0,
+            "projections are not queries, keys and values of that many heads");
+    const Shape bias = {merged[0], 1, 1, merged[1]};
+    require(call.shape(1) == bias, "projections and bias do not fit each other");
+    const auto joined = merged[2] / 3, size = joined / heads_;
+    const auto* qkv = call.input<float>(0);
+    const Attention<float> attention{
+        product(merged, 0, 1),
+        product(merged, 1, 2),
+        static_cast<std::size_t>(heads_),
+        product(merged, 1, 2),
+        static_cast<std::size_t>(size),
+        qkv,
+        product(merged, 2, 3),
+        qkv + joined,
+        qkv + 2 * joined,
+        product(merged, 1, 3),
+        static_cast<std::size_t>(size),
+        product(merged, 2, 3),
+        call.input<float>(1),
+        1,
+        call.output<float>(0, {merged[0], merged[1], joined}),
+    };
+    kernels_.attention(attention, call.threads());
+  }
+
+ private:
+  const Kernels& kernels_;
+  const std::int64_t heads_;
+};
+
+// Some columns of a product, split into heads that stand one after the other.
+template <class Number>
+class SplitHeadsNode {
+ public:
+  using Variant = NoVariant;
+  static Types inputs(const Variant&) { return {kFloat}; }
+  static Types outputs() { return {Cached<Number>::kType}; }
+
+  SplitHeadsNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
+      : kernels_(kernels),
+        begin_(info.GetAttributes<std::int64_t>("begin")),
+        head_shape_(info.GetAttributes<std::int64_t>("head_shape")) {
+    require(begin_.size() == 1 && begin_[0] >= 0 && head_shape_.size() == 4 &&
+                head_shape_[2] > 0 && head_shape_[3] > 0,
+            "it is not said which columns are which heads");
+  }
+
+  void run(Call& call) const {
+    const auto merged = call.shape(0);
+    const auto heads = head_shape_[2], size = head_shape_[3];
+    require(merged.size() == 3 && begin_[0] + heads * size <= merged[2],
+            "there are not that many columns");
+    const auto* x = call.input<float>(0) + begin_[0];
+    auto* y = call.output<Number>(0, {merged[0], heads, merged[1], size});
+    for (std::int64_t n = 0; n < merged[0]; ++n, x += merged[1] * merged[2]) {
+      for (std::int64_t h = 0; h < heads; ++h) {
+        for (std::int64_t s = 0; s < merged[1]; ++s, y += size) {
+          Cached<Number>::write(kernels_, x + s * merged[2] + h * size,
+                                static_cast<std::size_t>(size), y);
+        }
+      }
+    }
+  }
+
+ private:
+  const Kernels& kernels_;
+  const std::vector<std::int64_t> begin_, head_shape_;
+};
+
 }  // namespace
 
 void add_attention_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
@@ -150,6 +238,9 @@ void add_attention_operators(const Kernels& kernels, Ort::CustomOpDomain& domain
   add<CachedAttentionNode<Half>>(domain, "CachedAttention16", kernels);
   add<BeamAttentionNode<float>>(domain, "BeamAttention", kernels);
   add<BeamAttentionNode<Half>>(domain, "BeamAttention16", kernels);
+  add<SelfAttentionNode>(domain, "SelfAttention", kernels);
+  add<SplitHeadsNode<float>>(domain, "SplitHeads", kernels);
+  add<SplitHeadsNode<Half>>(domain, "SplitHeads16", kernels);
 }
 
 }  // namespace translate_trt

@@ -100,18 +100,20 @@ using Half = std::uint16_t;
 
 constexpr float kMostHalf = 65504;  // that there is
 
-// Attention of all beams of a sentence over the same keys and values, floats or of `Half`.
+// Attention of all queries of a sentence, its beams or its source tokens, over the same keys and
+// values, floats or of `Half`.
 template <class Number>
 struct Attention {
-  std::size_t sentences, beams, heads, places;  // N, K, H, P or S
-  std::size_t size;                             // D, of keys and of values
-  const float* query;                           // [N, K, query_stride], head h at h * D
+  std::size_t sentences, queries, heads, places;  // N, K or S, H, P or S
+  std::size_t size;                               // D, of keys and of values
+  const float* query;                             // [N, queries, query_stride], head h at h * D
   std::size_t query_stride;
-  const Number* key;    // [N, H, places, D]
-  const Number* value;  // [N, H, places, D]
-  const float* bias;   // [N, bias_rows, places]; what is below -1e8 counts nothing
-  std::size_t bias_rows;  // K, or 1 for all beams
-  float* context;         // [N, K, H * D]
+  const Number* key;  // of sentence n, head h and place p at the sum of these times their strides
+  const Number* value;
+  std::size_t sentence_stride, head_stride, place_stride;
+  const float* bias;      // [N, bias_rows, places]; what is below -1e8 counts nothing
+  std::size_t bias_rows;  // queries, or 1 for all of them
+  float* context;         // [N, queries, H * D]
 };
 
 // The kernels that one kind of processor has.

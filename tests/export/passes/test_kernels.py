@@ -458,8 +458,9 @@ def test_attention_over_the_source() -> None:
     assert [x.name for x in calls(model)[0].inputs] == ["q", "k", "v", "bias"]
     reason = "each beam has a bias of its own"
     assert_left_alone(CallKernels(), over_source(["N", 1, "K", "S"], heads), reason)
-    # The encoder's has no heads in its keys.
-    assert_left_alone(CallKernels(), over_source(["N", 1, 1, "S"], ["N", "S", WIDTH]))
+    # Keys without heads are an encoder's.
+    reason = "queries, keys and values are not what one product writes, in this order"
+    assert_left_alone(CallKernels(), over_source(["N", 1, 1, "S"], ["N", "S", WIDTH]), reason)
 
 
 def halves_over_source(*kept: str) -> ir.Model:
@@ -478,6 +479,78 @@ def test_attention_over_a_source_of_16_bits() -> None:
     assert [x.name for x in calls(model)[0].inputs] == ["q", "cross_k", "cross_v", "bias"]
     reason = "keys are kept in another type than values"
     assert_left_alone(CallKernels(), halves_over_source("k"), reason)
+
+
+def of_tokens(parts: str = "q k v", bias: Axes | None = None, value_size: int = SIZE) -> ir.Model:
+    """Attention of an encoder over what one projection writes."""
+    bias = bias or ["N", 1, 1, "S"]
+    repeated, joined = bias[2] == 1, HEADS * value_size
+    nodes = [
+        node("Split", "qkv splits", parts, axis=-1),
+        *([node("Shape", "q", "tokens", start=1, end=2),
+           node("Concat", "ones tokens one", "sizes", axis=0),
+           node("Expand", "bias sizes", "rows")] if repeated else []),
+        node("MultiHeadAttention", f"q k v _ _ {'rows' if repeated else 'bias'}", "y",
+             num_heads=HEADS, scale=1.0),
+    ]  # fmt: skip
+    constants = {"splits": np.array([WIDTH, WIDTH, joined])}
+    if repeated:
+        constants |= {"ones": np.array([1, 1]), "one": np.array([1])}
+    outer: Axes = ["N", "S"]
+    known: dict[str, Axes] = {"q": [*outer, WIDTH], "k": [*outer, WIDTH], "v": [*outer, joined]}
+    return build(
+        nodes, {"qkv": [*outer, 2 * WIDTH + joined], "bias": bias}, {"y": [*outer, joined]},
+        constants, DYNAMIC_OPSET, known=known,
+    )  # fmt: skip
+
+
+def test_attention_of_tokens_over_each_other() -> None:
+    model = of_tokens()
+    assert assert_same_bits(model, 1) == {"SelfAttention": 1}
+    assert [x.name for x in calls(model)[0].inputs] == ["qkv", "bias"]
+    reason = "queries, keys and values are not what one product writes, in this order"
+    assert_left_alone(CallKernels(), of_tokens("k q v"), reason)
+    reason = "each token has a bias of its own"
+    assert_left_alone(CallKernels(), of_tokens(bias=["N", 1, "S", "S"]), reason)
+    reason = "keys and values have different sizes"
+    assert_left_alone(CallKernels(), of_tokens(value_size=2 * SIZE), reason)
+
+
+def handed_on(*more: NodeProto, outputs: tuple[str, ...] = ("cross_key_0", "cross_value_0"),
+              perm: tuple[int, ...] = (0, 2, 1, 3)) -> ir.Model:  # fmt: skip
+    """What an encoder does to the product of all keys and values."""
+    constants = {"splits": np.array([WIDTH, WIDTH]), "by_head": np.array([0, 0, HEADS, SIZE])}
+    nodes = [node("Split", "x splits", "k v", axis=-1)]
+    for part, name in (("k", "cross_key_0"), ("v", "cross_value_0")):
+        nodes.append(node("Reshape", f"{part} by_head", f"{part}_heads"))
+        nodes.append(node("Transpose", f"{part}_heads", name, perm=perm))
+    heads: Axes = ["N", HEADS, "S", SIZE]
+    known: dict[str, Axes] = {f"{part}_heads": ["N", "S", HEADS, SIZE] for part in "kv"}
+    return build(
+        [*nodes, *more], {"x": ["N", "S", 2 * WIDTH]}, dict.fromkeys(outputs, heads), constants,
+        DYNAMIC_OPSET, known=known,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_heads_that_an_encoder_hands_on(half: bool) -> None:
+    model = handed_on()
+    if half:
+        HalfCaches().run(model)
+    name = "SplitHeads16" if half else "SplitHeads"
+    assert assert_same_bits(model, 2) == {name: 2}
+    key, value = calls(model)
+    assert [key.inputs[0].name, value.inputs[0].name] == ["x", "x"]
+    ends = [
+        [one.attributes[name].as_ints()[0] for name in ("begin", "end")] for one in (key, value)
+    ]
+    assert ends == [[0, WIDTH], [WIDTH, 2 * WIDTH]]
+
+
+def test_heads_that_stay_in_the_graph_are_left_alone() -> None:
+    use = [node("Neg", "cross_key_0", "y"), node("Neg", "cross_value_0", "z")]
+    assert_left_alone(CallKernels(), handed_on(*use, outputs=("y", "z")))
+    assert_left_alone(CallKernels(), handed_on(perm=(0, 2, 3, 1)))
 
 
 # ---- residual connections ----

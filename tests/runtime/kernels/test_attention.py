@@ -47,6 +47,45 @@ def test_attention_over_the_source(
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("n", "s", "h", "d"), [(1, 1, 8, 64), (1, 37, 8, 64), (5, 18, 3, 20)])
+def test_attention_of_tokens_over_each_other(
+    make_session: Callable[..., Session], n: int, s: int, h: int, d: int
+) -> None:
+    rng = np.random.default_rng(s)
+    qkv = rng.standard_normal((n, s, 3 * h * d), dtype=np.float32)
+    lengths = rng.integers(1, s + 1, n)
+    bias = np.where(np.arange(s) < lengths[:, None], 0, MASKED).astype(np.float32)
+    bias = bias[:, None, None]
+    found = make_session("SelfAttention", {"qkv": qkv, "bias": bias}, heads=h)()[0]
+    query, *rest = np.split(qkv, 3, 2)
+    key, value = (x.reshape(n, s, h, d).transpose(0, 2, 1, 3) for x in rest)
+    np.testing.assert_allclose(found, attended(query, key, value, bias), rtol=1e-4, atol=1e-5)
+
+
+def test_projections_and_bias_that_do_not_fit_are_refused(
+    make_session: Callable[..., Session],
+) -> None:
+    values = {"qkv": np.ones((1, 2, 12), np.float32), "bias": np.zeros((1, 1, 1, 3), np.float32)}
+    with pytest.raises(Exception, match="do not fit"):
+        make_session("SelfAttention", values, heads=2)()
+    with pytest.raises(Exception, match="of that many heads"):
+        make_session("SelfAttention", values, heads=3)()
+
+
+@pytest.mark.parametrize("end", CACHES)
+def test_heads_are_split(make_session: Callable[..., Session], end: str) -> None:
+    n, s, h, d, begin = 3, 5, 2, 20, 40
+    x = np.random.default_rng(0).standard_normal((n, s, 90), dtype=np.float32)
+    x[0, 0, begin] = 1e5  # more than there is in 16 bits
+    shape = {"begin": [begin], "end": [begin + h * d], "head_shape": [0, 0, h, d]}
+    found = make_session(f"SplitHeads{end}", {"x": x}, **shape)()[0]
+    kept = x[..., begin : begin + h * d].reshape(n, s, h, d).transpose(0, 2, 1, 3)
+    expected = kept.clip(-65504, 65504) if end else kept
+    np.testing.assert_array_equal(found, expected.astype(CACHES[end]))
+    with pytest.raises(Exception, match="not that many columns"):
+        make_session(f"SplitHeads{end}", {"x": x[..., :79]}, **shape)()
+
+
 @pytest.mark.parametrize("end", CACHES)
 @pytest.mark.parametrize(("n", "k", "h", "p", "d"), ATTENTION)
 def test_attention_over_the_caches(
