@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from threading import Event, Lock
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,10 @@ from translate_trt.runtime.batching import SMALLEST_COST
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 
-# Places are filled with waiting sentences once this share of a batch is idle; once nobody waits
-# they are closed up, which copies the batch and so is done less often.
-_IDLE = 0.1
-_IDLE_AT_THE_END = 0.25
+# Waiting sentences join a batch once there are places for them that are this share of it. Idle ones
+# are closed up once they are more, which copies the batch and so is done less often.
+JOIN = 0.1
+_CLOSE_UP = 0.25
 # A batch is made larger, which copies it, once its sentences are so short that so many times its
 # rows fit.
 _LARGER = 1.5
@@ -49,8 +49,56 @@ class Sentence:
     prefix: Sequence[int] = ()
 
 
+@dataclass(frozen=True)
+class Room:
+    """What a batch has room for.
+
+    Attributes:
+        batch_tokens: source tokens of a batch, padding and end symbols included and no sentence
+            counted as less than SMALLEST_COST; a longer sentence runs alone.
+        beside: sentences that are in the batch already.
+        longest: tokens of the longest of them, the end symbol included.
+        rows: that the batch has; so many are filled, unless _LARGER times as many fit.
+        places: how many sentences a batch takes whose longest has so many tokens, if not any
+            number (`Batch.room`).
+    """
+
+    batch_tokens: int
+    beside: int = 0
+    longest: int = 0
+    rows: int = 0
+    places: Callable[[int], int | None] = lambda _: None
+
+    def more(self, tokens: int) -> int:
+        """How many more sentences fit if the longest of them has so many tokens."""
+        longest = max(self.longest, tokens)
+        whole = max(self.batch_tokens // max(longest, SMALLEST_COST), 1)
+        room = whole if whole >= self.rows * _LARGER else min(whole, max(self.rows, 1))
+        most = self.places(longest)
+        # The batch itself says what is wrong with one for which it has no place at all.
+        room = room if most is None else min(room, most)
+        return max(room - self.beside, 0 if self.beside else 1)
+
+
+class Queue(Protocol):
+    """Where a search takes its sentences from."""
+
+    def should_join(self, room: Room, size: int) -> bool:
+        """True if so many wait that it is worth interrupting the batch.
+
+        Args:
+            room: what there is room for.
+            size: sentences that ran when any joined last; some have left since.
+        """
+        ...
+
+    def take(self, room: Room) -> list[Sentence]:
+        """Sentences for a batch; at least one if it is empty and any are there for it."""
+        ...
+
+
 class Waiting:
-    """Sentences that no batch has taken yet, longest first; several workers may take from it.
+    """Sentences of a call that no batch has taken yet; several workers may take from it.
 
     Args:
         sentences: in any order.
@@ -61,43 +109,16 @@ class Waiting:
         self._sentences = sorted(sentences, key=lambda one: len(one.tokens))
         self._workers, self._lock = workers, Lock()
 
-    def __len__(self) -> int:
-        return len(self._sentences)
+    def should_join(self, room: Room, size: int) -> bool:
+        """See `Queue`."""
+        return bool(self._sentences) and room.beside <= size * (1 - JOIN)
 
-    def take(
-        self,
-        batch_tokens: int,
-        beside: int = 0,
-        longest: int = 0,
-        rows: int = 0,
-        places: Callable[[int], int | None] = lambda _: None,
-    ) -> list[Sentence]:
-        """The longest that still fit.
-
-        Args:
-            batch_tokens: source tokens of a batch, padding and end symbols included and no sentence
-                counted as less than SMALLEST_COST; a longer sentence runs alone.
-            beside: sentences that are in the batch already.
-            longest: tokens of the longest of them, the end symbol included.
-            rows: that the batch has; so many are filled, unless _LARGER times as many fit.
-            places: how many sentences a batch takes whose longest has so many tokens, if not any
-                number (`Batch.room`).
-        """
+    def take(self, room: Room) -> list[Sentence]:
+        """The longest that still fit."""
         with self._lock:
-            if not self._sentences:
-                return []
-            width = max(longest, len(self._sentences[-1].tokens) + 1, SMALLEST_COST)
-            whole = max(batch_tokens // width, 1)
-            room = (whole if whole >= rows * _LARGER else min(whole, max(rows, 1))) - beside
-            most = places(max(longest, len(self._sentences[-1].tokens) + 1))
-            if most is not None:
-                # The batch itself says what is wrong with one for which it has no place at all.
-                room = max(min(room, most - beside), 0 if beside else 1)
-            # What is left is shared out, so that no worker ends long before the others.
-            fair = math.ceil((len(self._sentences) + beside) / self._workers) - beside
-            count = max(min(room, fair), 0 if beside else 1)
-            taken = self._sentences[len(self._sentences) - count :][::-1]
-            del self._sentences[len(self._sentences) - count :]
+            first = len(self._sentences) - self._count(room)
+            taken = self._sentences[first:][::-1]
+            del self._sentences[first:]
             return taken
 
     def give_back(self, sentences: Sequence[Sentence]) -> None:
@@ -106,6 +127,14 @@ class Waiting:
             self._sentences = sorted(
                 [*self._sentences, *sentences], key=lambda one: len(one.tokens)
             )
+
+    def _count(self, room: Room) -> int:
+        if not self._sentences:
+            return 0
+        # What is left is shared out, so that no worker ends long before the others.
+        fair = math.ceil((len(self._sentences) + room.beside) / self._workers) - room.beside
+        count = min(room.more(len(self._sentences[-1].tokens) + 1), fair, len(self._sentences))
+        return max(count, 0 if room.beside else 1)
 
 
 @dataclass
@@ -182,7 +211,7 @@ class Search:
     Args:
         backend: with both graphs loaded.
         options: of all sentences.
-        batch_tokens: see `Waiting.take`.
+        batch_tokens: see `Room`.
         start_token: the decoder's start symbol.
         end_token: the end symbol.
     """
@@ -200,7 +229,7 @@ class Search:
 
     def run(
         self,
-        waiting: Waiting,
+        waiting: Queue,
         found: Callable[[Sentence, list[Hypothesis]], None],
         stop: Event | None = None,
     ) -> None:
@@ -212,7 +241,7 @@ class Search:
             stop: ends the search before the next step.
         """
         while not (stop is not None and stop.is_set()):
-            if self._has_idle_places(waiting):
+            if self._should_fill(waiting):
                 self._take_in(self._batch.drain(), found)
                 if not self._fill(waiting):
                     return
@@ -237,16 +266,20 @@ class Search:
                 found(running.sentence, self._finish(row, running))
                 del self._rows[row]
 
-    def _has_idle_places(self, waiting: Waiting) -> bool:
-        share = _IDLE if waiting else _IDLE_AT_THE_END
-        return len(self._rows) <= self._size * (1 - share)
-
-    def _fill(self, waiting: Waiting) -> bool:
-        """Give idle places to waiting sentences, or close them up; False: there is none at all."""
+    def _room(self) -> Room:
         longest = max((len(r.sentence.tokens) + 1 for r in self._rows.values()), default=0)
-        taken = self._taken = waiting.take(
+        return Room(
             self._batch_tokens, len(self._rows), longest, self._batch.rows, self._batch.room
         )
+
+    def _should_fill(self, waiting: Queue) -> bool:
+        if self._size - len(self._rows) >= self._size * _CLOSE_UP:
+            return True
+        return waiting.should_join(self._room(), self._size)
+
+    def _fill(self, waiting: Queue) -> bool:
+        """Give places to waiting sentences, or close idle ones up; False: there is none at all."""
+        taken = self._taken = waiting.take(self._room())
         if not taken and not self._rows:
             return False
         self._size = len(self._rows) + len(taken)

@@ -15,7 +15,7 @@ from threading import Event, Lock
 
 from translate_trt.runtime.errors import BackendError, TranslateTrtError
 from translate_trt.runtime.results import Hypothesis
-from translate_trt.runtime.search import Search, Sentence, Waiting
+from translate_trt.runtime.search import Queue, Search, Sentence, Waiting
 
 log = logging.getLogger("translate_trt")
 
@@ -27,6 +27,39 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def run_search(
+    make_search: Callable[[], Search],
+    waiting: Queue,
+    found: Callable[[Sentence, list[Hypothesis]], None],
+    searches: set[Search] | None = None,
+    stop: Event | None = None,
+) -> tuple[list[Sentence], Exception] | None:
+    """Run a search until nobody waits.
+
+    Args:
+        make_search: gives it its batch.
+        waiting: where its sentences come from.
+        found: is given each sentence with its n best hypotheses.
+        searches: has it while it runs, for whoever wants to cancel it.
+        stop: ends it before its next step.
+
+    Returns:
+        None, or the sentences that it died with, and why: whatever the backend's library raised.
+    """
+    search: Search | None = None
+    try:
+        search = make_search()
+        if searches is not None:
+            searches.add(search)
+        search.run(waiting, found, stop)
+    except Exception as error:
+        return ([] if search is None else search.unfinished()), error
+    finally:
+        if search is not None and searches is not None:
+            searches.discard(search)  # which may hold memory that the next one needs
+    return None
 
 
 @dataclass
@@ -44,20 +77,10 @@ class _Work:
     def run(self) -> None:
         """One worker's part; one that dies is replaced, and its sentences are tried once more."""
         while True:
-            search: Search | None = None
-            try:
-                search = self.make_search()
-                self.searches.add(search)
-                search.run(self.waiting, self._found, self.stop)
+            died = run_search(self.make_search, self.waiting, self._found, self.searches, self.stop)
+            if died is None or not self._goes_on(*died):
                 return
-            except TranslateTrtError:
-                raise
-            except Exception as error:  # whatever the backend's library raises
-                if self.stop.is_set():
-                    return  # it was cancelled
-                sentences = [] if search is None else search.unfinished()
-                self.searches.discard(search)  # which may hold memory that the next one needs
-                self._give_back(sentences, error)
+            del died  # its traceback holds the batch, whose memory the next one may need
 
     def cancel(self) -> None:
         """End all workers, within a call of the backend if need be."""
@@ -68,17 +91,32 @@ class _Work:
     def _found(self, sentence: Sentence, hypotheses: list[Hypothesis]) -> None:
         self.results[sentence.index] = hypotheses
 
-    def _give_back(self, sentences: Sequence[Sentence], error: Exception) -> None:
+    def _goes_on(self, sentences: Sequence[Sentence], error: Exception) -> bool:
+        """True if what a worker died with is tried again; False: it was cancelled."""
+        if isinstance(error, TranslateTrtError):
+            raise error
+        if self.stop.is_set():
+            return False
         with self.lock:
-            again = [one for one in sentences if one.index in self.retried]
-            if again or not sentences:
-                raise BackendError(
-                    f"translation failed{' twice' if again else ''}: {error}. If memory ran out, "
-                    "lower batch_tokens or workers."
-                ) from error
+            if not sentences or any(one.index in self.retried for one in sentences):
+                raise failed_twice(error) if sentences else _failed(error)
             log.error("a worker died (%s); its %d sentences are retried", error, len(sentences))
             self.retried |= {one.index for one in sentences}
         self.waiting.give_back(sentences)
+        return True
+
+
+def failed_twice(error: Exception) -> BackendError:
+    """What callers are told of an error of the backend's library that came again."""
+    return _failed(error, " twice")
+
+
+def _failed(error: Exception, how: str = "") -> BackendError:
+    found = BackendError(
+        f"translation failed{how}: {error}. If memory ran out, lower batch_tokens or workers."
+    )
+    found.__cause__ = error
+    return found
 
 
 def search_all(

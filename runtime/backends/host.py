@@ -30,7 +30,9 @@ _SOURCE_STEP = 8
 # Source tokens, padding included, that the encoder takes at a time. What it computes for them is
 # the most memory that a batch ever needs, and more of them at once are hardly faster.
 _ENCODER_TOKENS = 256
-
+# New sentences go into rows that others leave. If they are fewer, this share of the rows stays idle
+# at most; else the batch is copied, which costs as much as some steps.
+_IDLE = 0.25
 
 # From so many bytes on an array has pages of its own.
 _LARGE = 2**20
@@ -121,11 +123,12 @@ class HostBatch:
         rows = self._sizes["N"]
         needed = self._source_size(keep, new)
         leaving = sorted(set(range(rows)) - set(keep))
-        fits = needed <= self._sizes["S"] <= needed + _SOURCE_STEP
-        if new is not None and len(new) == len(leaving) and fits:
-            self._start(leaving, new)
-            return list(keep), leaving
         arriving = len(new) if new is not None else 0
+        fits = needed <= self._sizes["S"] <= needed + _SOURCE_STEP
+        if new is not None and fits and 0 <= len(leaving) - arriving <= rows * _IDLE:
+            self._start(leaving[:arriving], new)
+            self._now["done"][leaving[arriving:]] = True
+            return list(keep), leaving[:arriving]
         self._move(keep, len(keep) + arriving, needed)
         placed = list(range(len(keep), len(keep) + arriving))
         if new is not None:

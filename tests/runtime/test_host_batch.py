@@ -224,6 +224,28 @@ def test_new_ones_take_the_places_of_those_that_leave() -> None:
     assert_right(found, scripts, [sentences[index] for index in kept])
 
 
+def test_one_place_in_four_may_stay_idle() -> None:
+    scripts = scripts_of(13)
+    driver = Driver(ScriptedGraphs(scripts))
+    sentences = [Sentence(index, [4 + index, *[9] * 7]) for index in range(13)]
+    driver.update([], sentences[:8])
+    driver.step()
+    driver.update([0, 2, 3, 4, 6], sentences[8:9])
+    assert sorted(driver.rows) == [0, 1, 2, 3, 4, 6]  # 5 and 7 are idle
+    driver.step()
+    driver.update([0, 1, 2, 3, 4, 6], sentences[9:11])
+    assert sorted(driver.rows) == list(range(8))
+    driver.step()
+    driver.update([1, 2, 5, 6, 7], [])  # nobody comes: they are closed up
+    assert driver.batch.rows == 5
+    driver.update([0, 1], sentences[11:])  # a row in five may be idle, so this one is, too
+    assert sorted(driver.rows) == [0, 1, 2, 3]
+    assert driver.batch.rows == 5
+    driver.run()
+    asked = [sentences[index] for index in sorted(driver.found)]
+    assert_right([driver.found[one.index] for one in asked], scripts, asked)
+
+
 @pytest.mark.parametrize("width", [100, 104])  # copied into arrays for 104; written there at once
 def test_long_sentences_are_encoded_a_few_at_a_time(width: int) -> None:
     scripts = scripts_of(6)

@@ -16,6 +16,7 @@ from translate_trt.runtime.batching import SMALLEST_COST
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.search import (
+    Room,
     Search,
     Sentence,
     SentenceTrace,
@@ -346,7 +347,7 @@ def test_what_a_worker_had_when_it_failed() -> None:
     with pytest.raises(StopIteration):
         search.run(waiting, lambda sentence, _: done.append(sentence.index))
     left = sorted(sentence.index for sentence in search.unfinished())
-    waits = [sentence.index for sentence in waiting.take(10_000)]
+    waits = [sentence.index for sentence in waiting.take(Room(10_000))]
     assert done == [0]
     assert sorted(done + left + waits) == list(range(5))
 
@@ -360,7 +361,7 @@ def sentences_of(lengths: Sequence[int]) -> list[Sentence]:
 
 
 def taken(waiting: Waiting, batch_tokens: int, **more: int) -> list[int]:
-    return [len(one.tokens) + 1 for one in waiting.take(batch_tokens, **more)]
+    return [len(one.tokens) + 1 for one in waiting.take(Room(batch_tokens, **more))]
 
 
 def test_the_longest_come_first_and_fit() -> None:
@@ -408,7 +409,7 @@ def test_a_worker_never_waits_in_vain_while_somebody_waits() -> None:
         workers, lengths = rng.randint(1, 6), [rng.randint(2, 60) for _ in range(rng.randint(1, 9))]
         waiting, rounds = Waiting(sentences_of(lengths), workers), 0
         seen: list[int] = []
-        while some := waiting.take(rng.randint(1, 100)):
+        while some := waiting.take(Room(rng.randint(1, 100))):
             seen += [sentence.index for sentence in some]
             rounds += 1
         assert sorted(seen) == list(range(len(lengths)))
@@ -416,7 +417,7 @@ def test_a_worker_never_waits_in_vain_while_somebody_waits() -> None:
 
 def test_what_is_given_back_waits_in_order() -> None:
     waiting = Waiting(sentences_of([30, 20, 10]))
-    first = waiting.take(30)
+    first = waiting.take(Room(30))
     waiting.give_back(first)
     assert taken(waiting, 10_000) == [30, 20, 10]
 
@@ -426,7 +427,7 @@ def test_many_threads_take_each_sentence_once() -> None:
     seen: list[list[int]] = [[] for _ in range(8)]
 
     def work(own: list[int]) -> None:
-        while some := waiting.take(9 * 3):
+        while some := waiting.take(Room(9 * 3)):
             own += [sentence.index for sentence in some]
 
     threads = [threading.Thread(target=work, args=(own,)) for own in seen]

@@ -13,6 +13,9 @@ namespace {
 // Source positions are filled up to a multiple, so that sentences of like length can follow each
 // other into the same arrays.
 constexpr std::int64_t kSourceStep = 8;
+// New sentences go into rows that others leave. If they are fewer, this share of the rows stays idle
+// at most; else the batch is copied, which costs as much as some steps.
+constexpr double kIdle = 0.25;
 
 // Source tokens, padding included, that the encoder takes at a time. What it computes for them is
 // the most memory that a batch ever needs.
@@ -98,9 +101,14 @@ std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arrivin
   std::set_difference(all.begin(), all.end(), keep.begin(), keep.end(),
                       std::back_inserter(leaving));
   const bool fits = needed <= sizes_.s && sizes_.s <= needed + kSourceStep;
-  if (arriving.size() > 0 && arriving.size() == leaving.size() && fits) {
-    start(leaving, arriving);
-    return {keep, leaving};
+  if (arriving.size() > 0 && arriving.size() <= leaving.size() && fits) {
+    const Rows idle(leaving.begin() + static_cast<std::ptrdiff_t>(arriving.size()), leaving.end());
+    if (static_cast<double>(idle.size()) <= static_cast<double>(sizes_.n) * kIdle) {
+      leaving.resize(arriving.size());
+      start(leaving, arriving);
+      for (const std::int64_t row : idle) fill_row(now_.at("done"), row, true);
+      return {keep, leaving};
+    }
   }
   const auto kept = static_cast<std::int64_t>(keep.size());
   const auto added = static_cast<std::int64_t>(arriving.size());
