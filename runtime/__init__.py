@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from translate_trt.runtime.errors import TranslateTrtError
     from translate_trt.runtime.options import SearchOptions
     from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+    from translate_trt.runtime.service import TranslationService
     from translate_trt.runtime.translator import Translator
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "TextHypothesis",
     "TranslateTrtError",
     "Translation",
+    "TranslationService",
     "Translator",
 ]
 
@@ -26,6 +28,7 @@ _HOME = {
     "TextHypothesis": "results",
     "TranslateTrtError": "errors",
     "Translation": "results",
+    "TranslationService": "service",
     "Translator": "translator",
 }
 

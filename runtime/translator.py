@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from translate_trt.runtime.backends import Settings, load_backend
@@ -33,6 +34,7 @@ class Translator:
         target: the entry of the target in use.
         tokenizer: text to tokens and back.
         default_options: what is used where no options are given.
+        workers: batches translated at once.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Translator:
                     "together. Export the bundle again."
                 )
         self.default_options: SearchOptions = self.manifest.search_options()
-        self._batch_tokens, self._workers = batch_tokens, workers
+        self._batch_tokens, self.workers = batch_tokens, workers
         model = self.manifest.model
         self._shape = GraphShape(
             model.decoder_layers,
@@ -137,8 +139,7 @@ class Translator:
             BackendError: the backend failed, and failed again with the same sentences.
         """
         options = options or self.default_options
-        limit = self.manifest.limits.max_source_length - 1
-        pieces = [split_text(line, self.tokenizer.encode_source, limit) for line in lines]
+        pieces = [self._split(line) for line in lines]
         prefixes = self._prefix_tokens(target_prefixes, len(lines))
         # Only the first piece of a line can begin with the line's prefix.
         piece_prefixes = [
@@ -149,7 +150,7 @@ class Translator:
         sources = [tokens for line in pieces for tokens in line]
         names = [f"line {n} of this call" for n, line in enumerate(pieces, 1) for _ in line]
         found = iter(self._search(sources, options, piece_prefixes, names))
-        return [self._join([next(found) for _ in line]) for line in pieces]
+        return [self.join([next(found) for _ in line]) for line in pieces]
 
     def translate_ids(
         self,
@@ -201,6 +202,57 @@ class Translator:
         if source is not None:
             self._check_sentence(name, source, (), options)
 
+    # ---- of `TranslationService`, which runs searches itself ----
+
+    def prepare(
+        self,
+        source: str | Sequence[int],
+        options: SearchOptions,
+        target_prefix: str | Sequence[int] = "",
+    ) -> list[tuple[Sequence[int], Sequence[int]]]:
+        """What a line is translated as: source tokens and forced first tokens of each piece.
+
+        Raises:
+            InputError: a token outside the vocabulary, or more tokens than the bundle allows.
+            OptionError: an option this bundle was not compiled for, or out of its limits.
+        """
+        self._check_options(options)
+        if isinstance(source, str):
+            sources: Sequence[Sequence[int]] = self._split(source)
+        else:
+            sources = [source] if len(source) else []
+        prefix = target_prefix
+        if isinstance(prefix, str):
+            prefix = self._prefix_tokens([prefix], 1)[0] if prefix else []
+        pieces = [(one, [] if number else prefix) for number, one in enumerate(sources)]
+        for one, forced in pieces:
+            self._check_sentence("the line", one, forced, options)
+        return pieces
+
+    def new_search(self, options: SearchOptions) -> Search:
+        """A batch that sentences of these options can be translated in."""
+        model = self.manifest.model
+        return Search(
+            self._backend, options, self._batch_tokens, model.start_token, model.end_token
+        )
+
+    def join(self, pieces: list[list[Hypothesis]]) -> Translation:
+        """The n best of a line from those of its pieces, the i-th best of each together.
+
+        Args:
+            pieces: of each in order, its n best; a line without any has an empty translation.
+        """
+        if not pieces:
+            return Translation((TextHypothesis("", 0.0),))
+        joined = []
+        for rank in range(max(map(len, pieces))):
+            # A piece may have found fewer hypotheses than asked for: its last stands in.
+            parts = tuple(piece[min(rank, len(piece) - 1)] for piece in pieces)
+            texts = self.tokenizer.decode_batch([part.tokens for part in parts])
+            score = sum(part.score for part in parts)
+            joined.append(TextHypothesis(" ".join(filter(None, texts)), score, parts))
+        return Translation(tuple(joined))
+
     def _search(
         self,
         sources: Sequence[Sequence[int]],
@@ -217,15 +269,14 @@ class Translator:
             for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True))
             if len(source)
         ]
-        model = self.manifest.model
-
-        def search() -> Search:
-            return Search(
-                self._backend, options, self._batch_tokens, model.start_token, model.end_token
-            )
-
-        found = search_all(search, waiting, self._workers) if waiting else {}
+        search = partial(self.new_search, options)
+        found = search_all(search, waiting, self.workers) if waiting else {}
         return [found.get(index, [_EMPTY]) for index in range(len(sources))]
+
+    def _split(self, line: str) -> list[list[int]]:
+        """Tokens of a line, in as many pieces as it needs."""
+        limit = self.manifest.limits.max_source_length - 1
+        return split_text(line, self.tokenizer.encode_source, limit)
 
     def _prefix_tokens(self, prefixes: Sequence[str] | None, lines: int) -> list[list[int]]:
         if prefixes is None:
@@ -233,19 +284,6 @@ class Translator:
         if len(prefixes) != lines:
             raise InputError(f"{len(prefixes)} target prefixes for {lines} lines.")
         return self.tokenizer.encode_target_batch(prefixes)
-
-    def _join(self, pieces: list[list[Hypothesis]]) -> Translation:
-        """The n best of a line from those of its pieces, the i-th best of each together."""
-        if not pieces:
-            return Translation((TextHypothesis("", 0.0),))
-        joined = []
-        for rank in range(max(map(len, pieces))):
-            # A piece may have found fewer hypotheses than asked for: its last stands in.
-            parts = tuple(piece[min(rank, len(piece) - 1)] for piece in pieces)
-            texts = self.tokenizer.decode_batch([part.tokens for part in parts])
-            score = sum(part.score for part in parts)
-            joined.append(TextHypothesis(" ".join(filter(None, texts)), score, parts))
-        return Translation(tuple(joined))
 
     def _check_options(self, options: SearchOptions) -> None:
         limits, model = self.manifest.limits, self.manifest.model

@@ -96,6 +96,7 @@ def test_the_public_names() -> None:
         "TextHypothesis",
         "TranslateTrtError",
         "Translation",
+        "TranslationService",
         "Translator",
     ]
     for name in runtime.__all__:

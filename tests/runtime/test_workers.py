@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from support.scripted import (
     END,
     START,
-    ScriptedBackend,
-    ScriptedGraphs,
-    random_script,
+    FailingBackend,
     scripted_search,
 )
 from support.translations import assert_same
@@ -33,32 +31,6 @@ from translate_trt.runtime.workers import available_cores, search_all
 
 OPTIONS = SearchOptions(beam_size=3, num_hypotheses=3, max_length=12)
 SENTENCES = [Sentence(index, [4 + index, *[9] * (index % 7)]) for index in range(24)]
-
-
-class FailingBackend(ScriptedBackend):
-    """Its batches call `before` before every step, which may raise; it counts batches.
-
-    Args:
-        before: is given the number of the step, of all batches together, and of the batch.
-    """
-
-    def __init__(self, before: Callable[[int, int], None] = lambda step, batch: None) -> None:
-        super().__init__(ScriptedGraphs([random_script(seed, 19) for seed in range(24)]))
-        self._before, self._steps = before, itertools.count()
-        self.batches = itertools.count()
-        self.threads: set[str] = set()
-
-    def batch(self, options: SearchOptions, start_token: int) -> HostBatch:
-        batch, number = super().batch(options, start_token), next(self.batches)
-        step = batch.step
-
-        def failing(forced: NDArray[np.int64] | None) -> list[StepResult]:
-            self.threads.add(threading.current_thread().name)
-            self._before(next(self._steps), number)
-            return step(forced)
-
-        batch.step = failing  # type: ignore[method-assign]
-        return batch
 
 
 def search(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from translate_trt.export.graphs import BeamSearchStep, SharedSlots, StaticCaches
+from translate_trt.runtime.backends import StepResult
 from translate_trt.runtime.backends.host import Arrays, HostBatch
 from translate_trt.runtime.contract import MASKED, NEXT, GraphForm, GraphShape
 from translate_trt.runtime.options import SearchOptions
@@ -310,6 +313,32 @@ class ScriptedBackend:
 
     def batch(self, options: SearchOptions, start_token: int) -> HostBatch:
         return HostBatch(self.graphs, self.graphs.shape, options, start_token)
+
+
+class FailingBackend(ScriptedBackend):
+    """Its batches call `before` before every step, which may raise; it counts batches.
+
+    Args:
+        before: is given the number of the step, of all batches together, and of the batch.
+    """
+
+    def __init__(self, before: Callable[[int, int], None] = lambda step, batch: None) -> None:
+        super().__init__(ScriptedGraphs([random_script(seed, 19) for seed in range(24)]))
+        self._before, self._steps = before, itertools.count()
+        self.batches = itertools.count()
+        self.threads: set[str] = set()
+
+    def batch(self, options: SearchOptions, start_token: int) -> HostBatch:
+        batch, number = super().batch(options, start_token), next(self.batches)
+        step = batch.step
+
+        def failing(forced: NDArray[np.int64] | None) -> list[StepResult]:
+            self.threads.add(threading.current_thread().name)
+            self._before(next(self._steps), number)
+            return step(forced)
+
+        batch.step = failing  # type: ignore[method-assign]
+        return batch
 
 
 def scripted_search(
