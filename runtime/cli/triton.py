@@ -33,6 +33,10 @@ from translate_trt.runtime.cli.bundle import target_flags
     help="Microseconds that a sentence may wait for others.",
 )  # fmt: skip
 @click.option(
+    "--capacity", type=int, default=128, show_default=True,
+    help="Sentences in an instance; with so many, requests wait in the server.",
+)  # fmt: skip
+@click.option(
     "--instances", type=int, default=1, show_default=True,
     help="Processes, each with the weights of its own; on GPUs: for each GPU.",
 )  # fmt: skip

@@ -8,6 +8,7 @@ import logging
 import runpy
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from support.fake_triton import InferenceResponse, Request, TritonError
 from support.protobuf_text import parameters, parse
 
 from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime.backends import Sources
+from translate_trt.runtime.backends.host import HostBatch
 from translate_trt.runtime.errors import BackendError, BundleError
-from translate_trt.runtime.results import Hypothesis, Translation
+from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.triton import interface
 from translate_trt.runtime.serve.triton.options import ServerOptions
 from translate_trt.runtime.serve.triton.repository import write_repository
@@ -75,8 +78,10 @@ def load(repository: Path, kind: str = "CPU", instances: int = 1, **changed: str
 
 
 @pytest.fixture(scope="module")
-def model(repository: Path) -> Any:
-    return load(repository)
+def model(repository: Path) -> Iterator[Any]:
+    model = load(repository)
+    yield model
+    model.finalize()
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +97,6 @@ def texts(*lines: str | bytes) -> np.ndarray[Any, Any]:
 def request(
     text: Any = None,
     outputs: Sequence[str] = ALL,
-    cancelled_after: int | None = None,
     **options: Any,
 ) -> Request:
     """A client's request for one line, a list of lines, or arrays of inputs by name."""
@@ -106,7 +110,13 @@ def request(
     for name, value in options.items():
         array = np.array(value, numpy_kinds[kinds[name]])
         inputs[name] = array if array.ndim == 2 else array.reshape(-1, 1)
-    return Request(inputs, outputs, cancelled_after)
+    return Request(inputs, outputs)
+
+
+def answers(model: Any, requests: Sequence[Request]) -> list[InferenceResponse]:
+    """What the model answers to requests that are handed over together."""
+    assert model.execute(list(requests)) is None
+    return [one.sender.response() for one in requests]
 
 
 def best(response: InferenceResponse) -> list[list[str]]:
@@ -131,14 +141,14 @@ def failure(response: InferenceResponse) -> tuple[int, str]:
 
 
 def test_a_request_for_each_line(model: Any, translator: Translator) -> None:
-    responses = model.execute([request(line) for line in LINES])
+    responses = answers(model, [request(line) for line in LINES])
     found = [best(one)[0] for one in responses]
     assert found == expected(translator.translate(LINES))
     assert any(text for (text,) in found)
 
 
 def test_one_request_for_all_lines(model: Any, translator: Translator) -> None:
-    (response,) = model.execute([request(LINES)])
+    (response,) = answers(model, [request(LINES)])
     translations = translator.translate(LINES)
     assert best(response) == expected(translations)
     assert response.outputs["SCORE"][:, 0].tolist() == [one.score for one in translations]
@@ -148,7 +158,7 @@ def test_one_request_for_all_lines(model: Any, translator: Translator) -> None:
 
 
 def test_types_and_shapes_are_those_of_the_configuration(model: Any) -> None:
-    (response,) = model.execute([request(LINES[:2], BEAM_SIZE=[3, 3], NUM_HYPOTHESES=[3, 2])])
+    (response,) = answers(model, [request(LINES[:2], BEAM_SIZE=[3, 3], NUM_HYPOTHESES=[3, 2])])
     kinds = {"STRING": np.object_, "FP64": np.float64, "BOOL": np.bool_, "INT32": np.int32}
     for one in interface.OUTPUTS:
         array = response.outputs[one.name]
@@ -162,7 +172,7 @@ def test_types_and_shapes_are_those_of_the_configuration(model: Any) -> None:
 
 def test_n_best_and_what_fills_them_up(model: Any, translator: Translator) -> None:
     lines = ["the cat runs.", ""]
-    (response,) = model.execute([request(lines, NUM_HYPOTHESES=[3, 3])])
+    (response,) = answers(model, [request(lines, NUM_HYPOTHESES=[3, 3])])
     translations = translator.translate(lines, SearchOptions(num_hypotheses=3))
     assert best(response) == expected(translations)
     assert response.outputs["COUNT"].tolist() == [[3], [1]]
@@ -175,7 +185,7 @@ def test_tokens_in_and_out(model: Any, translator: Translator) -> None:
     sources = [translator.tokenizer.encode_source(line) for line in LINES]
     width = max(map(len, sources))
     rows = [source + [-1] * (width - len(source)) for source in sources]
-    (response,) = model.execute([request(TOKENS=rows, NUM_HYPOTHESES=[2] * 5)])
+    (response,) = answers(model, [request(TOKENS=rows, NUM_HYPOTHESES=[2] * 5)])
     for row, hypotheses in enumerate(
         translator.translate_ids(sources, SearchOptions(num_hypotheses=2))
     ):
@@ -189,7 +199,7 @@ def test_tokens_in_and_out(model: Any, translator: Translator) -> None:
 
 def test_the_tokens_of_a_text_that_goes_in_pieces(model: Any, translator: Translator) -> None:
     line = "the cat runs. " * 12
-    (response,) = model.execute([request(line)])
+    (response,) = answers(model, [request(line)])
     (translation,) = translator.translate([line])
     assert translation.piece_count > 1
     tokens = [token for piece in translation.hypotheses[0].pieces for token in piece.tokens]
@@ -197,7 +207,7 @@ def test_the_tokens_of_a_text_that_goes_in_pieces(model: Any, translator: Transl
 
 
 def test_only_what_is_asked_for_comes_back(model: Any) -> None:
-    (response,) = model.execute([request("Haus", outputs=["SCORE"])])
+    (response,) = answers(model, [request("Haus", outputs=["SCORE"])])
     assert list(response.outputs) == ["SCORE"]
 
 
@@ -207,7 +217,7 @@ def test_options_of_each_request_and_sentence(model: Any, translator: Translator
         "EARLY_STOPPING": True, "MAX_LENGTH": 7, "MIN_LENGTH": 3, "NUM_HYPOTHESES": 2,
     }  # fmt: skip
     assert options.keys() == {one.name for one in interface.OPTIONS.values()}
-    other, plain, mixed = model.execute(
+    other, plain, mixed = answers(model,
         [request("the cat runs.", **options), request("the cat runs."),
          request(["Haus", "Haus"], BEAM_SIZE=[1, 4], MIN_LENGTH=[1, 9])]
     )  # fmt: skip
@@ -218,28 +228,6 @@ def test_options_of_each_request_and_sentence(model: Any, translator: Translator
         *expected(translator.translate(["Haus"], SearchOptions(beam_size=1, min_length=1))),
         *expected(translator.translate(["Haus"], SearchOptions(min_length=9))),
     ]
-
-
-def test_equal_options_are_translated_together(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = spy(monkeypatch, "translate")
-    model.execute(
-        [request("Haus"), request(["a", "b"], BEAM_SIZE=[4, 2]), request("c", BEAM_SIZE=2),
-         request("d", LENGTH_PENALTY=0.6)]
-    )  # fmt: skip
-    assert calls == [["Haus", "a", "d"], ["b", "c"]]
-
-
-def spy(monkeypatch: pytest.MonkeyPatch, name: str) -> list[list[Any]]:
-    """The sources of each call of that method."""
-    calls: list[list[Any]] = []
-    real = getattr(Translator, name)
-
-    def called(self: Translator, sources: list[Any], options: Any = None) -> Any:
-        calls.append(list(sources))
-        return real(self, sources, options)
-
-    monkeypatch.setattr(Translator, name, called)
-    return calls
 
 
 BAD: dict[str, tuple[Callable[[], Request], str]] = {
@@ -262,35 +250,86 @@ BAD: dict[str, tuple[Callable[[], Request], str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_request_fails_alone(
-    model: Any, translator: Translator, monkeypatch: pytest.MonkeyPatch, name: str
+    model: Any, translator: Translator, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     make, message = BAD[name]
-    both = spy(monkeypatch, "translate"), spy(monkeypatch, "translate_ids")
-    first, bad, last = model.execute(
+    first, bad, last = answers(
+        model,
         [
             request("the cat runs."),
             make(),
             request(TOKENS=[translator.tokenizer.encode_source("a")]),
-        ]
+        ],
     )
     code, said = failure(bad)
     assert (code, message in said) == (TritonError.INVALID_ARG, True), said
     assert best(first) == expected(translator.translate(["the cat runs."]))
     assert best(last) == expected(translator.translate(["a"]))
-    assert [len(calls) for calls in both] == [1 + 2, 1]  # two of them are this test's own
+    assert caplog.text == ""  # nothing was tried and failed
+
+
+class Held:
+    """Keeps all batches from their first encoding until it is let go; knows what they encode."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self._free = threading.Semaphore(0), threading.Event()
+        self.encoded: list[list[int]] = []
+        real = HostBatch.update
+
+        def update(batch: HostBatch, keep: Sequence[int], new: Sources | None) -> Any:
+            self.encoded += [] if new is None else [list(one) for one in new.tokens]
+            self.begun.release()
+            assert self._free.wait(60)
+            return real(batch, keep, new)
+
+        monkeypatch.setattr(HostBatch, "update", update)
+
+    def let_go(self) -> None:
+        self._free.set()
 
 
 def test_requests_cancelled_before_and_meanwhile(
-    model: Any, monkeypatch: pytest.MonkeyPatch
+    repository: Path, translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = spy(monkeypatch, "translate")
-    responses = model.execute(
-        [request("a", cancelled_after=0), request("b"), request("c", cancelled_after=1),
-         request(["d", "e"], cancelled_after=2, BEAM_SIZE=[4, 2])]
-    )  # fmt: skip
-    assert calls == [["b", "d"], []] or calls == [["b", "d"]]
-    codes = [one.error and one.error.code for one in responses]
-    assert codes == [TritonError.CANCELLED, None, TritonError.CANCELLED, TritonError.CANCELLED]
+    model, held = load(repository, workers="1"), Held(monkeypatch)
+    before, runs, waits, other = request("a"), request("b"), request(["c", "d"]), request("e")
+    before.cancelled.set()
+    model.execute([before, runs])
+    held.begun.acquire()
+    model.execute([waits, other])
+    runs.cancelled.set()  # too late
+    waits.cancelled.set()
+    codes = [failure(one.sender.response())[0] for one in (before, waits)]
+    assert codes == [TritonError.CANCELLED] * 2
+    held.let_go()
+    found = [best(one.sender.response()) for one in (runs, other)]
+    model.finalize()
+    monkeypatch.undo()
+    assert found == [expected([one]) for one in translator.translate(["b", "e"])]
+    assert len(held.encoded) == 2
+
+
+def test_execute_waits_once_the_service_is_full_and_the_end_answers_all(
+    repository: Path, translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, held = load(repository, workers="1", capacity="2"), Held(monkeypatch)
+    requests, returned = [request("a"), request("b"), request("c")], threading.Event()
+
+    def execute() -> None:
+        model.execute(requests)
+        returned.set()
+
+    thread = threading.Thread(target=execute)
+    thread.start()
+    held.begun.acquire()
+    assert not returned.wait(0.1)
+    held.let_go()
+    thread.join(60)
+    model.finalize()
+    monkeypatch.undo()
+    assert [best(one.sender.response()) for one in requests] == [
+        expected([one]) for one in translator.translate(["a", "b", "c"])
+    ]
 
 
 def test_what_fails_together_is_tried_alone(
@@ -299,31 +338,36 @@ def test_what_fails_together_is_tried_alone(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    real = Translator.translate
+    real = HostBatch.update
+    poison, surprise = (
+        [*translator.tokenizer.encode_source(one), 3] for one in ("poison", "surprise")
+    )
 
-    def failing(self: Translator, lines: list[str], options: Any) -> Any:
-        if "poison" in lines:
+    def failing(batch: HostBatch, keep: Sequence[int], new: Sources | None) -> Any:
+        tokens = [] if new is None else [list(one) for one in new.tokens]
+        if poison in tokens:
             raise BackendError("no memory for poison")
-        if "surprise" in lines:
-            raise ZeroDivisionError
-        return real(self, lines, options)
+        if surprise in tokens:
+            raise ZeroDivisionError("by nothing")
+        return real(batch, keep, new)
 
-    monkeypatch.setattr(Translator, "translate", failing)
+    monkeypatch.setattr(HostBatch, "update", failing)
     with caplog.at_level(logging.ERROR, "translate_trt"):
-        first, poison, surprise, last = model.execute(
-            [request("a"), request(["b", "poison"]), request("surprise"), request("c")]
+        first, one, other, last = answers(
+            model, [request("a"), request(["b", "poison"]), request("surprise"), request("c")]
         )
-    assert failure(poison) == (TritonError.INTERNAL, "no memory for poison")
-    assert failure(surprise) == (TritonError.INTERNAL, "ZeroDivisionError()")
-    assert "sentences failed together" in caplog.text
+    assert failure(one) == (TritonError.INTERNAL, "no memory for poison")
+    code, said = failure(other)
+    assert (code, "translation failed twice: by nothing" in said) == (TritonError.INTERNAL, True)
+    assert "are retried" in caplog.text
     monkeypatch.undo()
     assert best(first) + best(last) == expected(translator.translate(["a", "c"]))
 
 
 def test_scores_are_numbers_that_json_knows(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    impossible = [[Hypothesis((5,), float("-inf"))]]
-    monkeypatch.setattr(Translator, "translate_ids", lambda *_: impossible)
-    (response,) = model.execute([request(TOKENS=[[5]])])
+    impossible = Translation((TextHypothesis("", float("-inf")),))
+    monkeypatch.setattr(Translator, "join", lambda *_: impossible)
+    (response,) = answers(model, [request(TOKENS=[[5]])])
     assert response.outputs["SCORE"].tolist() == [[interface.NO_SCORE]]
 
 
@@ -337,6 +381,7 @@ class Asked:
 def made(monkeypatch: pytest.MonkeyPatch, repository: Path, cores: int = 8, **given: Any) -> Asked:
     module = importlib.import_module(MODULE)
     monkeypatch.setattr(module, "Translator", Asked)
+    monkeypatch.setattr(module, "TranslationService", lambda *_, **__: None)
     monkeypatch.setattr(module, "available_cores", lambda: cores)
     return load(repository, **given)._translator
 
@@ -363,15 +408,15 @@ def test_where_and_what(monkeypatch: pytest.MonkeyPatch, repository: Path) -> No
 
 
 def test_a_repository_of_another_version(repository: Path) -> None:
-    with pytest.raises(BundleError, match="format 2, this one reads 1"):
-        load(repository, format="2")
+    with pytest.raises(BundleError, match="format 1, this one reads 2"):
+        load(repository, format="1")
 
 
 def test_a_repository_that_was_moved_and_one_that_is_damaged(
     repository: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(repository, tmp_path / "moved")
-    assert best(load(tmp_path / "moved").execute([request("")])[0]) == [[""]]
+    assert best(answers(load(tmp_path / "moved"), [request("")])[0]) == [[""]]
     (step,) = tmp_path.rglob("step.onnx")
     step.write_bytes(step.read_bytes()[:-1])
     with pytest.raises(BundleError, match="incomplete or was changed"):

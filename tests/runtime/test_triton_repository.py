@@ -64,7 +64,7 @@ def test_the_configuration(triton: Callable[..., Result], tmp_path: Path) -> Non
     flags = ["--name", "en-de", "--max-batch-size", 32, "--preferred-batch-size", 8]
     flags += ["--preferred-batch-size", 16, "--queue-delay", 500, "--instances", 2]
     flags += ["--workers", 3, "--threads", 4, "--batch-tokens", 99, "--max-beam-size", 5]
-    flags += ["--max-characters", 77, "--trust-code"]
+    flags += ["--capacity", 9, "--max-characters", 77, "--trust-code"]
     assert triton(*flags).exit_code == 0
     config = configuration(tmp_path / "repo", "en-de")
     assert (config["name"], config["backend"]) == (["en-de"], ["python"])
@@ -79,9 +79,9 @@ def test_the_configuration(triton: Callable[..., Result], tmp_path: Path) -> Non
         (["batch"], ["16"]),
     ]
     assert parameters(config) == {
-        "format": "1", "bundle": "bundle", "target": "onnx-fp32", "trust_code": "true",
-        "workers": "3", "threads": "4", "batch_tokens": "99", "max_beam_size": "5",
-        "max_characters": "77",
+        "format": "2", "bundle": "bundle", "target": "onnx-fp32", "trust_code": "true",
+        "workers": "3", "threads": "4", "batch_tokens": "99", "capacity": "9",
+        "max_beam_size": "5", "max_characters": "77",
     }  # fmt: skip
 
 
@@ -182,6 +182,7 @@ def test_other_directories_are_not_replaced(triton: Callable[..., Result], tmp_p
         (["--queue-delay", "-1"], "queue_delay is -1; it must be at least 0"),
         (["--preferred-batch-size", "65"], "preferred_batch_sizes has 65"),
         (["--workers", "0"], "workers is 0"),
+        (["--capacity", "0"], "capacity is 0; it must be at least 1"),
         (["--device", "cuda:1"], "Which GPU an instance gets is the server's to say"),
         (["--max-beam-size", "3"], "less than the bundle's own beam size, 4"),
         (["--shortlist"], "there is no shortlist to use"),

@@ -6,6 +6,7 @@ Tensors are held to what the real ones take; the rest does nothing but keep what
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -39,17 +40,39 @@ class InferenceResponse:
         self.error = error
 
 
-class Request:
-    """A client's; cancelled once it has been asked `cancelled_after` times whether it is."""
+TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
-    def __init__(
-        self,
-        inputs: Mapping[str, NDArray[Any]],
-        outputs: Sequence[str],
-        cancelled_after: int | None = None,
-    ) -> None:
+
+class Sender:
+    """Takes the one answer to a request, from any thread."""
+
+    def __init__(self, cancelled: Event) -> None:
+        self._cancelled, self._answered = cancelled, Event()
+        self._response: InferenceResponse | None = None
+
+    def is_cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+    def send(self, response: InferenceResponse, flags: int) -> None:
+        assert flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        assert not self._answered.is_set()
+        self._response = response
+        self._answered.set()
+
+    def response(self) -> InferenceResponse:
+        """Wait for it."""
+        assert self._answered.wait(60)
+        assert self._response is not None
+        return self._response
+
+
+class Request:
+    """A client's."""
+
+    def __init__(self, inputs: Mapping[str, NDArray[Any]], outputs: Sequence[str]) -> None:
         self._inputs, self._outputs = inputs, outputs
-        self._asks_left = cancelled_after
+        self.cancelled = Event()
+        self.sender = Sender(self.cancelled)
 
     def inputs(self) -> list[Tensor]:
         return [Tensor(*one) for one in self._inputs.items()]
@@ -57,8 +80,5 @@ class Request:
     def requested_output_names(self) -> list[str]:
         return list(self._outputs)
 
-    def is_cancelled(self) -> bool:
-        if self._asks_left is None:
-            return False
-        self._asks_left -= 1
-        return self._asks_left < 0
+    def get_response_sender(self) -> Sender:
+        return self.sender

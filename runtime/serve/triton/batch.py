@@ -1,4 +1,4 @@
-"""Requests of many clients, translated together: arrays in, arrays out, nothing of Triton.
+"""Requests of many clients, one by one: arrays in, arrays out, nothing of Triton.
 
 What a sentence needs is checked before anything is translated, so that a bad one costs its
 neighbours nothing.
@@ -7,21 +7,20 @@ neighbours nothing.
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from translate_trt.runtime.errors import InputError, OptionError, TranslateTrtError
+from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.triton import interface
+from translate_trt.runtime.service import TranslationService
 from translate_trt.runtime.translator import Translator
-
-log = logging.getLogger("translate_trt")
 
 Array: TypeAlias = NDArray[Any]
 
@@ -119,79 +118,59 @@ def _options(inputs: Mapping[str, Array], row: int, defaults: SearchOptions) -> 
 # ---- translating ----
 
 
-def translate(
-    translator: Translator,
-    requests: Mapping[int, Sequence[Line]],
-    is_wanted: Callable[[int], bool],
-) -> dict[int, list[Translation] | Exception]:
-    """Translate the sentences of several requests, those of equal options together.
+class Answer:
+    """Sentences of one request in a service.
 
-    Args:
-        translator: used by this thread and others.
-        requests: by any number.
-        is_wanted: False of a request that nobody waits for any more; asked again before each group.
-
-    Returns:
-        By the same numbers a translation of each sentence, or what went wrong with one of them. A
-        request that is not wanted is left out.
+    Attributes:
+        lines: what was asked for.
     """
-    groups: dict[tuple[bool, SearchOptions], list[tuple[int, int]]] = {}
-    for number, lines in requests.items():
-        for row, line in enumerate(lines):
-            key = (isinstance(line.source, str), line.options)
-            groups.setdefault(key, []).append((number, row))
-    found: dict[tuple[int, int], Translation | Exception] = {}
-    for members in groups.values():
-        wanted = [member for member in members if is_wanted(member[0])]
-        lines = [requests[number][row] for number, row in wanted]
-        found.update(zip(wanted, _translate_group(translator, lines), strict=True))
-    answers: dict[int, list[Translation] | Exception] = {}
-    for number, lines in requests.items():
-        results = [found.get((number, row)) for row in range(len(lines))]
-        if None not in results:
-            answers[number] = _translations_or_error(results)
-    return answers
 
+    def __init__(self, lines: Sequence[Line], service: TranslationService) -> None:
+        """Hand the sentences in; waits while the service is full.
 
-def _translations_or_error(results: Iterable[Any]) -> list[Translation] | Exception:
-    translations = []
-    for one in results:
-        if isinstance(one, Exception):
-            return one
-        translations.append(one)
-    return translations
+        Args:
+            lines: checked.
+            service: translates each in a batch with others of its options.
+        """
+        self.lines = lines
+        self._futures = [service.submit(line.source, line.options) for line in lines]
+        self._left, self._lock = len(lines), Lock()
 
+    def call_when_done(self, call: Callable[[Answer], None]) -> None:
+        """Let some thread call that with this answer, once all sentences are done."""
 
-def _translate_group(
-    translator: Translator, lines: Sequence[Line]
-) -> Sequence[Translation | Exception]:
-    """Translations of lines of equal options; what fails together is tried one by one."""
-    if not lines:
-        return []
-    try:
-        return _translate_together(translator, lines)
-    except Exception as error:  # a line's neighbours get their answers, whatever it was
-        if not isinstance(error, TranslateTrtError):
-            log.exception("%d sentences failed together", len(lines))
-        if len(lines) == 1:
-            return [error]
-    return [one for line in lines for one in _translate_group(translator, [line])]
+        def one_done(_: object) -> None:
+            with self._lock:
+                self._left -= 1
+                last = not self._left
+            if last:
+                call(self)
 
+        if not self._futures:
+            call(self)
+        for future in self._futures:
+            future.add_done_callback(one_done)
 
-def _translate_together(translator: Translator, lines: Sequence[Line]) -> list[Translation]:
-    options = lines[0].options
-    texts = [line.source for line in lines if isinstance(line.source, str)]
-    if texts:
-        return translator.translate(texts, options)
-    tokens = [line.source for line in lines if not isinstance(line.source, str)]
-    found = translator.translate_ids(tokens, options)
-    decoded = iter(
-        translator.tokenizer.decode_batch([one.tokens for best in found for one in best])
-    )
-    return [
-        Translation(tuple(TextHypothesis(next(decoded), one.score, (one,)) for one in best))
-        for best in found
-    ]
+    def begun(self) -> bool:
+        """True if any sentence is being translated, or was."""
+        return any(future.running() or future.done() for future in self._futures)
+
+    def cancel(self) -> None:
+        """Drop the sentences that no batch has taken yet."""
+        for future in self._futures:
+            future.cancel()
+
+    def result(self) -> list[Translation] | Exception | None:
+        """Once it is done: the translations, or what went wrong first; None: it was cancelled."""
+        translations = []
+        for future in self._futures:
+            if future.cancelled():
+                return None
+            error = future.exception()
+            if isinstance(error, Exception):
+                return error
+            translations.append(future.result())
+        return translations
 
 
 # ---- answers ----

@@ -18,10 +18,11 @@ class ServerOptions:
 
     name: str = "translation"  # of the model, in the server's URLs
 
-    # ---- requests that are translated together ----
+    # ---- requests that are handed over together ----
     max_batch_size: int = 64  # sentences at most
     preferred_batch_sizes: tuple[int, ...] = ()  # sent on at once; none: whatever waits is taken
     queue_delay: int = 0  # microseconds that a sentence may wait for others
+    capacity: int = 128  # sentences in an instance; with so many, requests wait in the server
 
     # ---- who translates ----
     instances: int = 1  # processes, each with weights of its own; on GPUs: for each GPU

@@ -210,7 +210,9 @@ def _parameters(entry: TargetEntry, bundle: str, options: ServerOptions) -> dict
         "target": entry.name,
         "trust_code": "true" if options.trust_code else "false",
     }
-    for name in ("workers", "threads", "batch_tokens", "max_beam_size", "max_characters"):
+    for name in (
+        "workers", "threads", "batch_tokens", "capacity", "max_beam_size", "max_characters",
+    ):  # fmt: skip
         value = getattr(options, name)
         if value is not None:
             found[name] = str(value)
