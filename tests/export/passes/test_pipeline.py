@@ -177,9 +177,9 @@ def test_each_pass_finds_all_there_is_in_a_model(target: str, norm: str) -> None
 
 # The embedding, what candidates are asked for, the selection of beams, and both of the ancestry.
 SEARCH = 5
-# The calls of an encoder layer, of the encoder besides, of a decoder layer, of the step besides.
-# Candidates count twice: they begin as TopLogits.
-CALLS = (4, 1, 2 + 6, 2 + SEARCH)
+# The calls of an encoder layer, of the encoder for a decoder layer and besides, of a decoder layer,
+# of the step besides. Candidates count twice: they begin as TopLogits.
+CALLS = (5, 2, 1, 2 + 6, 2 + SEARCH)
 
 
 @pytest.mark.parametrize("attention", [False, True])
@@ -187,10 +187,10 @@ CALLS = (4, 1, 2 + 6, 2 + SEARCH)
 @pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
 def test_kernels_are_called_wherever_they_can(target: str, norm: str, attention: bool) -> None:
     reports = compiled(target, norm, attention)
-    layer, encoder, decoder_layer, step = CALLS
+    layer, handed_on, encoder, decoder_layer, step = CALLS
     found = {role: one.matches for role, (*_, one) in reports.items()}
     assert found == {
-        "encoder": layer * ENCODER_LAYERS + encoder,
+        "encoder": layer * ENCODER_LAYERS + handed_on * DECODER_LAYERS + encoder,
         # The attention whose weights are an output stays as it is.
         "step": decoder_layer * DECODER_LAYERS + step - attention,
     }
