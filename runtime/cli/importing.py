@@ -57,6 +57,16 @@ def ctranslate2(
     _save(import_ctranslate2(directory, source_spm, target_spm), **destination)
 
 
+@import_.command()
+@click.argument("directory", type=_PATH)
+@_destination
+def marian_hf(directory: Path, **destination: Any) -> None:
+    """Import DIRECTORY, a Marian model as Hugging Face's transformers saves it."""
+    from translate_trt.export.importers.marian import import_marian
+
+    _save(import_marian(directory), **destination)
+
+
 def _save(
     imported: Imported, out: Path, languages: tuple[str | None, str | None], force: bool
 ) -> None:

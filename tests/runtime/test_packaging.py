@@ -85,6 +85,8 @@ def test_nothing_is_loaded_by_pickle_or_run_by_a_shell() -> None:
     for path in python_files(*FOLDERS, "scripts", "benchmarks"):
         assert not imports(path, everywhere=True) & {"pickle", "marshal", "shelve", "dill"}
         text = path.read_text(encoding="utf-8")
+        # Which runs nothing (tests/export/importers/test_marian.py tries).
+        text = re.sub(r"torch\.load\([^()]*, weights_only=True\)", "", text)
         for word in ("torch.load(", "shell=True", "os.system(", "eval(", "exec(", "allow_pickle"):
             assert word not in text.replace(".eval(", ""), f"{path}: {word}"
 
