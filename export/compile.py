@@ -48,7 +48,11 @@ from translate_trt.train.shortlist import Shortlist, tokenizer_hash
 
 log = logging.getLogger("translate_trt")
 
+#: The tokenizer's file, where source and target have the same.
 TOKENIZER = "shared.spm"
+
+# What models are decoded with that do not say: the paper's (section 6.1).
+_SEARCH = {"beam_size": 4, "length_penalty": 0.6, "length_penalty_form": "gnmt"}
 
 # An engine's caches hold that many tokens for each of a translation's; 256 beams of a base model
 # take a gigabyte and more per sentence already.
@@ -176,8 +180,6 @@ def compile_bundle(
     with new_directory(out, force) as directory:
         model = checkpoint.load_model()
         compiler = Compiler(model, limits, options, shortlist)
-        shutil.copyfile(checkpoint.tokenizer, directory / TOKENIZER)
-        tokenizer = hash_file(directory, TOKENIZER)
         manifest = Manifest(
             format_version=FORMAT_VERSION,
             created_by=f"translate-trt {version()}",
@@ -185,12 +187,23 @@ def compile_bundle(
             target_language=checkpoint.target_language,
             model=describe(model),
             limits=limits,
-            search={"beam_size": 4, "length_penalty": 0.6, "length_penalty_form": "gnmt"},
-            tokenizer={"source": tokenizer, "target": tokenizer},
+            search=_SEARCH | checkpoint.search,
+            tokenizer=_copy_tokenizers(checkpoint, directory),
             targets={name: compiler.write(name, directory) for name in options.targets},
         )
         write_manifest(directory, manifest)
     return Compiled(manifest, compiler.reports)
+
+
+def _copy_tokenizers(checkpoint: Checkpoint, bundle: Path) -> dict[str, FileEntry]:
+    """The manifest's entries of "source" and "target"."""
+    source, target = checkpoint.tokenizers
+    names = (TOKENIZER, TOKENIZER) if source == target else ("source.spm", "target.spm")
+    entries = {}
+    for side, file, name in zip(("source", "target"), (source, target), names, strict=True):
+        shutil.copyfile(file, bundle / name)
+        entries[side] = hash_file(bundle, name)
+    return entries
 
 
 def _check_beams(beams: int, vocabulary_size: int) -> None:
@@ -371,4 +384,5 @@ def describe(model: Transformer) -> ModelDescription:
         pad_token=PAD,
         unknown_token=UNKNOWN,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
+        source_vocabulary_size=config.source_vocabulary_size,
     )

@@ -8,14 +8,14 @@ and the whole of runtime/contract.py is their signature. Letters as there.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from translate_trt.export.passes.functions import DOMAIN, LISTED, VERSION
+from translate_trt.export.passes.functions import DOMAIN, LISTED, LISTED_BIASED, VERSION
 from translate_trt.runtime.contract import EMPTY, MASKED, GraphForm, GraphShape
 from translate_trt.train.config import END, ModelConfig
 from translate_trt.train.model import (
@@ -70,9 +70,12 @@ class EncoderGraph(nn.Module):
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
         size = source_ids.shape[1]
+        if not self.model.config.source_end:
+            source_lengths = source_lengths - 1  # as if it were padding
         hidden = torch.arange(size) >= source_lengths[:, None]
         bias = torch.where(hidden, MASKED, 0.0)[:, None, None, :]  # [N, 1, 1, S]
-        x = _embed(self.model, source_ids) + self.position_table[:size]
+        x = self.model.look_up(self.model.source_table, source_ids) + self.position_table[:size]
+        x = self.model.source_embedding_norm(x)
         for layer in self.model.encoder_layers:
             x = _encoder_layer(layer, x, bias)
         memory = self.model.encoder_norm(x)
@@ -108,11 +111,6 @@ class SentenceShortlist(nn.Module):
         tokens = places.to(torch.int64).sort(1).values
         again = torch.cat((tokens[:, :1] < 0, tokens[:, 1:] == tokens[:, :-1]), 1)
         return torch.where(again | (tokens == after_all), EMPTY, tokens)
-
-
-def _embed(model: Transformer, tokens: Tensor) -> Tensor:
-    """[N, T] -> [N, T, d_model], without positions (section 3.4)."""
-    return cast(Tensor, model.embedding(tokens)) * math.sqrt(model.config.d_model)
 
 
 def _encoder_layer(layer: EncoderLayer, x: Tensor, bias: Tensor) -> Tensor:
@@ -212,7 +210,7 @@ class StepGraph(nn.Module):
     def __init__(self, model: Transformer, max_target_length: int, shape: GraphShape) -> None:
         super().__init__()
         self.model, self.shape = model, shape
-        positions = model.positions(0, max_target_length).detach().clone()
+        positions = model.target_positions(0, max_target_length).detach().clone()
         self.register_buffer("position_table", positions)  # [max_target_length, d_model]
         self.search = BeamSearchStep(END)
 
@@ -221,7 +219,8 @@ class StepGraph(nn.Module):
         named = {spec.name: x for spec, x in zip(shape.step_inputs(), inputs, strict=True)}
         tokens, positions = named["tokens"], named["positions"]
         position = F.embedding(positions, self.position_table)[:, None]  # [N, 1, d_model]
-        x = _embed(self.model, tokens) + position  # [N, K, d_model]
+        x = self.model.look_up(self.model.embedding, tokens) + position  # [N, K, d_model]
+        x = self.model.embedding_norm(x)
         caches = self._caches(named)
         ancestry = caches.extend(named["ancestry"])  # [N, K, P]
         written: list[Tensor] = []
@@ -258,9 +257,17 @@ class StepGraph(nn.Module):
         column = _forced_column(forced_tokens, x)
         count = _candidates(x.shape[1])
         first = (x.shape[0], x.shape[1])
+        bias = self.model.output_bias
         found = torch.onnx.ops.symbolic_multi_out(
-            f"{DOMAIN}::{LISTED}",
-            (x, self.model.embedding.weight, shortlist, column, torch.tensor(count)[None]),
+            f"{DOMAIN}::{LISTED if bias is None else LISTED_BIASED}",
+            (
+                x,
+                self.model.projection_weight,
+                *(() if bias is None else (bias,)),
+                shortlist,
+                column,
+                torch.tensor(count)[None],
+            ),
             dtypes=(x.dtype, torch.int64, x.dtype),
             shapes=((*first, count), (*first, count), (*first, 1)),
             version=VERSION,

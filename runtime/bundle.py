@@ -39,6 +39,7 @@ class ModelDescription:
         start_token: what the decoder sees before the first target token.
         pad_token: -1 if the vocabulary has none; the same for `unknown_token`.
         parameters: number of weights.
+        source_vocabulary_size: of source token ids, if theirs is another vocabulary; 0: it is not.
     """
 
     encoder_layers: int
@@ -54,12 +55,23 @@ class ModelDescription:
     pad_token: int
     unknown_token: int
     parameters: int
+    source_vocabulary_size: int = 0
 
     @classmethod
     def from_json(cls, fields: Fields) -> ModelDescription:
         """Read it from the object `model` of a manifest."""
-        smallest = {"start_token": 0, "end_token": 0, "pad_token": -1, "unknown_token": -1}
-        return cls(**{name: fields.integer(name, smallest.get(name, 1)) for name in _names(cls)})
+        smallest = {
+            "start_token": 0, "end_token": 0, "pad_token": -1, "unknown_token": -1,
+            "source_vocabulary_size": 0,
+        }  # fmt: skip
+        # Bundles from before there were models of two vocabularies do not say.
+        names = [n for n in _names(cls) if n in fields.values or n != "source_vocabulary_size"]
+        return cls(**{name: fields.integer(name, smallest.get(name, 1)) for name in names})
+
+    @property
+    def source_pieces(self) -> int:
+        """Source token ids are 0 to this number - 1."""
+        return self.source_vocabulary_size or self.vocabulary_size
 
 
 @dataclass(frozen=True)

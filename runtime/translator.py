@@ -83,8 +83,11 @@ class Translator:
         verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
         sides = self.manifest.tokenizer
         self.tokenizer = Tokenizer(sides["source"].locate(path), sides["target"].locate(path))
-        for side in ("source_vocabulary_size", "vocabulary_size"):
-            pieces, expected = getattr(self.tokenizer, side), self.manifest.model.vocabulary_size
+        model = self.manifest.model
+        for pieces, expected in (
+            (self.tokenizer.source_vocabulary_size, model.source_pieces),
+            (self.tokenizer.vocabulary_size, model.vocabulary_size),
+        ):
             if pieces != expected:
                 raise BundleError(
                     f"the tokenizer has {pieces} pieces, the model {expected}; they do not belong "
@@ -92,7 +95,6 @@ class Translator:
                 )
         self.default_options: SearchOptions = self.manifest.search_options()
         self._batch_tokens, self.workers = batch_tokens, workers
-        model = self.manifest.model
         self._shape = GraphShape(
             model.decoder_layers,
             model.heads,
@@ -321,12 +323,14 @@ class Translator:
                 f"{limits.max_source_length - 1} and the end symbol. Split it, or export with a "
                 "larger --max-source-length."
             )
-        for side, tokens in ((name, source), (f"the target prefix of {name}", prefix)):
-            wrong = [token for token in tokens if not 0 <= token < model.vocabulary_size]
+        for side, tokens, pieces in (
+            (name, source, model.source_pieces),
+            (f"the target prefix of {name}", prefix, model.vocabulary_size),
+        ):
+            wrong = [token for token in tokens if not 0 <= token < pieces]
             if wrong:
                 raise InputError(
-                    f"{side} has token {wrong[0]}, outside the vocabulary of "
-                    f"{model.vocabulary_size} pieces."
+                    f"{side} has token {wrong[0]}, outside the vocabulary of {pieces} pieces."
                 )
         if model.end_token in prefix:
             raise InputError(f"the target prefix of {name} contains the end symbol; leave it out.")

@@ -54,7 +54,7 @@ def attention_weights(
         OptionError: a sentence is longer than the model's learned positions.
     """
     found = AttentionWeights([], [], [])
-    x = model.embed(source)  # [N, S, d_model]
+    x = model.embed_source(source)  # [N, S, d_model]
     for encoder_layer in model.encoder_layers:
         attention = encoder_layer.self_attention
         y = encoder_layer.self_attention_norm.before(x)
@@ -106,9 +106,10 @@ def attend_sentence(
 ) -> SentenceAttention:
     """The attention of a model as it translates a sentence.
 
-    The encoder's pieces are the source with its end symbol. The decoder reads the start symbol and
-    the translation, and its self-attention lies between these; from each position it says the next
-    piece, under whose name the cross-attention of that position stands, up to the end symbol.
+    The encoder's pieces are the source with its end symbol, if the model reads that. The decoder
+    reads the start symbol and the translation, and its self-attention lies between these; from each
+    position it says the next piece, under whose name the cross-attention of that position stands,
+    up to the end symbol.
 
     Args:
         model: in evaluation mode.
@@ -151,6 +152,7 @@ def _maps(
 ) -> SentenceAttention:
     device = model.embedding.weight.device
     previous = [START, *produced[:-1]]
+    source = source if model.config.source_end else source[:-1]
     found = attention_weights(
         model, torch.tensor([source], device=device), None, torch.tensor([previous], device=device)
     )

@@ -12,9 +12,9 @@ import dataclasses
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,23 @@ class Checkpoint:
     train: dict[str, Any]  # the recipe, for the record
     source_language: str | None
     target_language: str | None
+    tokenizers: tuple[Path, Path]  # SentencePiece models of source and target; may be the same
+    search: dict[str, Any] = field(default_factory=dict)  # what it is best decoded with
 
     @property
     def tokenizer(self) -> Path:
-        """The SentencePiece model, shared by both languages."""
-        return self.path / TOKENIZER
+        """The SentencePiece model, shared by both languages.
+
+        Raises:
+            CheckpointError: each has its own.
+        """
+        source, target = self.tokenizers
+        if source != target:
+            raise CheckpointError(
+                f"{self.path} has a vocabulary for each language, {source.name} and "
+                f"{target.name}; this needs a model with one for both."
+            )
+        return source
 
     def load_model(self) -> Transformer:
         """The model with its weights, in evaluation mode.
@@ -147,15 +159,31 @@ def open_checkpoint(path: Path) -> Checkpoint:
             f"{path} has checkpoint format {version}; this version reads up to {FORMAT_VERSION}. "
             "Upgrade with: pip install -U translate-trt"
         )
-    if not (path / TOKENIZER).is_file():
-        raise CheckpointError(f"{path / TOKENIZER} is missing; the checkpoint is incomplete.")
+    tokenizers = _tokenizers(path, values)
+    for file in tokenizers:
+        if not file.is_file():
+            raise CheckpointError(f"{file} is missing; the checkpoint is incomplete.")
     return Checkpoint(
         path,
         config_from_json(ModelConfig, values.get("model"), path / "config.json"),
         values.get("train", {}),
         values.get("source_language"),
         values.get("target_language"),
+        tokenizers,
+        values.get("search", {}),
     )
+
+
+def _tokenizers(path: Path, values: dict[str, Any]) -> tuple[Path, Path]:
+    """Of source and target: what an imported checkpoint says, or the one of training."""
+    names = values.get("tokenizers", {"source": TOKENIZER, "target": TOKENIZER})
+    try:
+        source, target = str(names["source"]), str(names["target"])
+    except (TypeError, KeyError) as error:
+        raise CheckpointError(f"{path / 'config.json'} does not say which tokenizers.") from error
+    if {Path(name).name for name in (source, target)} != {source, target}:
+        raise CheckpointError(f"{path / 'config.json'} names tokenizers that are not beside it.")
+    return path / source, path / target
 
 
 @dataclass
@@ -228,13 +256,57 @@ def save_checkpoint(
         "target_language": languages[1],
     }
     with new_directory(path, force=True) as directory:
-        weights = {name: tensor.contiguous() for name, tensor in model.items()}
-        save_file(weights, directory / "model.safetensors")
+        _write(directory, model, config)
         shutil.copyfile(tokenizer, directory / TOKENIZER)
         if state is not None:
             state.save(directory / "training")
-        text = json.dumps(config, indent=1, ensure_ascii=False)
-        (directory / "config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _write(directory: Path, model: Mapping[str, Tensor], config: dict[str, Any]) -> None:
+    weights = {name: tensor.contiguous() for name, tensor in model.items()}
+    save_file(weights, directory / "model.safetensors")
+    text = json.dumps(config, indent=1, ensure_ascii=False)
+    (directory / "config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def save_imported(
+    path: Path,
+    model: Transformer,
+    tokenizers: tuple[bytes, bytes],
+    origin: dict[str, Any],
+    search: dict[str, Any],
+    languages: tuple[str | None, str | None] = (None, None),
+    force: bool = False,
+) -> None:
+    """Write a checkpoint of a model that was trained elsewhere.
+
+    Args:
+        path: the directory to make.
+        model: with its weights.
+        tokenizers: SentencePiece models of source and target, as they are in files.
+        origin: stands where the recipe does: `imported_from`, and `max_length` in tokens.
+        search: options (`SearchOptions`) that it is best decoded with, by name.
+        languages: source and target language codes, for the record.
+        force: replace a directory that is there.
+
+    Raises:
+        OutputError: there is one; the disk is full or not writable.
+    """
+    shared = tokenizers[0] == tokenizers[1]
+    names = (TOKENIZER, TOKENIZER) if shared else ("source.spm", "target.spm")
+    config = {
+        "format_version": FORMAT_VERSION,
+        "model": dataclasses.asdict(model.config),
+        "train": origin,
+        "search": search,
+        "tokenizers": dict(zip(("source", "target"), names, strict=True)),
+        "source_language": languages[0],
+        "target_language": languages[1],
+    }
+    with new_directory(path, force) as directory:
+        _write(directory, model.state_dict(), config)
+        for name, content in zip(names, tokenizers, strict=True):
+            (directory / name).write_bytes(content)
 
 
 def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:

@@ -14,9 +14,19 @@ from translate_trt.runtime.errors import CheckpointError, OptionError
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 
 
-def _setting(default: Any, description: str, choices: tuple[str, ...] = ()) -> Any:
-    """A field with the sentence that `translate-trt train --help` prints for it."""
-    metadata = {"help": description, "choices": choices}
+def _setting(
+    default: Any, description: str, choices: tuple[str, ...] = (), imported: bool = False
+) -> Any:
+    """A field with the sentence that `translate-trt train --help` prints for it.
+
+    Args:
+        default: of the field.
+        description: the sentence.
+        choices: its values, if not any will do.
+        imported: models of other toolkits need it (docs/import.md): training knows its default
+            alone, and checkpoints from before there was such a field have that.
+    """
+    metadata = {"help": description, "choices": choices, "imported": imported}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -41,7 +51,11 @@ def _positive(config: Any, *names: str) -> None:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of a Transformer, in the letters of the paper's Table 3. Defaults are `base`."""
+    """The shape of a Transformer, in the letters of the paper's Table 3. Defaults are `base`.
+
+    The fields that are not the paper's say whose they are; docs/import.md has where each stands in
+    the files of other toolkits.
+    """
 
     vocabulary_size: int = _setting(37_000, "V: pieces shared by source, target and output.")
     encoder_layers: int = _setting(6, "N of the encoder.")
@@ -62,12 +76,62 @@ class ModelConfig:
     )  # fmt: skip
     max_positions: int = _setting(512, "Rows of a table of learned positions.")
 
+    # ---- what other toolkits' models have; training knows the defaults alone ----
+    source_vocabulary_size: int = _setting(
+        0, "Pieces of the source, if it has a vocabulary of its own (OpenNMT); 0: it has not.",
+        imported=True,
+    )  # fmt: skip
+    tied: str = _setting(
+        "all", "Which of the three matrices of section 3.4 are one: all of them (the paper); "
+        "target and output (fairseq's share_decoder_input_output_embed); source and target; none.",
+        ("all", "output", "input", "none"), imported=True,
+    )  # fmt: skip
+    output_bias: bool = _setting(
+        False, "Logits have a bias: Marian's decoder_ff_logit_out_b, OpenNMT's generator.",
+        imported=True,
+    )  # fmt: skip
+    activation: str = _setting(
+        "relu", "Between the two feed-forward products: the paper's; gelu with the exact normal "
+        "distribution (Hendrycks and Gimpel 2016; BART); swish (Ramachandran et al. 2017; Marian).",
+        ("relu", "gelu", "swish"), imported=True,
+    )  # fmt: skip
+    sinusoid: str = _setting(
+        "interleaved", "Sinusoidal positions: sine and cosine by turns (the paper); concatenated, "
+        "first all sines (Marian); or tensor2tensor: so, and the longest wavelength is exactly "
+        "10,000 * 2 pi (tensor2tensor's get_timing_signal_1d; fairseq, OpenNMT-tf).",
+        ("interleaved", "concatenated", "tensor2tensor"), imported=True,
+    )  # fmt: skip
+    first_position: int = _setting(
+        0, "Sinusoidal positions begin here: 1 in OpenNMT-tf, 2 in fairseq (its padding_idx + 1).",
+        imported=True,
+    )  # fmt: skip
+    own_target_positions: bool = _setting(
+        False, "Learned positions of the target are not those of the source (BART).", imported=True
+    )
+    scale_embedding: bool = _setting(
+        True, "Embeddings are times sqrt(d_model) (section 3.4); BART's are not.", imported=True
+    )
+    norm_embedding: bool = _setting(
+        False, "LayerNorm of the embedding sums (BART's layernorm_embedding).", imported=True
+    )
+    source_end: bool = _setting(
+        True, "The encoder reads the end symbol behind the source (fairseq, Marian); OpenNMT's "
+        "does not.", imported=True,
+    )  # fmt: skip
+
     def __post_init__(self) -> None:
         _at_least(self, 1, "vocabulary_size", "encoder_layers", "decoder_layers")
         _at_least(self, 1, "d_model", "d_ff", "heads", "max_positions")
-        _at_least(self, 0, "key_size")
+        _at_least(self, 0, "key_size", "source_vocabulary_size", "first_position")
         _positive(self, "layer_norm_epsilon")
         _one_of_its_choices(self)
+        if self.source_vocabulary_size and self.shares_input:
+            raise OptionError(
+                f"tied {self.tied}: a source with a vocabulary of its own has a matrix of its own; "
+                "choose output or none."
+            )
+        if self.sinusoid == "tensor2tensor" and self.d_model < 4:
+            raise OptionError(f"d_model {self.d_model}: tensor2tensor's positions need 4 or more.")
         if self.d_model % self.heads:
             raise OptionError(
                 f"d_model {self.d_model} is not a multiple of heads {self.heads}; "
@@ -89,6 +153,21 @@ class ModelConfig:
     def d_v(self) -> int:
         """Columns of one head's values."""
         return self.d_model // self.heads
+
+    @property
+    def shares_input(self) -> bool:
+        """Whether source and target tokens are looked up in one matrix."""
+        return self.tied in ("all", "input")
+
+    @property
+    def shares_output(self) -> bool:
+        """Whether logits are products with the matrix of the target's embeddings."""
+        return self.tied in ("all", "output")
+
+    @property
+    def source_pieces(self) -> int:
+        """Pieces of the source's vocabulary."""
+        return self.source_vocabulary_size or self.vocabulary_size
 
     @property
     def longest(self) -> int | None:
@@ -278,6 +357,16 @@ def apply(config: Config, changes: dict[str, Any]) -> Config:
     return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in names})
 
 
+def check_trainable(config: ModelConfig) -> None:
+    """Raise an OptionError if a model has something that only imported models have."""
+    for field in dataclasses.fields(config):
+        if field.metadata["imported"] and getattr(config, field.name) != field.default:
+            raise OptionError(
+                f"{field.name} {getattr(config, field.name)}: models of this kind are imported, "
+                "and training knows no such thing."
+            )
+
+
 def config_from_json(kind: type[Config], values: object, path: Path) -> Config:
     """A configuration read back from a run or a checkpoint.
 
@@ -292,10 +381,12 @@ def config_from_json(kind: type[Config], values: object, path: Path) -> Config:
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: the {kind.__name__} is no JSON object; it is damaged.")
     known = {field.name for field in dataclasses.fields(kind)}
-    if set(values) != known:
+    imported = {field.name for field in dataclasses.fields(kind) if field.metadata["imported"]}
+    lacking = known - set(values) - imported
+    if lacking or set(values) - known:
         raise CheckpointError(
             f"{path}: the {kind.__name__} has unknown fields {sorted(set(values) - known)} and "
-            f"lacks {sorted(known - set(values))}; the checkpoint was made by another version."
+            f"lacks {sorted(lacking)}; the checkpoint was made by another version."
         )
     try:
         return kind(**values)

@@ -49,14 +49,13 @@ def check_same_vocabulary(checkpoints: Sequence[Checkpoint]) -> None:
     """
     first, *others = checkpoints
     for other in others:
-        if (
-            other.tokenizer.read_bytes() != first.tokenizer.read_bytes()
-            or other.model.vocabulary_size != first.model.vocabulary_size
-        ):
+        if [file.read_bytes() for file in other.tokenizers] != [
+            file.read_bytes() for file in first.tokenizers
+        ] or other.model.vocabulary_size != first.model.vocabulary_size:
             raise CheckpointError(
                 f"{first.path} and {other.path} have different vocabularies, so their "
                 "probabilities cannot be averaged. Make an ensemble of checkpoints that were "
-                f"trained with the same {first.tokenizer.name}."
+                f"trained with the same {first.tokenizers[0].name}."
             )
 
 
@@ -67,9 +66,9 @@ def load_as_one(checkpoints: Sequence[Checkpoint], device: torch.device) -> tupl
         CheckpointError: one is damaged, or their vocabularies differ.
     """
     check_same_vocabulary(checkpoints)
-    path = checkpoints[0].tokenizer
     models = [checkpoint.load_model().to(device) for checkpoint in checkpoints]
-    return models[0] if len(models) == 1 else Ensemble(models), Tokenizer(path, path)
+    tokenizer = Tokenizer(*checkpoints[0].tokenizers)
+    return models[0] if len(models) == 1 else Ensemble(models), tokenizer
 
 
 def translate_reference(

@@ -1,7 +1,8 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), in the paper's order.
 
 Post-norm, sinusoidal positions, one embedding matrix shared by source, target and the output
-projection (section 3.4); pre-norm and learned positions by configuration. Letters: N sentences, S
+projection (section 3.4); pre-norm and learned positions by configuration, and what models of other
+toolkits need (`ModelConfig`). Letters: N sentences, S
 source tokens, T target tokens, H heads, D a head's columns (d_k of queries and keys, d_v of
 values), V vocabulary.
 """
@@ -9,6 +10,7 @@ values), V vocabulary.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -144,16 +146,25 @@ class MultiHeadAttention(nn.Module):
         return attention_weights(self.queries(x), key, bias)
 
 
+#: By `ModelConfig.activation`.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "swish": F.silu,
+}
+
+
 class FeedForward(nn.Module):
-    """max(0, x W_1 + b_1) W_2 + b_2 (equation 2)."""
+    """max(0, x W_1 + b_1) W_2 + b_2 (equation 2), or with another activation."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.inner = nn.Linear(config.d_model, config.d_ff)
         self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, self.outer(F.relu(self.inner(x))))
+        return cast(Tensor, self.outer(self.activation(self.inner(x))))
 
 
 class Residual(nn.Module):
@@ -246,19 +257,24 @@ class DecoderLayer(nn.Module):
         return self.feed_forward_norm.after(x, self.feed_forward(y)), (key, value)
 
 
-def sinusoid(positions: Tensor, d_model: int) -> Tensor:
+def sinusoid(positions: Tensor, d_model: int, kind: str = "interleaved") -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same (section 3.5).
 
     Args:
         positions: [...] integers, the first position is 0.
         d_model: size of an encoding, even.
+        kind: "interleaved", as above; "concatenated": all sines, then all cosines; "tensor2tensor":
+            so, with exponents up to 1 (i / (d_model / 2 - 1)).
 
     Returns:
         [..., d_model] float32.
     """
-    exponents = torch.arange(0, d_model, 2, device=positions.device, dtype=torch.float64) / d_model
+    exponents = torch.arange(0, d_model, 2, device=positions.device, dtype=torch.float64)
+    exponents = exponents / (d_model - 2 if kind == "tensor2tensor" else d_model)
     angles = positions[..., None].double() / 10_000.0**exponents  # [..., d_model / 2]
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).float()
+    if kind == "interleaved":
+        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).float()
+    return torch.cat((angles.sin(), angles.cos()), dim=-1).float()
 
 
 @dataclass
@@ -299,10 +315,9 @@ class Positions(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.d_model, self.longest = config.d_model, config.longest
+        self.config, self.longest = config, config.longest
         if self.longest is None:
-            table = sinusoid(torch.arange(1024), config.d_model)
-            self.register_buffer("table", table, persistent=False)
+            self.register_buffer("table", self._sinusoids(1024, None), persistent=False)
         else:
             self.table = nn.Parameter(torch.empty(self.longest, config.d_model))
 
@@ -318,19 +333,48 @@ class Positions(nn.Module):
                     f"a sentence of {end} tokens: the model has learned positions for "
                     f"{self.longest} (max_positions); shorten it."
                 )
-            longer = torch.arange(2 * end, device=self.table.device)
-            self.table = sinusoid(longer, self.d_model)
+            self.table = self._sinusoids(2 * end, self.table.device)
         return self.table[first:end]
+
+    def _sinusoids(self, count: int, device: torch.device | None) -> Tensor:
+        """The first `count`, [count, d_model]."""
+        config = self.config
+        positions = config.first_position + torch.arange(count, device=device)
+        return sinusoid(positions, config.d_model, config.sinusoid)
 
 
 class Transformer(nn.Module):
-    """Encoder, decoder, and the embedding matrix they share with the output projection."""
+    """Encoder, decoder, and the embedding matrix they share with the output projection.
+
+    Attributes:
+        embedding: of target tokens, and of what `ModelConfig.tied` says.
+        source_embedding: of source tokens; None: `embedding`.
+        output_weight: [V, d_model] of the output projection; None: that of `embedding`.
+        output_bias: [V] of the logits, or None.
+        positions: of source and target.
+        own_target_positions: of the target; None: `positions`.
+    """
+
+    output_weight: nn.Parameter | None
+    output_bias: nn.Parameter | None
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocabulary_size, config.d_model)
+        size, width = config.vocabulary_size, config.d_model
+        self.embedding = nn.Embedding(size, width)
+        self.source_embedding = (
+            None if config.shares_input else nn.Embedding(config.source_pieces, width)
+        )
+        self.output_weight = (
+            None if config.shares_output else nn.Parameter(torch.empty(size, width))
+        )
+        self.output_bias = nn.Parameter(torch.zeros(size)) if config.output_bias else None
+        self.source_embedding_norm = self._embedding_norm()
+        self.embedding_norm = self._embedding_norm()
         self.positions = Positions(config)
+        own = config.own_target_positions and config.longest is not None
+        self.own_target_positions = Positions(config) if own else None
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
@@ -345,10 +389,32 @@ class Transformer(nn.Module):
             return nn.Identity()
         return nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
 
+    def _embedding_norm(self) -> nn.Module:
+        config = self.config
+        if not config.norm_embedding:
+            return nn.Identity()
+        return nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+
     @property
     def longest(self) -> int | None:
         """Tokens of the longest sentence that there are positions for; None: any."""
         return self.config.longest
+
+    @property
+    def source_table(self) -> nn.Embedding:
+        """Where source tokens are looked up."""
+        return self.embedding if self.source_embedding is None else self.source_embedding
+
+    @property
+    def projection_weight(self) -> Tensor:
+        """[V, d_model] of the output projection."""
+        return self.embedding.weight if self.output_weight is None else self.output_weight
+
+    @property
+    def target_positions(self) -> Positions:
+        """Of target tokens."""
+        own = self.own_target_positions
+        return self.positions if own is None else own
 
     @property
     def encoder_layers(self) -> list[EncoderLayer]:
@@ -368,16 +434,28 @@ class Transformer(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
-        tables = [self.embedding.weight]
-        tables += [table for table in self.positions.parameters()]  # noqa: C416
+        tables = [self.embedding.weight, *self.positions.parameters()]
+        others = (self.source_embedding, self.own_target_positions)
+        tables += [table for other in others if other is not None for table in other.parameters()]
+        tables += [] if self.output_weight is None else [self.output_weight]
         for table in tables:
             nn.init.normal_(table, std=self.config.d_model**-0.5)
 
+    def look_up(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
+        """embedding * sqrt(d_model), [N, T] -> [N, T, d_model] (section 3.4)."""
+        found: Tensor = table(tokens)
+        return found * math.sqrt(self.config.d_model) if self.config.scale_embedding else found
+
+    def embed_source(self, tokens: Tensor) -> Tensor:
+        """Dropout(embedding * sqrt(d_model) + position), [N, S] -> [N, S, d_model] (3.4, 3.5)."""
+        total = self.look_up(self.source_table, tokens) + self.positions(0, tokens.shape[1])
+        return cast(Tensor, self.dropout(self.source_embedding_norm(total)))
+
     def embed(self, tokens: Tensor, first_position: int = 0) -> Tensor:
-        """Dropout(embedding * sqrt(d_model) + position), [N, T] -> [N, T, d_model] (3.4, 3.5)."""
-        embedded = self.embedding(tokens) * math.sqrt(self.config.d_model)
-        positions = self.positions(first_position, first_position + tokens.shape[1])
-        return cast(Tensor, self.dropout(embedded + positions))
+        """The same of target tokens [N, T], the first of which is at that position."""
+        end = first_position + tokens.shape[1]
+        total = self.look_up(self.embedding, tokens) + self.target_positions(first_position, end)
+        return cast(Tensor, self.dropout(self.embedding_norm(total)))
 
     def encode(self, source: Tensor, source_bias: Tensor | None) -> Tensor:
         """Encoder output.
@@ -389,7 +467,7 @@ class Transformer(nn.Module):
         Returns:
             [N, S, d_model].
         """
-        x = self.embed(source)
+        x = self.embed_source(source)
         for layer in self.encoder_layers:
             x = layer(x, source_bias)
         return cast(Tensor, self.encoder_norm(x))
@@ -413,14 +491,21 @@ class Transformer(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Logits over the vocabulary: hidden [..., d_model] times the embedding matrix (3.4)."""
-        return F.linear(hidden, self.embedding.weight)
+        return F.linear(hidden, self.projection_weight, self.output_bias)
 
     def forward(self, source: Tensor, source_bias: Tensor | None, target: Tensor) -> Tensor:
         """Decoder output [N, T, d_model] for source [N, S] and previous target tokens [N, T]."""
         return self.decode(target, self.encode(source, source_bias), source_bias)
 
     def start_cache(self, source: Tensor, source_lengths: Tensor) -> DecoderCache:
-        """Encode, and project what every decoding step will look at."""
+        """Encode, and project what every decoding step will look at.
+
+        Args:
+            source: [N, S] token ids, each row closed by the end symbol.
+            source_lengths: [N] tokens of each row, the end symbol included.
+        """
+        if not self.config.source_end:
+            source_lengths = source_lengths - 1  # as if it were padding
         bias = source_padding_bias(source, source_lengths)
         memory = self.encode(source, bias)
         cross = [layer.cross_attention.keys_values(memory) for layer in self.decoder_layers]

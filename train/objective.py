@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from translate_trt.train.config import check_trainable
 from translate_trt.train.data import Batch
 from translate_trt.train.loss import projected_cross_entropy
 from translate_trt.train.model import Transformer
@@ -21,12 +22,16 @@ class Objective(nn.Module):
         fuse: compile each layer, and the loss. Layers are compiled one by one, not the model as a
             whole: equal layers share their code, and each hands over its gradients as soon as its
             part of the backward pass is done, so that their exchange overlaps with the rest.
+
+    Raises:
+        OptionError: the model has something that only imported models have.
     """
 
     def __init__(
         self, model: Transformer, smoothing: float, dtype: torch.dtype, fuse: bool
     ) -> None:
         super().__init__()
+        check_trainable(model.config)
         self.model, self.smoothing, self.dtype, self.fuse = model, smoothing, dtype, fuse
         if fuse:
             for layer in (*model.encoder, *model.decoder):

@@ -29,7 +29,7 @@ from translate_trt.export.passes.base import (
     matrix,
     take_place,
 )
-from translate_trt.export.passes.functions import DOMAIN, LISTED
+from translate_trt.export.passes.functions import DOMAIN, LISTED, LISTED_BIASED
 from translate_trt.runtime.errors import TranslateTrtError
 
 _LARGEST = 127  # of a signed byte, symmetric
@@ -117,7 +117,7 @@ class _Quantizer:
             elif node.op_type == "Gather" and is_embedding(node):
                 self._lookup(node)
                 tables += 1
-            elif node.op_type == LISTED:
+            elif node.op_type in (LISTED, LISTED_BIASED):
                 self._listed(node)
                 products += 1
         if not products:
@@ -223,7 +223,7 @@ class _Quantizer:
         inputs = [x, *self._table(table), *others]
         attributes = {"width": weights.shape[1]}
         call = ir.node(
-            f"{LISTED}8", inputs, attributes, domain=DOMAIN, num_outputs=len(node.outputs)
+            f"{node.op_type}8", inputs, attributes, domain=DOMAIN, num_outputs=len(node.outputs)
         )
         self._graph.insert_before(node, call)
         for new, old in zip(call.outputs, node.outputs, strict=True):

@@ -28,6 +28,8 @@ VERSION = 1
 
 #: What a step with a shortlist calls from the first, before any pass.
 LISTED = "ListedCandidates"
+#: The same where logits have a bias. No kernel takes it over: models like that are imported.
+LISTED_BIASED = "BiasedListedCandidates"
 
 #: Of the blocks that weights are stored in.
 BLOCK_COLUMNS, BLOCK_ROWS = 16, 4
@@ -222,9 +224,22 @@ _LISTED = f"""(x, rows, shortlist, column, count) => (values, indices, at_column
     {_LISTED_BEST}
 }}"""
 
-# The same in 8 bits: rows [V, I] have scales [V, 1].
-_LISTED8 = f"""<width> (x, rows, scales, shortlist, column, count)
+# The same where logits have a bias [V].
+_BIASED = """
+    found_biases = Gather <axis = 0> (biases, places)
+    bias_row = Unsqueeze(found_biases, second)
+    products = Add(unbiased, bias_row)
+"""
+_LISTED_BIASED = f"""(x, rows, biases, shortlist, column, count)
     => (values, indices, at_column) {{
+    {_LISTED_PLACES}
+    unbiased = MatMul(x, matrices)
+    {_BIASED}
+    {_LISTED_BEST}
+}}"""
+
+# The same in 8 bits: rows [V, I] have scales [V, 1].
+_LISTED8_PRODUCTS = f"""
     {_LISTED_PLACES}
     {_SIGNED_ROWS}
     integers = MatMulInteger(quantized, matrices, zero_point)
@@ -232,7 +247,18 @@ _LISTED8 = f"""<width> (x, rows, scales, shortlist, column, count)
     by_row = Mul(numbers, scale)
     found_scales = Gather <axis = 0> (scales, places)
     column_scales = Transpose <perm = [0, 2, 1]> (found_scales)
+"""
+_LISTED8 = f"""<width> (x, rows, scales, shortlist, column, count)
+    => (values, indices, at_column) {{
+    {_LISTED8_PRODUCTS}
     products = Mul(by_row, column_scales)
+    {_LISTED_BEST}
+}}"""
+_LISTED8_BIASED = f"""<width> (x, rows, scales, biases, shortlist, column, count)
+    => (values, indices, at_column) {{
+    {_LISTED8_PRODUCTS}
+    unbiased = Mul(by_row, column_scales)
+    {_BIASED}
     {_LISTED_BEST}
 }}"""
 
@@ -408,6 +434,8 @@ _TEXTS = {
     "TopLogits": _TOP_LOGITS,
     LISTED: _LISTED,
     f"{LISTED}8": _LISTED8,
+    LISTED_BIASED: _LISTED_BIASED,
+    f"{LISTED_BIASED}8": _LISTED8_BIASED,
     **{f"CachedAttention{end}": _cached_attention(half) for end, half in _CACHES},
     **{f"BeamAttention{end}": _beam_attention(half) for end, half in _CACHES},
     "SelfAttention": _SELF_ATTENTION,

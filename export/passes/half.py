@@ -169,8 +169,11 @@ class _Caster:
 
         On Multi30k (scripts/multi30k.sh) logits in BF16 cost 0.19 BLEU and missed the gate.
         """
-        readers = {use.node.op_type for use in node.outputs[0].uses()}
-        if self.dtype == ir.DataType.BFLOAT16 and readers & {"TopK", "LogSoftmax"}:
+        readers = {use.node for use in node.outputs[0].uses()}
+        biased = [reader for reader in readers if reader.op_type == "Add"]
+        readers |= {use.node for one in biased for use in one.outputs[0].uses()}
+        ranked = {reader.op_type for reader in readers} & {"TopK", "LogSoftmax"}
+        if self.dtype == ir.DataType.BFLOAT16 and ranked:
             return "kept in FP32: candidates are ranked by it"
         return None
 

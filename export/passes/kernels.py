@@ -43,7 +43,7 @@ from translate_trt.export.passes.calls import (
     reader,
     same_axes,
 )
-from translate_trt.export.passes.functions import LISTED
+from translate_trt.export.passes.functions import LISTED, LISTED_BIASED
 
 
 class CallKernels(Pass):
@@ -86,7 +86,12 @@ def _add_norm(node: ir.Node) -> Call | str | None:
 
 
 #: Functions that give candidates, their last two inputs a column to look up and a number.
-CANDIDATES = ("Candidates8", "VocabularyCandidates", "TopLogits", f"{LISTED}8", LISTED)
+CANDIDATES = (
+    "Candidates8",
+    "VocabularyCandidates",
+    "TopLogits",
+    *(f"{listed}{precision}" for listed in (LISTED, LISTED_BIASED) for precision in ("8", "")),
+)
 
 #: In order, the operator that a rule looks at, and the rule: a sum and its norm belong to a product
 #: if there is one, candidates are found by their TopLogits, and so is the vocabulary's product.

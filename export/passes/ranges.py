@@ -216,6 +216,16 @@ def _add(node: ir.Node, found: _Found) -> list[Bound] | None:
     return [first + second]
 
 
+def _swish(node: ir.Node, found: _Found) -> list[Bound] | None:
+    """x times its sigmoid, which is at most 1."""
+    for x, factor in (node.inputs, node.inputs[::-1]):
+        producer = factor.producer() if factor is not None else None
+        if producer is not None and producer.op_type == "Sigmoid" and producer.inputs[0] is x:
+            bound = _get(x, found)
+            return None if bound is None else [bound]
+    return None
+
+
 def _layer_norm(node: ir.Node, found: _Found) -> list[Bound] | None:
     constants = [constant(x) for x in node.inputs[1:3]]
     scale, shift = constants if len(constants) == 2 else (None, None)
@@ -345,7 +355,9 @@ def largest_score(node: ir.Node, bounds: Mapping[ir.Value, Bound]) -> float | No
 
 #: By operator: the bounds of its outputs, or None where nothing can be said.
 _RULES: dict[str, Callable[[ir.Node, _Found], list[Bound] | None]] = {
-    **dict.fromkeys(("Identity", "Cast", "Relu"), _same),
+    # |relu(x)| and |gelu(x)| are at most |x|.
+    **dict.fromkeys(("Identity", "Cast", "Relu", "Gelu"), _same),
+    "Mul": _swish,
     "Gather": _gather,
     "Slice": _slice,
     "Unsqueeze": _unsqueeze,

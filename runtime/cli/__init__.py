@@ -43,6 +43,9 @@ SUBCOMMANDS = {
     "shortlist": Subcommand(
         f"{_HERE}.shortlist", "shortlist", "Learn which tokens translate which.", "train"
     ),
+    "import": Subcommand(
+        f"{_HERE}.importing", "import_", "Take over a model of another toolkit.", "export"
+    ),
     "export": Subcommand(
         f"{_HERE}.export", "export", "Compile a checkpoint into a bundle.", "export"
     ),

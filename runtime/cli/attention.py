@@ -90,7 +90,7 @@ def attention(
         check_picture(out, force)
     found = attend_sentence(
         opened.load_model(),
-        Tokenizer(opened.tokenizer, opened.tokenizer),
+        Tokenizer(*opened.tokenizers),
         sentence,
         target,
         replace_options(SearchOptions(), search),

@@ -90,10 +90,16 @@ def _model_rows(manifest: Manifest) -> Rows:
         ("layers", f"{model.encoder_layers} encoder, {model.decoder_layers} decoder"),
         ("sizes", f"{model.model_size} model, {model.feed_forward_size} feed-forward"),
         ("attention", _attention(model)),
-        ("vocabulary", f"{model.vocabulary_size:,} pieces"),
+        ("vocabulary", _vocabulary(model)),
         ("longest source", f"{limits.max_source_length} tokens, the end symbol included"),
         ("longest target", f"{limits.max_target_length} tokens, the end symbol included"),
     ]
+
+
+def _vocabulary(model: ModelDescription) -> str:
+    own = model.source_vocabulary_size
+    source = f"{own:,} pieces of the source, " if own else ""
+    return f"{source}{model.vocabulary_size:,} pieces{' of the target' if own else ''}"
 
 
 def _attention(model: ModelDescription) -> str:

@@ -25,6 +25,8 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
     """One flag for every field of the two configurations, with the field's own description."""
     for kind in (TrainConfig, ModelConfig):
         for field in reversed(dataclasses.fields(kind)):
+            if field.metadata["imported"]:
+                continue
             choices = field.metadata["choices"]
             command = click.option(
                 "--" + field.name.replace("_", "-"),

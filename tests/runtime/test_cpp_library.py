@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sentencepiece import sentencepiece_model_pb2
 from support.bad_bundles import BAD_BUNDLES, spoiled_fields
 from support.cpp_library import (
     ROOT,
@@ -28,7 +29,7 @@ from support.shortlists import compile_with_shortlist, random_table
 from support.translations import random_sources
 
 from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
-from translate_trt.runtime.bundle import FORMAT_VERSION, read_manifest, write_manifest
+from translate_trt.runtime.bundle import FORMAT_VERSION, hash_file, read_manifest, write_manifest
 from translate_trt.train.checkpoint import Checkpoint
 
 LINES = [
@@ -117,6 +118,24 @@ def test_prefixes(probe: Probe, compiled_bundle: Path) -> None:
     found = probe.ask(lines=LINES, prefixes=prefixes)["found"]
     assert_same_translations(found, translator.translate(LINES, target_prefixes=prefixes))
     assert texts(found)[0].startswith("the")
+
+
+def test_a_source_vocabulary_of_its_own(
+    probe: Probe, compiled_bundle: Path, tmp_path: Path
+) -> None:
+    bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
+    manifest = read_manifest(bundle)
+    pieces = sentencepiece_model_pb2.ModelProto.FromString((bundle / "shared.spm").read_bytes())
+    del pieces.pieces[300:]
+    (bundle / "source.spm").write_bytes(pieces.SerializeToString())
+    manifest.tokenizer["source"] = hash_file(bundle, "source.spm")
+    model = dataclasses.replace(manifest.model, source_vocabulary_size=300)
+    write_manifest(bundle, dataclasses.replace(manifest, model=model))
+    probe.load(bundle, threads=1)
+    found = probe.ask(lines=LINES)["found"]
+    assert_same_translations(found, Translator(bundle, threads=1).translate(LINES))
+    write_manifest(bundle, manifest)
+    assert "has 300 pieces, the model" in probe.refuses(bundle)[1]
 
 
 def test_the_whole_of_a_test_set_byte_for_byte(probe: Probe, compiled_bundle: Path) -> None:

@@ -70,7 +70,7 @@ def test_the_runtime_knows_neither_torch_nor_how_bundles_are_made() -> None:
         path = ROOT / "train" / f"{name}.py"
         assert not any(found.startswith("torch") for found in imports(path, everywhere=True))
     needing_packages = ("data", "train", "export", "verify", "evaluate", "plot", "attention")
-    needing_packages += ("shortlist",)
+    needing_packages += ("shortlist", "importing")
     commands = {f"runtime/cli/{name}.py" for name in needing_packages}
     inside = breaches("runtime", (*forbidden, *ours), everywhere=True)
     assert {line.partition(" ")[0] for line in inside} <= commands
@@ -85,6 +85,8 @@ def test_nothing_is_loaded_by_pickle_or_run_by_a_shell() -> None:
     for path in python_files(*FOLDERS, "scripts", "benchmarks"):
         assert not imports(path, everywhere=True) & {"pickle", "marshal", "shelve", "dill"}
         text = path.read_text(encoding="utf-8")
+        # Which runs nothing (tests/export/importers/test_marian.py tries).
+        text = re.sub(r"torch\.load\([^()]*, weights_only=True\)", "", text)
         for word in ("torch.load(", "shell=True", "os.system(", "eval(", "exec(", "allow_pickle"):
             assert word not in text.replace(".eval(", ""), f"{path}: {word}"
 

@@ -206,6 +206,6 @@ def spoiled_fields(text: str) -> Iterator[tuple[str, str]]:
             for step in place:
                 inner = inner[step]
             spoil(inner, name)
-            if name == "shortlist" and name not in inner:
+            if name in ("shortlist", "source_vocabulary_size") and name not in inner:
                 continue  # bundles from before there were any have no such field
             yield json.dumps(value), repr(".".join((*place, name)))

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from sentencepiece import sentencepiece_model_pb2
+from torch.nn import functional as F
 
-from translate_trt.train.checkpoint import save_checkpoint
+from translate_trt.train.checkpoint import save_checkpoint, save_imported
 from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.data import encode_parallel
 from translate_trt.train.loss import projected_cross_entropy
-from translate_trt.train.model import Transformer
+from translate_trt.train.model import Transformer, padding_bias
 
 
 def lively_model(
@@ -39,16 +41,8 @@ def _trained(
     vocabulary_size: int, seed: int, steps: int, tokens: range, **changes: Any
 ) -> Transformer:
     torch.manual_seed(seed)
-    config = ModelConfig(
-        vocabulary_size=vocabulary_size,
-        encoder_layers=2,
-        decoder_layers=2,
-        d_model=32,
-        d_ff=48,
-        heads=4,
-        dropout=0.0,
-        **changes,
-    )
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 48, "heads": 4}
+    config = ModelConfig(vocabulary_size=vocabulary_size, dropout=0.0, **(sizes | changes))
     model = Transformer(config)
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     for _ in range(steps):
@@ -58,10 +52,18 @@ def _trained(
         ]
         data = encode_parallel(sources, [source[::-1] for source in sources], None)
         batch = data.batch(np.arange(len(sources)))
-        hidden = model(batch.source, batch.source_bias, batch.previous)
+        bias = batch.source_bias
+        if not config.source_end:
+            bias = padding_bias(batch.source_lengths - 1, batch.source.shape[1])
+        hidden = model(batch.source, bias, batch.previous)
         hidden = hidden.flatten(0, 1)[batch.target_index]
-        loss, _ = projected_cross_entropy(hidden, model.embedding.weight, batch.targets, 0.1)
-        (loss / len(batch.targets)).backward()  # type: ignore[no-untyped-call]
+        if config.output_bias:  # which training itself knows nothing of
+            loss = F.cross_entropy(model.project(hidden), batch.targets, label_smoothing=0.1)
+        else:
+            weight = model.projection_weight
+            loss = projected_cross_entropy(hidden, weight, batch.targets, 0.1)[0]
+            loss = loss / len(batch.targets)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
     return model.eval()
@@ -72,4 +74,29 @@ def save_model(model: Transformer, path: Path, tokenizer: Path) -> Path:
     save_checkpoint(
         path, model.state_dict(), model.config, TrainConfig(max_length=48), tokenizer, ("en", "de")
     )
+    return path
+
+
+#: A model with all that the paper's has not and imported ones may have, but for learned positions.
+EVERYTHING_ELSE: dict[str, Any] = {
+    "norm": "pre", "encoder_layers": 2, "decoder_layers": 1, "source_vocabulary_size": 300,
+    "tied": "none", "output_bias": True, "activation": "gelu", "sinusoid": "tensor2tensor",
+    "first_position": 1, "scale_embedding": False, "norm_embedding": True, "source_end": False,
+}  # fmt: skip
+#: And one with those, and one vocabulary.
+LEARNED_POSITIONS: dict[str, Any] = {
+    "positions": "learned", "max_positions": 98, "own_target_positions": True,
+    "output_bias": True, "activation": "swish", "norm_embedding": True, "scale_embedding": False,
+    "encoder_layers": 1,
+}  # fmt: skip
+
+
+def save_imported_model(model: Transformer, path: Path, tokenizer: Path) -> Path:
+    """A checkpoint like those of other toolkits' models; the source has fewer pieces if it may."""
+    pieces = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.read_bytes())
+    del pieces.pieces[model.config.source_pieces :]
+    tokenizers = pieces.SerializeToString(), tokenizer.read_bytes()
+    if not model.config.source_vocabulary_size:
+        tokenizers = tokenizers[1], tokenizers[1]
+    save_imported(path, model, tokenizers, {"max_length": 48}, {"length_penalty": 1.0})
     return path

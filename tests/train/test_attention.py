@@ -33,7 +33,9 @@ VARIANTS: list[dict[str, Any]] = [
     {},
     {"norm": "pre"},
     {"positions": "learned", "key_size": 3},
-]
+    {"tied": "none", "source_vocabulary_size": 20, "norm_embedding": True, "activation": "swish",
+     "positions": "learned", "own_target_positions": True},
+]  # fmt: skip
 
 
 def make_model(changes: dict[str, Any]) -> Transformer:

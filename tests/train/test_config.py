@@ -16,10 +16,12 @@ from translate_trt.train.config import (
     TABLE3_MODELS,
     ModelConfig,
     TrainConfig,
+    check_trainable,
     config_from_json,
     preset,
 )
 from translate_trt.train.model import Transformer
+from translate_trt.train.objective import Objective
 
 SIZES = ("vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads")
 
@@ -130,15 +132,42 @@ def test_every_setting_is_a_flag_with_its_description() -> None:
     for kind in (ModelConfig, TrainConfig):
         for field in dataclasses.fields(kind):
             flag = "--" + field.name.replace("_", "-")
-            assert f" {flag} " in text
+            assert (f" {flag} " in text) is not field.metadata["imported"]
+            if field.metadata["imported"]:
+                continue
             described = f"{field.metadata['help']} (base: {field.default})"
             assert described in text.partition(f" {flag} ")[2]
+
+
+def test_training_refuses_what_only_imported_models_have() -> None:
+    check_trainable(ModelConfig(norm="pre", positions="learned"))
+    with pytest.raises(OptionError, match="activation gelu: models of this kind are imported"):
+        Objective(
+            Transformer(ModelConfig(20, 1, 1, 8, 8, 2, activation="gelu")),
+            0.1,
+            torch.float32,
+            False,
+        )
+
+
+def test_what_imported_models_have_is_checked() -> None:
+    with pytest.raises(OptionError, match="tied all: a source with a vocabulary of its own"):
+        ModelConfig(source_vocabulary_size=9)
+    with pytest.raises(OptionError, match="d_model 2: tensor2tensor's positions need 4"):
+        ModelConfig(d_model=2, heads=1, sinusoid="tensor2tensor")
 
 
 def test_from_json() -> None:
     config = ModelConfig(d_model=64)
     values, path = dataclasses.asdict(config), Path("run/run.json")
     assert config_from_json(ModelConfig, values, path) == config
+    # Checkpoints from before models could be imported.
+    imported = {f.name for f in dataclasses.fields(ModelConfig) if f.metadata["imported"]}
+    older = {name: value for name, value in values.items() if name not in imported}
+    assert config_from_json(ModelConfig, older, path) == config
+    del older["heads"]
+    with pytest.raises(CheckpointError, match=r"lacks \['heads'\]"):
+        config_from_json(ModelConfig, older, path)
     for changed, message in (
         ({**values, "pre_norm": True}, r"unknown fields \['pre_norm'\]"),
         ({**values, "heads": 0}, "heads is 0"),

@@ -61,6 +61,13 @@ FileEntry read_entry(const Fields& fields) {
   return entry;
 }
 
+// Of the source's own vocabulary, or of the only one.
+std::int64_t source_pieces(const Fields& fields) {
+  const char* name = "source_vocabulary_size";  // bundles of older versions do not say
+  const std::int64_t own = fields.has(name) ? fields.integer(name, 0) : 0;
+  return own != 0 ? own : fields.integer("vocabulary_size", 1);
+}
+
 ModelDescription read_model(const Fields& fields) {
   for (const char* name : {"encoder_layers", "model_size", "feed_forward_size", "parameters"}) {
     fields.integer(name, 1);
@@ -69,7 +76,8 @@ ModelDescription read_model(const Fields& fields) {
   ModelDescription model = {fields.integer("decoder_layers", 1),  fields.integer("heads", 1),
                             fields.integer("key_size", 1),        fields.integer("value_size", 1),
                             fields.integer("vocabulary_size", 1), fields.integer("start_token", 0),
-                            fields.integer("end_token", 0)};
+                            fields.integer("end_token", 0),
+                            source_pieces(fields)};
   if (model.decoder_layers > kMostLayers) {
     fields.fail("decoder_layers", "at most " + std::to_string(kMostLayers),
                 fields.values()["decoder_layers"]);

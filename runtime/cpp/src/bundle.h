@@ -19,6 +19,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 // Of what `ModelDescription` has in Python, the part that a search needs.
 struct ModelDescription {
   std::int64_t decoder_layers, heads, key_size, value_size, vocabulary_size, start_token, end_token;
+  std::int64_t source_pieces;  // source token ids are below this
 };
 
 // Largest lengths the model was made for, in tokens, the end symbol included.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "errors.h"
@@ -166,11 +167,13 @@ Translation Translator::join(const std::vector<std::vector<Hypothesis>>& pieces)
 // ---- what can be wrong ----
 
 void Translator::check_tokenizer() const {
-  for (const std::int64_t pieces :
-       {tokenizer_->source_vocabulary_size(), tokenizer_->vocabulary_size()}) {
-    if (pieces == manifest_.model.vocabulary_size) continue;
+  const ModelDescription& model = manifest_.model;
+  for (const auto& [pieces, expected] :
+       {std::pair{tokenizer_->source_vocabulary_size(), model.source_pieces},
+        std::pair{tokenizer_->vocabulary_size(), model.vocabulary_size}}) {
+    if (pieces == expected) continue;
     throw bundle_error("the tokenizer has " + number(pieces) + " pieces, the model " +
-                       number(manifest_.model.vocabulary_size) +
+                       number(expected) +
                        "; they do not belong together. Export the bundle again.");
   }
 }
@@ -215,11 +218,13 @@ void Translator::check_sentence(const std::string& name, const Tokens& source, c
                       "--max-source-length.");
   }
   const std::string prefix_name = "the target prefix of " + name;
-  for (const auto& [side, list] : {std::pair{&name, &source}, std::pair{&prefix_name, &prefix}}) {
+  for (const auto& [side, list, pieces] :
+       {std::tuple{&name, &source, model.source_pieces},
+        std::tuple{&prefix_name, &prefix, model.vocabulary_size}}) {
     for (const std::int64_t token : *list) {
-      if (token >= 0 && token < model.vocabulary_size) continue;
+      if (token >= 0 && token < pieces) continue;
       throw input_error(*side + " has token " + number(token) + ", outside the vocabulary of " +
-                        number(model.vocabulary_size) + " pieces.");
+                        number(pieces) + " pieces.");
     }
   }
   if (std::find(prefix.begin(), prefix.end(), model.end_token) != prefix.end()) {

@@ -1,0 +1,1 @@
+"""Models that other toolkits trained, made checkpoints: one file per format."""

@@ -1,0 +1,173 @@
+"""Directories of Hugging Face's transformers, and the layers that all of BART's family have.
+
+No code of a file is run: weights are safetensors, or a pickle that torch reads with nothing but
+tensors in it. Every tensor must find its place in ours; one that does not is named.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from translate_trt.runtime.errors import InputError
+
+_SAFE = "model.safetensors"
+_PICKLE = "pytorch_model.bin"
+# By the name there, ours, in encoder and decoder layers.
+_ATTENTIONS = {"self_attn": "self_attention", "encoder_attn": "cross_attention"}
+_PROJECTIONS = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "output"}
+_FEED_FORWARD = {
+    "fc1": "feed_forward.inner",
+    "fc2": "feed_forward.outer",
+    "final_layer_norm": "feed_forward_norm.norm",
+}
+_PARTS = ("weight", "bias")
+
+
+def read_json_file(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        InputError: it is missing, or no JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path}: {error.strerror}; give a directory of Hugging Face's "
+            "transformers with all its files."
+        ) from error
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON: {error}. Copy the directory again.") from error
+
+
+@dataclass
+class Config:
+    """config.json, whose values each importer asks for; `path` is for messages."""
+
+    path: Path
+    values: dict[str, Any]
+
+    @classmethod
+    def read(cls, directory: Path, model_type: str) -> Config:
+        """Of a directory, and of the model type that it must be.
+
+        Raises:
+            InputError: it is missing, damaged, or of another type.
+        """
+        path = directory / "config.json"
+        values = read_json_file(path)
+        if not isinstance(values, dict):
+            raise InputError(f"{path} holds no JSON object; copy the directory again.")
+        config = cls(path, values)
+        if values.get("model_type") != model_type:
+            raise config.refused("model_type", f"{model_type!r} is what this command imports")
+        return config
+
+    def refused(self, name: str, why: str) -> InputError:
+        """The error that a field's value will not do."""
+        return InputError(f"{self.path}: {name} is {self.values.get(name)!r}; {why}.")
+
+    def integer(self, name: str) -> int:
+        """A whole number."""
+        value = self.values.get(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.refused(name, "a whole number is needed")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
+        value = self.values.get(name, default)
+        if not isinstance(value, bool):
+            raise self.refused(name, "true or false is needed")
+        return value
+
+
+def read_weights(directory: Path) -> dict[str, Tensor]:
+    """All tensors of the model, in float32.
+
+    Raises:
+        InputError: there are none, or only such as need code to be run.
+    """
+    if (directory / _SAFE).is_file():
+        try:
+            found = load_file(directory / _SAFE)
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{directory / _SAFE} is damaged: {error}.") from error
+    elif (directory / _PICKLE).is_file():
+        found = _unpickle(directory / _PICKLE)
+    else:
+        raise InputError(
+            f"{directory} has neither {_SAFE} nor {_PICKLE}. Weights in several files, or for "
+            "another framework, are not read: load the model with transformers and save it with "
+            "save_pretrained(directory, max_shard_size='100GB')."
+        )
+    return {name: tensor.float() for name, tensor in found.items()}
+
+
+def _unpickle(path: Path) -> dict[str, Tensor]:
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch's, pickle's and zipfile's classes have no other base
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"{path} is damaged, or needs code to be run when it is read, which could be anyone's "
+            f"({reason}). If you trust it, load it with transformers and save it as safetensors."
+        ) from error
+    if not isinstance(found, dict) or not all(isinstance(x, Tensor) for x in found.values()):
+        raise InputError(f"{path} holds other things than tensors; it is no model's weights.")
+    return found
+
+
+@dataclass
+class Tensors:
+    """Tensors by name; what nobody takes is not understood."""
+
+    directory: Path
+    values: dict[str, Tensor]
+    _taken: set[str] = field(default_factory=set)
+
+    def take(self, *names: str) -> Tensor:
+        """The first of these that there is; all of them are known then."""
+        self._taken |= set(names)
+        for name in names:
+            if name in self.values:
+                return self.values[name]
+        raise InputError(f"{self.directory}: the weights have no {names[0]}.")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def check_all_used(self, ignored: set[str]) -> None:
+        """Raise an InputError if there is one that nobody took."""
+        rest = sorted(set(self.values) - self._taken - ignored)
+        if rest:
+            raise InputError(
+                f"{self.directory}: {rest[0]} is part of the model, which translate-trt does not "
+                f"represent ({len(rest)} such tensors)."
+            )
+
+
+def layers(tensors: Tensors, stack: str, count: int) -> dict[str, Tensor]:
+    """Weights of a stack, "encoder" or "decoder", by their names in `Transformer`."""
+    found: dict[str, Tensor] = {}
+    for index in range(count):
+        there, here = f"model.{stack}.layers.{index}", f"{stack}.{index}"
+        names = dict(_FEED_FORWARD)
+        for attention, ours in _ATTENTIONS.items():
+            if stack == "encoder" and attention == "encoder_attn":
+                continue
+            names[f"{attention}_layer_norm"] = f"{ours}_norm.norm"
+            for projection, part in _PROJECTIONS.items():
+                names[f"{attention}.{projection}"] = f"{ours}.{part}"
+        for name, ours in names.items():
+            for part in _PARTS:
+                found[f"{here}.{ours}.{part}"] = tensors.take(f"{there}.{name}.{part}")
+    return found

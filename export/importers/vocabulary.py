@@ -1,0 +1,280 @@
+"""Token ids of other toolkits made ours, and SentencePiece models that give them.
+
+The four special pieces stand first in every vocabulary of ours (`train/config.py`), which the
+search, shortlists and every front end go by. So an import renumbers the tokens: rows of the
+matrices change places, and what is computed stays the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from google.protobuf.message import DecodeError
+from sentencepiece import sentencepiece_model_pb2
+from torch import Tensor
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.train.config import END, PAD, START, UNKNOWN
+
+#: The logit's bias of a token that may never come: beside any logit its probability is zero, and
+#: FP16 holds it.
+NEVER = -1e4
+
+#: Names of the special pieces that a vocabulary lacks, by their ids.
+_NAMES = {PAD: "<pad>", UNKNOWN: "<unk>", START: "<s>", END: "</s>"}
+
+#: What SentencePiece writes for a space, and before a word.
+SPACE = "\u2581"
+
+# Of pieces, what a vocabulary may lack; more than that, and they do not belong together.
+_MOST_LACKING = 0.1
+
+# So much below all others SentencePiece scores an unknown character (kUnkPenalty).
+_UNKNOWN_PENALTY = 10.0
+
+# The classes that protobuf makes, which have no types.
+_messages: Any = sentencepiece_model_pb2
+_Model = _messages.ModelProto
+_Piece = _Model.SentencePiece
+_Kind = _messages.TrainerSpec
+_SPECIAL = (_Piece.CONTROL, _Piece.UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Special:
+    """Tokens of a toolkit that every vocabulary of ours has, by their ids there; None: it has none.
+
+    Two may be the same, as in Marian, where decoding starts with the padding symbol.
+    """
+
+    pad: int | None
+    unknown: int | None
+    start: int | None
+    end: int | None
+
+    def ids(self) -> list[int | None]:
+        """In the order of ours."""
+        found = {PAD: self.pad, UNKNOWN: self.unknown, START: self.start, END: self.end}
+        return [found[place] for place in sorted(found)]
+
+
+class Numbering:
+    """Which token of a toolkit each of ours is.
+
+    Args:
+        tokens: of the toolkit, by id.
+        special: which of them are special.
+        never: ids there that a translation never has.
+
+    Attributes:
+        rows: by our id, the toolkit's; None: it has no such token.
+        names: by our id.
+        known: so many of them are tokens of the toolkit's vocabulary, or special.
+
+    Raises:
+        InputError: two tokens are the same.
+    """
+
+    def __init__(self, tokens: Sequence[str], special: Special, never: Sequence[int] = ()) -> None:
+        if len(set(tokens)) < len(tokens):
+            twice = next(token for token in tokens if tokens.count(token) > 1)
+            raise InputError(f"the vocabulary has the token {twice!r} twice; it is damaged.")
+        first = special.ids()
+        taken = {token for token in first if token is not None}
+        rest = [token for token in range(len(tokens)) if token not in taken]
+        self.rows: list[int | None] = [*first, *rest]
+        # A token that stands in several places comes in one of them.
+        seen: set[int | None] = {None, *never}
+        self._silent = {place for place, row in enumerate(self.rows) if row in seen}
+        for place in (END, UNKNOWN, PAD, START):
+            if first[place] in seen:
+                self._silent.add(place)
+            seen.add(first[place])
+        self.names = self._names(tokens)
+        self.known = len(self.rows)
+
+    def with_unknown(self, count: int) -> Numbering:
+        """So many more tokens that all are the unknown one, and never come."""
+        more = copy.copy(self)
+        end = self.known + count
+        more.rows = [*self.rows, *[self.rows[UNKNOWN]] * count]
+        more.names = [*self.names, *(f"<unknown-{place}>" for place in range(self.known, end))]
+        more._silent = {*self._silent, *range(self.known, end)}
+        return more
+
+    def _names(self, tokens: Sequence[str]) -> list[str]:
+        found: list[str] = []
+        for place, row in enumerate(self.rows):
+            name = _NAMES.get(place, "") if row is None else tokens[row]
+            if row is None or name in found[: END + 1]:  # or one in its second place
+                name = _NAMES[place]
+                while name in tokens or name in found:
+                    name = f"<{name}>"
+            found.append(name)
+        return found
+
+    @property
+    def size(self) -> int:
+        """How many tokens of ours there are."""
+        return len(self.rows)
+
+    def matrix(self, rows: Tensor) -> Tensor:
+        """A matrix [V of the toolkit, ...] with its rows in our order; new ones are zero."""
+        found = rows.new_zeros(self.size, *rows.shape[1:])
+        kept = [place for place, row in enumerate(self.rows) if row is not None]
+        found[kept] = rows[[row for row in self.rows if row is not None]]
+        return found
+
+    def bias(self, bias: Tensor | None) -> Tensor | None:
+        """The logits' bias [V], which also says what never comes; None: there is none.
+
+        Args:
+            bias: of the toolkit.
+        """
+        if bias is None and not self._silent:
+            return None
+        found = torch.zeros(self.size) if bias is None else self.matrix(bias)
+        found[sorted(self._silent)] = NEVER
+        return found
+
+
+def word_tokenizer(numbering: Numbering) -> bytes:
+    """A SentencePiece model whose tokens are words: what stands between spaces.
+
+    Of unknown words that follow each other SentencePiece makes one token.
+
+    Raises:
+        InputError: the vocabulary is one of SentencePiece's pieces.
+    """
+    model = _Model()
+    for place, name in enumerate(numbering.names):
+        if place > END and (SPACE in name or not name or name.split() != [name]):
+            raise InputError(
+                f"the vocabulary has the token {name!r}, which is a SentencePiece piece and no "
+                "word: give the SentencePiece model it came from (--source-spm, --target-spm)."
+            )
+        model.pieces.append(_special(place, name) or _Piece(piece=SPACE + name, score=0.0))
+    model.trainer_spec.model_type = _Kind.WORD
+    model.normalizer_spec.name = "identity"
+    model.normalizer_spec.add_dummy_prefix = True
+    model.normalizer_spec.remove_extra_whitespaces = True
+    model.normalizer_spec.escape_whitespaces = True
+    return _finished(model, numbering)
+
+
+def arranged_tokenizers(
+    paths: tuple[Path, Path],
+    numberings: tuple[Numbering, Numbering],
+    is_word: Callable[[str], bool] = lambda token: False,
+) -> tuple[tuple[Numbering, Numbering], tuple[bytes, bytes]]:
+    """SentencePiece models whose pieces have our numbers, and which cut text as before.
+
+    Pieces keep their scores. What the vocabulary has besides is there as a piece that no text is
+    cut into; a piece that the vocabulary lacks stands for the unknown token, behind all others.
+
+    Args:
+        paths: of the SentencePiece models of source and target; may be the same.
+        numberings: of the vocabularies; the same object where both sides share one.
+        is_word: which tokens, at the start of a text or after a space, are never cut, though no
+            SentencePiece model has them.
+
+    Returns:
+        The numberings with what the vocabularies lack, and the models as files have them.
+
+    Raises:
+        InputError: a file is missing or no SentencePiece model, or not of this vocabulary.
+    """
+    models = [_read_model(path) for path in paths]
+    counts = []
+    for path, model, numbering in zip(paths, models, numberings, strict=True):
+        lacking = _lacking(model, numbering)
+        if len(lacking) > _MOST_LACKING * len(model.pieces):
+            raise InputError(
+                f"{path} has {len(lacking)} pieces that the model's vocabulary has not, "
+                f"{lacking[0]!r} first; it is another model's tokenizer."
+            )
+        counts.append(len(lacking))
+    if numberings[0] is numberings[1]:
+        source = target = numberings[0].with_unknown(max(counts))
+    else:
+        source, target = (n.with_unknown(c) for n, c in zip(numberings, counts, strict=True))
+    arranged = [
+        _arranged(path, model, numbering, is_word)
+        for path, model, numbering in zip(paths, models, (source, target), strict=True)
+    ]
+    return (source, target), (arranged[0], arranged[1])
+
+
+def _lacking(model: Any, numbering: Numbering) -> list[str]:
+    """Pieces that the vocabulary has not."""
+    known = set(numbering.names)
+    return [p.piece for p in model.pieces if p.piece not in known and p.type not in _SPECIAL]
+
+
+def _arranged(
+    path: Path, model: Any, numbering: Numbering, is_word: Callable[[str], bool]
+) -> bytes:
+    given = {piece.piece: piece for piece in model.pieces if piece.type not in _SPECIAL}
+    lacking = iter(_lacking(model, numbering))
+    unknown = min((p.score for p in given.values() if p.type == _Piece.NORMAL), default=0.0)
+    unknown -= _UNKNOWN_PENALTY
+    ordered = []
+    for place, name in enumerate(numbering.names):
+        if place >= numbering.known:
+            name = next(lacking, name)
+        piece = _special(place, name) or given.get(name)
+        if piece is None and is_word(name):
+            # No text is likelier than with this piece: other scores are negative.
+            piece = _Piece(piece=SPACE + name, score=0.0)
+        elif piece is None and len(name) == 1:
+            # An unknown character, which toolkits look up in the vocabulary nevertheless.
+            piece = _Piece(piece=name, score=unknown)
+        elif piece is None:
+            piece = _Piece(piece=name, score=0.0, type=_Piece.UNUSED)
+            if model.trainer_spec.model_type == _Kind.BPE and place < numbering.known:
+                raise InputError(
+                    f"{path} is a byte-pair encoding without {name!r}, which the vocabulary has; "
+                    "a piece more would change how it merges."
+                )
+        ordered.append(piece)
+    del model.pieces[:]
+    model.pieces.extend(ordered)
+    return _finished(model, numbering)
+
+
+def _read_model(path: Path) -> Any:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; copy it to there.") from error
+    try:
+        model = _Model.FromString(content)
+    except DecodeError as error:
+        raise InputError(f"{path} is no SentencePiece model: {error}.") from error
+    if not model.pieces:
+        raise InputError(f"{path} is no SentencePiece model: it has no pieces.")
+    return model
+
+
+def _special(place: int, name: str) -> Any:
+    if place > END:
+        return None
+    return _Piece(
+        piece=name, score=0.0, type=_Piece.UNKNOWN if place == UNKNOWN else _Piece.CONTROL
+    )
+
+
+def _finished(model: Any, numbering: Numbering) -> bytes:
+    """The model as its file has it, with the special pieces where they are."""
+    spec, names = model.trainer_spec, numbering.names
+    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD, UNKNOWN, START, END
+    spec.pad_piece, spec.unk_piece = names[PAD], names[UNKNOWN]
+    spec.bos_piece, spec.eos_piece = names[START], names[END]
+    spec.vocab_size = len(model.pieces)
+    content: bytes = model.SerializeToString()
+    return content

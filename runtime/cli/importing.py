@@ -1,0 +1,79 @@
+"""`translate-trt import`: models that other toolkits trained become checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from translate_trt.export.importers.imported import Imported
+
+_PATH = click.Path(path_type=Path)
+
+
+def _destination(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that every importer has."""
+    for option in (
+        click.option("--force", is_flag=True, help="Replace the checkpoint at --out."),
+        click.option(
+            "--languages", nargs=2, metavar="SOURCE TARGET", default=(None, None),
+            help="Codes of the two languages, for the record.",
+        ),
+        click.option("--out", type=_PATH, required=True, help="The checkpoint to make."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.group("import")
+def import_() -> None:
+    """Make a checkpoint of a model that another toolkit trained (docs/import.md).
+
+    No code of the model's files is run. What translate-trt cannot represent is refused by name.
+    """
+
+
+@import_.command()
+@click.argument("directory", type=_PATH)
+@click.option(
+    "--source-spm", type=_PATH,
+    help="SentencePiece model of the source. Default: source.spm or sentencepiece.model in "
+    "DIRECTORY, else tokens are what stands between spaces.",
+)  # fmt: skip
+@click.option(
+    "--target-spm", type=_PATH,
+    help="Of the target. Default: target.spm in DIRECTORY, else as of the source.",
+)  # fmt: skip
+@_destination
+def ctranslate2(
+    directory: Path, source_spm: Path | None, target_spm: Path | None, **destination: Any
+) -> None:
+    """Import DIRECTORY, which a converter of CTranslate2 made, in any precision."""
+    from translate_trt.export.importers.ctranslate2 import import_ctranslate2
+
+    _save(import_ctranslate2(directory, source_spm, target_spm), **destination)
+
+
+@import_.command()
+@click.argument("directory", type=_PATH)
+@_destination
+def marian_hf(directory: Path, **destination: Any) -> None:
+    """Import DIRECTORY, a Marian model as Hugging Face's transformers saves it."""
+    from translate_trt.export.importers.marian import import_marian
+
+    _save(import_marian(directory), **destination)
+
+
+def _save(
+    imported: Imported, out: Path, languages: tuple[str | None, str | None], force: bool
+) -> None:
+    imported.save(out, languages, force)
+    config = imported.model.config
+    parameters = sum(parameter.numel() for parameter in imported.model.parameters())
+    click.echo(
+        f"{out}: {config.encoder_layers} + {config.decoder_layers} layers, {parameters:,} "
+        "parameters"
+    )

@@ -1,0 +1,306 @@
+"""Models of CTranslate2 against CTranslate2 itself: one that was trained, and random ones."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from ctranslate2.specs.common_spec import Activation
+from support.ctranslate2_models import (
+    SPECIAL,
+    WIDTH,
+    log_probabilities,
+    save_random_model,
+    words,
+)
+from support.data import folder_of
+
+from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.importers.ctranslate2 import import_ctranslate2
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.config import END, START
+from translate_trt.train.model import pad, sinusoid
+from translate_trt.train.search import beam_search
+
+WEIGHTS = "weights-ct2-aren-transliteration"
+#: By the folder's end: CTranslate2's greedy scores of EXPECTED, as its README has the first.
+PRECISIONS = {"": (-1.0617, -0.7545), "-i16": (-1.0599, -0.7548), "-i8": (-1.0876, -0.7394)}
+EXPECTED = {"آ ت ز م و ن": "a t z m o n", "آ ز ا": "a z z a"}  # noqa: RUF001
+
+
+@pytest.fixture(scope="module")
+def trained() -> Path:
+    return folder_of(WEIGHTS) / "aren-transliteration"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    path = tmp_path_factory.mktemp("imported") / "checkpoint"
+    arguments = ["import", "ctranslate2", str(trained), "--out", str(path)]
+    done = CliRunner().invoke(main, [*arguments, "--languages", "ar", "en"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"{path}: 6 + 6 layers, 182,731 parameters\n"
+    again = CliRunner().invoke(main, arguments)
+    assert again.exit_code == 1
+    assert "--force" in again.stderr
+    return open_checkpoint(path)
+
+
+@pytest.fixture(scope="module")
+def bundle(checkpoint: Checkpoint) -> Path:
+    path = checkpoint.path.parent / "bundle"
+    compile_bundle(checkpoint, path, BuildOptions(("onnx-fp32", "onnx-int8")))
+    return path
+
+
+def random_words(directory: Path, count: int) -> list[str]:
+    """Words of the source's vocabulary; none of them is special."""
+    tokens = (directory / "source_vocabulary.txt").read_text(encoding="utf-8").split()[3:]
+    rng = random.Random(1)
+    return [" ".join(rng.choices(tokens, k=rng.randint(1, 14))) for _ in range(count)]
+
+
+def test_the_trained_model_as_a_bundle(trained: Path, checkpoint: Checkpoint, bundle: Path) -> None:
+    assert (checkpoint.source_language, checkpoint.target_language) == ("ar", "en")
+    translator = Translator(bundle, threads=1)
+    assert [t.hypotheses[0].text for t in translator.translate(list(EXPECTED))] == list(
+        EXPECTED.values()
+    )
+    near = Translator(bundle, "onnx-int8", threads=1).translate(list(EXPECTED))
+    assert [t.hypotheses[0].text for t in near] == list(EXPECTED.values())
+    # One word is unknown to both.
+    lines = [*random_words(trained, 200), *EXPECTED, "ب x ت ب"]
+    theirs = ctranslate2.Translator(str(trained), compute_type="float32", intra_threads=1)
+    for beams, alpha in ((1, 0.0), (2, 1.0), (5, 0.6)):
+        options = SearchOptions(
+            beams, alpha, "length", early_stopping=True, max_length=60, num_hypotheses=1
+        )
+        found = translator.translate(lines, options)
+        expected = theirs.translate_batch(
+            [line.split() for line in lines], beam_size=beams, length_penalty=alpha,
+            return_scores=True, max_decoding_length=60, min_decoding_length=0,
+        )  # fmt: skip
+        for ours, other in zip(found, expected, strict=True):
+            assert ours.hypotheses[0].text == " ".join(other.hypotheses[0])
+            assert ours.hypotheses[0].score == pytest.approx(other.scores[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("end", PRECISIONS)
+def test_the_trained_model_in_every_precision(trained: Path, end: str) -> None:
+    directory = trained.with_name(trained.name + end)
+    imported = import_ctranslate2(directory)
+    tokenizer = tokenizer_of(imported.tokenizers)
+    lines = [*EXPECTED, *random_words(directory, 20)]
+    sources = tokenizer.encode_source_batch(lines)
+    found = beam_search(imported.model, sources, SearchOptions(1, max_length=60))
+    theirs = ctranslate2.Translator(str(directory), compute_type="float32", intra_threads=1)
+    expected = theirs.translate_batch(
+        [line.split() for line in lines], beam_size=1, length_penalty=0, return_scores=True,
+        max_decoding_length=60, min_decoding_length=0,
+    )  # fmt: skip
+    for [ours], other in zip(found, expected, strict=True):
+        assert tokenizer.decode(ours.tokens) == " ".join(other.hypotheses[0])
+        assert sum(ours.token_log_probs) == pytest.approx(other.scores[0], abs=2e-4)
+    assert [sum(h[0].token_log_probs) for h in found[:2]] == pytest.approx(
+        PRECISIONS[end], abs=2e-4
+    )
+
+
+def tokenizer_of(models: tuple[bytes, bytes]) -> Tokenizer:
+    with tempfile.TemporaryDirectory() as name:
+        paths = [Path(name) / side for side in ("source.spm", "target.spm")]
+        for path, model in zip(paths, models, strict=True):
+            path.write_bytes(model)
+        return Tokenizer(*paths)
+
+
+# ---- random models, which have what the trained one has not ----
+
+MARIAN_TABLE = sinusoid(torch.arange(40), WIDTH, "concatenated").numpy()
+LEARNED = [np.random.default_rng(n).normal(0, 0.3, (40, WIDTH)).astype(np.float32) for n in (1, 2)]
+SHARED = words(40, "w")
+UNKNOWN_LAST = [*(token for token in SHARED if token != "<unk>"), "<unk>"]
+RANDOM: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    # How it is made, and what of ModelConfig it is recognized by.
+    "post-norm, gelu, learned positions": (
+        {
+            "vocabularies": (SHARED, SHARED), "pre_norm": False, "activation": Activation.GELU,
+            "positions": LEARNED, "layernorm_embedding": True, "tied": True,
+            "settings": {"scale_embeddings": False},
+            "config": {"add_source_eos": True, "decoder_start_token": "</s>"},
+        },
+        {
+            "norm": "post", "activation": "gelu", "positions": "learned", "max_positions": 40,
+            "own_target_positions": True, "norm_embedding": True, "tied": "all",
+            "scale_embedding": False, "source_end": True, "source_vocabulary_size": 0,
+        },
+    ),
+    "swish, Marian's positions, no biases": (
+        {
+            "vocabularies": (words(44, "s"), words(40, "t")), "activation": Activation.SWISH,
+            "positions": (MARIAN_TABLE, MARIAN_TABLE), "biases": False, "layers": (1, 2),
+            "config": {"layer_norm_epsilon": 1e-3}, "quantization": "int8",
+        },
+        {
+            "norm": "pre", "activation": "swish", "sinusoid": "concatenated", "tied": "none",
+            "first_position": 0, "layer_norm_epsilon": 1e-3, "source_vocabulary_size": 44,
+            "output_bias": False, "decoder_layers": 2,
+        },
+    ),
+    "half precision, no unknown token, scaled queries": (
+        {
+            "vocabularies": (UNKNOWN_LAST, UNKNOWN_LAST),
+            "quantization": "bfloat16",
+        },
+        {"sinusoid": "tensor2tensor", "first_position": 1, "tied": "none"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_models_have_the_same_log_probabilities(name: str, tmp_path: Path) -> None:
+    given, fields = RANDOM[name]
+    directory = save_random_model(tmp_path / "model", **given)
+    if "no unknown token" in name:
+        drop_unknown(directory)
+    imported = import_ctranslate2(directory)
+    config = imported.model.config
+    assert {field: getattr(config, field) for field in fields} == fields
+    rng = random.Random(2)
+    lines = [
+        [[rng.choice(side[4:]) for _ in range(rng.randint(1, 12))] for _ in range(30)]
+        for side in given["vocabularies"]
+    ]
+    expected = log_probabilities(directory, *lines)
+    tokenizer = tokenizer_of(imported.tokenizers)
+    sources = tokenizer.encode_source_batch([" ".join(line) for line in lines[0]])
+    targets = tokenizer.encode_target_batch([" ".join(line) for line in lines[1]])
+    for source, target, log_probs in zip(sources, targets, expected, strict=True):
+        found = forced(imported.model, source, target)
+        np.testing.assert_allclose(found, log_probs, atol=1e-4)
+
+
+def drop_unknown(directory: Path) -> None:
+    """The vocabulary as converters write it that know no such token: CTranslate2 appends it."""
+    path = directory / "shared_vocabulary.json"
+    tokens = json.loads(path.read_text())
+    assert "<unk>" not in tokens[:-1]
+    path.write_text(json.dumps(tokens[:-1]))
+
+
+@torch.inference_mode()
+def forced(model: Any, source: list[int], target: list[int]) -> list[float]:
+    """Log-probabilities of the target's tokens and of its end."""
+    cache = model.start_cache(*pad([[*source, END]]))
+    found = []
+    for previous, token in zip([START, *target], [*target, END], strict=True):
+        log_probs = model.decode_next(torch.tensor([previous]), cache).log_softmax(-1)
+        found.append(float(log_probs[0, token]))
+    return found
+
+
+# ---- what is not represented, or broken ----
+
+PLAIN: dict[str, Any] = {"vocabularies": (SHARED, SHARED), "layers": (1, 1)}
+REFUSED: dict[str, dict[str, Any]] = {
+    "activation is GELUTanh": {"activation": Activation.GELUTanh},
+    "relative_position_keys is part of the model": {"with_relative_position": True},
+    "ffn/linear_0_noact/.* is part of the model": {"ffn_glu": True},
+    r"scale_embeddings is \[2.5\]": {"settings": {"scale_embeddings": 2.5}},
+    "add_source_bos puts <s> before every source": {"config": {"add_source_bos": True}},
+    "decoder_start_token is null": {"config": {"decoder_start_token": None}},
+    "vocabulary lacks the end symbol '</e>'": {"config": {"eos_token": "</e>"}},
+    "has no encoder/layer_norm/gamma": {"no_final_norm": True},
+    "token '▁the', which is a SentencePiece piece": {
+        "vocabularies": ([*SPECIAL, "▁the"], [*SPECIAL, "▁the"])
+    },
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_represented_is_named(message: str, tmp_path: Path) -> None:
+    directory = save_random_model(tmp_path / "model", **(PLAIN | REFUSED[message]))
+    with pytest.raises(InputError, match=message):
+        import_ctranslate2(directory)
+
+
+def test_broken_directories(tmp_path: Path) -> None:
+    whole = save_random_model(tmp_path / "model", **PLAIN)
+    content = (whole / "model.bin").read_bytes()
+
+    def spoiled(name: str, change: bytes | None) -> Path:
+        path = tmp_path / "spoiled"
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(whole, path)
+        if change is None:
+            (path / name).unlink()
+        else:
+            (path / name).write_bytes(change)
+        return path
+
+    for name, change, message in (
+        ("model.bin", None, "cannot read .*model.bin: No such file"),
+        ("model.bin", content[:1000], "damaged: it ends after 1000 bytes"),
+        ("model.bin", b"", "damaged: it ends after 0 bytes"),
+        ("model.bin", b"\x09" + content[1:], "has version 9 of CTranslate2's layout"),
+        ("model.bin", content.replace(b"TransformerSpec", b"TransformerXpec"), "is a Transformer"),
+        ("shared_vocabulary.json", None, "neither shared_vocabulary nor"),
+        ("shared_vocabulary.json", b'["a"', "cannot read .*shared_vocabulary.json"),
+        ("shared_vocabulary.json", b'{"a": 1}', "is no list of tokens"),
+        ("shared_vocabulary.json", json.dumps(SHARED[:-1]).encode(), "40 rows, but .* 39 tokens"),
+        ("shared_vocabulary.json", json.dumps([*SHARED[:-1], "w1"]).encode(), "token 'w1' twice"),
+        ("config.json", b"[]", "holds no JSON object"),
+    ):
+        with pytest.raises(InputError, match=message):
+            import_ctranslate2(spoiled(name, change))
+    with pytest.raises(InputError, match="there is no directory"):
+        import_ctranslate2(tmp_path / "nothing")
+    with pytest.raises(InputError, match=r"source\.spm.* is no SentencePiece model"):
+        import_ctranslate2(spoiled("source.spm", b"nothing of the kind"))
+
+
+# ---- SentencePiece models beside the model ----
+
+
+def test_a_sentencepiece_model_cuts_text_as_before(tokenizer_model: Path, tmp_path: Path) -> None:
+    original = Tokenizer(tokenizer_model, tokenizer_model)
+    count = original.vocabulary_size
+    pieces = original.target_pieces(list(range(4, count)))
+    random.Random(3).shuffle(pieces)
+    tokens = [*pieces[:50], "</s>", "<unk>", "<s>", *pieces[50:], "__more__"]
+    directory = save_random_model(tmp_path / "model", (tokens, tokens))
+    imported = import_ctranslate2(directory, tokenizer_model)
+    assert imported.tokenizers[0] == imported.tokenizers[1]
+    arranged = tokenizer_of(imported.tokenizers)
+    assert arranged.vocabulary_size == imported.model.config.vocabulary_size == count + 1
+    lines = ["The dog walks over the small river.", "läuft  größer \u4e2d\u6587?", "<s> __more__ x"]
+    for line in lines:
+        before, after = original.encode_source(line), arranged.encode_source(line)
+        assert arranged.source_pieces(after) == original.source_pieces(before)
+        assert arranged.decode(after) == original.decode(before)
+    [target] = arranged.encode_target_batch(["the dog"])
+    expected = log_probabilities(directory, [pieces[:9]], [original.target_pieces(
+        original.encode_target("the dog"))])  # fmt: skip
+    ids = {piece: index for index, piece in enumerate(
+        arranged.source_pieces(list(range(arranged.source_vocabulary_size))))}  # fmt: skip
+    found = forced(imported.model, [ids[piece] for piece in pieces[:9]], target)
+    np.testing.assert_allclose(found, expected[0], atol=1e-4)
+    other = tmp_path / "other.spm"
+    other.write_bytes(tokenizer_model.read_bytes())
+    fewer = save_random_model(tmp_path / "fewer", (tokens[:-61], tokens[:-61]))
+    with pytest.raises(InputError, match="60 pieces that the model's vocabulary has not"):
+        import_ctranslate2(fewer, other)

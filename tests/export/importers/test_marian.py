@@ -1,0 +1,322 @@
+"""Marian models against Hugging Face's transformers: weights, search and tokenizers."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
+from support.data import folder_of
+from support.marian_models import make_lively, marian_tokenizer, save_random_marian
+
+from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.importers.marian import import_marian
+from translate_trt.export.importers.vocabulary import NEVER
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.config import END, PAD, START
+from translate_trt.train.model import pad
+
+pytest.importorskip("transformers", reason="transformers, which makes the models, is not installed")
+
+
+class Pair:
+    """A model of Hugging Face's and what became of it."""
+
+    def __init__(self, directory: Path, tokenizer_model: Path) -> None:
+        self.directory = directory / "marian"
+        self.theirs = save_random_marian(self.directory, tokenizer_model, tokenizer_model)
+        make_lively(self.theirs, self.directory)
+        path = directory / "checkpoint"
+        arguments = ["import", "marian-hf", str(self.directory), "--out", str(path)]
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 0, done.output
+        self.checkpoint: Checkpoint = open_checkpoint(path)
+        vocabulary = json.loads((self.directory / "vocab.json").read_text())
+        tokenizer = Tokenizer(*self.checkpoint.tokenizers)
+        self.padding = vocabulary["<pad>"]
+        names = tokenizer.target_pieces(range(tokenizer.vocabulary_size))
+        languages = {f"▁{token}": place for token, place in vocabulary.items() if ">>" in token}
+        #: By our id, theirs; decoding starts with their padding, which has two of ours.
+        self.ids = [(vocabulary | languages | {"<s>": self.padding})[name] for name in names]
+
+    def random_sentences(self, count: int, seed: int) -> list[list[int]]:
+        """Of our ids, most of what the model has seen."""
+        rng = random.Random(seed)
+        known = [ours for ours, theirs in enumerate(self.ids) if 1 < theirs < 80]
+        return [[rng.choice(known) for _ in range(rng.randint(1, 14))] for _ in range(count)]
+
+    def inputs(self, sources: list[list[int]]) -> dict[str, torch.Tensor]:
+        """As their model reads them."""
+        rows = [[*(self.ids[token] for token in source), 0] for source in sources]
+        longest = max(map(len, rows))
+        filled = [row + [self.padding] * (longest - len(row)) for row in rows]
+        ids = torch.tensor(filled)
+        lengths = torch.tensor([len(row) for row in rows])
+        return {"input_ids": ids, "attention_mask": torch.arange(longest) < lengths[:, None]}
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, tokenizer_model: Path) -> Pair:
+    return Pair(tmp_path_factory.mktemp("marian"), tokenizer_model)
+
+
+@pytest.fixture(scope="module")
+def translator(both: Pair) -> Translator:
+    path = both.checkpoint.path.parent / "bundle"
+    compile_bundle(both.checkpoint, path, BuildOptions(("onnx-fp32",)))
+    return Translator(path, threads=1)
+
+
+@torch.inference_mode()
+def test_logits(both: Pair) -> None:
+    model = both.checkpoint.load_model()
+    sources, targets = both.random_sentences(200, 1), both.random_sentences(200, 2)
+    inputs = both.inputs(sources)
+    previous, _ = pad([[START, *target] for target in targets])
+    theirs = both.theirs(
+        **inputs, decoder_input_ids=torch.tensor(both.ids, dtype=torch.int64)[previous]
+    ).logits
+    source, lengths = pad([[*tokens, END] for tokens in sources])
+    cache = model.start_cache(source, lengths)
+    hidden = model.decode(previous, model.encode(source, cache.source_bias), cache.source_bias)
+    ours = model.project(hidden)
+    known = [place for place, row in enumerate(both.ids) if place not in (PAD, START)]
+    wanted = theirs[..., [both.ids[place] for place in known]]
+    for row, target in enumerate(targets):
+        end = len(target) + 1
+        torch.testing.assert_close(
+            ours[row, :end][:, known], wanted[row, :end], atol=1e-4, rtol=1e-5
+        )
+    # Their padding, which bad_words_ids forbids, and our second name of it.
+    assert model.output_bias is not None
+    assert model.output_bias[[PAD, START]].tolist() == [NEVER, NEVER]
+
+
+@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (3, 0.8), (4, 1.0), (5, 0.6)])
+def test_search(beams: int, penalty: float, both: Pair, translator: Translator) -> None:
+    sources = both.random_sentences(200, 3)
+    options = SearchOptions(beams, penalty, "length", early_stopping=True, max_length=60)
+    found = translator.translate_ids(sources, options)
+    scores = {"output_scores": True, "return_dict_in_generate": True}
+    stop = {"early_stopping": True} if beams > 1 else {}
+    with torch.inference_mode():
+        expected = both.theirs.generate(
+            **both.inputs(sources), num_beams=beams, length_penalty=penalty, max_new_tokens=60,
+            renormalize_logits=True, **stop, **scores,
+        )  # fmt: skip
+    lengths = set()
+    for row, [ours] in enumerate(found):
+        assert not ours.truncated
+        tokens = [both.ids[token] for token in ours.tokens]
+        theirs = expected.sequences[row, 1:].tolist()
+        assert tokens == theirs[: theirs.index(0)]
+        lengths.add(len(tokens))
+        if beams > 1:
+            assert ours.score == pytest.approx(float(expected.sequences_scores[row]), abs=1e-4)
+    assert len(lengths) > 5
+
+
+def test_what_generation_asks_for(both: Pair, translator: Translator) -> None:
+    assert translator.default_options == SearchOptions(3, 1.0, "length")
+    path = both.directory.parent / "older"
+    shutil.copytree(both.directory, path)
+    config = json.loads((path / "config.json").read_text())
+    generation = json.loads((path / "generation_config.json").read_text())
+    (path / "generation_config.json").unlink()
+    config |= generation | {"num_beams": 5, "length_penalty": 0.0, "early_stopping": True}
+    (path / "config.json").write_text(json.dumps(config))
+    older = import_marian(path)
+    assert SearchOptions(**older.search) == SearchOptions(5, 0.0, "length", early_stopping=True)
+    assert older.model.output_bias is not None
+    assert older.model.output_bias[PAD].item() == NEVER
+
+
+# ---- tokenizers ----
+
+
+@pytest.mark.parametrize("lacking", [0, 60])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("bergamot-vocab.deen.spm", "SiMT_NLP-bpe.model"),
+        ("otajor-en.model", "bergamot-vocab.deen.spm"),
+    ],
+)
+def test_real_text_has_the_same_tokens(
+    source: str, target: str, lacking: int, tmp_path: Path
+) -> None:
+    models, text = folder_of("sentencepiece-models"), folder_of("multi30k")
+    directory = tmp_path / "marian"
+    save_random_marian(directory, models / source, models / target, lacking=lacking, width=8,
+                       encoder_ffn_dim=8, decoder_ffn_dim=8, encoder_attention_heads=2,
+                       decoder_attention_heads=2)  # fmt: skip
+    theirs = marian_tokenizer(directory)
+    imported = import_marian(directory)
+    for side, model in zip(("source", "target"), imported.tokenizers, strict=True):
+        (tmp_path / side).write_bytes(model)
+    ours = Tokenizer(tmp_path / "source", tmp_path / "target")
+    rows = imported.model.embedding.weight.detach()
+    their_rows = load_file(directory / "model.safetensors")["model.shared.weight"]
+    lines = []
+    for language in ("en", "de", "fr"):
+        file = text / f"test_2016_flickr.{language}"
+        lines += file.read_text(encoding="utf-8").splitlines()
+    lines = [*lines, ">>deu<< A dog.", "\u4f60\u597d  x", " two  spaces ", "\u00bd \ufb01 \u2026"]
+    # Ids are others; rows of the matrices tell whether they stand for the same.
+    for line, found in zip(lines, ours.encode_source_batch(lines), strict=True):
+        expected = theirs(line).input_ids[:-1]
+        assert len(found) == len(expected), line
+        assert torch.equal(rows[found], their_rows[expected]), line
+    expected = [theirs(text_target=line).input_ids[:-1] for line in lines[:3000]]
+    for line, found, right in zip(lines, ours.encode_target_batch(lines), expected, strict=False):
+        assert torch.equal(rows[found], their_rows[right]), line
+        known = [token for token in found if torch.equal(rows[token], their_rows[1]) is False]
+        if known == found:
+            assert ours.decode(found) == theirs.decode(right, use_source_tokenizer=False)
+
+
+# ---- what is not represented, or broken ----
+
+
+@pytest.fixture
+def copied(both: Pair, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(both.directory, tmp_path / "copied"))
+
+
+def change_config(directory: Path, **values: Any) -> None:
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model_type": "bart"}, "model_type is 'bart'; 'marian' is what this command imports"),
+        ({"activation_function": "tanh"}, "activation_function is 'tanh'; represented are relu"),
+        ({"normalize_before": True}, "normalize_before is True; Marian's models are post-norm"),
+        ({"decoder_ffn_dim": 64}, "decoder_ffn_dim is 64; both stacks must have the same"),
+        ({"decoder_attention_heads": 2}, "decoder_attention_heads is 2; both stacks"),
+        ({"encoder_layers": 3}, "no model.encoder.layers.2"),
+        ({"encoder_layers": 1}, r"model.encoder.layers.1.* is part of the model.*16 such tensors"),
+        ({"vocab_size": 200}, "ids must be below the model's 200"),
+        ({"d_model": "32"}, "d_model is '32'; a whole number is needed"),
+        ({"share_encoder_decoder_embeddings": False}, "does not fit target_vocab.json, .* missing"),
+    ],
+)
+def test_what_is_not_represented_is_named(
+    values: dict[str, Any], message: str, copied: Path
+) -> None:
+    change_config(copied, **values)
+    with pytest.raises(InputError, match=message):
+        import_marian(copied)
+
+
+@pytest.mark.parametrize("values", [{"length_penalty": -1.0}, {"num_beams": "many"}])
+def test_a_search_that_is_none(values: dict[str, Any], copied: Path) -> None:
+    (copied / "generation_config.json").write_text(json.dumps(values))
+    with pytest.raises(InputError, match="how to generate is not represented"):
+        import_marian(copied)
+
+
+def test_words_of_several_tokens_cannot_be_forbidden(copied: Path) -> None:
+    path = copied / "generation_config.json"
+    path.write_text(json.dumps({"bad_words_ids": [[4, 5]]}))
+    with pytest.raises(InputError, match="words of one token alone"):
+        import_marian(copied)
+
+
+class Malicious:
+    def __reduce__(self) -> Any:
+        return (exec, ("raise SystemExit('the pickle ran')",))
+
+
+def test_weights_are_read_without_running_code(both: Pair, copied: Path) -> None:
+    weights = load_file(copied / "model.safetensors")
+    (copied / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
+        import_marian(copied)
+    pickled = copied / "pytorch_model.bin"
+    torch.save(weights, pickled)
+    found = import_marian(copied).model.state_dict()
+    for name, tensor in both.checkpoint.load_model().state_dict().items():
+        torch.testing.assert_close(found[name], tensor, atol=0, rtol=0)
+    torch.save({**weights, "x": Malicious()}, pickled)
+    with pytest.raises(InputError, match=r"needs code to be run .* save it as safetensors"):
+        import_marian(copied)
+    torch.save({**weights, "x": 3}, pickled)
+    with pytest.raises(InputError, match="holds other things than tensors"):
+        import_marian(copied)
+    pickled.write_bytes(b"nothing")
+    with pytest.raises(InputError, match="is damaged, or needs code"):
+        import_marian(copied)
+    save_file({**weights, "model.adapter.weight": torch.ones(1)}, copied / "model.safetensors")
+    with pytest.raises(InputError, match=r"model\.adapter\.weight is part of the model"):
+        import_marian(copied)
+
+
+def test_two_vocabularies(both: Pair, copied: Path) -> None:
+    """Of source and target, as newer OPUS-MT models have them."""
+    import transformers
+
+    vocabulary = json.loads((copied / "vocab.json").read_text())
+    own = ["<unk>", *(token for token in vocabulary if token[0] not in "<>"), "</s>", "<pad>"]
+    bytes_last = [token for token in vocabulary if token.startswith("<0x")]
+    own[-2:-2] = bytes_last
+    (copied / "target_vocab.json").write_text(json.dumps(dict(zip(own, range(999), strict=False))))
+    torch.manual_seed(1)
+    config = transformers.MarianConfig.from_pretrained(both.directory)
+    config.share_encoder_decoder_embeddings = config.tie_word_embeddings = False
+    config.decoder_vocab_size, config.eos_token_id = len(own), own.index("</s>")
+    config.pad_token_id = config.decoder_start_token_id = own.index("<pad>")
+    theirs = transformers.MarianMTModel(config).eval()
+    theirs.save_pretrained(copied)
+    ours = import_marian(copied).model
+    assert ours.config.tied == "none"
+    assert (ours.config.source_pieces, ours.config.vocabulary_size) == (len(vocabulary) + 1,
+                                                                        len(own) + 1)  # fmt: skip
+    source, target = [5, 9, 7], [3, 8, 4, 4]
+    with torch.inference_mode():
+        expected = theirs(
+            input_ids=torch.tensor([[*source, 0]]),
+            decoder_input_ids=torch.tensor([[own.index("<pad>"), *target]]),
+        ).logits[0]
+        rows = [
+            ours.source_table.weight.tolist().index(row)
+            for row in theirs.model.encoder.embed_tokens.weight[[*source, 0]].tolist()
+        ]
+        columns = [ours.embedding.weight.tolist().index(row)
+                   for row in theirs.model.decoder.embed_tokens.weight.tolist()[:-1]]  # fmt: skip
+        previous = torch.tensor([[START, *(columns[token] for token in target)]])
+        hidden = ours(torch.tensor([rows]), None, previous)
+        found = ours.project(hidden)[0]
+    assert rows[-1] == END == columns[own.index("</s>")]
+    torch.testing.assert_close(found[:, columns], expected[:, :-1], atol=1e-4, rtol=1e-5)
+
+
+def test_broken_directories(both: Pair, copied: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no directory"):
+        import_marian(tmp_path / "nothing")
+    (copied / "vocab.json").write_text("[]")
+    with pytest.raises(InputError, match="no JSON object of tokens and ids"):
+        import_marian(copied)
+    (copied / "vocab.json").write_text("{")
+    with pytest.raises(InputError, match="is no JSON"):
+        import_marian(copied)
+    (copied / "vocab.json").write_text((both.directory / "vocab.json").read_text())
+    (copied / "source.spm").unlink()
+    with pytest.raises(InputError, match=r"cannot read .*source\.spm"):
+        import_marian(copied)
+    (copied / "config.json").unlink()
+    with pytest.raises(InputError, match=r"cannot read .*config\.json: No such file"):
+        import_marian(copied)

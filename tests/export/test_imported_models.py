@@ -1,0 +1,131 @@
+"""What imported models have and trained ones have not, in every kind of target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.models import (
+    EVERYTHING_ELSE,
+    LEARNED_POSITIONS,
+    lively_model,
+    save_imported_model,
+)
+from support.shortlists import random_table
+from support.translations import assert_same, random_sources
+
+from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.layers import compare_layers
+from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.errors import CheckpointError, InputError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.attention import attend_sentence
+from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.search import beam_search
+
+TARGETS = ("onnx-fp32", "onnx-int8", "onnx-fp16")
+OPTIONS = SearchOptions(num_hypotheses=4, return_attention=True)
+
+
+def compiled(
+    changes: dict[str, Any], directory: Path, tokenizer: Path, targets: tuple[str, ...]
+) -> Checkpoint:
+    """The checkpoint of a model with those changes, and its bundle beside it."""
+    size = Tokenizer(tokenizer, tokenizer).vocabulary_size
+    model = lively_model(size, **changes)
+    path = save_imported_model(model, directory / "checkpoint", tokenizer)
+    checkpoint = open_checkpoint(path)
+    shortlist = None
+    if any(target.endswith("shortlist") for target in targets):
+        shortlist = directory / "table.safetensors"
+        random_table(checkpoint).save(shortlist)
+    options = BuildOptions(targets, attention=True, shortlist=shortlist)
+    compile_bundle(checkpoint, directory / "bundle", options)
+    return checkpoint
+
+
+@pytest.fixture(scope="module")
+def everything_else(tmp_path_factory: pytest.TempPathFactory, tokenizer_model: Path) -> Checkpoint:
+    return compiled(EVERYTHING_ELSE, tmp_path_factory.mktemp("else"), tokenizer_model, TARGETS)
+
+
+def bundle_of(checkpoint: Checkpoint) -> Path:
+    return checkpoint.path.parent / "bundle"
+
+
+def test_targets_are_equal_to_the_reference(everything_else: Checkpoint) -> None:
+    bundle, sources = bundle_of(everything_else), random_sources(24)
+    expected = beam_search(everything_else.load_model(), sources, OPTIONS)
+    assert len({len(hypotheses[0].tokens) for hypotheses in expected}) > 3
+    exact = Translator(bundle, "onnx-fp32", threads=1).translate_ids(sources, OPTIONS)
+    assert_same(exact, expected)
+    for target in TARGETS[1:]:
+        found = Translator(bundle, target, threads=1).translate_ids(sources, OPTIONS)
+        same = [a[0].tokens == b[0].tokens for a, b in zip(found, expected, strict=True)]
+        assert sum(same) >= 0.5 * len(same), target
+
+
+def test_layers_are_those_of_the_reference(everything_else: Checkpoint) -> None:
+    lines = ["the dog runs over the river", "green", "a cat eats"]
+    reports = compare_layers(bundle_of(everything_else), everything_else, lines, threads=1)
+    assert [report.first for report in reports] == [None] * len(TARGETS)
+    # All but the tensors of the kernels' calls are there to compare.
+    assert all(drift.relative is not None for report in reports for drift in report.drifts)
+
+
+def test_the_end_of_the_source_is_not_read(everything_else: Checkpoint) -> None:
+    translator = Translator(bundle_of(everything_else), threads=1)
+    [[best]] = translator.translate_ids([[7, 9, 12]], SearchOptions(1, return_attention=True))
+    assert best.attention is not None
+    assert best.attention.shape[1] == 4  # three tokens, and the end that nothing looks at
+    assert (best.attention[:, 3] == 0).all()
+    assert best.attention[:, :3].sum(1) == pytest.approx(1, abs=1e-5)
+    tokenizer = Tokenizer(*everything_else.tokenizers)
+    found = attend_sentence(
+        everything_else.load_model(), tokenizer, "the dog", None, SearchOptions(max_length=9)
+    )
+    assert len(found.maps["cross"].key) == len(tokenizer.encode_source("the dog"))
+
+
+def test_each_side_has_its_vocabulary(everything_else: Checkpoint) -> None:
+    bundle = bundle_of(everything_else)
+    manifest = read_manifest(bundle)
+    size = manifest.model.vocabulary_size
+    assert manifest.model.source_pieces == 300 < size
+    assert manifest.search_options() == SearchOptions(length_penalty=1.0)
+    assert manifest.limits.max_source_length == 48
+    assert sorted(file.path for file in manifest.tokenizer.values()) == ["source.spm", "target.spm"]
+    translator = Translator(bundle, threads=1)
+    translator.translate_ids([[299]], target_prefixes=[[size - 1]])
+    with pytest.raises(InputError, match=r"source 0 has token 300, outside .* of 300 pieces"):
+        translator.translate_ids([[300]])
+    with pytest.raises(InputError, match=f"prefix of source 0 has token {size}, .* {size} pieces"):
+        translator.translate_ids([[299]], target_prefixes=[[size]])
+    assert translator.translate(["the dog"])[0].hypotheses[0].pieces
+    with pytest.raises(CheckpointError, match="a vocabulary for each language"):
+        _ = everything_else.tokenizer
+
+
+def test_learned_positions_and_a_shortlist(tokenizer_model: Path, tmp_path: Path) -> None:
+    targets = ("onnx-fp32", "onnx-fp32-shortlist", "onnx-int8-shortlist")
+    checkpoint = compiled(LEARNED_POSITIONS, tmp_path, tokenizer_model, targets)
+    bundle, sources = bundle_of(checkpoint), random_sources(16, longest=20)
+    model = checkpoint.load_model()
+    exact = Translator(bundle, "onnx-fp32", threads=1).translate_ids(sources, OPTIONS)
+    assert_same(exact, beam_search(model, sources, OPTIONS))
+    table = random_table(checkpoint)
+    listed = Translator(bundle, shortlist=True, threads=1).translate_ids(sources, OPTIONS)
+    near = Translator(bundle, "onnx-int8", shortlist=True, threads=1).translate_ids(sources)
+    project, expected = model.project, []
+    for source in sources:
+        hidden = torch.ones(checkpoint.model.vocabulary_size, dtype=torch.bool)
+        hidden[torch.from_numpy(table.for_sentence(source)).long()] = False
+        model.project = lambda x, hidden=hidden: project(x).masked_fill(hidden, -torch.inf)  # type: ignore[method-assign]
+        expected += beam_search(model, [source], OPTIONS)
+    assert_same(listed, expected)
+    same = [a[0].tokens == b[0].tokens for a, b in zip(near, expected, strict=True)]
+    assert sum(same) >= 0.5 * len(same)
