@@ -150,8 +150,11 @@ def test_a_worker_and_then_the_run_killed(
     before = len(first.records())
     first.wait_for(lambda: len(first.records()) >= before + 6)
     first.process.kill()
+    for worker in first.at_work():  # else they do much of what is left before they notice
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
     first.process.communicate()
-    time.sleep(1)  # its workers end
+    time.sleep(1)  # all its workers end
     kept = first.records()
     assert not (tmp_path / "out/b.txt").exists()
     second = start(tmp_path / "out")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
@@ -24,7 +25,6 @@ from translate_trt.runtime.workers import available_cores
 
 log = logging.getLogger("translate_trt")
 
-_SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_TO_CANCEL = 0.2  # in which one is noticed that waits in the service
 
 
@@ -156,19 +156,26 @@ class _Responder:
                 answer.cancel()
 
 
+# Until process $2 has another parent than $1, or has ended.
+_WATCH = r"""
+while grep -qs "^PPid:[[:space:]]*$1\$" "/proc/$2/status"; do sleep 1; done
+kill -9 "$2"
+"""
+
+
 def _end_with_server() -> None:
     """Let this process end soon after the server has.
 
-    The backend waits for its next message forever, weights and all, where the server was killed.
+    Where the server was killed, the backend waits for its next message forever, weights and all.
+    While it waits for an answer to be taken it holds Python's lock, too: no thread could see it.
     """
-    server = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == server:
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="watch-server", daemon=True).start()
+    server, here = str(os.getppid()), str(os.getpid())
+    nowhere = subprocess.DEVNULL
+    subprocess.Popen(
+        ["/bin/sh", "-c", _WATCH, "watch-server", server, here],
+        stdin=nowhere, stdout=nowhere, stderr=nowhere,
+        start_new_session=True,  # Ctrl-C is for the server, which lets instances finish
+    )  # fmt: skip
 
 
 def _device(args: dict[str, str]) -> str:
