@@ -155,11 +155,18 @@ class Tensors:
             )
 
 
-def layers(tensors: Tensors, stack: str, count: int) -> dict[str, Tensor]:
-    """Weights of a stack, "encoder" or "decoder", by their names in `Transformer`."""
+def layers(tensors: Tensors, stack: str, count: int, prefix: str = "model.") -> dict[str, Tensor]:
+    """Weights of a stack, "encoder" or "decoder", by their names in `Transformer`.
+
+    Args:
+        tensors: of the model.
+        stack: which of the two.
+        count: its layers.
+        prefix: what their names begin with; fairseq's, which BART comes from, have none.
+    """
     found: dict[str, Tensor] = {}
     for index in range(count):
-        there, here = f"model.{stack}.layers.{index}", f"{stack}.{index}"
+        there, here = f"{prefix}{stack}.layers.{index}", f"{stack}.{index}"
         names = dict(_FEED_FORWARD)
         for attention, ours in _ATTENTIONS.items():
             if stack == "encoder" and attention == "encoder_attn":

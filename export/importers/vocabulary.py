@@ -167,6 +167,30 @@ def word_tokenizer(numbering: Numbering) -> bytes:
     return _finished(model, numbering)
 
 
+def make_tokenizers(
+    paths: tuple[Path | None, Path | None], numberings: tuple[Numbering, Numbering]
+) -> tuple[tuple[Numbering, Numbering], tuple[bytes, bytes]]:
+    """Of the SentencePiece models that are given, or else of words.
+
+    Args:
+        paths: of the SentencePiece models of source and target; None: of the target as of the
+            source, else there are none.
+        numberings: of the vocabularies; the same object where both sides share one.
+
+    Returns:
+        The numberings with what the vocabularies lack, and the models as files have them.
+
+    Raises:
+        InputError: the models are not of the vocabularies, or the source's alone is missing.
+    """
+    source, target = paths
+    if source is not None:
+        return arranged_tokenizers((source, target or source), numberings)
+    if target is not None:
+        raise InputError(f"there is {target}, but none of the source: give --source-spm.")
+    return numberings, (word_tokenizer(numberings[0]), word_tokenizer(numberings[1]))
+
+
 def arranged_tokenizers(
     paths: tuple[Path, Path],
     numberings: tuple[Numbering, Numbering],

@@ -28,6 +28,22 @@ def _destination(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _pieces(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of importers whose files have no SentencePiece model with them."""
+    for option in (
+        click.option(
+            "--target-spm", type=_PATH, help="Of the target. Default: as of the source."
+        ),
+        click.option(
+            "--source-spm", type=_PATH,
+            help="SentencePiece model of the source. Default: tokens are what stands between "
+            "spaces.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 @click.group("import")
 def import_() -> None:
     """Make a checkpoint of a model that another toolkit trained (docs/import.md).
@@ -65,6 +81,30 @@ def marian_hf(directory: Path, **destination: Any) -> None:
     from translate_trt.export.importers.marian import import_marian
 
     _save(import_marian(directory), **destination)
+
+
+@import_.command()
+@click.argument("checkpoint", type=_PATH)
+@click.option(
+    "--dict", "dictionary", type=_PATH, required=True,
+    help="dict.*.txt of the source, which fairseq-preprocess made.",
+)  # fmt: skip
+@click.option("--target-dict", type=_PATH, help="Of the target. Default: both share the source's.")
+@_pieces
+@_destination
+def fairseq(
+    checkpoint: Path,
+    dictionary: Path,
+    target_dict: Path | None,
+    source_spm: Path | None,
+    target_spm: Path | None,
+    **destination: Any,
+) -> None:
+    """Import CHECKPOINT, which fairseq-train wrote: a Transformer for translation."""
+    from translate_trt.export.importers.fairseq import import_fairseq
+
+    pieces = source_spm, target_spm
+    _save(import_fairseq(checkpoint, dictionary, target_dict, pieces), **destination)
 
 
 def _save(

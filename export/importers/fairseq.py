@@ -1,0 +1,257 @@
+"""Checkpoints of fairseq's `transformer`, from the settings under "args" or "cfg" in them.
+
+Their names of tensors are those of fairseq/models/transformer; older ones are read as fairseq's
+own `upgrade_state_dict_named` reads them. Vocabularies are the dict.*.txt of fairseq-preprocess.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from translate_trt.export.importers.hugging_face import Config, Tensors, layers
+from translate_trt.export.importers.imported import Imported, Placed, load_weights, read_positions
+from translate_trt.export.importers.matrices import Matrices
+from translate_trt.export.importers.torch_file import Record, read_torch_file, tensors_of
+from translate_trt.export.importers.vocabulary import Numbering, Special, make_tokenizers
+from translate_trt.runtime.errors import InputError
+from translate_trt.train.config import ModelConfig
+from translate_trt.train.model import Transformer
+
+# Of fairseq/data/dictionary.py: they stand before the tokens of the file.
+_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+_PAD, _END, _UNKNOWN = 1, 2, 3
+# What decoding starts with is the end symbol.
+_IDS = Special(pad=_PAD, unknown=_UNKNOWN, start=_END, end=_END)
+_STACKS = ("encoder", "decoder")
+_ACTIVATIONS = ("relu", "gelu")
+_SHAPE = ("embed_dim", "ffn_embed_dim", "attention_heads")
+# Other models, or other layers, if any of them is set.
+_OFF = (
+    "adaptive_input", "adaptive_softmax_cutoff", "base_layers", "char_inputs",
+    "cross_self_attention", "decoder_layers_to_keep", "decoder_xformers_att_config",
+    "encoder_layers_to_keep", "encoder_xformers_att_config", "no_cross_attention",
+    "no_decoder_final_norm", "no_token_positional_embeddings", "scale_attn", "scale_fc",
+    "scale_heads", "scale_resids",
+)  # fmt: skip
+# From this version of the layers on, a pre-norm stack ends with LayerNorm.
+_FINAL_NORM = 3
+_OLD_NORM = re.compile(r"((?:en|de)coder)\.layers\.(\d+)\.layer_norms\.(\d)\.(weight|bias)")
+_OLD_NORMS = {
+    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
+    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+}
+_OLD_PROJECTION = re.compile(r"(.*_attn)\.in_proj_(weight|bias)")
+# Copies for a fused kernel, which fairseq 0.12 makes anew whenever it loads a checkpoint.
+_COPY = re.compile(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)")
+# Computed, not learned.
+_IGNORED = {
+    f"{stack}.{name}"
+    for stack in _STACKS
+    for name in ("version", "embed_positions.weights", "embed_positions._float_tensor")
+}
+
+
+def import_fairseq(
+    path: Path,
+    dictionary: Path,
+    target_dictionary: Path | None = None,
+    tokenizers: tuple[Path | None, Path | None] = (None, None),
+) -> Imported:
+    """The model in a checkpoint that fairseq-train wrote.
+
+    Args:
+        path: of the checkpoint.
+        dictionary: dict.*.txt of the source.
+        target_dictionary: of the target; None: both share the source's.
+        tokenizers: SentencePiece models of source and target, where the dictionaries are of their
+            pieces; None: of the target as of the source, else tokens are words.
+
+    Raises:
+        InputError: a file is missing or damaged, or the model is of a kind that is not
+            represented; the message names what.
+    """
+    checkpoint = read_torch_file(path, ["argparse.Namespace"], "fairseq")
+    config = _settings(path, checkpoint)
+    values = _upgraded(tensors_of(path, checkpoint.get("model"), "model"))
+    tensors = Tensors(path, values)
+    source = target = _read_dictionary(dictionary)
+    if target_dictionary is not None:
+        own = _read_dictionary(target_dictionary)
+        target = source if own.names == source.names else own
+    matrices = _matrices(config, tensors)
+    matrices.check(path, source, target)
+    (source, target), models = make_tokenizers(tokenizers, (source, target))
+    model, weights = _convert(config, tensors, matrices.place(source, target))
+    tensors.check_all_used(_IGNORED)
+    made = Transformer(model)
+    load_weights(made, weights, path)
+    return Imported(made.eval(), models, "fairseq", _search())
+
+
+def _search() -> dict[str, Any]:
+    """fairseq-generate's own defaults, in `SearchOptions`."""
+    return {
+        "beam_size": 5, "length_penalty": 1.0, "length_penalty_form": "length",
+        "early_stopping": True, "min_length": 2,
+    }  # fmt: skip
+
+
+def _settings(path: Path, checkpoint: dict[str, Any]) -> Config:
+    """Those of the model, flat, whatever version wrote them; and the task's name."""
+    options, task = checkpoint.get("args"), None
+    if options is None:
+        parts = _fields(checkpoint.get("cfg"))
+        options, task = parts.get("model"), _fields(parts.get("task")).get("_name")
+    fields = _fields(options)
+    if not fields:
+        raise InputError(
+            f"{path} has settings of a model neither under 'args' nor under 'cfg'; give a "
+            "checkpoint that fairseq-train wrote."
+        )
+    values = {"task": task or "translation", "arch": fields.get("_name")} | fields
+    for stack in _STACKS:
+        nested = values.pop(stack, None)
+        values |= {f"{stack}_{name}": value for name, value in _fields(nested).items()}
+    config = Config(path, values)
+    if values["task"] != "translation":
+        raise config.refused("task", "models of the task 'translation' are imported")
+    arch = str(values["arch"])
+    if not arch.startswith("transformer") or arch.startswith("transformer_lm"):
+        raise config.refused("arch", "the Transformer's variants (transformer...) are imported")
+    for name in _OFF:
+        if values.get(name):
+            raise config.refused(name, "it is not represented")
+    return config
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if isinstance(value, Record):
+        value = value.fields
+    return value if isinstance(value, dict) else {}
+
+
+def _read_dictionary(path: Path) -> Numbering:
+    """One token per line, with its count behind a space."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            lines = file.readlines()
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path}: {error.strerror}; give the dict.*.txt of fairseq-preprocess."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text in UTF-8: {error}.") from error
+    tokens = list(_SPECIAL)
+    for number, line in enumerate(lines, 1):
+        token, separator, count = line.rstrip().rpartition(" ")
+        if not separator or not re.fullmatch(r"-?\d+", count):
+            raise InputError(
+                f"{path}, line {number}: {line.strip()[:60]!r} is no token with its count; give "
+                "the dict.*.txt of fairseq-preprocess (#fairseq:overwrite is not represented)."
+            )
+        tokens.append(token)
+    # Its generator never chooses padding.
+    return Numbering(tokens, _IDS, never=[_PAD])
+
+
+def _upgraded(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by the names of fairseq 0.12."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in values.items():
+        norm, projection = _OLD_NORM.fullmatch(name), _OLD_PROJECTION.fullmatch(name)
+        if norm is not None and int(norm[3]) < len(_OLD_NORMS[norm[1]]):
+            part = _OLD_NORMS[norm[1]][int(norm[3])]
+            found[f"{norm[1]}.layers.{norm[2]}.{part}.{norm[4]}"] = tensor
+        elif projection is not None:
+            for part, rows in zip("qkv", tensor.chunk(3), strict=True):
+                found[f"{projection[1]}.{part}_proj.{projection[2]}"] = rows
+        elif not _COPY.fullmatch(name):
+            found[name] = tensor
+    return found
+
+
+def _matrices(config: Config, tensors: Tensors) -> Matrices:
+    target = tensors.take("decoder.embed_tokens.weight")
+    names = ["decoder.output_projection.weight", "decoder.embed_out"]
+    if config.flag("share_decoder_input_output_embed", False) or config.flag(
+        "share_all_embeddings", False
+    ):
+        names.append("decoder.embed_tokens.weight")
+    source = tensors.take("encoder.embed_tokens.weight")
+    return Matrices(source, target, tensors.take(*names), None)
+
+
+def _convert(
+    config: Config, tensors: Tensors, placed: Placed
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The configuration, and the weights by their names in `Transformer`."""
+    for part in _SHAPE:
+        _same(config, part, config.integer(f"encoder_{part}"), config.integer(f"decoder_{part}"))
+    for part in ("normalize_before", "learned_pos"):
+        both = [config.flag(f"{stack}_{part}", False) for stack in _STACKS]
+        _same(config, part, *both)
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        if config.values.get(name, placed.fields["d_model"]) not in (
+            placed.fields["d_model"], "${model.decoder.embed_dim}",
+        ):  # fmt: skip
+            raise config.refused(name, "projections beside the layers are not represented")
+    activation = config.values.get("activation_fn", "relu")
+    if activation not in _ACTIVATIONS:
+        raise config.refused("activation_fn", f"represented are {', '.join(_ACTIVATIONS)}")
+    pre_norm = config.flag("encoder_normalize_before", False)
+    positions = _positions(config, tensors)
+    model = ModelConfig(
+        encoder_layers=config.integer("encoder_layers"),
+        decoder_layers=config.integer("decoder_layers"),
+        d_ff=config.integer("encoder_ffn_embed_dim"),
+        heads=config.integer("encoder_attention_heads"),
+        dropout=0.0,
+        norm="pre" if pre_norm else "post",
+        activation=activation,
+        scale_embedding=not config.flag("no_scale_embedding", False),
+        norm_embedding=config.flag("layernorm_embedding", False),
+        **positions.fields,
+        **placed.fields,
+    )
+    weights = placed.weights | positions.weights
+    for stack, name, count in (
+        ("encoder", "source_embedding_norm", model.encoder_layers),
+        ("decoder", "embedding_norm", model.decoder_layers),
+    ):
+        weights |= layers(tensors, stack, count, prefix="")
+        norms = {f"{stack}.layernorm_embedding": name} if model.norm_embedding else {}
+        if pre_norm:
+            _check_version(tensors, stack)
+            norms[f"{stack}.layer_norm"] = f"{stack}_norm"
+        for theirs, ours in norms.items():
+            for part in ("weight", "bias"):
+                weights[f"{ours}.{part}"] = tensors.take(f"{theirs}.{part}")
+    return model, weights
+
+
+def _same(config: Config, part: str, encoder: Any, decoder: Any) -> None:
+    if encoder != decoder:
+        raise config.refused(f"decoder_{part}", f"encoder_{part} is {encoder!r}; it must be equal")
+
+
+def _check_version(tensors: Tensors, stack: str) -> None:
+    name = f"{stack}.version"
+    version = tensors.take(name) if name in tensors else torch.ones(1)
+    if float(version) < _FINAL_NORM:
+        raise InputError(
+            f"{tensors.directory}: {name} is {float(version):g}, of pre-norm layers without a "
+            "LayerNorm behind the last one, which translate-trt does not represent."
+        )
+
+
+def _positions(config: Config, tensors: Tensors) -> Placed:
+    """Sinusoids as in tensor2tensor; the first position is behind the padding symbol's id."""
+    if not config.flag("encoder_learned_pos", False):
+        return Placed({"sinusoid": "tensor2tensor", "first_position": _PAD + 1}, {})
+    tables = [tensors.take(f"{stack}.embed_positions.weight")[_PAD + 1 :] for stack in _STACKS]
+    return read_positions(*tables)

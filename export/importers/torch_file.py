@@ -1,0 +1,95 @@
+"""Checkpoints that torch pickled with more than tensors in them, read without running their code.
+
+`torch.load(weights_only=True)` makes tensors and plain containers alone. Objects of the classes
+that an importer lists become a `Record`, which keeps their attributes and does nothing; one of any
+other class is refused. Classes of a toolkit are never imported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from translate_trt.runtime.errors import InputError
+
+#: Scores of validations are such numbers; no importer reads them.
+_NUMBERS = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "numpy.dtype")
+# What torch says of a class that is not listed.
+_UNLISTED = re.compile(r"GLOBAL (\S+) was not an allowed")
+
+
+class Record:
+    """In place of an object of a toolkit's class.
+
+    Attributes:
+        fields: its attributes, by name.
+    """
+
+    fields: dict[str, Any]
+
+    def __new__(cls, *arguments: Any) -> Record:
+        """Whatever the object was made from is left out."""
+        record = super().__new__(cls)
+        record.fields = {}
+        return record
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, dict):
+            self.fields = state
+
+
+def read_torch_file(path: Path, records: Sequence[str], toolkit: str) -> dict[str, Any]:
+    """The dictionary that a checkpoint is.
+
+    Args:
+        path: of the file.
+        records: full names of the classes whose objects become a `Record`.
+        toolkit: the name of what wrote it, for messages.
+
+    Raises:
+        InputError: it is missing or damaged, or holds objects of other classes.
+    """
+    listed: list[Any] = [(Record, name) for name in (*records, *_NUMBERS)]
+    try:
+        with torch.serialization.safe_globals(listed):
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path}: {error.strerror or error}; give a checkpoint of {toolkit}."
+        ) from error
+    except Exception as error:  # torch's, pickle's and zipfile's classes have no other base
+        raise _unreadable(path, toolkit, error) from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path} holds a {type(found).__name__}, no checkpoint of {toolkit}.")
+    return found
+
+
+def _unreadable(path: Path, toolkit: str, error: Exception) -> InputError:
+    unlisted = _UNLISTED.search(str(error))
+    if unlisted is None:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return InputError(f"{path} is damaged, or no checkpoint of {toolkit} ({reason}).")
+    return InputError(
+        f"{path} has an object of {unlisted[1]} in it. To make one, code would have to be run, "
+        "which could be anyone's. If you trust the file, save it again without that object where "
+        f"{toolkit} is installed (docs/import.md, Checkpoints with objects)."
+    )
+
+
+def tensors_of(path: Path, values: Any, key: str) -> dict[str, Tensor]:
+    """The tensors under a key of a checkpoint, in float32.
+
+    Raises:
+        InputError: there are none, or other things are among them.
+    """
+    if not isinstance(values, dict) or not values:
+        raise InputError(f"{path} has no weights under {key!r}; it is another kind of file.")
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            raise InputError(f"{path}: {name} under {key!r} is no tensor.")
+    return {name: tensor.detach().float() for name, tensor in values.items()}

@@ -1,0 +1,361 @@
+"""Checkpoints in fairseq's layout against a forward pass in numpy, and against fairseq itself."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from support.importing import logits_of
+from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
+
+from translate_trt.export.importers.fairseq import import_fairseq
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.train.checkpoint import open_checkpoint
+
+WIDTH, INNER, HEADS, POSITIONS = 32, 48, 4, 40
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+SOURCE, TARGET = (
+    [f"{letter}{n}" for n in range(count)] for letter, count in (("s", 40), ("t", 30))
+)
+OPTIONS: dict[str, Any] = {
+    "arch": "transformer", "activation_fn": "relu",
+    **{f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in (
+        ("embed_dim", WIDTH), ("ffn_embed_dim", INNER), ("attention_heads", HEADS),
+        ("normalize_before", False), ("learned_pos", False))},
+    "encoder_layers": 2, "decoder_layers": 1, "max_source_positions": POSITIONS,
+    "max_target_positions": POSITIONS, "share_all_embeddings": False,
+    "share_decoder_input_output_embed": False, "no_scale_embedding": False,
+    "layernorm_embedding": False, "adaptive_softmax_cutoff": None,
+}  # fmt: skip
+OTHER: dict[str, Any] = {
+    "arch": "transformer_wmt_en_de", "activation_fn": "gelu", "encoder_normalize_before": True,
+    "decoder_normalize_before": True, "encoder_learned_pos": True, "decoder_learned_pos": True,
+    "share_decoder_input_output_embed": True, "no_scale_embedding": True,
+    "layernorm_embedding": True,
+}  # fmt: skip
+
+
+def random_weights(options: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Under the names of fairseq/models/transformer, 0.12."""
+    generator = torch.Generator().manual_seed(1)
+    found: dict[str, torch.Tensor] = {}
+
+    def add(name: str, *shape: int) -> None:
+        found[name] = torch.randn(shape, generator=generator) * 0.3
+
+    def add_linear(name: str, rows: int, columns: int) -> None:
+        add(f"{name}.weight", rows, columns)
+        add(f"{name}.bias", rows)
+
+    def add_norm(name: str) -> None:
+        add(f"{name}.weight", WIDTH)
+        add(f"{name}.bias", WIDTH)
+        found[f"{name}.weight"] += 1
+
+    for stack, words in (("encoder", SOURCE), ("decoder", TARGET)):
+        found[f"{stack}.version"] = torch.tensor([3.0])
+        add(f"{stack}.embed_tokens.weight", len(SPECIAL) + len(words), WIDTH)
+        found[f"{stack}.embed_positions._float_tensor"] = torch.zeros(1)
+        if options[f"{stack}_learned_pos"]:
+            del found[f"{stack}.embed_positions._float_tensor"]
+            add(f"{stack}.embed_positions.weight", POSITIONS + 2, WIDTH)
+        for layer in range(options[f"{stack}_layers"]):
+            place = f"{stack}.layers.{layer}"
+            for part in ["self_attn", "encoder_attn"][: 1 + (stack == "decoder")]:
+                for name in ("k_proj", "v_proj", "q_proj", "out_proj"):
+                    add_linear(f"{place}.{part}.{name}", WIDTH, WIDTH)
+                add_norm(f"{place}.{part}_layer_norm")
+            add_linear(f"{place}.fc1", INNER, WIDTH)
+            add_linear(f"{place}.fc2", WIDTH, INNER)
+            add_norm(f"{place}.final_layer_norm")
+            if stack == "encoder":
+                # Which fairseq 0.12 saves besides, and never reads.
+                add(f"{place}.in_proj_weight", 3 * WIDTH, WIDTH)
+                add(f"{place}.fc1_bias", INNER)
+        if options[f"{stack}_normalize_before"]:
+            add_norm(f"{stack}.layer_norm")
+        if options["layernorm_embedding"]:
+            add_norm(f"{stack}.layernorm_embedding")
+    if options["share_decoder_input_output_embed"]:
+        found["decoder.output_projection.weight"] = found["decoder.embed_tokens.weight"]
+    else:
+        add("decoder.output_projection.weight", len(SPECIAL) + len(TARGET), WIDTH)
+    return found
+
+
+def save(
+    directory: Path, options: dict[str, Any], weights: dict[str, torch.Tensor], **more: Any
+) -> tuple[Path, Path, Path]:
+    """A checkpoint as fairseq's trainer writes it, and the dictionaries of fairseq-preprocess."""
+    path = directory / "checkpoint_best.pt"
+    state = {
+        "args": None,
+        "cfg": {"model": argparse.Namespace(**options), "task": {"_name": "translation"}},
+        "model": weights,
+        "optimizer_history": [{"num_updates": 3}],
+        "extra_state": {"val_loss": np.float64(5.4), "epoch": 1},
+    }
+    torch.save(state | more, path)
+    dictionaries = []
+    for side, words in (("en", SOURCE), ("de", TARGET)):
+        file = directory / f"dict.{side}.txt"
+        file.write_text("".join(f"{word} {100 - n}\n" for n, word in enumerate(words)))
+        dictionaries.append(file)
+    return path, dictionaries[0], dictionaries[1]
+
+
+def positions_of(count: int) -> np.ndarray:
+    """Of sinusoidal_positional_embedding.py, from padding_idx + 1 on."""
+    half = WIDTH // 2
+    rates = np.exp(np.arange(half) * -(np.log(10_000) / (half - 1)))
+    angles = np.arange(2, 2 + count)[:, None] * rates
+    return np.concatenate([np.sin(angles), np.cos(angles)], 1)
+
+
+def expected_logits(
+    options: dict[str, Any], weights: dict[str, torch.Tensor], source: list[int], target: list[int]
+) -> np.ndarray:
+    """Of each next token, [T, V]; decoding starts with </s>."""
+    values = {name: tensor.double().numpy() for name, tensor in weights.items()}
+    parts = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+    attentions = {"self": "self_attn", "cross": "encoder_attn"}
+
+    def linear(name: str) -> tuple[np.ndarray, np.ndarray]:
+        stack, layer, *rest = name.split(".")
+        there = {"inner": "fc1", "outer": "fc2"}.get(rest[0])
+        there = there or f"{attentions[rest[0]]}.{parts[rest[1]]}"
+        place = f"{stack}.layers.{layer}.{there}"
+        return values[f"{place}.weight"].T, values[f"{place}.bias"]
+
+    def norm(name: str) -> tuple[np.ndarray, np.ndarray]:
+        stack, *rest = name.split(".")
+        place = f"{stack}.layer_norm"
+        if rest == ["embedding"]:
+            place = f"{stack}.layernorm_embedding"
+        elif rest:
+            there = {"feed": "final"}.get(rest[1]) or attentions[rest[1]]
+            place = f"{stack}.layers.{rest[0]}.{there}_layer_norm"
+        return values[f"{place}.weight"], values[f"{place}.bias"]
+
+    model = NumpyTransformer(
+        HEADS, options["encoder_normalize_before"], ACTIVATIONS[options["activation_fn"]], 1e-5,
+        linear, norm,
+    )  # fmt: skip
+
+    def embed(stack: str, tokens: list[int]) -> np.ndarray:
+        scale = 1.0 if options["no_scale_embedding"] else np.sqrt(WIDTH)
+        table = values.get(f"{stack}.embed_positions.weight")
+        added = positions_of(len(tokens)) if table is None else table[2 : 2 + len(tokens)]
+        x = scale * values[f"{stack}.embed_tokens.weight"][tokens] + added
+        return model.layer_norm(f"{stack}.embedding", x) if options["layernorm_embedding"] else x
+
+    layers = options["encoder_layers"], options["decoder_layers"]
+    end = SPECIAL.index("</s>")
+    output = model.decode(
+        embed("encoder", [*source, end]), embed("decoder", [end, *target]), layers
+    )
+    return output @ values["decoder.output_projection.weight"].T
+
+
+def random_pairs(count: int) -> list[tuple[list[int], list[int]]]:
+    rng = random.Random(2)
+    return [
+        tuple(
+            [rng.randrange(len(words)) + len(SPECIAL) for _ in range(rng.randint(1, 12))]
+            for words in (SOURCE, TARGET)
+        )
+        for _ in range(count)
+    ]  # type: ignore[misc]
+
+
+def check_logits(
+    imported: Any, expected: Callable[[list[int], list[int]], np.ndarray], count: int
+) -> None:
+    """Of all tokens but the padding symbol, which is never generated."""
+    columns = [SPECIAL.index("</s>"), *range(len(SPECIAL), len(SPECIAL) + len(TARGET))]
+    for source, target in random_pairs(count):
+        words = [" ".join(side[token - len(SPECIAL)] for token in tokens)
+                 for side, tokens in ((SOURCE, source), (TARGET, target))]  # fmt: skip
+        found = logits_of(imported, words[0], words[1], ["END", *TARGET])
+        np.testing.assert_allclose(found, expected(source, target)[:, columns], atol=1e-4)
+
+
+MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "as in the paper": (
+        {},
+        {"norm": "post", "activation": "relu", "tied": "none", "sinusoid": "tensor2tensor",
+         "first_position": 2, "scale_embedding": True, "source_vocabulary_size": 45},
+    ),
+    "all else": (
+        OTHER,
+        {"norm": "pre", "activation": "gelu", "tied": "output", "positions": "learned",
+         "max_positions": POSITIONS, "own_target_positions": True, "norm_embedding": True,
+         "scale_embedding": False},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits(name: str, tmp_path: Path) -> None:
+    changes, fields = MODELS[name]
+    options = OPTIONS | changes
+    weights = random_weights(options)
+    imported = import_fairseq(*save(tmp_path, options, weights))
+    config = imported.model.config
+    assert {field: getattr(config, field) for field in fields} == fields
+    check_logits(imported, lambda *pair: expected_logits(options, weights, *pair), 30)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_of_fairseq_itself(name: str, tmp_path: Path) -> None:
+    fairseq = pytest.importorskip("fairseq", reason="fairseq, which makes the model, is not here")
+    from fairseq.models.transformer import TransformerModel
+    from fairseq.models.transformer.transformer_legacy import base_architecture
+
+    options = OPTIONS | MODELS[name][0]
+    dictionaries = []
+    for words in (SOURCE, TARGET):
+        dictionary = fairseq.data.Dictionary()
+        for word in words:
+            dictionary.add_symbol(word)
+        dictionaries.append(dictionary)
+    task = argparse.Namespace(source_dictionary=dictionaries[0], target_dictionary=dictionaries[1])
+    arguments = argparse.Namespace(**options)
+    base_architecture(arguments)
+    torch.manual_seed(0)
+    theirs = TransformerModel.build_model(arguments, task).eval()
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    imported = import_fairseq(*save(tmp_path, options, theirs.state_dict()))
+
+    @torch.inference_mode()
+    def expected(source: list[int], target: list[int]) -> np.ndarray:
+        ids = torch.tensor([[*source, 2]])
+        return theirs(ids, torch.tensor([ids.shape[1]]), torch.tensor([[2, *target]]))[0][0].numpy()
+
+    check_logits(imported, expected, 30)
+
+
+def test_checkpoints_of_older_versions(tmp_path: Path) -> None:
+    """Projections in one matrix, numbered LayerNorms, "args", torch's format before zip files."""
+    weights = random_weights(OPTIONS)
+    new = import_fairseq(*save(tmp_path, OPTIONS, weights))
+    old = {name: tensor for name, tensor in weights.items() if "_proj." not in name}
+    for name, tensor in weights.items():
+        if name.endswith(("out_proj.weight", "out_proj.bias")):
+            old[name] = tensor
+        elif ".q_proj." in name:
+            parts = [
+                weights[name.replace("q_proj", part)] for part in ("q_proj", "k_proj", "v_proj")
+            ]
+            old[name.replace("q_proj.", "in_proj_")] = torch.cat(parts)
+    old["decoder.embed_out"] = weights["decoder.output_projection.weight"]
+    numbers = {"decoder": ("self_attn", "encoder_attn", "final"), "encoder": ("self_attn", "final")}
+    for stack, names in numbers.items():
+        for place, part in enumerate(names):
+            for name in [n for n in old if n.startswith(stack) and f".{part}_layer_norm." in n]:
+                old[name.replace(f"{part}_layer_norm", f"layer_norms.{place}")] = old.pop(name)
+    path, *dictionaries = save(tmp_path, OPTIONS, {})
+    state = {"args": argparse.Namespace(**OPTIONS, task="translation"), "model": old}
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    found = import_fairseq(path, *dictionaries).model.state_dict()
+    for name, tensor in new.model.state_dict().items():
+        torch.testing.assert_close(found[name], tensor, atol=0, rtol=0)
+
+
+def test_one_dictionary_by_the_command(tmp_path: Path) -> None:
+    options = OPTIONS | {"share_all_embeddings": True}
+    weights = random_weights(options)
+    weights["decoder.embed_tokens.weight"] = weights["encoder.embed_tokens.weight"]
+    weights["decoder.output_projection.weight"] = weights["encoder.embed_tokens.weight"]
+    # As hydra keeps them: settings of a stack in a dictionary of their own.
+    nested = {k: v for k, v in options.items() if not k.startswith(("encoder_", "decoder_"))}
+    for stack in ("encoder", "decoder"):
+        begin = f"{stack}_"
+        nested[stack] = {k.removeprefix(begin): v for k, v in options.items() if begin in k[:8]}
+    nested["_name"] = nested.pop("arch")
+    path, dictionary, _ = save(tmp_path, {}, weights, cfg={"model": nested})
+    out = tmp_path / "checkpoint"
+    arguments = ["import", "fairseq", str(path), "--dict", str(dictionary), "--out", str(out)]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith(f"{out}: 2 + 1 layers, ")
+    checkpoint = open_checkpoint(out)
+    config = checkpoint.load_model().config
+    assert (config.tied, config.source_vocabulary_size) == ("all", 0)
+    assert SearchOptions(**checkpoint.search) == SearchOptions(
+        5, 1.0, "length", early_stopping=True, min_length=2
+    )
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "activation_fn is 'gelu_accurate'; represented are relu, gelu": {
+        "activation_fn": "gelu_accurate"
+    },
+    r"adaptive_softmax_cutoff is \[10\]": {"adaptive_softmax_cutoff": [10]},
+    "no_token_positional_embeddings is True": {"no_token_positional_embeddings": True},
+    "cross_self_attention is True": {"cross_self_attention": True},
+    "decoder_normalize_before is True; encoder_normalize_before is False": {
+        "decoder_normalize_before": True
+    },
+    "decoder_output_dim is 16": {"decoder_output_dim": 16},
+    "decoder_attention_heads is 8; encoder_attention_heads is 4": {"decoder_attention_heads": 8},
+    "encoder_layers is None; a whole number": {"encoder_layers": None},
+    "arch is 'fconv'": {"arch": "fconv"},
+    "task is 'translation_lev'": {"task": "translation_lev"},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_represented_is_named(message: str, tmp_path: Path) -> None:
+    path = save(tmp_path, OPTIONS | REFUSED[message], random_weights(OPTIONS))
+    with pytest.raises(InputError, match=message):
+        import_fairseq(*path)
+
+
+def test_broken_checkpoints(tmp_path: Path) -> None:
+    weights = random_weights(OPTIONS)
+    path, source, target = save(tmp_path, OPTIONS, weights)
+    with pytest.raises(InputError, match=r"source's matrix has 44 rows, but .* 34 tokens"):
+        import_fairseq(path, target, source)
+    for text, message in (
+        ("s0 1\ns0 2\n", "token 's0' twice"),
+        ("s0 1\ns1\n", "line 2: 's1' is no token with its count"),
+        ("\u2581the 1\n", "give the SentencePiece model"),
+    ):
+        spoiled = tmp_path / "dict.txt"
+        spoiled.write_text(text + "".join(f"x{n} 1\n" for n in range(40 - len(text.splitlines()))))
+        with pytest.raises(InputError, match=message):
+            import_fairseq(path, spoiled, target)
+    with pytest.raises(InputError, match=r"cannot read .*nothing: No such file"):
+        import_fairseq(path, tmp_path / "nothing", target)
+    with pytest.raises(InputError, match=r"cannot read .*nothing: No such file"):
+        import_fairseq(tmp_path / "nothing", source, target)
+    spoiled = {
+        "has an object of fractions.Fraction in it": {"x": Fraction(1, 2)},
+        "no weights under 'model'": {"model": {}},
+        "neither under 'args' nor under 'cfg'": {"cfg": None},
+        "encoder.adapter.weight is part of the model": {
+            "model": weights | {"encoder.adapter.weight": torch.ones(1)}
+        },
+        "encoder.version is 2, of pre-norm layers": {
+            "model": random_weights(OPTIONS | OTHER) | {"encoder.version": torch.tensor([2.0])},
+            "cfg": {"model": argparse.Namespace(**OPTIONS | OTHER)},
+        },
+    }
+    for message, more in spoiled.items():
+        with pytest.raises(InputError, match=message):
+            import_fairseq(*save(tmp_path, OPTIONS, weights, **more))
+    path.write_bytes(b"nothing")
+    with pytest.raises(InputError, match="is damaged, or no checkpoint of fairseq"):
+        import_fairseq(path, source, target)
