@@ -107,6 +107,19 @@ def fairseq(
     _save(import_fairseq(checkpoint, dictionary, target_dict, pieces), **destination)
 
 
+@import_.command()
+@click.argument("checkpoint", type=_PATH)
+@_pieces
+@_destination
+def opennmt_py(
+    checkpoint: Path, source_spm: Path | None, target_spm: Path | None, **destination: Any
+) -> None:
+    """Import CHECKPOINT, which OpenNMT-py's onmt_train wrote: a Transformer for translation."""
+    from translate_trt.export.importers.opennmt_py import import_opennmt_py
+
+    _save(import_opennmt_py(checkpoint, (source_spm, target_spm)), **destination)
+
+
 def _save(
     imported: Imported, out: Path, languages: tuple[str | None, str | None], force: bool
 ) -> None:

@@ -1,0 +1,317 @@
+"""Checkpoints in OpenNMT-py's layout against a forward pass in numpy, and against OpenNMT-py."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from support.importing import logits_of
+from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
+
+from translate_trt.export.importers.imported import Imported
+from translate_trt.export.importers.opennmt_py import import_opennmt_py
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.train.checkpoint import open_checkpoint
+
+WIDTH, INNER, HEADS = 32, 48, 4
+SPECIAL = ["<unk>", "<blank>", "<s>", "</s>"]
+SOURCE = [*SPECIAL, *(f"s{n}" for n in range(40))]
+TARGET = [*SPECIAL, *(f"t{n}" for n in range(30))]
+OPTIONS: dict[str, Any] = {
+    "model_type": "text", "model_task": "seq2seq", "encoder_type": "transformer",
+    "decoder_type": "transformer", "layers": -1, "enc_layers": 2, "dec_layers": 1,
+    "hidden_size": WIDTH, "enc_hid_size": WIDTH, "dec_hid_size": WIDTH, "word_vec_size": WIDTH,
+    "heads": HEADS, "transformer_ff": INNER, "position_encoding": True,
+    "position_encoding_type": "SinusoidalInterleaved", "pos_ffn_activation_fn": "relu",
+    "self_attn_type": "scaled-dot", "max_relative_positions": 0, "norm_eps": 1e-6,
+    "add_qkvbias": False, "add_ffnbias": True, "copy_attn": False, "dropout": [0.1],
+}  # fmt: skip
+OTHER = {
+    "position_encoding_type": "SinusoidalConcat", "pos_ffn_activation_fn": "gelu",
+    "norm_eps": 1e-3, "add_qkvbias": True, "add_ffnbias": False,
+}  # fmt: skip
+VOCABULARIES: dict[str, Any] = {
+    "src": SOURCE, "tgt": TARGET, "data_task": "seq2seq", "decoder_start_token": "<s>",
+}  # fmt: skip
+
+
+def positions_of(kind: str, count: int) -> np.ndarray:
+    """Of onmt/modules/embeddings.py."""
+    half = WIDTH // 2
+    places = np.arange(count)[:, None]
+    if kind == "SinusoidalConcat":
+        angles = places * np.exp(np.arange(half) * -(np.log(10_000) / (half - 1)))
+        return np.concatenate([np.sin(angles), np.cos(angles)], 1)
+    table = np.zeros((count, WIDTH))
+    angles = places * np.exp(np.arange(0, WIDTH, 2) * -(np.log(10_000) / WIDTH))
+    table[:, 0::2], table[:, 1::2] = np.sin(angles), np.cos(angles)
+    return table
+
+
+def random_weights(options: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Under the names of onmt/encoders and onmt/decoders, 3.5."""
+    generator = torch.Generator().manual_seed(1)
+    found: dict[str, torch.Tensor] = {}
+
+    def add(name: str, *shape: int) -> None:
+        found[name] = torch.randn(shape, generator=generator) * 0.3
+
+    def add_linear(name: str, rows: int, columns: int, bias: bool) -> None:
+        add(f"{name}.weight", rows, columns)
+        if bias:
+            add(f"{name}.bias", rows)
+
+    def add_norm(name: str) -> None:
+        add(f"{name}.weight", WIDTH)
+        add(f"{name}.bias", WIDTH)
+        found[f"{name}.weight"] += 1
+
+    table = torch.from_numpy(positions_of(options["position_encoding_type"], 5000)).float()
+    for stack, tokens, layers in (
+        ("encoder", SOURCE, "transformer"), ("decoder", TARGET, "transformer_layers"),
+    ):  # fmt: skip
+        place = f"{stack}.embeddings.make_embedding"
+        add(f"{place}.emb_luts.0.weight", len(tokens), WIDTH)
+        found[f"{place}.pe.pe"] = table[:, None].clone()
+        for layer in range(options[f"{stack[:3]}_layers"]):
+            place = f"{stack}.{layers}.{layer}"
+            for part in ["self_attn", "context_attn"][: 1 + (stack == "decoder")]:
+                for name in ("linear_keys", "linear_values", "linear_query", "final_linear"):
+                    add_linear(f"{place}.{part}.{name}", WIDTH, WIDTH, options["add_qkvbias"])
+            add_linear(f"{place}.feed_forward.w_1", INNER, WIDTH, options["add_ffnbias"])
+            add_linear(f"{place}.feed_forward.w_2", WIDTH, INNER, options["add_ffnbias"])
+            add_norm(f"{place}.feed_forward.layer_norm")
+            ends = ["_1", "_2"] if stack == "decoder" else [""]
+            for end in ends:
+                add_norm(f"{place}.layer_norm{end}")
+        add_norm(f"{stack}.layer_norm")
+    add_linear("generator", len(TARGET), WIDTH, True)
+    return found
+
+
+def save(
+    directory: Path, options: dict[str, Any], weights: dict[str, torch.Tensor], **more: Any
+) -> Path:
+    """A checkpoint as OpenNMT-py 3's ModelSaver writes it."""
+    path = directory / "model_step_3.pt"
+    generator = {name[10:]: t for name, t in weights.items() if name.startswith("generator.")}
+    model = {name: t for name, t in weights.items() if not name.startswith("generator.")}
+    state = {
+        "model": model, "generator": generator, "vocab": VOCABULARIES,
+        "opt": argparse.Namespace(**options), "optim": {"training_step": 3},
+    }  # fmt: skip
+    torch.save(state | more, path)
+    return path
+
+
+def expected_logits(
+    options: dict[str, Any], weights: dict[str, torch.Tensor], source: list[int], target: list[int]
+) -> np.ndarray:
+    """Of each next token, [T, V]; decoding starts with <s>, and no </s> is behind the source."""
+    values = {name: tensor.double().numpy() for name, tensor in weights.items()}
+    layers = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
+    parts = {"query": "linear_query", "key": "linear_keys", "value": "linear_values",
+             "output": "final_linear"}  # fmt: skip
+    attentions = {"self": "self_attn", "cross": "context_attn"}
+
+    def linear(name: str) -> tuple[np.ndarray, Any]:
+        stack, layer, *rest = name.split(".")
+        there = {"inner": "feed_forward.w_1", "outer": "feed_forward.w_2"}.get(rest[0])
+        there = there or f"{attentions[rest[0]]}.{parts[rest[1]]}"
+        place = f"{layers[stack]}.{layer}.{there}"
+        return values[f"{place}.weight"].T, values.get(f"{place}.bias", 0.0)
+
+    def norm(name: str) -> tuple[np.ndarray, np.ndarray]:
+        stack, *rest = name.split(".")
+        place = f"{stack}.layer_norm"
+        if rest:
+            end = {"encoder": {"self": ""}, "decoder": {"self": "_1", "cross": "_2"}}[stack]
+            there = "feed_forward.layer_norm"
+            if rest[1] != "feed":
+                there = f"layer_norm{end[rest[1]]}"
+            place = f"{layers[stack]}.{rest[0]}.{there}"
+        return values[f"{place}.weight"], values[f"{place}.bias"]
+
+    activation = ACTIVATIONS[options["pos_ffn_activation_fn"]]
+    model = NumpyTransformer(HEADS, True, activation, options["norm_eps"], linear, norm)
+
+    def embed(stack: str, tokens: list[int]) -> np.ndarray:
+        table = values[f"{stack}.embeddings.make_embedding.emb_luts.0.weight"]
+        added = positions_of(options["position_encoding_type"], len(tokens))
+        return np.sqrt(WIDTH) * table[tokens] + added
+
+    start = [SPECIAL.index("<s>"), *target]
+    output = model.decode(
+        embed("encoder", source), embed("decoder", start),
+        (options["enc_layers"], options["dec_layers"]),
+    )  # fmt: skip
+    return output @ values["generator.weight"].T + values["generator.bias"]
+
+
+def check_logits(
+    imported: Imported, expected: Callable[[list[int], list[int]], np.ndarray], count: int
+) -> None:
+    rng = random.Random(2)
+    columns = [SPECIAL.index("</s>"), *range(len(SPECIAL), len(TARGET))]
+    for _ in range(count):
+        source, target = (
+            [rng.randrange(len(SPECIAL), len(tokens)) for _ in range(rng.randint(1, 12))]
+            for tokens in (SOURCE, TARGET)
+        )
+        words = [
+            " ".join(tokens[token] for token in side)
+            for tokens, side in ((SOURCE, source), (TARGET, target))
+        ]
+        found = logits_of(imported, words[0], words[1], ["END", *TARGET[len(SPECIAL) :]])
+        np.testing.assert_allclose(found, expected(source, target)[:, columns], atol=1e-4)
+
+
+MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "defaults": (
+        {},
+        {"norm": "pre", "activation": "relu", "tied": "none", "sinusoid": "interleaved",
+         "first_position": 0, "scale_embedding": True, "source_vocabulary_size": 44,
+         "source_end": False, "layer_norm_epsilon": 1e-6, "output_bias": True},
+    ),
+    "all else": (
+        OTHER,
+        {"activation": "gelu", "sinusoid": "tensor2tensor", "layer_norm_epsilon": 1e-3},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits(name: str, tmp_path: Path) -> None:
+    changes, fields = MODELS[name]
+    options = OPTIONS | changes
+    weights = random_weights(options)
+    imported = import_opennmt_py(save(tmp_path, options, weights))
+    config = imported.model.config
+    assert {field: getattr(config, field) for field in fields} == fields
+    check_logits(imported, lambda *pair: expected_logits(options, weights, *pair), 30)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_of_opennmt_py_itself(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onmt", reason="OpenNMT-py, which makes the model, is not here")
+    from onmt import opts
+    from onmt.inputters.inputter import dict_to_vocabs
+    from onmt.model_builder import build_base_model
+    from onmt.models.model_saver import ModelSaver
+    from onmt.utils.parse import ArgumentParser
+
+    options = ArgumentParser.defaults(opts.model_opts)
+    options.__dict__.update(OPTIONS | MODELS[name][0], optim="adam", dropout=[0.0],
+                            freeze_word_vecs_enc=False, freeze_word_vecs_dec=False,
+                            use_ckpting=[], parallel_mode="data_parallel")  # fmt: skip
+    ArgumentParser.update_model_opts(options)
+    ArgumentParser.validate_model_opts(options)
+    vocabularies = dict_to_vocabs(VOCABULARIES)
+    torch.manual_seed(0)
+    theirs = build_base_model(options, vocabularies).eval()
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    optimizer = torch.optim.Adam(theirs.parameters())
+    ModelSaver(str(tmp_path / "model"), theirs, options, vocabularies, optimizer).save(3)
+    imported = import_opennmt_py(tmp_path / "model_step_3.pt")
+
+    @torch.inference_mode()
+    def expected(source: list[int], target: list[int]) -> np.ndarray:
+        previous = [SPECIAL.index("<s>"), *target, SPECIAL.index("</s>")]
+        hidden, _ = theirs(
+            torch.tensor(source)[None, :, None],
+            torch.tensor(previous)[None, :, None],
+            torch.tensor([len(source)]),
+        )
+        return theirs.generator(hidden)[0].numpy()
+
+    check_logits(imported, expected, 30)
+
+
+def test_one_vocabulary_by_the_command(tmp_path: Path) -> None:
+    """Also names of versions before: the generator's, LayerNorm's."""
+    weights = random_weights(OPTIONS)
+    table = weights["decoder.embeddings.make_embedding.emb_luts.0.weight"]
+    weights["encoder.embeddings.make_embedding.emb_luts.0.weight"] = table
+    weights["generator.weight"] = table
+    new = import_opennmt_py(save(tmp_path, OPTIONS, weights, vocab=VOCABULARIES | {"src": TARGET}))
+    old = {}
+    for name, tensor in weights.items():
+        changed = name.replace("generator.", "generator.0.")
+        if "layer_norm" in name:
+            changed = changed.replace(".weight", ".a_2").replace(".bias", ".b_2")
+        old[changed] = tensor
+    path = save(tmp_path, OPTIONS, old, vocab={"src": TARGET, "tgt": TARGET})
+    out = tmp_path / "checkpoint"
+    done = CliRunner().invoke(main, ["import", "opennmt-py", str(path), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    checkpoint = open_checkpoint(out)
+    model = checkpoint.load_model()
+    assert (model.config.tied, model.config.source_vocabulary_size) == ("all", 0)
+    for name, tensor in new.model.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], tensor, atol=0, rtol=0)
+    assert SearchOptions(**checkpoint.search) == SearchOptions(5, 1.0, "length")
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "pos_ffn_activation_fn is 'silu'; .* gated": {"pos_ffn_activation_fn": "silu"},
+    "max_relative_positions is 20; represented is 0": {"max_relative_positions": 20},
+    "position_encoding is False": {"position_encoding": False},
+    "position_encoding_type is 'Learned'": {"position_encoding_type": "Learned"},
+    "is not the table of sinusoids": {"position_encoding_type": "SinusoidalConcat"},
+    "encoder_type is 'brnn'": {"encoder_type": "brnn"},
+    "self_attn_type is 'average'": {"self_attn_type": "average"},
+    "copy_attn is True": {"copy_attn": True},
+    "layer_norm is 'rms'": {"layer_norm": "rms"},
+    "heads is '4'; a whole number": {"heads": "4"},
+    "no encoder.transformer.0.self_attn.linear_query.bias": {"add_qkvbias": True},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_represented_is_named(message: str, tmp_path: Path) -> None:
+    path = save(tmp_path, OPTIONS | REFUSED[message], random_weights(OPTIONS))
+    with pytest.raises(InputError, match=message):
+        import_opennmt_py(path)
+
+
+def test_broken_checkpoints(tmp_path: Path) -> None:
+    weights = random_weights(OPTIONS)
+    spoiled = {
+        "has an object of decimal.Decimal in it": {"vocab": Decimal(1)},
+        "no vocabularies under 'vocab'": {"vocab": None},
+        "src_feats is in the vocabularies": {"vocab": VOCABULARIES | {"src_feats": [["a"]]}},
+        "tgt under 'vocab' is no list": {"vocab": VOCABULARIES | {"tgt": 3}},
+        "lacks .* the start symbol '<go>'": {
+            "vocab": VOCABULARIES | {"decoder_start_token": "<go>"}
+        },
+        "matrix has 34 rows, but the vocabulary 33": {"vocab": VOCABULARIES | {"tgt": TARGET[:-1]}},
+        "no settings under 'opt'": {"opt": {}},
+        "no weights under 'generator'": {"generator": None},
+        "x under 'model' is no tensor": {"model": {"x": 1}},
+        r"encoder\.adapter is part of the model": {
+            "generator": {n[10:]: t for n, t in weights.items() if n.startswith("generator.")},
+            "model": {n: t for n, t in weights.items() if not n.startswith("generator.")}
+            | {"encoder.adapter": torch.ones(1)},
+        },
+    }
+    for message, more in spoiled.items():
+        with pytest.raises(InputError, match=message):
+            import_opennmt_py(save(tmp_path, OPTIONS, weights, **more))
+    path = tmp_path / "settings.pt"
+    torch.save({"opt": argparse.Namespace(), "vocab": VOCABULARIES}, path)
+    with pytest.raises(InputError, match=r"which are in a \.safetensors file beside it"):
+        import_opennmt_py(path)
+    torch.save([1], path)
+    with pytest.raises(InputError, match="holds a list, no checkpoint of OpenNMT-py"):
+        import_opennmt_py(path)
