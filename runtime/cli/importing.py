@@ -120,6 +120,30 @@ def opennmt_py(
     _save(import_opennmt_py(checkpoint, (source_spm, target_spm)), **destination)
 
 
+@import_.command()
+@click.argument("model", type=_PATH)
+@click.option(
+    "--vocab", type=_PATH, required=True,
+    help="Vocabulary of the source: .yml, .json, .txt, or .spm, which is its tokenizer too.",
+)  # fmt: skip
+@click.option("--target-vocab", type=_PATH, help="Of the target. Default: both share the source's.")
+@_pieces
+@_destination
+def marian(
+    model: Path,
+    vocab: Path,
+    target_vocab: Path | None,
+    source_spm: Path | None,
+    target_spm: Path | None,
+    **destination: Any,
+) -> None:
+    """Import MODEL, the model.npz of a Transformer that Marian trained."""
+    from translate_trt.export.importers.marian_npz import import_marian_npz
+
+    pieces = source_spm, target_spm
+    _save(import_marian_npz(model, vocab, target_vocab, pieces), **destination)
+
+
 def _save(
     imported: Imported, out: Path, languages: tuple[str | None, str | None], force: bool
 ) -> None:

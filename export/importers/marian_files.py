@@ -1,0 +1,143 @@
+"""The files of Marian: its settings in YAML inside the weights, and vocabularies.
+
+Of YAML what Marian's writer makes is read: one key and value to a line, and lists of scalars.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from translate_trt.runtime.errors import InputError
+
+_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "~": None, "[]": []}
+# YAML's escapes that JSON has not.
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
+_CHARACTERS = {
+    "0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r",
+    "e": "\x1b", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
+}  # fmt: skip
+
+
+def read_settings(path: Path, text: str) -> dict[str, Any]:
+    """The settings of special:model.yml, by name.
+
+    Args:
+        path: of the weights, for messages.
+        text: of the YAML.
+
+    Raises:
+        InputError: it is not of the form that Marian writes.
+    """
+    found: dict[str, Any] = {}
+    name = None
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        item = re.fullmatch(r" *- (.*)", line)
+        pair = re.fullmatch(r"([^\s:#][^:]*):(?: (.*))?", line)
+        if item is not None and name is not None and isinstance(found[name], list):
+            found[name].append(_scalar(item[1]))
+        elif pair is not None:
+            name = pair[1]
+            found[name] = [] if pair[2] is None else _scalar(pair[2])
+        else:
+            raise InputError(
+                f"{path}: special:model.yml has the line {line[:60]!r}, which Marian does not "
+                "write; it is damaged."
+            )
+    return found
+
+
+def _scalar(text: str) -> Any:
+    text = text.strip()
+    if text in _WORDS:
+        return _WORDS[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return _unquoted(text)
+
+
+def _unquoted(text: str) -> str:
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return _ESCAPE.sub(_character, text[1:-1])
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        return text[1:-1].replace("''", "'")
+    return text
+
+
+def _character(match: re.Match[str]) -> str:
+    code = match[1]
+    return chr(int(code[1:], 16)) if len(code) > 1 else _CHARACTERS.get(code, code)
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    """Tokens by id, of a vocabulary in YAML, JSON, plain text, or a SentencePiece model (.spm).
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    try:
+        if path.suffix == ".spm":
+            return _pieces(path)
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path}: {error.strerror}; give the vocabulary that Marian was trained "
+            "with."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text in UTF-8: {error}.") from error
+    if path.suffix not in (".yml", ".yaml", ".json"):
+        return text.removesuffix("\n").split("\n")
+    ids = _json(path, text) if path.suffix == ".json" else _yaml(path, text)
+    tokens = {place: token for token, place in ids}
+    if len(tokens) < len(ids) or sorted(tokens) != list(range(len(tokens))):
+        raise InputError(f"{path}: ids of tokens are not 0, 1, 2 and so on; it is damaged.")
+    return [tokens[place] for place in range(len(tokens))]
+
+
+def _pieces(path: Path) -> list[str]:
+    content = path.read_bytes()
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+    except RuntimeError as error:
+        raise InputError(f"{path} is no SentencePiece model: {error}.") from error
+    return [processor.id_to_piece(place) for place in range(processor.get_piece_size())]
+
+
+def _json(path: Path, text: str) -> list[tuple[str, int]]:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON: {error}.") from error
+    if not isinstance(values, dict) or not all(isinstance(v, int) for v in values.values()):
+        raise InputError(f"{path} is no JSON object of tokens and ids.")
+    return list(values.items())
+
+
+def _yaml(path: Path, text: str) -> list[tuple[str, int]]:
+    found = []
+    key: str | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip("\r"):
+            continue
+        if line.startswith("? "):  # a long key, whose value stands in the next line
+            key = line[2:].rstrip("\r")
+            continue
+        token, separator, place = line.rpartition(":")
+        if not separator or not place.strip().isdigit() or (key is not None and token):
+            raise InputError(
+                f"{path}, line {number}: {line[:60]!r} is no token with its id; give the "
+                "vocabulary that Marian was trained with."
+            )
+        found.append((_unquoted(token if key is None else key), int(place)))
+        key = None
+    return found

@@ -1,0 +1,316 @@
+"""Models in Marian's layout against a forward pass in numpy, from Marian's formulas."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from ctranslate2.converters import MarianConverter
+from support.ctranslate2_models import log_probabilities
+from support.importing import logits_of, tokenizer_of
+from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
+
+from translate_trt.export.importers.marian_npz import import_marian_npz
+from translate_trt.export.importers.vocabulary import NEVER
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.train.checkpoint import open_checkpoint
+from translate_trt.train.config import PAD, START, UNKNOWN
+
+WIDTH, INNER, HEADS = 32, 48, 4
+SPECIAL = ["</s>", "<unk>"]
+SOURCE = [*SPECIAL, *(f"s{n}" for n in range(40)), '"', "'", ":", "#", "é", "a:", "null", "-"]
+TARGET = [*SPECIAL, *(f"t{n}" for n in range(30))]
+OPTIONS: dict[str, Any] = {
+    "type": "transformer", "dim-emb": WIDTH, "enc-depth": 2, "dec-depth": 1,
+    "transformer-heads": HEADS, "transformer-dim-ffn": INNER, "transformer-ffn-depth": 2,
+    "transformer-ffn-activation": "swish", "transformer-preprocess": "",
+    "transformer-postprocess": "dan", "transformer-postprocess-emb": "d",
+    "transformer-postprocess-top": "", "transformer-decoder-autoreg": "self-attention",
+    "transformer-no-projection": False, "transformer-tied-layers": [],
+    "transformer-train-position-embeddings": False, "tied-embeddings": True,
+    "tied-embeddings-all": False, "ulr": False, "lemma-dim-emb": 0,
+}  # fmt: skip
+OTHER = {
+    "transformer-ffn-activation": "relu", "transformer-preprocess": "n",
+    "transformer-postprocess": "da", "transformer-postprocess-emb": "nd",
+    "transformer-postprocess-top": "n", "tied-embeddings": False,
+}  # fmt: skip
+
+
+def random_weights(options: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Under the names of src/models/transformer.h."""
+    rng = np.random.default_rng(1)
+    found: dict[str, np.ndarray] = {}
+
+    def add(name: str, *shape: int) -> None:
+        found[name] = (rng.standard_normal(shape) * 0.3).astype(np.float32)
+
+    def add_linear(place: str, suffix: str, rows: int, columns: int) -> None:
+        add(f"{place}_W{suffix}", rows, columns)
+        add(f"{place}_b{suffix}", 1, columns)
+
+    def add_norm(name: str, end: str) -> None:
+        add(f"{name}_ln_scale{end}", 1, WIDTH)
+        add(f"{name}_ln_bias{end}", 1, WIDTH)
+        found[f"{name}_ln_scale{end}"] += 1
+
+    before = "_pre" if options["transformer-preprocess"] else ""
+    for stack, tokens in (("encoder", SOURCE), ("decoder", TARGET)):
+        add(f"{stack}_Wemb", len(tokens), WIDTH)
+        for layer in range(1, options[f"{stack[:3]}-depth"] + 1):
+            place = f"{stack}_l{layer}"
+            for part in ["self", "context"][: 1 + (stack == "decoder")]:
+                for letter in "qkvo":
+                    add_linear(f"{place}_{part}", letter, WIDTH, WIDTH)
+                add_norm(f"{place}_{part}_Wo", before)
+            add_linear(f"{place}_ffn", "1", WIDTH, INNER)
+            add_linear(f"{place}_ffn", "2", INNER, WIDTH)
+            add_norm(f"{place}_ffn_ffn", before)
+        if "n" in options["transformer-postprocess-emb"]:
+            add_norm(f"{stack}_emb", "_pre")
+        if options["transformer-postprocess-top"]:
+            add_norm(f"{stack}_top", "")
+    add("decoder_ff_logit_out_b", 1, len(TARGET))
+    if not options["tied-embeddings"]:
+        add("decoder_ff_logit_out_W", WIDTH, len(TARGET))
+    return found
+
+
+def yaml_of(options: dict[str, Any]) -> str:
+    """As yaml-cpp writes it."""
+    lines = []
+    for name, value in options.items():
+        if isinstance(value, list):
+            lines += [f"{name}:", *(f"  - {item}" for item in value)] if value else [f"{name}: []"]
+        else:
+            shown = str(value).lower() if isinstance(value, bool) else value
+            lines.append(f"{name}: {shown if shown != '' else chr(34) * 2}")
+    return "\n".join(lines)
+
+
+def save(
+    directory: Path, options: dict[str, Any], weights: dict[str, np.ndarray]
+) -> tuple[Path, Path, Path]:
+    """model.npz with its settings, and vocabularies in YAML."""
+    path = directory / "model.npz"
+    settings = np.frombuffer(yaml_of(options).encode() + b"\0", np.int8)
+    np.savez(path, **weights, **{"special:model.yml": settings})
+    files = []
+    for name, tokens in (("source.yml", SOURCE), ("target.yml", TARGET)):
+        lines = []
+        for place, token in enumerate(tokens):
+            quoted = json.dumps(token) if not token.isalnum() or token == "null" else token
+            quoted = quoted.replace("\\u00e9", "\\xe9")
+            lines.append(f"? {quoted}\n: {place}\n" if token == "s7" else f"{quoted}: {place}\n")
+        (directory / name).write_text("".join(lines), encoding="utf-8")
+        files.append(directory / name)
+    return path, files[0], files[1]
+
+
+def positions_of(count: int) -> np.ndarray:
+    """sinusoidalPositionEmbeddings of src/graph/node_initializers.cpp."""
+    half = WIDTH // 2
+    angles = np.arange(count)[:, None] * np.exp(np.arange(half) * -(np.log(10_000) / (half - 1)))
+    return np.concatenate([np.sin(angles), np.cos(angles)], 1)
+
+
+def expected_logits(
+    options: dict[str, Any], weights: dict[str, np.ndarray], source: list[int], target: list[int]
+) -> np.ndarray:
+    """Of each next token, [T, V]; decoding starts with zeros, and </s> is behind the source."""
+    values = {name: array.astype(np.float64) for name, array in weights.items()}
+    pre = options["transformer-preprocess"] == "n"
+    attentions = {"self": "self", "cross": "context"}
+
+    def linear(name: str) -> tuple[np.ndarray, np.ndarray]:
+        stack, layer, *rest = name.split(".")
+        place = f"{stack}_l{int(layer) + 1}"
+        if len(rest) == 1:
+            number = {"inner": "1", "outer": "2"}[rest[0]]
+            return values[f"{place}_ffn_W{number}"], values[f"{place}_ffn_b{number}"]
+        place = f"{place}_{attentions[rest[0]]}"
+        return values[f"{place}_W{rest[1][0]}"], values[f"{place}_b{rest[1][0]}"]
+
+    def norm(name: str) -> tuple[np.ndarray, np.ndarray]:
+        stack, *rest = name.split(".")
+        end = "_pre" if pre else ""
+        if not rest:
+            place, end = f"{stack}_top", ""
+        elif rest == ["embedding"]:
+            place, end = f"{stack}_emb", "_pre"
+        else:
+            part = "ffn_ffn" if rest[1] == "feed" else f"{attentions[rest[1]]}_Wo"
+            place = f"{stack}_l{int(rest[0]) + 1}_{part}"
+        return values[f"{place}_ln_scale{end}"], values[f"{place}_ln_bias{end}"]
+
+    activation = ACTIVATIONS[options["transformer-ffn-activation"]]
+    model = NumpyTransformer(HEADS, pre, activation, 1e-6, linear, norm)
+
+    def embed(stack: str, rows: np.ndarray) -> np.ndarray:
+        x = np.sqrt(WIDTH) * rows + positions_of(len(rows))
+        emb = "n" in options["transformer-postprocess-emb"]
+        return model.layer_norm(f"{stack}.embedding", x) if emb else x
+
+    history = np.concatenate([np.zeros((1, WIDTH)), values["decoder_Wemb"][target]])
+    output = model.decode(
+        embed("encoder", values["encoder_Wemb"][[*source, 0]]), embed("decoder", history),
+        (options["enc-depth"], options["dec-depth"]),
+    )  # fmt: skip
+    matrix = values.get("decoder_ff_logit_out_W", values["decoder_Wemb"].T)
+    return output @ matrix + values["decoder_ff_logit_out_b"]
+
+
+MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "as in the paper": (
+        {},
+        {"norm": "post", "activation": "swish", "tied": "output", "sinusoid": "tensor2tensor",
+         "first_position": 0, "layer_norm_epsilon": 1e-6, "source_end": True},
+    ),
+    "all else": (
+        OTHER, {"norm": "pre", "activation": "relu", "tied": "none", "norm_embedding": True},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits(name: str, tmp_path: Path) -> None:
+    changes, fields = MODELS[name]
+    options = OPTIONS | changes
+    weights = random_weights(options)
+    imported = import_marian_npz(*save(tmp_path, options, weights))
+    config = imported.model.config
+    assert {field: getattr(config, field) for field in fields} == fields
+    assert imported.model.output_bias is not None
+    assert imported.model.output_bias[[PAD, UNKNOWN, START]].tolist() == [NEVER] * 3
+    rng = random.Random(2)
+    columns = [0, *range(2, len(TARGET))]
+    for _ in range(30):
+        source, target = (
+            [rng.randrange(2, len(tokens)) for _ in range(rng.randint(1, 12))]
+            for tokens in (SOURCE, TARGET)
+        )
+        words = [" ".join(SOURCE[t] for t in source), " ".join(TARGET[t] for t in target)]
+        found = logits_of(imported, words[0], words[1], ["END", *TARGET[2:]])
+        expected = expected_logits(options, weights, source, target)[:, columns]
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_log_probabilities_of_ctranslate2(name: str, tmp_path: Path) -> None:
+    """Its converter is another reader of Marian's layout, but for positions, which it is given."""
+    options = OPTIONS | MODELS[name][0] | {"transformer-guided-alignment-layer": "last"}
+    weights = random_weights(options)
+    weights["decoder_ff_logit_out_b"][0, 1] = -100  # the unknown token, which Marian forbids
+    path, *vocabularies = save(tmp_path, options, weights)
+    imported = import_marian_npz(path, *vocabularies)
+    save(tmp_path, options, weights | {"Wpos": positions_of(64).astype(np.float32)})
+    MarianConverter(str(path), [str(file) for file in vocabularies]).convert(str(tmp_path / "ct2"))
+    rng = random.Random(3)
+    lines = [
+        [[rng.choice(side[2:32]) for _ in range(rng.randint(1, 12))] for _ in range(30)]
+        for side in (SOURCE, TARGET)
+    ]
+    names = ["END", *TARGET[2:]]
+    for source, target, theirs in zip(*lines, log_probabilities(tmp_path / "ct2", *lines),
+                                      strict=True):  # fmt: skip
+        logits = logits_of(imported, " ".join(source), " ".join(target), names)
+        ours = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        places = [names.index(token) for token in [*target, "END"]]
+        np.testing.assert_allclose(ours[range(len(places)), places], theirs, atol=1e-4)
+
+
+def test_one_vocabulary_of_pieces_by_the_command(tokenizer_model: Path, tmp_path: Path) -> None:
+    """A SentencePiece model as the vocabulary, and more rows than it has pieces."""
+    spm = tmp_path / "vocab.spm"
+    spm.write_bytes(tokenizer_model.read_bytes())
+    weights = {n: a for n, a in random_weights(OPTIONS).items() if not n.endswith("Wemb")}
+    rows = 328
+    weights["Wemb"] = np.random.default_rng(2).normal(size=(rows, WIDTH)).astype(np.float32)
+    weights["decoder_ff_logit_out_b"] = np.zeros((1, rows), np.float32)
+    path, *_ = save(tmp_path, OPTIONS, weights)
+    out = tmp_path / "checkpoint"
+    done = CliRunner().invoke(
+        main, ["import", "marian", str(path), "--vocab", str(spm), "--out", str(out)]
+    )
+    assert done.exit_code == 0, done.output
+    checkpoint = open_checkpoint(out)
+    model = checkpoint.load_model()
+    assert (model.config.tied, model.config.source_vocabulary_size) == ("all", 0)
+    assert SearchOptions(**checkpoint.search) == SearchOptions(12, 0.0, "length")
+    import sentencepiece
+
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(spm))
+    ours = tokenizer_of((checkpoint.tokenizers[0].read_bytes(),) * 2)
+    for line in ("The dog walks over the small river.", "l\u00e4uft gr\u00f6\u00dfer?"):
+        found = model.embedding.weight[ours.encode_source(line)].detach().numpy()
+        np.testing.assert_array_equal(found, weights["Wemb"][theirs.encode(line)])
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "type is 's2s'": {"type": "s2s"},
+    "transformer-ffn-activation is 'gelu'": {"transformer-ffn-activation": "gelu"},
+    "transformer-decoder-autoreg is 'rnn'": {"transformer-decoder-autoreg": "rnn"},
+    r"transformer-tied-layers is \[1, 1\]": {"transformer-tied-layers": [1, 1]},
+    "transformer-train-position-embeddings is True": {
+        "transformer-train-position-embeddings": True
+    },
+    "transformer-postprocess is 'dhn'": {"transformer-postprocess": "dhn"},
+    "transformer-postprocess is 'da'.*-top ''; represented": {
+        "transformer-preprocess": "n", "transformer-postprocess": "da"
+    },
+    "transformer-decoder-dim-ffn is 64": {"transformer-decoder-dim-ffn": 64},
+    "transformer-heads is 'four'; a whole number": {"transformer-heads": "four"},
+    "lemma-dim-emb is 8": {"lemma-dim-emb": 8},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_represented_is_named(message: str, tmp_path: Path) -> None:
+    path = save(tmp_path, OPTIONS | REFUSED[message], random_weights(OPTIONS))
+    with pytest.raises(InputError, match=message):
+        import_marian_npz(*path)
+
+
+def test_broken_models(tmp_path: Path) -> None:
+    weights = random_weights(OPTIONS)
+    path, source, target = save(tmp_path, OPTIONS, weights)
+    for name, text, message in (
+        ("a.yml", "</s>: 0\n<unk>: 2\n", "ids of tokens are not 0, 1, 2"),
+        ("a.yml", "</s>: 0\n<unk>\n", "line 2: '<unk>' is no token with its id"),
+        ("a.json", "[]", "no JSON object of tokens and ids"),
+        ("a.json", '{"</s>": 0, "a": 1}', "lacks </s> or <unk>"),
+        ("a.txt", "</s>\n<unk>\n" + "x\n" * 2, "token 'x' twice"),
+        ("a.spm", "x", "is no SentencePiece model"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError, match=message):
+            import_marian_npz(path, tmp_path / name, target)
+    with pytest.raises(InputError, match=r"target's matrix has 32 rows, but .* 50 tokens"):
+        import_marian_npz(path, source)
+    with pytest.raises(InputError, match=r"cannot read .*nothing: No such file"):
+        import_marian_npz(path, tmp_path / "nothing", target)
+    with pytest.raises(InputError, match=r"cannot read .*nothing: No such file"):
+        import_marian_npz(tmp_path / "nothing", source, target)
+    save(tmp_path, OPTIONS, weights | {"encoder_l1_adapter": np.zeros(1)})
+    with pytest.raises(InputError, match="encoder_l1_adapter is part of the model"):
+        import_marian_npz(path, source, target)
+    np.savez(path, **weights)
+    with pytest.raises(InputError, match=r"has no special:model\.yml"):
+        import_marian_npz(path, source, target)
+    np.savez(path, weights=np.array([{}], dtype=object))
+    with pytest.raises(InputError, match=r"cannot read .*allow_pickle=False"):
+        import_marian_npz(path, source, target)
+    settings = np.frombuffer(b"type: transformer\n  <<: *x\0", np.int8)
+    np.savez(path, **{"special:model.yml": settings})
+    with pytest.raises(InputError, match=r"has the line '  <<: \*x'"):
+        import_marian_npz(path, source, target)
+    path.write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"cannot read .*npz"):
+        import_marian_npz(path, source, target)
