@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -621,3 +622,14 @@ def test_room(
     with pytest.raises(OptionError, match="no room for a worker of a GPU and"):
         cluster._room(work, resources)
     assert cluster._room(work, {**resources, "GPU": 1.0}) == (wanted or 1)
+
+
+def test_an_interrupt_that_is_lost_on_its_way_is_heard_all_the_same() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with cluster.hear_interrupts() as check:
+        check()
+        with contextlib.suppress(KeyboardInterrupt):  # as a destructor does
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            check()
+    assert signal.getsignal(signal.SIGINT) is before

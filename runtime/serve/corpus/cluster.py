@@ -15,8 +15,10 @@ import json
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -146,7 +148,7 @@ def translate_shards(
         BackendError: shards were given up (the others are finished), or no worker could start.
         OptionError: the cluster has no room for a worker.
     """
-    with _connected(address, work) as workers:
+    with _connected(address, work) as workers, hear_interrupts() as check:
         failures = _Failures(work)
         waiting = list(shards)
         while waiting:
@@ -154,6 +156,7 @@ def translate_shards(
             left = dict.fromkeys(map(_shard_to_json, waiting))
             try:
                 for row in _round(list(left), work, workers):
+                    check()
                     if row["record"]:
                         del left[row["shard"]]
                         record = ShardRecord(**json.loads(row["record"]))
@@ -169,6 +172,36 @@ def translate_shards(
                     on_finished(shard, found)
             waiting = failures.after_round(unfinished, len(left) < len(waiting), error)
         failures.raise_for_given_up(len(shards))
+
+
+@contextmanager
+def hear_interrupts() -> Iterator[Callable[[], None]]:
+    """A call that raises KeyboardInterrupt if Ctrl-C came before and nobody has ended for it.
+
+    Python raises it wherever the main thread is: within a destructor or a callback of Ray it is
+    lost, and the run would go on.
+    """
+    heard = threading.Event()
+
+    def check() -> None:
+        if heard.is_set():
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # who has no signals
+        yield check
+        return
+    previous = signal.getsignal(signal.SIGINT) or signal.SIG_DFL
+
+    def note(number: int, frame: Any) -> None:
+        heard.set()
+        if callable(previous):
+            previous(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 class _Failures:
