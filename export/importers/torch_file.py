@@ -1,6 +1,6 @@
 """Checkpoints that torch pickled with more than tensors in them, read without running their code.
 
-`torch.load(weights_only=True)` makes tensors and plain containers alone. Objects of the classes
+With `weights_only` torch makes tensors and plain containers alone. Objects of the classes
 that an importer lists become a `Record`, which keeps their attributes and does nothing; one of any
 other class is refused. Classes of a toolkit are never imported.
 """
