@@ -21,8 +21,8 @@ from translate_trt.export.importers.ctranslate2_file import ModelFile, read_mode
 from translate_trt.export.importers.imported import (
     Imported,
     Placed,
+    build_model,
     find_file,
-    load_weights,
     read_positions,
 )
 from translate_trt.export.importers.vocabulary import (
@@ -33,7 +33,6 @@ from translate_trt.export.importers.vocabulary import (
 )
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
-from translate_trt.train.model import Transformer
 
 # Heads of the specifications from before revision 3, which do not say.
 _HEADS = {"TransformerBase": 8, "TransformerBig": 16}
@@ -87,9 +86,8 @@ def import_ctranslate2(
         raise InputError(f"there is {target_model}, but none of the source: give --source-spm.")
     config, weights = _convert(variables, settings, vocabularies)
     variables.check_all_used()
-    model = Transformer(config)
-    load_weights(model, weights, directory)
-    return Imported(model.eval(), tokenizers, "ctranslate2", settings.search())
+    model = build_model(config, weights, directory)
+    return Imported(model, tokenizers, "ctranslate2", settings.search())
 
 
 class _Variables:

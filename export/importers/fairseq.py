@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from translate_trt.export.importers.hugging_face import Config, Tensors, layers
-from translate_trt.export.importers.imported import Imported, Placed, load_weights, read_positions
+from translate_trt.export.importers.imported import Imported, Placed, build_model, read_positions
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.torch_file import Record, read_torch_file, tensors_of
 from translate_trt.export.importers.vocabulary import Numbering, Special, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
-from translate_trt.train.model import Transformer
 
 # Of fairseq/data/dictionary.py: they stand before the tokens of the file.
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -88,9 +87,8 @@ def import_fairseq(
     (source, target), models = make_tokenizers(tokenizers, (source, target))
     model, weights = _convert(config, tensors, matrices.place(source, target))
     tensors.check_all_used(_IGNORED)
-    made = Transformer(model)
-    load_weights(made, weights, path)
-    return Imported(made.eval(), models, "fairseq", _search())
+    made = build_model(model, weights, path)
+    return Imported(made, models, "fairseq", _search())
 
 
 def _search() -> dict[str, Any]:

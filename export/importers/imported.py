@@ -12,6 +12,7 @@ from torch import Tensor
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.checkpoint import save_imported
+from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer, sinusoid
 
 # A table of sinusoids is one that another toolkit computed, in float32 at the least.
@@ -54,12 +55,18 @@ def find_file(directory: Path, names: Sequence[str]) -> Path | None:
     return next((path for path in found if path.is_file()), None)
 
 
-def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Give a model its weights.
+def build_model(config: ModelConfig, weights: Mapping[str, Tensor], path: Path) -> Transformer:
+    """The model of that configuration with its weights, in evaluation mode.
+
+    Args:
+        config: of the model.
+        weights: by their names in `Transformer`.
+        path: where they are from, for messages.
 
     Raises:
         InputError: they are not of the configuration's shapes.
     """
+    model = Transformer(config)
     own = model.state_dict()
     for name in sorted(set(own) ^ set(weights)):
         raise InputError(f"{path}: there is {'no' if name in own else 'a'} {name} in the model.")
@@ -71,6 +78,7 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) 
                 "with fewer heads for keys and values, are not represented."
             )
     model.load_state_dict(dict(weights))
+    return model.eval()
 
 
 @dataclass(frozen=True)

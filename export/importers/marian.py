@@ -19,7 +19,7 @@ from translate_trt.export.importers.hugging_face import (
     read_json_file,
     read_weights,
 )
-from translate_trt.export.importers.imported import Imported, load_weights
+from translate_trt.export.importers.imported import Imported, build_model
 from translate_trt.export.importers.vocabulary import (
     Numbering,
     Special,
@@ -28,7 +28,6 @@ from translate_trt.export.importers.vocabulary import (
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.config import ModelConfig
-from translate_trt.train.model import Transformer
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _POSITIONS = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
@@ -53,9 +52,8 @@ def import_marian(directory: Path) -> Imported:
     tensors = Tensors(directory, read_weights(directory))
     model, weights = _convert(config, tensors, source, target)
     tensors.check_all_used(_POSITIONS)
-    made = Transformer(model)
-    load_weights(made, weights, directory)
-    return Imported(made.eval(), tokenizers, "marian-hf", _search(directory, config))
+    made = build_model(model, weights, directory)
+    return Imported(made, tokenizers, "marian-hf", _search(directory, config))
 
 
 def _is_language(token: str) -> bool:

@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from translate_trt.export.importers.hugging_face import Config, Tensors
-from translate_trt.export.importers.imported import Imported, Placed, load_weights
+from translate_trt.export.importers.imported import Imported, Placed, build_model
 from translate_trt.export.importers.marian_files import read_settings, read_vocabulary
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.vocabulary import Numbering, Special, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
-from translate_trt.train.model import Transformer
 
 _SETTINGS = "special:model.yml"
 _STACKS = ("encoder", "decoder")
@@ -84,9 +83,8 @@ def import_marian_npz(
     (source, target), models = make_tokenizers(given, (source, target))
     model, weights = _convert(config, tensors, matrices.place(source, target))
     tensors.check_all_used(set())
-    made = Transformer(model)
-    load_weights(made, weights, path)
-    return Imported(made.eval(), models, "marian", _search())
+    made = build_model(model, weights, path)
+    return Imported(made, models, "marian", _search())
 
 
 def _search() -> dict[str, Any]:

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from translate_trt.export.importers.hugging_face import Config, Tensors
-from translate_trt.export.importers.imported import Imported, Placed, load_weights
+from translate_trt.export.importers.imported import Imported, Placed, build_model
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.torch_file import Record, read_torch_file, tensors_of
 from translate_trt.export.importers.vocabulary import Numbering, Special, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
-from translate_trt.train.model import Transformer, sinusoid
+from translate_trt.train.model import sinusoid
 
 _STACKS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
 _EMBEDDING = "embeddings.make_embedding.emb_luts.0.weight"
@@ -96,9 +96,8 @@ def import_opennmt_py(
     (source, target), models = make_tokenizers(tokenizers, (source, target))
     model, weights = _convert(config, tensors, matrices.place(source, target))
     tensors.check_all_used(set())
-    made = Transformer(model)
-    load_weights(made, weights, path)
-    return Imported(made.eval(), models, "opennmt-py", _search())
+    made = build_model(model, weights, path)
+    return Imported(made, models, "opennmt-py", _search())
 
 
 def _search() -> dict[str, Any]:
