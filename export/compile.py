@@ -167,6 +167,11 @@ def compile_bundle(
         TranslateTrtError: the model cannot be compiled for a target, and why.
     """
     limits = options.limits(int(checkpoint.train.get("max_length", 256)), checkpoint.model.longest)
+    if limits.max_source_length < checkpoint.prompt.source_length + 2:
+        raise OptionError(
+            f"max_source_length is {limits.max_source_length}; with the tokens that this model "
+            f"wants before a text it must be at least {checkpoint.prompt.source_length + 2}."
+        )
     packages = {package for name in options.targets if (package := TARGETS[name].package)}
     if packages:
         options.engines.buckets(limits)
@@ -187,6 +192,7 @@ def compile_bundle(
             target_language=checkpoint.target_language,
             model=describe(model),
             limits=limits,
+            prompt=checkpoint.prompt,
             search=_SEARCH | checkpoint.search,
             tokenizer=_copy_tokenizers(checkpoint, directory),
             targets={name: compiler.write(name, directory) for name in options.targets},

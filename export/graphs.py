@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from translate_trt.export.passes.functions import DOMAIN, LISTED, LISTED_BIASED, VERSION
-from translate_trt.runtime.contract import EMPTY, MASKED, GraphForm, GraphShape
+from translate_trt.runtime.contract import EMPTY, FREE, MASKED, GraphForm, GraphShape
 from translate_trt.train.config import END, ModelConfig
 from translate_trt.train.model import (
     DecoderLayer,
@@ -337,7 +337,8 @@ def _candidates(beams: int) -> int:
 
 def _forced_column(forced_tokens: Tensor, rows: Tensor) -> Tensor:
     """forced_tokens [N] -> a token for each of rows [N, K, ...] to look up, [N, K, 1]."""
-    return forced_tokens[:, None, None].clamp(min=0).expand(-1, rows.shape[1], -1)
+    tokens = torch.maximum(forced_tokens, -2 - forced_tokens)  # `contract.forced_token`
+    return tokens[:, None, None].clamp(min=0).expand(-1, rows.shape[1], -1)
 
 
 class BeamSearchStep(nn.Module):
@@ -434,14 +435,15 @@ class BeamSearchStep(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Cumulative log-probability and token of each beam's candidates, [N, K, 2K + 2] both.
 
-        One place is for a forced token.
+        One place is for a forced token; one that is given costs nothing.
         """
         forced = forced_tokens[:, None, None]  # [N, 1, 1]
-        is_forced = forced >= 0
+        is_forced = forced != FREE
         ends = candidates.tokens == self.end_token
         barred = is_forced | (ends & too_short[:, None, None])
         top = torch.where(barred, -math.inf, candidates.log_probs)
-        at_forced = torch.where(is_forced, candidates.forced, -math.inf)
+        at_forced = torch.where(forced == FREE, -math.inf, 0.0)
+        at_forced = torch.where(forced >= 0, candidates.forced, at_forced)
         values = torch.cat((top, at_forced), 2) + log_probs[..., None]
         column = _forced_column(forced_tokens, values)
         return values, torch.cat((candidates.tokens, column), 2)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from translate_trt.export.compile import describe
 from translate_trt.export.stand_in import stand_in, why_engine_cannot_run
@@ -24,6 +25,7 @@ from translate_trt.runtime.bundle import (
 from translate_trt.runtime.cli.output import columns, stand_in_note
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
@@ -33,6 +35,9 @@ from translate_trt.train.scoring import Score, bleu, paired_bootstrap
 from translate_trt.train.search import beam_search
 
 log = logging.getLogger("translate_trt")
+
+TranslateIds: TypeAlias = Callable[[Sequence[Sequence[int]], SearchOptions], list[list[Hypothesis]]]
+_NO_LANGUAGES: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,7 @@ def verify(
     reference: Sequence[str],
     targets: Sequence[str] | None = None,
     threads: int | None = None,
+    languages: Mapping[str, Any] = _NO_LANGUAGES,
 ) -> dict[str, Parity]:
     """Translate with the checkpoint and with each target, compare, and record it in the manifest.
 
@@ -137,6 +143,8 @@ def verify(
         reference: their translations by people.
         targets: None takes all.
         threads: for the targets; PyTorch's are the caller's.
+        languages: `source_language` and `target_language` of `SearchOptions`, for a model of
+            several; the bundle's defaults stand for what is left out.
 
     Returns:
         The evidence per target.
@@ -144,6 +152,7 @@ def verify(
     Raises:
         BundleError: the bundle is damaged, or not of this checkpoint.
         InputError: no lines.
+        OptionError: the model does not know a language, or has to be told one.
     """
     if not source:
         raise InputError("the test set is empty; verify needs at least one line.")
@@ -153,14 +162,15 @@ def verify(
     entries = [manifest.target(name) for name in (manifest.targets if targets is None else targets)]
     for entry in entries:  # before hours of translating
         verify_files(bundle, manifest, entry.name)
+    manifest.check_languages(replace(manifest.search_options(), **languages))
     test_set = _TestSet.of(bundle, manifest, source, reference)
     yardsticks: dict[SearchOptions, _Output] = {}
     found = {}
     for entry in entries:
-        options = _options(manifest, entry)
+        options = replace(_options(manifest, entry), **languages)
         if options not in yardsticks:
             yardsticks[options] = test_set.translate(
-                "PyTorch", lambda sources, options: beam_search(model, sources, options), options
+                "PyTorch", _yardstick(model, manifest.prompt), options
             )
         reason = why_engine_cannot_run(entry, bundle)
         translator = open_target(bundle, manifest, entry, reason, threads)
@@ -172,6 +182,19 @@ def verify(
         manifest = replace(manifest, targets={**manifest.targets, entry.name: proven})
     write_manifest(bundle, manifest)
     return found
+
+
+def _yardstick(model: Transformer, prompt: Prompt) -> TranslateIds:
+    """The PyTorch beam search of texts, as `Translator.translate_ids` takes them."""
+
+    def translate_ids(
+        texts: Sequence[Sequence[int]], options: SearchOptions
+    ) -> list[list[Hypothesis]]:
+        before, begin = prompt.of_source(options), prompt.of_target(options)
+        sources = [[*before, *text] if text else [] for text in texts]
+        return beam_search(model, sources, options, [begin] * len(sources))
+
+    return translate_ids
 
 
 def check_origin(
@@ -212,7 +235,7 @@ def _options(manifest: Manifest, entry: TargetEntry) -> SearchOptions:
 class _TestSet:
     """Lines to translate, as tokens, and their translations by people."""
 
-    sources: list[list[int]]
+    sources: list[list[int]]  # of texts alone
     reference: Sequence[str]
     tokenizer: Tokenizer
 
@@ -223,14 +246,14 @@ class _TestSet:
         """Tokenize; a line that is too long for the bundle is cut off."""
         sides = manifest.tokenizer
         tokenizer = Tokenizer(sides["source"].locate(bundle), sides["target"].locate(bundle))
-        limit = manifest.limits.max_source_length - 1
+        limit = manifest.limits.max_source_length - 1 - manifest.prompt.source_length
         sources = [tokens[:limit] for tokens in tokenizer.encode_source_batch(source)]
         return cls(sources, reference, tokenizer)
 
     def translate(
         self,
         name: str,
-        search: Callable[[Sequence[Sequence[int]], SearchOptions], list[list[Hypothesis]]],
+        search: TranslateIds,
         options: SearchOptions,
     ) -> _Output:
         """What a system makes of it, and how fast."""

@@ -19,8 +19,9 @@ from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.fields import AGAIN, Fields
 from translate_trt.runtime.files import write_json
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.prompt import Prompt
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 MANIFEST_NAME = "manifest.json"
 
 #: At the end of a target's name: a translation is made of a list of tokens that depends on its
@@ -191,6 +192,7 @@ class Manifest:
         format_version: of the manifest itself.
         created_by: program and version, for people.
         source_language: None if nobody said; the same for `target_language`.
+        prompt: what stands before texts in the model's input and output.
         search: defaults of `SearchOptions`, by field; what is not named has the class's default.
         tokenizer: "source" and "target", both the same file when the vocabulary is shared.
         targets: at least one; the first is the default.
@@ -202,6 +204,7 @@ class Manifest:
     target_language: str | None
     model: ModelDescription
     limits: Limits
+    prompt: Prompt
     search: dict[str, Any]
     tokenizer: dict[str, FileEntry]
     targets: dict[str, TargetEntry]
@@ -218,6 +221,7 @@ class Manifest:
             target_language=fields.optional_text("target_language"),
             model=ModelDescription.from_json(fields.object("model")),
             limits=Limits.from_json(fields.object("limits")),
+            prompt=_prompt(fields),
             search=_search_defaults(fields.object("search")),
             tokenizer={
                 side: FileEntry.from_json(tokenizer.object(side)) for side in ("source", "target")
@@ -231,6 +235,7 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         """The same as values that JSON knows; `from_json` reads it back."""
         value = asdict(self)
+        value["prompt"] = self.prompt.to_json()
         for target in value["targets"].values():
             del target["name"]  # it is the key already
         return value
@@ -260,6 +265,10 @@ class Manifest:
     def search_options(self) -> SearchOptions:
         """The defaults for decoding with this model."""
         return SearchOptions(**self.search)
+
+    def check_languages(self, options: SearchOptions) -> None:
+        """See `Prompt.check`."""
+        self.prompt.check(options, (self.source_language, self.target_language))
 
 
 def read_manifest(bundle: Path) -> Manifest:
@@ -355,6 +364,16 @@ def _search_defaults(fields: Fields) -> dict[str, Any]:
     except OptionError as error:
         fields.fail("*", f"valid defaults ({error})", fields.values)
     return fields.values
+
+
+def _prompt(fields: Fields) -> Prompt:
+    """Check that its tokens are in the vocabularies."""
+    prompt = Prompt.from_json(fields.object("prompt"))
+    model = ModelDescription.from_json(fields.object("model"))
+    pieces = model.source_pieces, model.vocabulary_size
+    if any(token >= count for token, count in zip(prompt.largest(), pieces, strict=True)):
+        fields.fail("prompt", "tokens of the vocabulary", max(prompt.largest()))
+    return prompt
 
 
 def _graph_form(fields: Fields) -> GraphForm:

@@ -33,6 +33,9 @@ MASKED = -1e9
 
 NEXT = "next_"
 
+#: In `forced_tokens`: the sentence may go on with any token.
+FREE = -1
+
 #: In a place of a shortlist that no token has: the padding symbol, which is never written.
 EMPTY = 0
 
@@ -41,6 +44,19 @@ Zeros = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 
 #: Element types that caches may have.
 CACHE_TYPES = ("float32", "float16", "bfloat16")
+
+
+def given(token: int) -> int:
+    """In `forced_tokens`: that token, whose log-probability does not count.
+
+    It is of a prompt (`Prompt`): what a translation begins with before there is any text.
+    """
+    return -2 - token
+
+
+def forced_token(value: int) -> int:
+    """The token that a value of `forced_tokens` other than FREE stands for."""
+    return max(value, -2 - value)
 
 
 def most_beams(choices: int) -> int:
@@ -152,7 +168,7 @@ class GraphShape:
     def request(self) -> tuple[TensorSpec, ...]:
         """Step inputs that the caller sets: the same at every step, except the forced token."""
         return (
-            TensorSpec("forced_tokens", "int64", ("N",)),  # -1: free choice
+            TensorSpec("forced_tokens", "int64", ("N",)),  # or FREE, or one that is `given`
             TensorSpec("min_lengths", "int64", ("N",)),
             TensorSpec("max_lengths", "int64", ("N",)),
             TensorSpec("length_penalty_alpha", "float32", ()),

@@ -39,7 +39,9 @@ class Fields:
 
     def integer(self, name: str, smallest: int) -> int:
         """A whole number of at least `smallest`."""
-        value = self._get(name)
+        return self._integer(name, self._get(name), smallest)
+
+    def _integer(self, name: str, value: object, smallest: int) -> int:
         # To Python true is the integer 1; to JSON it is not a number.
         if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
             self.fail(name, f"a whole number of at least {smallest}", value)
@@ -66,6 +68,17 @@ class Fields:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             self.fail(name, "a list of strings", value)
         return value
+
+    def integers(self, name: str, smallest: int) -> list[int]:
+        """A list of whole numbers of at least `smallest`."""
+        value = self._get(name)
+        if not isinstance(value, list):
+            self.fail(name, "a list of whole numbers", value)
+        return [self._integer(name, item, smallest) for item in value]
+
+    def all_integers(self, smallest: int) -> dict[str, int]:
+        """The whole object, all of whose fields are whole numbers of at least `smallest`."""
+        return {name: self.integer(name, smallest) for name in self.values}
 
     def all_texts(self) -> dict[str, str]:
         """The whole object, all of whose fields are strings."""

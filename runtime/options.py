@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from translate_trt.runtime.errors import OptionError
 
@@ -33,6 +33,10 @@ class SearchOptions:
     # ---- limits, in generated tokens, the end symbol included ----
     max_length: int | None = None  # None: source length + 50 (section 6.1 of the paper)
     min_length: int = 0  # the end symbol cannot come before this many tokens
+
+    # ---- languages, of a model of several; one of two languages needs none ----
+    source_language: str | None = None  # as the model calls it: "en", "eng_Latn"
+    target_language: str | None = None  # that is translated into
 
     # ---- what is returned ----
     num_hypotheses: int = 1  # the n best, at most beam_size
@@ -69,6 +73,10 @@ class SearchOptions:
     def length_penalty_beta(self) -> float:
         """The beta of ((beta + n) / (beta + 1)) ** alpha for this form."""
         return LENGTH_PENALTY_BETA[self.length_penalty_form]
+
+    def without_languages(self) -> SearchOptions:
+        """What a batch has to know: languages are a matter of each sentence."""
+        return replace(self, source_language=None, target_language=None)
 
     def max_length_for(self, source_length: int) -> int:
         """Largest number of generated tokens for a source of that many tokens (no end symbol)."""

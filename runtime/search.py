@@ -20,8 +20,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from translate_trt.runtime.backends import FREE, Backend, Batch, Pool, Sources, StepResult
+from translate_trt.runtime.backends import Backend, Batch, Pool, Sources, StepResult
 from translate_trt.runtime.batching import SMALLEST_COST
+from translate_trt.runtime.contract import FREE
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 
@@ -41,7 +42,7 @@ class Sentence:
     Attributes:
         index: by which its result is told from others.
         tokens: without the end symbol; not empty.
-        prefix: forced first tokens.
+        prefix: forced first tokens; those of a prompt as `contract.given` has them.
     """
 
     index: int

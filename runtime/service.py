@@ -101,7 +101,7 @@ class TranslationService:
         with self._lock:
             self._sentences |= {one.index: (line, n) for n, one in enumerate(sentences)}
         try:
-            self._queue.put(options, sentences)
+            self._queue.put(options.without_languages(), sentences)
         except TranslateTrtError:
             self._forget(sentences)
             raise

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from translate_trt.runtime.backends import Settings, load_backend
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
@@ -20,6 +21,9 @@ from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.workers import available_cores, search_all
 
 _EMPTY = Hypothesis((), 0.0)
+
+#: Source tokens without the end symbol, and forced first tokens as `Sentence` has them.
+Piece: TypeAlias = tuple[Sequence[int], Sequence[int]]
 
 
 class Translator:
@@ -141,17 +145,13 @@ class Translator:
             BackendError: the backend failed, and failed again with the same sentences.
         """
         options = options or self.default_options
-        pieces = [self._split(line) for line in lines]
+        self._check_options(options)
         prefixes = self._prefix_tokens(target_prefixes, len(lines))
-        # Only the first piece of a line can begin with the line's prefix.
-        piece_prefixes = [
-            prefix if index == 0 else []
-            for line, prefix in zip(pieces, prefixes, strict=True)
-            for index in range(len(line))
+        pieces = [
+            self._pieces(f"line {number} of this call", line, prefix, options)
+            for number, (line, prefix) in enumerate(zip(lines, prefixes, strict=True), 1)
         ]
-        sources = [tokens for line in pieces for tokens in line]
-        names = [f"line {n} of this call" for n, line in enumerate(pieces, 1) for _ in line]
-        found = iter(self._search(sources, options, piece_prefixes, names))
+        found = iter(self._search([piece for line in pieces for piece in line], options))
         return [self.join([next(found) for _ in line]) for line in pieces]
 
     def translate_ids(
@@ -163,13 +163,14 @@ class Translator:
         """Translate token sequences.
 
         Args:
-            sources: source token ids per sentence, without the end symbol.
+            sources: token ids of each text, without the end symbol and what the model wants before
+                it (`Prompt`).
             options: None takes the bundle's defaults.
             target_prefixes: target token ids that each translation must begin with.
 
         Returns:
-            For each source, in order, its n best hypotheses, best first. A source without tokens
-            has one empty hypothesis.
+            For each source, in order, its n best hypotheses, best first; their tokens begin with
+            the model's prompt, if it has one. A source without tokens has one empty hypothesis.
 
         Raises:
             InputError: a token outside the vocabulary, or a source longer than the bundle allows.
@@ -180,8 +181,12 @@ class Translator:
         prefixes = [()] * len(sources) if target_prefixes is None else target_prefixes
         if len(prefixes) != len(sources):
             raise InputError(f"{len(prefixes)} target prefixes for {len(sources)} sources.")
-        names = [f"source {index}" for index in range(len(sources))]
-        return self._search(sources, options, prefixes, names)
+        self._check_options(options)
+        pieces = [
+            self._piece(f"source {index}", source, prefix, options)
+            for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True))
+        ]
+        return self._search(pieces, options)
 
     def check(
         self,
@@ -202,7 +207,7 @@ class Translator:
         """
         self._check_options(options)
         if source is not None:
-            self._check_sentence(name, source, (), options)
+            self._piece(name, source, (), options)
 
     # ---- of `TranslationService`, which runs searches itself ----
 
@@ -211,25 +216,22 @@ class Translator:
         source: str | Sequence[int],
         options: SearchOptions,
         target_prefix: str | Sequence[int] = "",
-    ) -> list[tuple[Sequence[int], Sequence[int]]]:
+    ) -> list[Piece]:
         """What a line is translated as: source tokens and forced first tokens of each piece.
+
+        Those of the model's prompt are among both.
 
         Raises:
             InputError: a token outside the vocabulary, or more tokens than the bundle allows.
             OptionError: an option this bundle was not compiled for, or out of its limits.
         """
         self._check_options(options)
-        if isinstance(source, str):
-            sources: Sequence[Sequence[int]] = self._split(source)
-        else:
-            sources = [source] if len(source) else []
         prefix = target_prefix
         if isinstance(prefix, str):
             prefix = self._prefix_tokens([prefix], 1)[0] if prefix else []
-        pieces = [(one, [] if number else prefix) for number, one in enumerate(sources)]
-        for one, forced in pieces:
-            self._check_sentence("the line", one, forced, options)
-        return pieces
+        if isinstance(source, str):
+            return self._pieces("the line", source, prefix, options)
+        return [self._piece("the line", source, prefix, options)] if len(source) else []
 
     def new_search(self, options: SearchOptions) -> Search:
         """A batch that sentences of these options can be translated in."""
@@ -255,30 +257,54 @@ class Translator:
             joined.append(TextHypothesis(" ".join(filter(None, texts)), score, parts))
         return Translation(tuple(joined))
 
-    def _search(
-        self,
-        sources: Sequence[Sequence[int]],
-        options: SearchOptions,
-        prefixes: Sequence[Sequence[int]],
-        names: Sequence[str],
-    ) -> list[list[Hypothesis]]:
-        """`translate_ids` with a name for each source, to call it by in an error."""
-        self._check_options(options)
-        for name, source, prefix in zip(names, sources, prefixes, strict=True):
-            self._check_sentence(name, source, prefix, options)
+    def _search(self, pieces: Sequence[Piece], options: SearchOptions) -> list[list[Hypothesis]]:
+        """The n best of each piece; of one without tokens an empty one."""
         waiting = [
-            Sentence(index, source, prefix)
-            for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True))
+            Sentence(index, source, forced)
+            for index, (source, forced) in enumerate(pieces)
             if len(source)
         ]
         search = partial(self.new_search, options)
         found = search_all(search, waiting, self.workers) if waiting else {}
-        return [found.get(index, [_EMPTY]) for index in range(len(sources))]
+        return [found.get(index, [_EMPTY]) for index in range(len(pieces))]
 
-    def _split(self, line: str) -> list[list[int]]:
-        """Tokens of a line, in as many pieces as it needs."""
-        limit = self.manifest.limits.max_source_length - 1
-        return split_text(line, self.tokenizer.encode_source, limit)
+    def _pieces(
+        self, name: str, line: str, prefix: Sequence[int], options: SearchOptions
+    ) -> list[Piece]:
+        """A line in as many pieces as it needs, the first of which alone begins with the prefix."""
+        text, options = self.manifest.prompt.of_line(line, options)
+        sources = split_text(text, self.tokenizer.encode_source, self._longest_text)
+        return [
+            self._piece(name, source, () if number else prefix, options)
+            for number, source in enumerate(sources)
+        ]
+
+    def _piece(
+        self, name: str, source: Sequence[int], prefix: Sequence[int], options: SearchOptions
+    ) -> Piece:
+        """A text's tokens and forced prefix with what the model wants before them, checked.
+
+        Raises:
+            InputError: a token outside the vocabulary, or more tokens than the bundle allows.
+            OptionError: the prefix leaves no room for a translation.
+        """
+        self._check_tokens(name, source, prefix)
+        if not len(source):
+            return (), ()
+        prompt = self.manifest.prompt
+        piece = [*prompt.of_source(options), *source], [*prompt.of_target(options), *prefix]
+        longest = options.max_length_for(len(piece[0]))
+        if len(piece[1]) >= longest:
+            raise OptionError(
+                f"the target prefix of {name} has {len(piece[1])} tokens, which leaves no room in "
+                f"the maximum length of {longest}; raise max_length or shorten the prefix."
+            )
+        return piece
+
+    @property
+    def _longest_text(self) -> int:
+        """Tokens of the longest text that is translated in one piece."""
+        return self.manifest.limits.max_source_length - 1 - self.manifest.prompt.source_length
 
     def _prefix_tokens(self, prefixes: Sequence[str] | None, lines: int) -> list[list[int]]:
         if prefixes is None:
@@ -289,6 +315,7 @@ class Translator:
 
     def _check_options(self, options: SearchOptions) -> None:
         limits, model = self.manifest.limits, self.manifest.model
+        self.manifest.check_languages(options)
         if options.return_attention and not self._shape.attention:
             raise OptionError(
                 "return_attention: this bundle's step graph does not return attention; "
@@ -313,15 +340,12 @@ class Translator:
                 f"at most {most_beams(choices)}."
             )
 
-    def _check_sentence(
-        self, name: str, source: Sequence[int], prefix: Sequence[int], options: SearchOptions
-    ) -> None:
-        limits, model = self.manifest.limits, self.manifest.model
-        if len(source) >= limits.max_source_length:
+    def _check_tokens(self, name: str, source: Sequence[int], prefix: Sequence[int]) -> None:
+        model = self.manifest.model
+        if len(source) > self._longest_text:
             raise InputError(
-                f"{name} has {len(source)} tokens; this bundle takes up to "
-                f"{limits.max_source_length - 1} and the end symbol. Split it, or export with a "
-                "larger --max-source-length."
+                f"{name} has {len(source)} tokens; this bundle takes up to {self._longest_text} "
+                "and the end symbol. Split it, or export with a larger --max-source-length."
             )
         for side, tokens, pieces in (
             (name, source, model.source_pieces),
@@ -334,9 +358,3 @@ class Translator:
                 )
         if model.end_token in prefix:
             raise InputError(f"the target prefix of {name} contains the end symbol; leave it out.")
-        longest = options.max_length_for(len(source))
-        if len(source) and len(prefix) >= longest:
-            raise OptionError(
-                f"the target prefix of {name} has {len(prefix)} tokens, which leaves no room in "
-                f"the maximum length of {longest}; raise max_length or shorten the prefix."
-            )

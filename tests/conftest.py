@@ -25,6 +25,7 @@ from translate_trt.runtime.bundle import (
     hash_file,
     write_manifest,
 )
+from translate_trt.runtime.prompt import Prompt
 
 pytest_plugins = ["support.bundles", "support.kernels", "support.operators",
                   "support.static_bundles", "support.triton_server"]  # fmt: skip
@@ -113,6 +114,7 @@ def make_bundle(tmp_path: Path, tokenizer_model: Path) -> Callable[..., Path]:
                 parameters=123456,
             ),
             limits=Limits(max_source_length=16, max_target_length=64),
+            prompt=Prompt(),
             search={"beam_size": 4, "length_penalty": 0.6, "length_penalty_form": "gnmt"},
             tokenizer={"source": tokenizer, "target": tokenizer},
             targets=entries,

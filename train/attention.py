@@ -9,15 +9,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from translate_trt.runtime.contract import MASKED
+from translate_trt.runtime.contract import MASKED, forced_token
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.config import END, START
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
 KINDS = ("encoder", "decoder", "cross")
+
+_NONE = Prompt()
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ def attend_sentence(
     sentence: str,
     target: str | None,
     options: SearchOptions,
+    prompt: Prompt = _NONE,
 ) -> SentenceAttention:
     """The attention of a model as it translates a sentence.
 
@@ -116,34 +120,40 @@ def attend_sentence(
         tokenizer: of its checkpoint.
         sentence: source text.
         target: its translation; None: the one that the beam search finds.
-        options: of that search.
+        options: of that search; what they say of languages, the checkpoint has checked.
+        prompt: of the checkpoint.
 
     Raises:
         InputError: the sentence or the translation given is empty.
         OptionError: one of them is longer than the model's learned positions.
     """
-    source = tokenizer.encode_source(sentence)
-    if not source:
+    sentence, options = prompt.of_line(sentence, options)
+    text = tokenizer.encode_source(sentence)
+    if not text:
         raise InputError("the sentence is empty; give some words to translate.")
+    source, begin = [*prompt.of_source(options), *text], prompt.of_target(options)
     if target is None:
-        produced = _translate(model, source, options)
+        produced = _translate(model, source, begin, options)
     else:
-        produced = [*tokenizer.encode_target(target), END]
-        if produced == [END]:
+        said = tokenizer.encode_target(target)
+        produced = [*map(forced_token, begin), *said, END]
+        if not said:
             raise InputError(
                 "the given translation is empty; without --target the sentence is translated."
             )
     return _maps(model, tokenizer, [*source, END], produced)
 
 
-def _translate(model: Transformer, source: Sequence[int], options: SearchOptions) -> list[int]:
+def _translate(
+    model: Transformer, source: Sequence[int], begin: Sequence[int], options: SearchOptions
+) -> list[int]:
     """The best translation, with the end symbol unless it was cut."""
     if (
         model.longest is not None
     ):  # of learned positions the search must not use more than there are
         longest = min(options.max_length_for(len(source)), model.longest)
         options = dataclasses.replace(options, max_length=longest)
-    best = beam_search(model, [source], options)[0][0]
+    best = beam_search(model, [source], options, [begin])[0][0]
     return [*best.tokens, *([] if best.truncated else [END])]
 
 

@@ -22,8 +22,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from translate_trt.runtime.errors import CheckpointError, OutputError
+from translate_trt.runtime.errors import BundleError, CheckpointError, OptionError, OutputError
+from translate_trt.runtime.fields import Fields
 from translate_trt.runtime.files import new_directory
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json
 from translate_trt.train.model import Transformer
 
@@ -46,6 +49,7 @@ class Checkpoint:
     target_language: str | None
     tokenizers: tuple[Path, Path]  # SentencePiece models of source and target; may be the same
     search: dict[str, Any] = field(default_factory=dict)  # what it is best decoded with
+    prompt: Prompt = field(default_factory=Prompt)  # what stands before texts
 
     @property
     def tokenizer(self) -> Path:
@@ -61,6 +65,23 @@ class Checkpoint:
                 f"{target.name}; this needs a model with one for both."
             )
         return source
+
+    def search_options(self) -> SearchOptions:
+        """What it is best decoded with.
+
+        Raises:
+            CheckpointError: config.json does not say that in the names of `SearchOptions`.
+        """
+        try:
+            return SearchOptions(**self.search)
+        except (TypeError, OptionError) as error:
+            raise CheckpointError(
+                f"{self.path / 'config.json'}: the field 'search' is damaged: {error}"
+            ) from error
+
+    def check_languages(self, options: SearchOptions) -> None:
+        """See `Prompt.check`."""
+        self.prompt.check(options, (self.source_language, self.target_language))
 
     def load_model(self) -> Transformer:
         """The model with its weights, in evaluation mode.
@@ -171,7 +192,18 @@ def open_checkpoint(path: Path) -> Checkpoint:
         values.get("target_language"),
         tokenizers,
         values.get("search", {}),
+        _prompt(path, values),
     )
+
+
+def _prompt(path: Path, values: dict[str, Any]) -> Prompt:
+    """Of an imported checkpoint; others have none."""
+    if "prompt" not in values:
+        return Prompt()
+    try:
+        return Prompt.from_json(Fields(values["prompt"], path / "config.json", "prompt"))
+    except BundleError as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error
 
 
 def _tokenizers(path: Path, values: dict[str, Any]) -> tuple[Path, Path]:
@@ -275,6 +307,7 @@ def save_imported(
     tokenizers: tuple[bytes, bytes],
     origin: dict[str, Any],
     search: dict[str, Any],
+    prompt: Prompt,
     languages: tuple[str | None, str | None] = (None, None),
     force: bool = False,
 ) -> None:
@@ -286,6 +319,7 @@ def save_imported(
         tokenizers: SentencePiece models of source and target, as they are in files.
         origin: stands where the recipe does: `imported_from`, and `max_length` in tokens.
         search: options (`SearchOptions`) that it is best decoded with, by name.
+        prompt: what stands before texts in its input and output.
         languages: source and target language codes, for the record.
         force: replace a directory that is there.
 
@@ -299,6 +333,7 @@ def save_imported(
         "model": dataclasses.asdict(model.config),
         "train": origin,
         "search": search,
+        "prompt": prompt.to_json(),
         "tokenizers": dict(zip(("source", "target"), names, strict=True)),
         "source_language": languages[0],
         "target_language": languages[1],

@@ -10,6 +10,7 @@ import torch
 
 from translate_trt.runtime.errors import CheckpointError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint
@@ -19,6 +20,8 @@ from translate_trt.train.model import Transformer
 from translate_trt.train.search import Ensemble, Model, beam_search
 
 log = logging.getLogger("translate_trt")
+
+_NONE = Prompt()
 
 
 @torch.inference_mode()
@@ -51,7 +54,10 @@ def check_same_vocabulary(checkpoints: Sequence[Checkpoint]) -> None:
     for other in others:
         if [file.read_bytes() for file in other.tokenizers] != [
             file.read_bytes() for file in first.tokenizers
-        ] or other.model.vocabulary_size != first.model.vocabulary_size:
+        ] or (other.model.vocabulary_size, other.prompt) != (
+            first.model.vocabulary_size,
+            first.prompt,
+        ):
             raise CheckpointError(
                 f"{first.path} and {other.path} have different vocabularies, so their "
                 "probabilities cannot be averaged. Make an ensemble of checkpoints that were "
@@ -72,16 +78,23 @@ def load_as_one(checkpoints: Sequence[Checkpoint], device: torch.device) -> tupl
 
 
 def translate_reference(
-    model: Model, tokenizer: Tokenizer, lines: Sequence[str], options: SearchOptions
+    model: Model,
+    tokenizer: Tokenizer,
+    lines: Sequence[str],
+    options: SearchOptions,
+    prompt: Prompt = _NONE,
 ) -> tuple[list[str], list[list[Hypothesis]]]:
     """Best translations as text, and all hypotheses, by the PyTorch beam search.
+
+    The prompt is the checkpoint's, which has checked what the options say of languages.
 
     A model with learned positions has no more of them than it was made with: longer sources are
     cut, so that source + 50 tokens, the end symbol included, fit; a warning counts them.
     """
-    sources = [tokenizer.encode_source(line) for line in lines]
+    asked = [prompt.of_line(line, options) for line in lines]
+    sources = tokenizer.encode_source_batch([text for text, _ in asked])
     if model.longest is not None:
-        room = max(1, model.longest - 50 - 1)
+        room = max(1, model.longest - 50 - 1 - prompt.source_length)
         cut = sum(len(source) > room for source in sources)
         if cut:
             log.warning(
@@ -89,5 +102,9 @@ def translate_reference(
                 cut, len(lines), room, model.longest,
             )  # fmt: skip
         sources = [source[:room] for source in sources]
-    results = beam_search(model, sources, options)
+    sources = [
+        [*prompt.of_source(own), *source] if source else []
+        for source, (_, own) in zip(sources, asked, strict=True)
+    ]
+    results = beam_search(model, sources, options, [prompt.of_target(own) for _, own in asked])
     return [tokenizer.decode(result[0].tokens) for result in results], results

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from translate_trt.runtime.batching import length_sorted_batches
+from translate_trt.runtime.contract import forced_token
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
@@ -163,13 +164,16 @@ class _Sentence:
 
     def _allowed(self, log_probs: Tensor, position: int) -> Tensor:
         """Cumulative log-probabilities [live, V], minus infinity where a token is not allowed."""
-        total = log_probs + torch.tensor([[hypothesis.log_prob] for hypothesis in self.live])
+        before = torch.tensor([hypothesis.log_prob for hypothesis in self.live])
+        total = log_probs + before[:, None]
         if position + 1 < self.options.min_length:
             total[:, END] = -math.inf
         if position < len(self.prefix):
-            forced = total[:, self.prefix[position]].clone()
+            forced = self.prefix[position]
+            token = forced_token(forced)
+            cost = log_probs[:, token] if token == forced else 0.0  # else it is given
             total = torch.full_like(total, -math.inf)
-            total[:, self.prefix[position]] = forced
+            total[:, token] = cost + before
         return total
 
     def _can_improve(self) -> bool:
@@ -231,7 +235,8 @@ def beam_search(
         sources: tokens per sentence, without the end symbol; an empty one gives one empty
             hypothesis without running the model.
         options: see docs/beam-search.md.
-        target_prefixes: forced first tokens, one sequence per sentence.
+        target_prefixes: forced first tokens, one sequence per sentence; those of a prompt as
+            `contract.given` has them.
         batch_tokens: source tokens per batch, padding included.
 
     Returns:

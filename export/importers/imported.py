@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import save_imported
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer, sinusoid
@@ -30,12 +31,14 @@ class Imported:
         tokenizers: SentencePiece models of source and target; equal where both share one.
         origin: the toolkit's name, for the record.
         search: what it is best decoded with, by the names of `SearchOptions`.
+        prompt: what stands before texts in its input and output.
     """
 
     model: Transformer
     tokenizers: tuple[bytes, bytes]
     origin: str
     search: dict[str, Any]
+    prompt: Prompt = field(default_factory=Prompt)
 
     def save(
         self, path: Path, languages: tuple[str | None, str | None], force: bool = False
@@ -46,7 +49,9 @@ class Imported:
             OutputError: there is one and `force` is not set; the disk is full or not writable.
         """
         origin = {"imported_from": self.origin}
-        save_imported(path, self.model, self.tokenizers, origin, self.search, languages, force)
+        save_imported(
+            path, self.model, self.tokenizers, origin, self.search, self.prompt, languages, force
+        )
 
 
 def find_file(directory: Path, names: Sequence[str]) -> Path | None:

@@ -12,12 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from translate_trt.runtime.contract import GraphShape
+from translate_trt.runtime.contract import FREE, GraphShape
 from translate_trt.runtime.engines import PACKAGES, EngineRecord
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.options import SearchOptions
-
-FREE = -1  # no forced token
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,8 @@ class Batch(Protocol):
         """Take a step, or several: those that a backend takes before it looks at `done`.
 
         Args:
-            forced: [N] token that each sentence must continue with, or FREE; then it is one step.
+            forced: [N] what each sentence must continue with (`forced_tokens` in the contract);
+                then it is one step.
                 None: all are free.
         """
         ...

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from translate_trt.runtime.backends import FREE, Pool, Sources, StepResult, request_values
-from translate_trt.runtime.contract import EMPTY, MASKED, NEXT, GraphShape, TensorSpec
+from translate_trt.runtime.backends import Pool, Sources, StepResult, request_values
+from translate_trt.runtime.contract import EMPTY, FREE, MASKED, NEXT, GraphShape, TensorSpec
 from translate_trt.runtime.options import SearchOptions
 
 Arrays = dict[str, NDArray[Any]]

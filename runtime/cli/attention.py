@@ -12,7 +12,6 @@ import click
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search import replace_options, search_flags
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -88,12 +87,15 @@ def attention(
     out = _DEFAULT_OUT if out is None and not as_json else out
     if out is not None:
         check_picture(out, force)
+    options = replace_options(opened.search_options(), search)
+    opened.check_languages(options)
     found = attend_sentence(
         opened.load_model(),
         Tokenizer(*opened.tokenizers),
         sentence,
         target,
-        replace_options(SearchOptions(), search),
+        options,
+        opened.prompt,
     )
     log.info("translation: %s", found.translation)
     attended = found.maps[kind]

@@ -149,6 +149,7 @@ def _prepare(
     entry = manifest.target(target, shortlist)
     verify_files(bundle, manifest, entry.name)
     search = replace_options(manifest.search_options(), flags)
+    manifest.check_languages(search)
     sources = find_inputs(inputs, options.column)
     job = Job(output.resolve(), make_settings(manifest, entry.name, search, options))
     return Work(str(bundle.resolve()), entry.name, search, options, workers, job), sources

@@ -193,6 +193,7 @@ class _Models:
         manifest = read_manifest(path)
         target = manifest.target(self.target).name
         options = replace_options(manifest.search_options(), self.search)
+        manifest.check_languages(options)
         lines = self._lines(path)
 
         def texts() -> list[str]:
@@ -217,14 +218,17 @@ class _Models:
 
         checkpoints = [open_checkpoint(path) for path in paths]
         check_same_vocabulary(checkpoints)
-        options = replace_options(SearchOptions(), self.search)
+        options = replace_options(checkpoints[0].search_options(), self.search)
+        checkpoints[0].check_languages(options)
+        prompt = checkpoints[0].prompt
         lines, device = self._lines(name), choose_device(self.device)
 
         def texts() -> list[str]:
             use_threads(self.threads)
             model, tokenizer = load_as_one(checkpoints, device)
             return _in_chunks(
-                lambda chunk: translate_reference(model, tokenizer, chunk, options)[0], lines
+                lambda chunk: translate_reference(model, tokenizer, chunk, options, prompt)[0],
+                lines,
             )
 
         return _System(name, texts, options, checkpoints[0].target_language)

@@ -30,9 +30,18 @@ def search_flags(command: Callable[..., None]) -> Callable[..., None]:
             "--max-length", type=int, help="Longest output, in tokens with the end symbol."
         ),
         click.option("--min-length", type=int, help="Shortest output, counted the same way."),
+        language_flags,
     )
     for flag in reversed(flags):
         command = flag(command)
+    return command
+
+
+def language_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Flags for models of several languages."""
+    for side, what in (("target", "What to translate into"), ("source", "What the text is in")):
+        help = f"{what}, as a model of several languages calls it: de, deu_Latn."
+        command = click.option(f"--{side}-language", metavar="CODE", help=help)(command)
     return command
 
 

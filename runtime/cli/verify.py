@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from translate_trt.runtime.cli.search import language_flags
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.text import open_input, read_lines, read_parallel
 
@@ -42,6 +43,7 @@ from translate_trt.runtime.text import open_input, read_lines, read_parallel
     show_default=True,
     help="How many lines --layers looks at.",
 )
+@language_flags
 def verify(
     bundle: Path,
     checkpoint: Path,
@@ -52,6 +54,7 @@ def verify(
     require_engines: bool,
     layers: bool,
     layers_lines: int,
+    **languages: str | None,
 ) -> None:
     """Compare every target of a bundle with the PyTorch model it was compiled from.
 
@@ -74,8 +77,9 @@ def verify(
             "--reference is missing: give the translations of --source, "
             "or compare layers alone with --layers."
         )
+    given = {name: code for name, code in languages.items() if code is not None}
     _compare_translations(
-        bundle, checkpoint, (source, reference), targets, threads, require_engines
+        bundle, checkpoint, (source, reference), targets, threads, require_engines, given
     )
 
 
@@ -86,6 +90,7 @@ def _compare_translations(
     targets: tuple[str, ...],
     threads: int | None,
     require_engines: bool,
+    languages: dict[str, str],
 ) -> None:
     from translate_trt.export import parity
     from translate_trt.train.checkpoint import open_checkpoint
@@ -98,6 +103,7 @@ def _compare_translations(
         [line for _, line in lines],
         targets or None,
         threads,
+        languages,
     )
     click.echo(parity.table(found))
     failed = [name for name, result in found.items() if not result.passed]

@@ -35,7 +35,7 @@ from translate_trt.export.passes.kernels import CallKernels
 from translate_trt.export.passes.pipeline import COMMON, run_passes
 from translate_trt.export.trace import DYNAMIC_OPSET
 from translate_trt.runtime import kernels
-from translate_trt.runtime.contract import NEXT
+from translate_trt.runtime.contract import NEXT, given
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.model import Transformer
@@ -516,6 +516,16 @@ def test_rule_10_a_forced_token_though_it_be_the_worst(graph_search: SearchStep)
     )
     assert (out["finished_scores"][0] == LOWEST).all()
     assert out["tokens"][1].tolist() == [5, 6]
+
+
+def test_rule_10_a_token_that_is_given_costs_nothing(graph_search: SearchStep) -> None:
+    logits = np.stack([np.stack([row(t5=9, t3=8), row(t6=9, t3=8)])] * 2)
+    forced = [given(23), given(0)]
+    out = one_step(graph_search, logits, forced_tokens=forced, log_probs=[[-1, -2]] * 2)
+    assert out["tokens"].tolist() == [[23, 23], [0, 0]]
+    assert out["parents"].tolist() == [[0, 1]] * 2
+    assert out["log_probs"].tolist() == [[-1, -2]] * 2
+    assert (out["finished_scores"] == LOWEST).all()
 
 
 def test_rule_10_a_forced_token_comes_before_the_minimum_length(graph_search: SearchStep) -> None:

@@ -16,7 +16,6 @@ import pytest
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import (
     BACKENDS,
-    FREE,
     Settings,
     Sources,
     load_backend,
@@ -25,7 +24,7 @@ from translate_trt.runtime.backends import (
 from translate_trt.runtime.backends.host import Arrays, Graphs, sized
 from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeBackend
 from translate_trt.runtime.bundle import Manifest, read_manifest
-from translate_trt.runtime.contract import NEXT, GraphShape, TensorSpec
+from translate_trt.runtime.contract import FREE, NEXT, GraphShape, TensorSpec
 from translate_trt.runtime.errors import BundleError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator

@@ -18,11 +18,11 @@ from support.static_bundles import BEAMS
 from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import backends
-from translate_trt.runtime.backends import FREE, Sources
+from translate_trt.runtime.backends import Sources
 from translate_trt.runtime.backends.buffers import RESULTS
 from translate_trt.runtime.backends.device import Upload
 from translate_trt.runtime.backends.device_batch import DeviceBackend, DeviceBatch
-from translate_trt.runtime.contract import GraphShape
+from translate_trt.runtime.contract import FREE, GraphShape
 from translate_trt.runtime.engines import Profile
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.options import SearchOptions

@@ -29,9 +29,9 @@ from support.scripted import (
 )
 from support.translations import assert_same
 
-from translate_trt.runtime.backends import FREE, Sources, StepResult, host
+from translate_trt.runtime.backends import Sources, StepResult, host
 from translate_trt.runtime.backends.host import HostBatch, zeros
-from translate_trt.runtime.contract import GraphForm
+from translate_trt.runtime.contract import FREE, GraphForm
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.search import Sentence, SentenceTrace, hypotheses

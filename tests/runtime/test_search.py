@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from translate_trt.runtime.backends import FREE, Pool, Sources, StepResult
+from translate_trt.runtime.backends import Pool, Sources, StepResult
 from translate_trt.runtime.batching import SMALLEST_COST
+from translate_trt.runtime.contract import FREE
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.search import (

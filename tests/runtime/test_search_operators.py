@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle import read_manifest
-from translate_trt.runtime.contract import MASKED
+from translate_trt.runtime.contract import FREE, MASKED, given
 from translate_trt.train.config import END
 
 Array = NDArray[Any]
@@ -158,6 +158,12 @@ def pool(rng: np.random.Generator, n: int, k: int) -> dict[str, Array]:
     }
 
 
+def forced_tokens(rng: np.random.Generator, n: int) -> Array:
+    """Free ones, forced ones, and such as are given."""
+    tokens, kinds = rng.integers(4, 9, n), rng.random(n)
+    return np.where(kinds < 0.2, tokens, np.where(kinds < 0.4, given(tokens), FREE))
+
+
 def selection(kind: str, k: int, alpha: float, beta: float, n: int = 24) -> dict[str, Array]:
     rng = np.random.default_rng([k, len(kind), int(10 * alpha)])
     positions = rng.integers(0, 8, n)
@@ -165,7 +171,7 @@ def selection(kind: str, k: int, alpha: float, beta: float, n: int = 24) -> dict
         **candidates(rng, kind, n, k),
         **pool(rng, n, k),
         "end_token": np.array(END),
-        "forced_tokens": np.where(rng.random(n) < 0.2, rng.integers(4, 9, n), -1),
+        "forced_tokens": forced_tokens(rng, n),
         "min_lengths": np.where(rng.random(n) < 0.3, positions + rng.integers(0, 4, n), 0),
         "max_lengths": positions + rng.integers(1, 30, n),
         "length_penalty_alpha": np.array(alpha, np.float32),
@@ -240,11 +246,12 @@ def test_selection_refuses_what_does_not_fit(
 
 @pytest.mark.parametrize("k", [1, 4])
 def test_what_candidates_are_asked_for(both: Any, k: int) -> None:
-    tokens, forced = np.zeros((3, k), np.int64), np.array([7, -1, 0])
+    forced = np.array([7, FREE, 0, given(5), given(0)])
+    tokens = np.zeros((len(forced), k), np.int64)
     columns, count = assert_equal(
         both("ForcedColumns", {"forced_tokens": forced, "tokens": tokens})
     )
-    assert columns.tolist() == [[[7]] * k, [[0]] * k, [[0]] * k]
+    assert columns.tolist() == [[[token]] * k for token in (7, 0, 0, 5, 0)]
     assert count.tolist() == [2 * k + 1]
 
 

@@ -12,11 +12,14 @@ import torch
 from sentencepiece import sentencepiece_model_pb2
 from torch.nn import functional as F
 
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import save_checkpoint, save_imported
 from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.data import encode_parallel
 from translate_trt.train.loss import projected_cross_entropy
 from translate_trt.train.model import Transformer, padding_bias
+
+NO_PROMPT = Prompt()
 
 
 def lively_model(
@@ -91,12 +94,14 @@ LEARNED_POSITIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def save_imported_model(model: Transformer, path: Path, tokenizer: Path) -> Path:
+def save_imported_model(
+    model: Transformer, path: Path, tokenizer: Path, prompt: Prompt = NO_PROMPT
+) -> Path:
     """A checkpoint like those of other toolkits' models; the source has fewer pieces if it may."""
     pieces = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.read_bytes())
     del pieces.pieces[model.config.source_pieces :]
     tokenizers = pieces.SerializeToString(), tokenizer.read_bytes()
     if not model.config.source_vocabulary_size:
         tokenizers = tokenizers[1], tokenizers[1]
-    save_imported(path, model, tokenizers, {"max_length": 48}, {"length_penalty": 1.0})
+    save_imported(path, model, tokenizers, {"max_length": 48}, {"length_penalty": 1.0}, prompt)
     return path

@@ -64,7 +64,7 @@ float length_penalty(const Selection& s, std::int64_t length) {
 // Rule 2, and those of rule 10 that bar candidates: the best 2K of all, of a greedy search one.
 void expand(const Selection& s, std::size_t n, Memory& memory) {
   const auto width = s.candidates + 1;  // the last is the forced token
-  const bool is_forced = s.forced_tokens[n] >= 0;
+  const bool is_forced = s.forced_tokens[n] != kFree;
   const bool too_short = s.positions[n] + 1 < s.min_lengths[n];
   memory.best.clear();
   for (std::size_t k = 0; k < s.beams; ++k) {
@@ -75,7 +75,7 @@ void expand(const Selection& s, std::size_t n, Memory& memory) {
       const bool barred = is_forced || (too_short && choices[c] == s.end_token);
       memory.best.offer((barred ? kNothing : values[c]) + s.log_probs[row], k * width + c);
     }
-    const float forced = is_forced ? s.forced[row] : kNothing;
+    const float forced = s.forced_tokens[n] >= 0 ? s.forced[row] : is_forced ? 0.0F : kNothing;
     memory.best.offer(forced + s.log_probs[row], k * width + s.candidates);
   }
   for (std::size_t rank = 0; rank < 2 * s.beams; ++rank) {
@@ -85,7 +85,7 @@ void expand(const Selection& s, std::size_t n, Memory& memory) {
     memory.kept[rank] = {
         rank < s.beams * s.beams ? value : kNothing,
         static_cast<std::int64_t>(beam),
-        c < s.candidates ? choices[c] : std::max<std::int64_t>(s.forced_tokens[n], 0),
+        c < s.candidates ? choices[c] : forced_column(s.forced_tokens[n]),
     };
   }
 }

@@ -3,6 +3,7 @@
 // caches. Plain arrays in, plain arrays out, as in kernels.h.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,6 +21,15 @@ struct Embedding {
 void embed(const Embedding&, const float* table, float* y);
 // In 8 bits, with a scale for each row.
 void embed8(const Embedding&, const std::int8_t* table, const float* scales, float* y);
+
+// Of what stands in forced_tokens: any token may come next. -2 - t is a token t that is given: its
+// log-probability does not count.
+constexpr std::int64_t kFree = -1;
+
+// The token that a value of forced_tokens stands for, of kFree the first.
+inline std::int64_t forced_column(std::int64_t value) {
+  return std::max<std::int64_t>(std::max(value, -2 - value), 0);
+}
 
 // From the candidates of all beams to the next beams and the pool of finished hypotheses.
 struct Selection {

@@ -76,7 +76,7 @@ class ForcedColumnsNode : public PortableNode {
     const auto* forced = call.input<std::int64_t>(0);
     auto* columns = call.output<std::int64_t>(0, {beams[0], beams[1], 1});
     for (std::int64_t n = 0; n < beams[0]; ++n) {
-      columns = std::fill_n(columns, beams[1], std::max<std::int64_t>(forced[n], 0));
+      columns = std::fill_n(columns, beams[1], forced_column(forced[n]));
     }
     *call.output<std::int64_t>(1, {1}) = 2 * beams[1] + 1;
   }
