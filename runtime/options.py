@@ -34,13 +34,13 @@ class SearchOptions:
     max_length: int | None = None  # None: source length + 50 (section 6.1 of the paper)
     min_length: int = 0  # the end symbol cannot come before this many tokens
 
-    # ---- languages, of a model of several; one of two languages needs none ----
-    source_language: str | None = None  # as the model calls it: "en", "eng_Latn"
-    target_language: str | None = None  # that is translated into
-
     # ---- what is returned ----
     num_hypotheses: int = 1  # the n best, at most beam_size
     return_attention: bool = False  # cross-attention of the last layer, averaged over heads
+
+    # ---- languages, of a model of several; one of two languages needs none ----
+    source_language: str | None = None  # as the model calls it: "en", "eng_Latn"
+    target_language: str | None = None  # that is translated into
 
     def __post_init__(self) -> None:
         if self.beam_size < 1:

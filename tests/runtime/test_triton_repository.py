@@ -97,6 +97,7 @@ def test_inputs_are_the_search_options(triton: Callable[..., Result], tmp_path: 
     assert inputs["EARLY_STOPPING"] == ("TYPE_BOOL", "1")
     assert inputs["MAX_LENGTH"] == ("TYPE_INT32", "1")
     assert inputs["LENGTH_PENALTY_FORM"] == ("TYPE_STRING", "1")
+    assert inputs["TARGET_LANGUAGE"] == ("TYPE_STRING", "1")
     assert all(one["optional"] == ["true"] for one in config["input"])
     ragged = [one["name"] for one in config["input"] if one.get("allow_ragged_batch") == ["true"]]
     assert ragged == [["TOKENS"]]

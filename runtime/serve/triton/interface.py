@@ -45,6 +45,7 @@ _DATA_TYPES: dict[Any, str] = {
     int | None: "INT32",
     float: "FP64",  # as in Python, so that 0.6 is the bundle's 0.6
     str: "STRING",
+    str | None: "STRING",
 }
 
 #: By the field of SearchOptions that it sets. Attention would be a matrix per hypothesis; it is for

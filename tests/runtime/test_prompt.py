@@ -1,0 +1,240 @@
+"""Models that want to be told languages: bundles whose manifest alone says so.
+
+Prompts are no part of the graphs, so that any bundle can have any.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.translations import assert_same, random_sources
+
+from translate_trt.runtime import SearchOptions, Translation, TranslationService, Translator
+from translate_trt.runtime.bundle import read_manifest, write_manifest
+from translate_trt.runtime.contract import FREE, forced_token, given
+from translate_trt.runtime.errors import BundleError, CheckpointError, InputError, OptionError
+from translate_trt.runtime.prompt import Prompt
+from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.evaluate import translate_reference
+from translate_trt.train.search import beam_search
+
+#: As in M2M100, with something before it as in BART, and as in OPUS-MT.
+TARGET = Prompt((5,), (6,), {"en": 21, "fr": 22}, {"de": 31, "nl": 32})
+SOURCE = Prompt(target_languages={"deu": 31, "nld": 32}, target_side="source")
+PROMPTS = {"target": TARGET, "source": SOURCE}
+ENGLISH = SearchOptions(num_hypotheses=4, source_language="en", target_language="de")
+
+
+@pytest.fixture(scope="module")
+def translators(
+    compiled_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Translator]:
+    made = {}
+    for name, prompt in PROMPTS.items():
+        path = tmp_path_factory.mktemp(name) / "bundle"
+        shutil.copytree(compiled_bundle, path)
+        write_manifest(path, dataclasses.replace(read_manifest(path), prompt=prompt))
+        made[name] = Translator(path, "onnx-fp32", threads=1)
+    return made
+
+
+def said(translations: list[Translation]) -> list[list[tuple[int, ...]]]:
+    """Tokens of each line's best pieces: scores are not equal to the last bit in other batches."""
+    return [[piece.tokens for piece in one.hypotheses[0].pieces] for one in translations]
+
+
+@pytest.fixture
+def several(translators: dict[str, Translator]) -> Translator:
+    return translators["target"]
+
+
+@pytest.fixture
+def opus(translators: dict[str, Translator]) -> Translator:
+    return translators["source"]
+
+
+def test_what_stands_in_forced_tokens() -> None:
+    assert [forced_token(given(token)) for token in (0, 1, 77)] == [0, 1, 77]
+    assert [forced_token(token) for token in (0, 1, 77)] == [0, 1, 77]
+    assert max(given(0), given(1)) < FREE
+
+
+def test_tokens_stand_before_the_text(several: Translator, checkpoint: Checkpoint) -> None:
+    sources = random_sources(20, seed=4)
+    prefixes = [[9, 8, 7][: index % 4] for index in range(len(sources))]
+    found = several.translate_ids(sources, ENGLISH, prefixes)
+    whole = [[5, 21, *source] for source in sources]
+    begin = [[given(6), given(31), *prefix] for prefix in prefixes]
+    assert_same(found, beam_search(checkpoint.load_model(), whole, ENGLISH, begin))
+    for hypotheses, prefix in zip(found, prefixes, strict=True):
+        for one in hypotheses:
+            assert one.tokens[: 2 + len(prefix)] == (6, 31, *prefix)
+            assert one.token_log_probs[:2] == (0, 0)
+            assert all(score < 0 for score in one.token_log_probs[2 : 2 + len(prefix)])
+    dutch = several.translate_ids(sources, dataclasses.replace(ENGLISH, target_language="nl"))
+    assert all(one[0].tokens[:2] == (6, 32) for one in dutch)
+
+
+def test_a_language_before_the_source(opus: Translator, checkpoint: Checkpoint) -> None:
+    sources = random_sources(8, seed=5)
+    found = opus.translate_ids(sources, SearchOptions(target_language="nld"))
+    model = checkpoint.load_model()
+    assert_same(found, beam_search(model, [[32, *one] for one in sources], SearchOptions()))
+    assert_same(opus.translate_ids(sources), beam_search(model, sources, SearchOptions()))
+
+
+def test_a_line_says_its_language_itself_in_all_its_pieces(opus: Translator) -> None:
+    long = " ".join(["the dog runs over the big river."] * 9)
+    german, dutch = (SearchOptions(target_language=code) for code in ("deu", "nld"))
+    lines = [f"  >>deu<<{long}", ">>nld<< the cat", ">>xxx<< the cat", "the cat", ""]
+    found = opus.translate(lines, german)
+    assert [one.piece_count for one in found] == [len(found[0].hypotheses[0].pieces), 1, 1, 1, 0]
+    assert found[0].piece_count > 1
+    # A language that it does not know is text; a line's own stands above the options.
+    texts = [
+        (long, german),
+        ("the cat", dutch),
+        (lines[2], german),
+        ("the cat", german),
+        ("", dutch),
+    ]
+    alone = [opus.translate([text], options)[0] for text, options in texts]
+    assert said(found) == said(alone)
+    assert said(found)[1] != said(found)[3]
+    assert said(opus.translate(lines[1:2])) == said(found)[1:2]
+    with TranslationService(opus) as service:
+        assert said([service.submit(line, german).result() for line in lines]) == said(found)
+
+
+def test_sources_leave_room_for_the_prompt(several: Translator) -> None:
+    longest = several.manifest.limits.max_source_length - 1 - 2
+    several.translate_ids([[7] * longest], ENGLISH)
+    with pytest.raises(InputError, match=f"has {longest + 1} tokens; .* takes up to {longest} "):
+        several.translate_ids([[7] * (longest + 1)], ENGLISH)
+    (found,) = several.translate(["the dog runs. " * 40], ENGLISH)
+    assert found.piece_count > 1
+    assert all(piece.tokens[:2] == (6, 31) for piece in found.hypotheses[0].pieces)
+    with pytest.raises(OptionError, match=r"prefix of source 0 has 3 tokens, .* length of 3"):
+        several.translate_ids([[7]], dataclasses.replace(ENGLISH, max_length=3), [[8]])
+
+
+def test_languages_share_batches(several: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[SearchOptions] = []
+    new_search = Translator.new_search
+    monkeypatch.setattr(
+        Translator,
+        "new_search",
+        lambda self, options: made.append(options) or new_search(self, options),
+    )
+    lines, codes = ["the cat", "a big dog runs", "Haus"] * 4, ["de", "nl"] * 6
+    asked = [dataclasses.replace(ENGLISH, target_language=code) for code in codes]
+    with TranslationService(several) as service:
+        futures = [service.submit(*one) for one in zip(lines, asked, strict=True)]
+        found = [future.result() for future in futures]
+    assert {options.target_language for options in made} == {None}
+    assert len(set(made)) == 1
+    alone = [several.translate([line], one)[0] for line, one in zip(lines, asked, strict=True)]
+    assert said(found) == said(alone)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("target", {"target_language": None}, "target_language is not given, .* of de, nl"),
+        ("target", {"source_language": None}, "source_language is not given, .* of en, fr"),
+        ("target", {"target_language": "dee"}, "'dee' is unknown .* do you mean de"),
+        ("target", {"source_language": "xx"}, "source_language 'xx' is unknown .* one of en, fr"),
+        ("source", {"target_language": "de"}, "'de' is unknown .* do you mean deu"),
+        ("source", {"target_language": "deu", "source_language": "fr"}, "made for en alone"),
+    ],
+)
+def test_languages_it_does_not_know(
+    name: str, changes: dict[str, Any], message: str, translators: dict[str, Translator]
+) -> None:
+    options = dataclasses.replace(ENGLISH, **changes)
+    for call in (
+        lambda: translators[name].translate(["the cat"], options),
+        lambda: translators[name].translate_ids([[7]], options),
+        lambda: translators[name].check(options),
+        lambda: translators[name].prepare("the cat", options),
+    ):
+        with pytest.raises(OptionError, match=message):
+            call()
+
+
+def test_a_model_of_two_languages_may_be_told_them(compiled_bundle: Path) -> None:
+    translator = Translator(compiled_bundle, "onnx-fp32", threads=1)
+    assert translator.translate(["the cat"], ENGLISH) == translator.translate(
+        ["the cat"], ENGLISH.without_languages()
+    )
+    with pytest.raises(OptionError, match="'nl': this model was made for de alone"):
+        translator.translate(["the cat"], SearchOptions(target_language="nl"))
+
+
+def test_a_long_list_is_not_shown_whole() -> None:
+    many = Prompt(target_languages={f"l{number:03}": number for number in range(200)})
+    with pytest.raises(OptionError, match=r"l000, .*, l011 and 188 more"):
+        many.check(SearchOptions(), (None, None))
+
+
+# ---- as it stands in files ----
+
+
+@pytest.mark.parametrize("prompt", [Prompt(), TARGET, SOURCE], ids=repr)
+def test_a_manifest_has_it(prompt: Prompt, compiled_bundle: Path, tmp_path: Path) -> None:
+    manifest = dataclasses.replace(read_manifest(compiled_bundle), prompt=prompt)
+    write_manifest(tmp_path, manifest)
+    assert read_manifest(tmp_path) == manifest
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("target_side", "left", "'prompt.target_side' must be one of source, target"),
+        ("source", [1, -1], "'prompt.source' must be a whole number of at least 0"),
+        ("target", 7, "'prompt.target' must be a list of whole numbers, not 7"),
+        ("target_languages", {"de": True}, "'prompt.target_languages.de' must be a whole number"),
+        ("source_languages", [], "'prompt.source_languages' must be an object"),
+        ("target", [100_000], "'prompt' must be tokens of the vocabulary, not 100000"),
+        ("source_languages", {"en": 100_000}, "must be tokens of the vocabulary, not 100000"),
+    ],
+)
+def test_a_damaged_one(
+    field: str, value: object, message: str, compiled_bundle: Path, checkpoint: Checkpoint,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    prompt = {**TARGET.to_json(), field: value}
+    manifest = read_manifest(compiled_bundle).to_json() | {"prompt": prompt}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    with pytest.raises(BundleError, match=re.escape(message)):
+        read_manifest(tmp_path)
+    if "vocabulary" not in message:
+        shutil.copytree(checkpoint.path, tmp_path / "checkpoint")
+        config = tmp_path / "checkpoint" / "config.json"
+        config.write_text(json.dumps(json.loads(config.read_text("utf-8")) | {"prompt": prompt}))
+        with pytest.raises(CheckpointError, match=re.escape(message)):
+            open_checkpoint(tmp_path / "checkpoint")
+
+
+def test_a_checkpoint_has_it(several: Translator, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    shutil.copytree(checkpoint.path, tmp_path / "checkpoint")
+    config = tmp_path / "checkpoint" / "config.json"
+    values = json.loads(config.read_text("utf-8")) | {"prompt": TARGET.to_json()}
+    config.write_text(json.dumps(values))
+    told = open_checkpoint(tmp_path / "checkpoint")
+    assert told.prompt == TARGET
+    lines = ["the dog runs", "", "a cat eats over the river"]
+    texts, found = translate_reference(
+        told.load_model(), several.tokenizer, lines, ENGLISH, told.prompt
+    )
+    expected = several.translate(lines, ENGLISH)
+    assert texts == [one.text for one in expected]
+    assert found[0][0].tokens == expected[0].hypotheses[0].pieces[0].tokens
+    with pytest.raises(OptionError, match="source_language is not given"):
+        told.check_languages(SearchOptions())
