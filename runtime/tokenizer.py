@@ -22,6 +22,9 @@ from translate_trt.runtime.errors import BundleError
 # us (Python's str.splitlines takes ten characters for line ends).
 _NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
+# What SentencePiece writes for a space, and before a word.
+_SPACE = "\u2581"
+
 
 class Tokenizer:
     """The source and target vocabularies, which may be one and the same file.
@@ -35,8 +38,8 @@ class Tokenizer:
         Raises:
             BundleError: a file is missing, truncated, or not a SentencePiece model.
         """
-        self._target = _load(target_model)
-        self._source = self._target if source_model == target_model else _load(source_model)
+        self._target = _Model(target_model)
+        self._source = self._target if source_model == target_model else _Model(source_model)
 
     def encode_source(self, text: str) -> list[int]:
         """Tokens of one source text; none for a text of spaces."""
@@ -52,64 +55,90 @@ class Tokenizer:
 
     def encode_source_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokens of each source text."""
-        return _encode(self._source, texts)
+        return self._source.encode(texts)
 
     def encode_target_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokens of each target text."""
-        return _encode(self._target, texts)
+        return self._target.encode(texts)
 
     def decode_batch(self, sentences: Sequence[Sequence[int]]) -> list[str]:
         """Target text of each token list, always one line each."""
-        texts: list[str] = self._target.decode([list(map(int, tokens)) for tokens in sentences])
+        texts: list[str] = self._target.processor.decode(
+            [list(map(int, tokens)) for tokens in sentences]
+        )
         return [_clean(text) for text in texts]
 
     def source_pieces(self, tokens: Sequence[int]) -> list[str]:
         """The source vocabulary's pieces of these tokens, word starts marked by U+2581."""
-        return [str(self._source.id_to_piece(int(token))) for token in tokens]
+        return [str(self._source.processor.id_to_piece(int(token))) for token in tokens]
 
     def target_pieces(self, tokens: Sequence[int]) -> list[str]:
         """The same of the target vocabulary."""
-        return [str(self._target.id_to_piece(int(token))) for token in tokens]
+        return [str(self._target.processor.id_to_piece(int(token))) for token in tokens]
 
     @property
     def source_vocabulary_size(self) -> int:
         """Number of pieces of the source vocabulary."""
-        return int(self._source.get_piece_size())
+        return int(self._source.processor.get_piece_size())
 
     @property
     def vocabulary_size(self) -> int:
         """Number of pieces of the target vocabulary."""
-        return int(self._target.get_piece_size())
+        return int(self._target.processor.get_piece_size())
 
     @property
     def pad_token(self) -> int:
         """Id of the padding piece of the target vocabulary; -1 if it has none."""
-        return int(self._target.pad_id())
+        return int(self._target.processor.pad_id())
 
     @property
     def unknown_token(self) -> int:
         """Id of the unknown piece of the target vocabulary."""
-        return int(self._target.unk_id())
+        return int(self._target.processor.unk_id())
 
     @property
     def start_token(self) -> int:
         """Id of the start symbol of the target vocabulary; -1 if it has none."""
-        return int(self._target.bos_id())
+        return int(self._target.processor.bos_id())
 
     @property
     def end_token(self) -> int:
         """Id of the end symbol of the target vocabulary; -1 if it has none."""
-        return int(self._target.eos_id())
+        return int(self._target.processor.eos_id())
 
 
 def _clean(text: str) -> str:
     return _NOT_TEXT.sub(" ", text)
 
 
-def _encode(model: sentencepiece.SentencePieceProcessor, texts: Sequence[str]) -> list[list[int]]:
-    # One thread: the library's pool has one per processor, whatever --threads says.
-    tokens: list[list[int]] = model.encode([_clean(text) for text in texts], num_threads=1)
-    return tokens
+class _Model:
+    """A vocabulary."""
+
+    def __init__(self, path: Path) -> None:
+        self.processor = _load(path)
+        self._of_words = _is_of_words(self.processor)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        clean = [_clean(text) for text in texts]
+        if self._of_words:
+            # SentencePiece would make one token of unknown words that follow each other.
+            words = [[_SPACE + word for word in text.split(" ") if word] for text in clean]
+            return [list(map(self.processor.piece_to_id, line)) for line in words]
+        # One thread: the library's pool has one per processor, whatever --threads says.
+        tokens: list[list[int]] = self.processor.encode(clean, num_threads=1)
+        return tokens
+
+
+def _is_of_words(model: sentencepiece.SentencePieceProcessor) -> bool:
+    """Whether tokens are what stands between spaces, as in vocabularies of some other toolkits.
+
+    Then every piece that is text begins with a space. A vocabulary that SentencePiece learned has
+    others among the first: letters, or bytes.
+    """
+    return all(
+        model.id_to_piece(n).startswith(_SPACE) or model.is_control(n) or model.is_unknown(n)
+        for n in range(model.get_piece_size())
+    )
 
 
 def _load(path: Path) -> sentencepiece.SentencePieceProcessor:

@@ -146,7 +146,7 @@ class Numbering:
 def word_tokenizer(numbering: Numbering) -> bytes:
     """A SentencePiece model whose tokens are words: what stands between spaces.
 
-    Of unknown words that follow each other SentencePiece makes one token.
+    `Tokenizer` knows such models by their pieces.
 
     Raises:
         InputError: the vocabulary is one of SentencePiece's pieces.

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
+from translate_trt.export.importers.vocabulary import Numbering, Special, word_tokenizer
 from translate_trt.runtime.errors import BundleError
 from translate_trt.runtime.tokenizer import Tokenizer
 
@@ -140,3 +141,15 @@ def test_missing_or_other_file(tokenizer_model: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a model " * 50)
     with pytest.raises(BundleError, match="not a SentencePiece model"):
         Tokenizer(tmp_path / "text", tokenizer_model)
+
+
+def test_unknown_words_in_a_row_are_as_many_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "words.spm"
+    tokens = ["<pad>", "<unk>", "<s>", "</s>", "the", "@@cat", "é"]
+    path.write_bytes(word_tokenizer(Numbering(tokens, Special(0, 1, 2, 3))))
+    words = Tokenizer(path, path)
+    assert words.encode_source("  the x y  é z </s>  the@@cat @@cat\u00a0 ") == [
+        4, 1, 1, 6, 1, 1, 1, 1,
+    ]  # fmt: skip
+    assert words.encode_target_batch(["", "@@cat the"]) == [[], [5, 4]]
+    assert words.decode([4, 5, 6]) == "the @@cat é"

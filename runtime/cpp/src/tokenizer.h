@@ -8,10 +8,6 @@
 #include <string_view>
 #include <vector>
 
-namespace sentencepiece {
-class SentencePieceProcessor;
-}
-
 namespace translate_trt::runtime {
 
 using Tokens = std::vector<std::int64_t>;
@@ -32,7 +28,8 @@ class Tokenizer {
   std::int64_t vocabulary_size() const;
 
  private:
-  std::shared_ptr<const sentencepiece::SentencePieceProcessor> target_, source_;
+  struct Model;
+  std::shared_ptr<const Model> target_, source_;
 };
 
 }  // namespace translate_trt::runtime

@@ -82,8 +82,8 @@ def test_the_trained_model_as_a_bundle(trained: Path, checkpoint: Checkpoint, bu
     )
     near = Translator(bundle, "onnx-int8", threads=1).translate(list(EXPECTED))
     assert [t.hypotheses[0].text for t in near] == list(EXPECTED.values())
-    # One word is unknown to both.
-    lines = [*random_words(trained, 200), *EXPECTED, "ب x ت ب"]
+    # Some words are unknown to both, alone and in a row.
+    lines = [*random_words(trained, 200), *EXPECTED, "ب x ت ب", "x y ب x x  z", "ب <unk> y ت"]
     theirs = ctranslate2.Translator(str(trained), compute_type="float32", intra_threads=1)
     for beams, alpha in ((1, 0.0), (2, 1.0), (5, 0.6)):
         options = SearchOptions(
