@@ -181,7 +181,7 @@ def compile_bundle(
         load_builder(package)  # known to be there before minutes of work
     shortlist = None
     if options.shortlist is not None:
-        shortlist = Shortlist.load(options.shortlist, tokenizer_hash(checkpoint.tokenizer))
+        shortlist = Shortlist.load(options.shortlist, tokenizer_hash(*checkpoint.tokenizers))
     with new_directory(out, force) as directory:
         model = checkpoint.load_model()
         compiler = Compiler(model, limits, options, shortlist)

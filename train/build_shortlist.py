@@ -17,7 +17,13 @@ from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.config import END, PAD, START, UNKNOWN
 from translate_trt.train.encode import Encoded, encode_lines, token_type
 from translate_trt.train.ibm_model1 import TokenPairs, TranslationTable, learn_table
-from translate_trt.train.shortlist import Shortlist, best_translations, by_frequency
+from translate_trt.train.shortlist import (
+    Shortlist,
+    best_translations,
+    by_frequency,
+    copies_of,
+    tokenizer_hash,
+)
 from translate_trt.train.text_sources import TextSource, read_line_chunks
 from translate_trt.train.workers import WorkerPool
 
@@ -54,10 +60,34 @@ class ShortlistSize:
             )
 
 
+@dataclass(frozen=True)
+class Vocabularies:
+    """What a shortlist has to know of the tokenizers.
+
+    Attributes:
+        copies: as in `Shortlist`.
+        target_size: V.
+        tokenizer_sha256: for the record.
+    """
+
+    copies: NDArray[np.int32]
+    target_size: int
+    tokenizer_sha256: str
+
+    @classmethod
+    def of(cls, source: Path, target: Path) -> Vocabularies:
+        """Of two SentencePiece models, which may be the same."""
+        tokenizer = Tokenizer(source, target)
+        pieces = (
+            tokenizer.source_pieces(range(tokenizer.source_vocabulary_size)),
+            tokenizer.target_pieces(range(tokenizer.vocabulary_size)),
+        )
+        return cls(copies_of(*pieces), len(pieces[1]), tokenizer_hash(source, target))
+
+
 def build_shortlist(
     pairs: TokenPairs,
-    vocabulary_size: int,
-    tokenizer_sha256: str,
+    vocabularies: Vocabularies,
     size: ShortlistSize,
     iterations: int,
     pool: WorkerPool,
@@ -66,8 +96,7 @@ def build_shortlist(
 
     Args:
         pairs: the text, as training has it.
-        vocabulary_size: V, of the vocabulary that both sides share.
-        tokenizer_sha256: of that vocabulary's file, for the record.
+        vocabularies: of its tokens.
         size: of the table.
         iterations: of expectation maximization.
         pool: where it is done.
@@ -79,20 +108,23 @@ def build_shortlist(
     """
     if not len(pairs):
         raise InputError("there is no sentence pair to learn a shortlist from.")
-    counts = _count_tokens(pairs.target, vocabulary_size)
+    copies, target_size = vocabularies.copies, vocabularies.target_size
+    counts = _count_tokens(pairs.target, target_size)
     counts[[PAD, START]] = 0
     present = np.flatnonzero(counts).astype(np.int32)
     order = by_frequency(present, counts[present])
     frequent = np.sort(present[order[: size.frequent]])
-    table = learn_table(pairs, vocabulary_size, iterations, pool)
-    translations, probabilities = _rows(table, vocabulary_size, frequent, size)
+    table = learn_table(pairs, max(len(copies), target_size), iterations, pool)
+    translations, probabilities = _rows(table, copies, frequent, size)
     return Shortlist(
         frequent,
         counts[frequent],
-        _columns(table, vocabulary_size, frequent, size),
+        _columns(table, len(copies), frequent, size),
         translations,
         probabilities,
-        tokenizer_sha256,
+        copies,
+        target_size,
+        vocabularies.tokenizer_sha256,
         len(pairs),
         iterations,
     )
@@ -108,32 +140,35 @@ def _count_tokens(tokens: NDArray[np.integer], vocabulary_size: int) -> NDArray[
 
 
 def _rows(
-    table: TranslationTable, vocabulary_size: int, frequent: NDArray[np.int32], size: ShortlistSize
+    table: TranslationTable,
+    copies: NDArray[np.int32],
+    frequent: NDArray[np.int32],
+    size: ShortlistSize,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The best translations [V, C] of each source token that are not frequent ones."""
+    """The best translations [S, C] of each source token that are not frequent ones."""
     # A token's own entry stays whatever its probability: it is in its row by rule.
-    wanted = (table.probability >= size.min_probability) | (table.source == table.target)
+    wanted = (table.probability >= size.min_probability) | (copies[table.source] == table.target)
     wanted &= ~np.isin(table.target, frequent) & (table.source != END)
     source, target = table.source[wanted], table.target[wanted]
     probability = table.probability[wanted]
-    order = np.lexsort((target, -probability, source != target, source))
+    order = np.lexsort((target, -probability, copies[source] != target, source))
     source, target, probability = source[order], target[order], probability[order]
     place = np.arange(len(source)) - np.searchsorted(source, source)
     kept = place < size.best
-    tokens = np.full((vocabulary_size, size.best), PAD, np.int32)
-    values = np.zeros((vocabulary_size, size.best), np.float32)
+    tokens = np.full((len(copies), size.best), PAD, np.int32)
+    values = np.zeros((len(copies), size.best), np.float32)
     tokens[source[kept], place[kept]] = target[kept]
     values[source[kept], place[kept]] = probability[kept]
-    return best_translations(tokens, values, frequent, size.best)
+    return best_translations(tokens, values, frequent, size.best, copies)
 
 
 def _columns(
-    table: TranslationTable, vocabulary_size: int, frequent: NDArray[np.int32], size: ShortlistSize
+    table: TranslationTable, source_size: int, frequent: NDArray[np.int32], size: ShortlistSize
 ) -> NDArray[np.float32]:
-    """[V, F], the probabilities of the frequent tokens."""
+    """[S, F], the probabilities of the frequent tokens."""
     wanted = np.isin(table.target, frequent) & (table.source != END)
     wanted &= table.probability >= size.min_probability
-    values = np.zeros((vocabulary_size, len(frequent)), np.float32)
+    values = np.zeros((source_size, len(frequent)), np.float32)
     column = np.searchsorted(frequent, table.target[wanted])
     values[table.source[wanted], column] = table.probability[wanted]
     return values
@@ -142,58 +177,65 @@ def _columns(
 # ---- text ----
 
 
-def find_tokenizer(path: Path) -> Path:
-    """The SentencePiece model that a path means.
+def find_tokenizers(path: Path) -> tuple[Path, Path]:
+    """The SentencePiece models of source and target that a path means; may be the same.
 
     Args:
-        path: the model itself, or a directory: of a run, a checkpoint, prepared data or a bundle.
+        path: the model of both, or a directory: of a run, a checkpoint, prepared data or a bundle.
 
     Raises:
         InputError: there is none, or its special pieces are not where training puts them.
         BundleError: a bundle that is damaged; a file that is no SentencePiece model.
     """
+    files = _tokenizer_files(path)
+    for model in files:
+        if not model.is_file():
+            raise InputError(
+                f"there is no tokenizer {model}; give a .spm file, or the directory of a run, a "
+                "checkpoint, a bundle or prepared data."
+            )
+        found = Tokenizer(model, model)
+        special = found.pad_token, found.unknown_token, found.start_token, found.end_token
+        if special != (PAD, UNKNOWN, START, END):
+            raise InputError(
+                f"{model} has its padding, unknown, start and end pieces at {special}, and must "
+                f"have them at {(PAD, UNKNOWN, START, END)}, as `translate-trt train` makes them."
+            )
+    return files
+
+
+def _tokenizer_files(path: Path) -> tuple[Path, Path]:
     if (path / MANIFEST_NAME).is_file():
         entries = read_manifest(path).tokenizer
-        if entries["source"].sha256 != entries["target"].sha256:
-            raise InputError(
-                f"{path} has a vocabulary for each language; a shortlist needs one for both."
-            )
-        model = entries["target"].locate(path)
-    else:
-        model = path / "tokenizer.spm" if path.is_dir() else path
-    if not model.is_file():
-        raise InputError(
-            f"there is no tokenizer {model}; give a .spm file, or the directory of a run, a "
-            "checkpoint, a bundle or prepared data."
-        )
-    found = Tokenizer(model, model)
-    special = found.pad_token, found.unknown_token, found.start_token, found.end_token
-    if special != (PAD, UNKNOWN, START, END):
-        raise InputError(
-            f"{model} has its padding, unknown, start and end pieces at {special}, and must have "
-            f"them at {(PAD, UNKNOWN, START, END)}, as `translate-trt train` makes them."
-        )
-    return model
+        return entries["source"].locate(path), entries["target"].locate(path)
+    if not path.is_dir():
+        return path, path
+    if (path / "source.spm").is_file():
+        return path / "source.spm", path / "target.spm"
+    return path / "tokenizer.spm", path / "tokenizer.spm"
 
 
-def read_pairs(source: Path, target: Path, tokenizer: Path, pool: WorkerPool) -> TokenPairs:
+def read_pairs(
+    source: Path, target: Path, tokenizers: tuple[Path, Path], pool: WorkerPool
+) -> TokenPairs:
     """The pairs of two text files that have text on both sides and are not too long.
 
     Args:
         source: plain or `.gz`, a sentence per line.
         target: its translations.
-        tokenizer: a SentencePiece model.
+        tokenizers: SentencePiece models of both.
         pool: tokenizes.
 
     Raises:
         InputError: one cannot be read, their numbers of lines differ, or nothing is left.
     """
-    kind = token_type(Tokenizer(tokenizer, tokenizer).vocabulary_size)
+    model = Tokenizer(*tokenizers)
+    kind = token_type(max(model.source_vocabulary_size, model.vocabulary_size))
     tokens: tuple[list[bytes], list[bytes]] = [], []
     lengths: tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]] = [], []
     dropped = {"empty": 0, "too_long": 0}
     with tqdm(desc="tokenizing", unit=" pairs", unit_scale=True, disable=None) as bar:
-        for encoded in pool.map(_encode, _encoding_tasks(source, target, tokenizer, kind)):
+        for encoded in pool.map(_encode, _encoding_tasks(source, target, tokenizers, kind)):
             for side in (0, 1):
                 tokens[side].append(encoded.tokens[side])
                 lengths[side].append(encoded.lengths[side])
@@ -218,25 +260,25 @@ def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate(([0], np.cumsum(np.concatenate(lengths))))
 
 
-_EncodingTask = tuple[list[bytes], list[bytes], Path, str]
+_EncodingTask = tuple[list[bytes], list[bytes], tuple[Path, Path], str]
 
 
 def _encoding_tasks(
-    source: Path, target: Path, tokenizer: Path, kind: str
+    source: Path, target: Path, tokenizers: tuple[Path, Path], kind: str
 ) -> Iterator[_EncodingTask]:
     pair = TextSource(source), TextSource(target)
     for sources, targets in read_line_chunks(*pair, _CHUNK_PAIRS):
-        yield sources, targets, tokenizer, kind
+        yield sources, targets, tokenizers, kind
 
 
 def _encode(task: _EncodingTask) -> Encoded:
-    sources, targets, tokenizer, kind = task
+    sources, targets, tokenizers, kind = task
     # Line ends and what is not UTF-8 are dealt with here, in the worker.
     sides = [
         [line.removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace") for line in lines]
         for lines in (sources, targets)
     ]
-    return encode_lines(sides[0], sides[1], tokenizer, _MAX_LENGTH, kind)
+    return encode_lines(sides[0], sides[1], tokenizers, _MAX_LENGTH, kind)
 
 
 # ---- coverage ----

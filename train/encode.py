@@ -42,24 +42,29 @@ class Encoded:
 
 
 @functools.lru_cache(maxsize=1)
-def _tokenizer(path: Path, modified: int) -> Tokenizer:
-    """One for all chunks of a process; `modified` tells a new file of the same name."""
-    return Tokenizer(path, path)
+def _tokenizer(files: tuple[Path, Path], modified: tuple[int, ...]) -> Tokenizer:
+    """One for all chunks of a process; `modified` tells new files of the same names."""
+    return Tokenizer(*files)
 
 
 def encode_lines(
-    source: list[str], target: list[str], tokenizer: Path, max_length: int | None, kind: str
+    source: list[str],
+    target: list[str],
+    tokenizers: tuple[Path, Path],
+    max_length: int | None,
+    kind: str,
 ) -> Encoded:
     """Tokenize pairs, and leave out those that nothing can be learned from or that are too long.
 
     Args:
         source: lines without their ends.
         target: as many.
-        tokenizer: a SentencePiece model; it stays open for the next call with the same file.
+        tokenizers: SentencePiece models of both sides, which may be the same file; they stay open
+            for the next call with the same files.
         max_length: tokens that a side may have, the end symbol included; None is no limit.
         kind: numpy's name of the tokens' type, of `token_type`.
     """
-    model = _tokenizer(tokenizer, tokenizer.stat().st_mtime_ns)
+    model = _tokenizer(tokenizers, tuple(file.stat().st_mtime_ns for file in tokenizers))
     sides = model.encode_source_batch(source), model.encode_target_batch(target)
     kept: tuple[list[list[int]], list[list[int]]] = ([], [])
     dropped = {"empty": 0, "too_long": 0}

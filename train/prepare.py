@@ -359,7 +359,9 @@ def _encode_task(task: _EncodingTask) -> Encoded:
         [line for line, kept in zip(lines, task.keep.tolist(), strict=True) if kept]
         for lines in _read_chunk(task.paths, task.chunk)
     ]
-    return encode_lines(sides[0], sides[1], task.tokenizer, task.max_length, task.kind)
+    return encode_lines(
+        sides[0], sides[1], (task.tokenizer, task.tokenizer), task.max_length, task.kind
+    )
 
 
 @dataclass(frozen=True)
@@ -392,7 +394,9 @@ class _HeldOut:
         Nothing is left out for its length: BLEU is of every line.
         """
         kind = token_type(vocabulary_size)
-        encoded = encode_lines(self.source, self.target, work / TOKENIZER, None, kind)
+        encoded = encode_lines(
+            self.source, self.target, (work / TOKENIZER, work / TOKENIZER), None, kind
+        )
         with SplitWriter(work, name) as writer:
             writer.append(encoded)
         for side, lines in zip(SIDES, (self.source, self.target), strict=True):

@@ -2,9 +2,9 @@
 
 Most of the output matrix is computed for tokens that cannot come: of 37,000 pieces a sentence needs
 a few hundred. Its list is the union of the most frequent target tokens and, for each of its source
-tokens, the most probable translations by IBM Model 1 (train/ibm_model1.py). The vocabulary is one
-for both languages, so that each source token is also among its own translations: names and numbers,
-and bytes of what no piece spells, are copied.
+tokens, the most probable translations by IBM Model 1 (train/ibm_model1.py). A source token
+whose piece the target has too, as all of a vocabulary that both share, is also among its own
+translations: names and numbers, and bytes of what no piece spells, are copied.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.files import write_bytes_atomically
 from translate_trt.train.config import END, PAD, START
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _KIND = "translate-trt shortlist"
 
 # Arrays of a file, and their types.
@@ -35,26 +35,30 @@ _TYPES = {
     "frequent_probabilities": np.float32,
     "translations": np.int32,
     "probabilities": np.float32,
+    "copies": np.int32,
 }
 _MAKE_AGAIN = "Make it again with: translate-trt shortlist"
 
 
 @dataclass(frozen=True, eq=False)
 class Shortlist:
-    """The table, in the letters V (vocabulary), F (frequent tokens) and C (translations of each).
+    """The table of S source and V target tokens, F frequent ones, and C translations of each.
 
     Attributes:
         frequent: int32 [F], ascending: target tokens of every list, END among them, neither PAD nor
             START. UNKNOWN is like any token: it comes where the training text has it, which a
             vocabulary with byte fallback rules out.
         frequent_counts: int64 [F], how often each was in the training text.
-        frequent_probabilities: float32 [V, F], of each as a translation of each source token;
+        frequent_probabilities: float32 [S, F], of each as a translation of each source token;
             `truncated` needs them. 0 where below the smallest that is kept.
-        translations: int32 [V, C]: of each source token, none of them in `frequent`, by descending
+        translations: int32 [S, C]: of each source token, none of them in `frequent`, by descending
             probability; PAD where there are fewer. The rows of PAD, START and END are empty.
-        probabilities: float32 [V, C] of these, 0 where there is none. A token that is its own
+        probabilities: float32 [S, C] of these, 0 where there is none. A token that is its own
             translation only by rule may have 0 too.
-        tokenizer_sha256: of the SentencePiece model's file.
+        copies: int32 [S], the target token that is the same piece as each source token, its own
+            translation by rule; PAD where there is none, and of special ones.
+        vocabulary_size: V.
+        tokenizer_sha256: of the tokenizers (`tokenizer_hash`).
         pairs: sentence pairs it was learned from.
         iterations: of expectation maximization.
     """
@@ -64,14 +68,11 @@ class Shortlist:
     frequent_probabilities: NDArray[np.float32]
     translations: NDArray[np.int32]
     probabilities: NDArray[np.float32]
+    copies: NDArray[np.int32]
+    vocabulary_size: int
     tokenizer_sha256: str
     pairs: int
     iterations: int
-
-    @property
-    def vocabulary_size(self) -> int:
-        """V: rows of the table, and one more than the largest token."""
-        return len(self.translations)
 
     def for_sentence(self, source_ids: Sequence[int]) -> NDArray[np.int32]:
         """The tokens that a translation of that sentence may be made of.
@@ -102,19 +103,19 @@ class Shortlist:
                 raise OptionError(f"{name} is {value}; this shortlist has 1 to {most}.")
         order = by_frequency(self.frequent, self.frequent_counts)
         kept, left = np.sort(order[:frequent]), np.sort(order[frequent:])
-        shape = self.vocabulary_size, len(left)
+        shape = len(self.translations), len(left)
         tokens = np.hstack((self.translations, np.broadcast_to(self.frequent[left], shape)))
         values = np.hstack((self.probabilities, self.frequent_probabilities[:, left]))
-        translations, probabilities = best_translations(tokens, values, self.frequent[kept], best)
-        return Shortlist(
-            self.frequent[kept],
-            self.frequent_counts[kept],
-            self.frequent_probabilities[:, kept],
-            translations,
-            probabilities,
-            self.tokenizer_sha256,
-            self.pairs,
-            self.iterations,
+        translations, probabilities = best_translations(
+            tokens, values, self.frequent[kept], best, self.copies
+        )
+        return replace(
+            self,
+            frequent=self.frequent[kept],
+            frequent_counts=self.frequent_counts[kept],
+            frequent_probabilities=self.frequent_probabilities[:, kept],
+            translations=translations,
+            probabilities=probabilities,
         )
 
     def save(self, path: Path) -> None:
@@ -141,7 +142,7 @@ class Shortlist:
 
         Args:
             path: the file.
-            tokenizer_sha256: of the tokenizer that it is to be used with; None takes any.
+            tokenizer_sha256: of the tokenizers that it is to be used with; None takes any.
 
         Raises:
             InputError: it is missing, damaged, something else, of a newer format, or was made with
@@ -154,14 +155,17 @@ class Shortlist:
                 f"{path} has shortlist format {version}; this version reads up to "
                 f"{FORMAT_VERSION}. Upgrade with: pip install -U translate-trt"
             )
+        if version == 1 and "translations" in arrays:  # when vocabularies were shared, always
+            arrays["copies"] = shared_copies(len(arrays["translations"]))
         try:
             shortlist = cls(
                 **{name: arrays[name] for name in _TYPES},
+                vocabulary_size=int(description["vocabulary_size"]),
                 tokenizer_sha256=str(description["tokenizer_sha256"]),
                 pairs=int(description["pairs"]),
                 iterations=int(description["iterations"]),
             )
-            _check(shortlist, description["vocabulary_size"])
+            _check(shortlist)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged ({error}). {_MAKE_AGAIN}") from error
         found = shortlist.tokenizer_sha256
@@ -174,16 +178,39 @@ class Shortlist:
         return shortlist
 
 
-def tokenizer_hash(path: Path) -> str:
-    """SHA-256 of a tokenizer's file, as `Shortlist` keeps it.
+def tokenizer_hash(source: Path, target: Path) -> str:
+    """SHA-256 of the tokenizers' files, as `Shortlist` keeps it; of one that both share, one.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: a file cannot be read.
     """
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"cannot read the tokenizer {path}: {error.strerror}.") from error
+    hashes = {}
+    for path in (source, target):
+        try:
+            hashes[hashlib.sha256(path.read_bytes()).hexdigest()] = path
+        except OSError as error:
+            raise InputError(f"cannot read the tokenizer {path}: {error.strerror}.") from error
+    return "+".join(hashes)
+
+
+def shared_copies(vocabulary_size: int) -> NDArray[np.int32]:
+    """`Shortlist.copies` of a vocabulary that both sides share."""
+    copies = np.arange(vocabulary_size, dtype=np.int32)
+    copies[: END + 1] = PAD
+    return copies
+
+
+def copies_of(source: Sequence[str], target: Sequence[str]) -> NDArray[np.int32]:
+    """`Shortlist.copies` of two vocabularies.
+
+    Args:
+        source: its pieces by token.
+        target: likewise.
+    """
+    places = {piece: place for place, piece in enumerate(target) if place > END}
+    copies = np.array([places.get(piece, PAD) for piece in source], dtype=np.int32)
+    copies[: END + 1] = PAD
+    return copies
 
 
 def by_frequency(tokens: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -199,19 +226,21 @@ def best_translations(
     probabilities: NDArray[np.float32],
     frequent: NDArray[np.int32],
     best: int,
+    copies: NDArray[np.int32],
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """The most probable of some candidates for each source token, and always the token itself.
 
     Args:
-        tokens: [V, M] candidates, each at most once in a row; their order does not matter.
-        probabilities: [V, M]; candidates of probability 0 do not count.
-        frequent: [F], tokens to leave out. Special ones are their own translation never.
+        tokens: [S, M] candidates, each at most once in a row; their order does not matter.
+        probabilities: [S, M]; candidates of probability 0 do not count.
+        frequent: [F], tokens to leave out.
         best: C.
+        copies: [S], as in `Shortlist`.
 
     Returns:
-        Tokens [V, C] and probabilities [V, C] as in `Shortlist`.
+        Tokens [S, C] and probabilities [S, C] as in `Shortlist`.
     """
-    own = np.arange(len(tokens), dtype=np.int32)[:, None]
+    own = copies[:, None]
     probabilities = np.where(np.isin(tokens, frequent), 0, probabilities)
     wanted = ~np.isin(own, frequent) & (own > END)
     is_own = (tokens == own) & wanted
@@ -255,16 +284,17 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         ) from error
 
 
-def _check(shortlist: Shortlist, vocabulary_size: int) -> None:
+def _check(shortlist: Shortlist) -> None:
     """ValueError if the arrays do not fit each other or hold what no table may."""
     frequent, translations = shortlist.frequent, shortlist.translations
-    count, best = len(frequent), translations.shape[-1]
+    count, best, sources = len(frequent), translations.shape[-1], len(shortlist.copies)
     shapes = {
         "frequent": (count,),
         "frequent_counts": (count,),
-        "frequent_probabilities": (vocabulary_size, count),
-        "translations": (vocabulary_size, best),
-        "probabilities": (vocabulary_size, best),
+        "frequent_probabilities": (sources, count),
+        "translations": (sources, best),
+        "probabilities": (sources, best),
+        "copies": (sources,),
     }
     for name, shape in shapes.items():
         array = getattr(shortlist, name)
@@ -272,6 +302,6 @@ def _check(shortlist: Shortlist, vocabulary_size: int) -> None:
             raise ValueError(f"{name} is {array.dtype} {array.shape}")
     if END not in frequent or PAD in frequent or START in frequent or np.any(np.diff(frequent) < 1):
         raise ValueError("frequent is not ascending, or not with END and without PAD and START")
-    for tokens in (frequent, translations):
-        if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocabulary_size:
+    for tokens in (frequent, translations, shortlist.copies):
+        if tokens.size and not 0 <= tokens.min() <= tokens.max() < shortlist.vocabulary_size:
             raise ValueError("a token is outside the vocabulary")

@@ -99,8 +99,12 @@ def shortlist(
     translate-trt shortlist --source t.en --target t.de --tokenizer run/ --out shortlist.safetensors
     """  # noqa: D301
     from translate_trt.runtime.tokenizer import Tokenizer
-    from translate_trt.train.build_shortlist import ShortlistSize, build_shortlist, measure_coverage
-    from translate_trt.train.shortlist import tokenizer_hash
+    from translate_trt.train.build_shortlist import (
+        ShortlistSize,
+        Vocabularies,
+        build_shortlist,
+        measure_coverage,
+    )
     from translate_trt.train.stop import exit_on_sigterm
     from translate_trt.train.workers import WorkerPool, available_cores
 
@@ -111,18 +115,12 @@ def shortlist(
         raise OutputError(f"{out} exists; choose another path or add --force.")
     held_out = list(read_parallel(*coverage)) if coverage else None  # errors before hours of work
     with exit_on_sigterm(), WorkerPool(workers or available_cores()) as pool:
-        text, model = _text(prepared, (source, target), tokenizer, pool)
-        vocabulary = Tokenizer(model, model)
+        text, models = _text(prepared, (source, target), tokenizer, pool)
         made = build_shortlist(
-            text.spread(pairs or len(text)),
-            vocabulary.vocabulary_size,
-            tokenizer_hash(model),
-            size,
-            iterations,
-            pool,
+            text.spread(pairs or len(text)), Vocabularies.of(*models), size, iterations, pool
         )
     made.save(out)
-    found = measure_coverage(made, held_out, vocabulary) if held_out is not None else None
+    found = measure_coverage(made, held_out, Tokenizer(*models)) if held_out is not None else None
     with open_output(None, force=False) as output:
         output.write([str(out), *columns(_rows(made, found))])
 
@@ -132,9 +130,9 @@ def _text(
     files: tuple[Path | None, Path | None],
     tokenizer: Path | None,
     pool: WorkerPool,
-) -> tuple[TokenPairs, Path]:
-    """The text to learn from, and its tokenizer."""
-    from translate_trt.train.build_shortlist import find_tokenizer, read_pairs
+) -> tuple[TokenPairs, tuple[Path, Path]]:
+    """The text to learn from, and the tokenizers of its sides."""
+    from translate_trt.train.build_shortlist import find_tokenizers, read_pairs
     from translate_trt.train.ibm_model1 import TokenPairs
 
     source, target = files
@@ -146,19 +144,19 @@ def _text(
         opened = open_prepared(prepared)
         train = opened.split("train")
         sides = (train.source.tokens, train.source.offsets, train.target.tokens)
-        return TokenPairs(*sides, train.target.offsets), opened.tokenizer
+        return TokenPairs(*sides, train.target.offsets), (opened.tokenizer, opened.tokenizer)
     if source is None or target is None or tokenizer is None:
         raise OptionError(
             "give --data, a directory of `translate-trt data prepare`, or all of --source, "
             "--target and --tokenizer."
         )
-    model = find_tokenizer(tokenizer)
-    return read_pairs(source, target, model, pool), model
+    models = find_tokenizers(tokenizer)
+    return read_pairs(source, target, models, pool), models
 
 
 def _rows(made: Shortlist, found: Coverage | None) -> list[tuple[str, str]]:
     """What was made, and how well it holds the reference."""
-    filled = int((made.translations != 0).sum()) / made.vocabulary_size
+    filled = int((made.translations != 0).sum()) / len(made.translations)
     rows = [
         ("pairs", f"{made.pairs:,}"),
         ("frequent", f"{len(made.frequent):,} tokens of {made.vocabulary_size:,}"),

@@ -93,7 +93,7 @@ def test_a_shortlist_is_the_same_for_both(models: Models) -> None:
 
     from translate_trt.export.compile import BuildOptions, compile_bundle
     from translate_trt.train.config import END
-    from translate_trt.train.shortlist import Shortlist, tokenizer_hash
+    from translate_trt.train.shortlist import Shortlist, shared_copies, tokenizer_hash
 
     checkpoint = open_checkpoint(models.checkpoint)
     size = checkpoint.model.vocabulary_size
@@ -103,7 +103,8 @@ def test_a_shortlist_is_the_same_for_both(models: Models) -> None:
     table = models.converted / "table.safetensors"
     Shortlist(
         np.array([END, 30, 33], np.int32), np.ones(3, np.int64), np.zeros((size, 3), np.float32),
-        brought, np.ones(brought.shape, np.float32), tokenizer_hash(checkpoint.tokenizer), 1, 1,
+        brought, np.ones(brought.shape, np.float32), shared_copies(size), size,
+        tokenizer_hash(*checkpoint.tokenizers), 1, 1,
     ).save(table)  # fmt: skip
     build = BuildOptions(("onnx-fp32-shortlist",), shortlist=table)
     compile_bundle(checkpoint, models.bundle, build)

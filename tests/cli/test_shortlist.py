@@ -46,7 +46,7 @@ def test_text_and_a_tokenizer(
     assert result.stdout.splitlines()[:3] == [
         str(out), "pairs         50", "frequent      7 tokens of 316",
     ]  # fmt: skip
-    made = Shortlist.load(out, tokenizer_hash(tokenizer_model))
+    made = Shortlist.load(out, tokenizer_hash(tokenizer_model, tokenizer_model))
     assert (len(made.frequent), made.translations.shape) == (7, (316, 4))
     assert (made.pairs, made.iterations) == (50, 2)
 

@@ -9,7 +9,7 @@ import numpy as np
 from translate_trt.export.compile import BuildOptions, compile_bundle
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END
-from translate_trt.train.shortlist import Shortlist, tokenizer_hash
+from translate_trt.train.shortlist import Shortlist, shared_copies, tokenizer_hash
 
 TARGETS = ("onnx-fp32-shortlist", "onnx-int8-shortlist")
 
@@ -17,7 +17,7 @@ TARGETS = ("onnx-fp32-shortlist", "onnx-int8-shortlist")
 def random_table(checkpoint: Checkpoint, frequent: int = 19, best: int = 4) -> Shortlist:
     """Every token with itself and some others; the model says its source backwards."""
     rng = np.random.default_rng(1)
-    size = checkpoint.model.vocabulary_size
+    size = checkpoint.model.source_pieces
     others = np.sort(rng.choice(np.arange(4, 60), frequent - 1, replace=False))
     always = np.concatenate(([END], others)).astype(np.int32)
     translations = rng.integers(4, 60, (size, best)).astype(np.int32)
@@ -30,7 +30,9 @@ def random_table(checkpoint: Checkpoint, frequent: int = 19, best: int = 4) -> S
         frequent_probabilities=np.zeros((size, frequent), np.float32),
         translations=translations,
         probabilities=(translations > 0).astype(np.float32),
-        tokenizer_sha256=tokenizer_hash(checkpoint.tokenizer),
+        copies=shared_copies(size),
+        vocabulary_size=checkpoint.model.vocabulary_size,
+        tokenizer_sha256=tokenizer_hash(*checkpoint.tokenizers),
         pairs=1,
         iterations=1,
     )

@@ -27,7 +27,7 @@ def test_token_types() -> None:
 @pytest.mark.parametrize("kind", ["uint16", "uint32"])
 def test_pairs_with_an_empty_side_are_left_out(tokenizer_model: Path, kind: str) -> None:
     tokenizer = Tokenizer(tokenizer_model, tokenizer_model)
-    encoded = encode_lines(SOURCE, TARGET, tokenizer_model, None, kind)
+    encoded = encode_lines(SOURCE, TARGET, (tokenizer_model, tokenizer_model), None, kind)
     assert encoded.dropped == {"empty": 2, "too_long": 0}
     for side, lines, found in zip((0, 1), (SOURCE, TARGET), encoded.tokens, strict=True):
         sentences = [[*tokenizer.encode_source(lines[row]), END] for row in (0, 2, 4)]
@@ -38,10 +38,14 @@ def test_pairs_with_an_empty_side_are_left_out(tokenizer_model: Path, kind: str)
 def test_the_longest_that_may_be_counts_its_end_symbol(tokenizer_model: Path) -> None:
     rows = [0, 2, 4]
     source, target = [SOURCE[row] for row in rows], [TARGET[row] for row in rows]
-    longest = encode_lines(source, target, tokenizer_model, None, "uint16").lengths
+    longest = encode_lines(
+        source, target, (tokenizer_model, tokenizer_model), None, "uint16"
+    ).lengths
     limit = max(int(lengths.max()) for lengths in longest)
     for allowed, left in ((limit, 3), (limit - 1, 2)):
-        encoded = encode_lines(source, target, tokenizer_model, allowed, "uint16")
+        encoded = encode_lines(
+            source, target, (tokenizer_model, tokenizer_model), allowed, "uint16"
+        )
         assert len(encoded.lengths[0]) == len(encoded.lengths[1]) == left
         assert encoded.dropped == {"empty": 0, "too_long": 3 - left}
 
@@ -50,9 +54,9 @@ def test_another_model_of_the_same_name_is_noticed(tokenizer_model: Path, tmp_pa
     path = tmp_path / "t.spm"
     shutil.copyfile(tokenizer_model, path)
     os.utime(path, ns=(0, 0))
-    before = encode_lines(SOURCE, TARGET, path, None, "uint16")
+    before = encode_lines(SOURCE, TARGET, (path, path), None, "uint16")
     train_tokenizer(["other words altogether", "and some more"] * 50, 290, path)
-    after = encode_lines(SOURCE, TARGET, path, None, "uint16")
+    after = encode_lines(SOURCE, TARGET, (path, path), None, "uint16")
     assert before.tokens != after.tokens
 
 
@@ -63,7 +67,9 @@ def test_written_in_pieces_it_is_the_same_split(tokenizer_model: Path, tmp_path:
         with SplitWriter(tmp_path / name, "train") as writer:
             for part in parts:
                 lines = SOURCE[part], TARGET[part]
-                writer.append(encode_lines(*lines, tokenizer_model, None, "uint16"))
+                writer.append(
+                    encode_lines(*lines, (tokenizer_model, tokenizer_model), None, "uint16")
+                )
         entries.append(writer.entry())
     assert entries[0] == entries[1]
     names = [f"train.{side}.{part}" for side in ("source", "target")

@@ -19,15 +19,22 @@ from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train import ibm_model1
 from translate_trt.train.build_shortlist import (
     ShortlistSize,
+    Vocabularies,
     build_shortlist,
-    find_tokenizer,
+    find_tokenizers,
     measure_coverage,
     read_pairs,
 )
 from translate_trt.train.config import END, PAD
 from translate_trt.train.data import TokenArray
 from translate_trt.train.ibm_model1 import TokenPairs, TranslationTable, learn_table
-from translate_trt.train.shortlist import Shortlist, best_translations, tokenizer_hash
+from translate_trt.train.shortlist import (
+    Shortlist,
+    best_translations,
+    copies_of,
+    shared_copies,
+    tokenizer_hash,
+)
 from translate_trt.train.workers import WorkerPool
 
 V = 30
@@ -167,7 +174,8 @@ def test_spread_pairs(count: int, rows: Sequence[int]) -> None:
 def build(corpus: Corpus, frequent: int = 2, best: int = 3, smallest: float = 1e-4) -> Shortlist:
     with WorkerPool(1) as pool:
         size = ShortlistSize(frequent, best, smallest)
-        return build_shortlist(pairs_of(corpus, "uint16"), V, "ab" * 32, size, 5, pool)
+        vocabularies = Vocabularies(shared_copies(V), V, "ab" * 32)
+        return build_shortlist(pairs_of(corpus, "uint16"), vocabularies, size, 5, pool)
 
 
 def test_frequent_tokens() -> None:
@@ -229,9 +237,31 @@ def test_improbable_translations_are_left_out() -> None:
 def test_best_translations_of_a_row() -> None:
     tokens = np.tile(np.array([[5, 6, 7]], np.int32), (8, 1))
     values = np.tile(np.array([[0.2, 0.5, 0.0]], np.float32), (8, 1))
-    found, probabilities = best_translations(tokens, values, np.array([3, 6], np.int32), 2)
+    found, probabilities = best_translations(
+        tokens, values, np.array([3, 6], np.int32), 2, shared_copies(8)
+    )
     assert found.tolist() == [[5, 0]] * 4 + [[5, 4], [5, 0], [5, 0], [5, 7]]
     assert probabilities[0].tolist() == pytest.approx([0.2, 0])
+
+
+def test_two_vocabularies() -> None:
+    # Source tokens 4 to 7 say 104 to 106 of the target, and 7 is a name that both have.
+    special = ["<pad>", "<unk>", "<s>", "</s>"]
+    target = [*special, *(f"t{n}" for n in range(4, 107)), "name"]
+    copies = copies_of([*special, "a", "b", "c", "name"], target)
+    assert copies.tolist() == [0] * 7 + [107]
+    corpus = [([4, 5], [104, 105]), ([4, 6], [104, 106]), ([5, 7], [105, 107]), ([6], [106])] * 3
+    size = ShortlistSize(1, 2, 0.1)
+    with WorkerPool(1) as pool:
+        made = build_shortlist(
+            pairs_of(corpus, "uint16"), Vocabularies(copies, 108, "x"), size, 8, pool
+        )
+    assert made.vocabulary_size == 108
+    assert made.frequent.tolist() == [END]
+    assert [row[0] for row in made.translations[4:].tolist()] == [104, 105, 106, 107]
+    assert 107 in made.truncated(1, 1).translations[7]
+    assert made.for_sentence([4, 7, END]).tolist()[0] == END
+    assert {104, 107} <= set(made.for_sentence([4, 7, END]).tolist())
 
 
 # ---- lists ----
@@ -302,7 +332,7 @@ def test_saved_and_loaded_it_is_the_same(saved: tuple[Shortlist, Path]) -> None:
     with safetensors.safe_open(saved[1], "numpy") as file:
         (content,) = file.metadata().values()
     assert json.loads(content) == {
-        "format_version": 1, "vocabulary_size": 30, "tokenizer_sha256": "ab" * 32, "pairs": 80,
+        "format_version": 2, "vocabulary_size": 30, "tokenizer_sha256": "ab" * 32, "pairs": 80,
         "iterations": 5,
     }  # fmt: skip
 
@@ -349,10 +379,10 @@ def rewrite(path: Path, change: Change) -> None:
     ("change", "message"),
     [
         (lambda arrays, words: words.clear(), "format None"),
-        (lambda arrays, words: words.update(format_version=2), "format 2; .* up to 1"),
-        (lambda arrays, words: words.update(format_version="1"), "format 1; .* up to 1"),
-        (lambda arrays, words: words.update(vocabulary_size=31), "damaged .frequent_prob"),
-        (lambda arrays, words: words.update(vocabulary_size="30"), "damaged"),
+        (lambda arrays, words: words.update(format_version=3), "format 3; .* up to 2"),
+        (lambda arrays, words: words.update(format_version="1"), "format 1; .* up to 2"),
+        (lambda arrays, words: words.update(vocabulary_size=5), "outside the vocabulary"),
+        (lambda arrays, words: words.update(vocabulary_size="x"), "damaged"),
         (lambda arrays, words: words.update(pairs="many"), "damaged"),
         (lambda arrays, words: words.update(pairs=None), "damaged"),
         (lambda arrays, words: words.pop("tokenizer_sha256"), "damaged"),
@@ -364,6 +394,8 @@ def rewrite(path: Path, change: Change) -> None:
         (lambda a, w: a.update(frequent=np.array([0, 3, 4, 5], np.int32)), "without PAD"),
         (lambda a, w: a["translations"].put(0, 30), "outside the vocabulary"),
         (lambda a, w: a["translations"].put(0, -1), "outside the vocabulary"),
+        (lambda a, w: a["copies"].put(9, 30), "outside the vocabulary"),
+        (lambda a, w: a.update(copies=a["copies"][1:].copy()), "frequent_probabilities is"),
     ],
 )
 def test_files_that_are_no_shortlist(
@@ -387,6 +419,12 @@ def test_files_that_are_nothing(saved: tuple[Shortlist, Path], tmp_path: Path) -
             Shortlist.load(saved[1])
 
 
+def test_a_file_of_a_vocabulary_that_both_share(saved: tuple[Shortlist, Path]) -> None:
+    # The first format had no others, and did not say what is copied.
+    rewrite(saved[1], lambda a, words: (a.pop("copies"), words.update(format_version=1)))
+    same(Shortlist.load(saved[1]), saved[0])
+
+
 def test_arrays_of_a_later_format_do_not_matter(saved: tuple[Shortlist, Path]) -> None:
     rewrite(saved[1], lambda arrays, words: arrays.update(more=np.zeros(3)))
     same(Shortlist.load(saved[1]), saved[0])
@@ -404,7 +442,7 @@ def test_text_becomes_pairs(tokenizer_model: Path, tmp_path: Path) -> None:
     source = write(tmp_path / "s", "the cat\n", "\n", "a dog\r\n", "dog " * 300 + "\n", "big")
     target = write(tmp_path / "t", "Hund\n", "Haus\n", "der Hund\n", "Hund\n", "groß\n")
     with WorkerPool(1) as pool:
-        found = read_pairs(source, target, tokenizer_model, pool)
+        found = read_pairs(source, target, (tokenizer_model, tokenizer_model), pool)
     tokenizer = Tokenizer(tokenizer_model, tokenizer_model)
     wanted = [("the cat", "Hund"), ("a dog", "der Hund"), ("big", "groß")]
     expected = pairs_of([tuple(map(tokenizer.encode_source, pair)) for pair in wanted])
@@ -414,25 +452,26 @@ def test_text_becomes_pairs(tokenizer_model: Path, tmp_path: Path) -> None:
 
 def test_text_without_pairs(tokenizer_model: Path, tmp_path: Path) -> None:
     empty, short = write(tmp_path / "e", "\n"), write(tmp_path / "s", "a\n", "b\n")
+    models = tokenizer_model, tokenizer_model
     with WorkerPool(1) as pool:
         with pytest.raises(InputError, match="no pair with text on both sides"):
-            read_pairs(empty, empty, tokenizer_model, pool)
+            read_pairs(empty, empty, models, pool)
         with pytest.raises(InputError, match=r"2 lines and .* has 1"):
-            read_pairs(short, empty, tokenizer_model, pool)
+            read_pairs(short, empty, models, pool)
 
 
 def test_where_the_tokenizer_is(
     make_bundle: Callable[..., Path], tokenizer_model: Path, tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
+    run, models = tmp_path / "run", (tokenizer_model, tokenizer_model)
     run.mkdir()
     (run / "tokenizer.spm").write_bytes(tokenizer_model.read_bytes())
     for path in (tokenizer_model, run, make_bundle()):
-        assert tokenizer_hash(find_tokenizer(path)) == tokenizer_hash(tokenizer_model)
+        assert tokenizer_hash(*find_tokenizers(path)) == tokenizer_hash(*models)
     with pytest.raises(InputError, match="there is no tokenizer"):
-        find_tokenizer(tmp_path)
+        find_tokenizers(tmp_path)
     with pytest.raises(InputError, match="cannot read the tokenizer"):
-        tokenizer_hash(tmp_path / "nowhere")
+        tokenizer_hash(tokenizer_model, tmp_path / "nowhere")
 
 
 def test_special_pieces_elsewhere_are_refused(tmp_path: Path) -> None:
@@ -443,7 +482,7 @@ def test_special_pieces_elsewhere_are_refused(tmp_path: Path) -> None:
             sentence_iterator=iter(["a b c"] * 20), model_writer=file, vocab_size=8, minloglevel=2
         )
     with pytest.raises(InputError, match=r"at \(-1, 0, 1, 2\), and must have them at"):
-        find_tokenizer(tmp_path / "other.spm")
+        find_tokenizers(tmp_path / "other.spm")
 
 
 def test_coverage(tokenizer_model: Path) -> None:
@@ -451,7 +490,10 @@ def test_coverage(tokenizer_model: Path) -> None:
     size, none = tokenizer.vocabulary_size, np.zeros((tokenizer.vocabulary_size, 1), np.float32)
     cat, house = tokenizer.encode_source("cat")[-1], tokenizer.encode_target("Haus")[-1]
     rows = np.zeros((size, 1), np.int32)
-    made = Shortlist(np.array([END], np.int32), np.array([1]), none, rows, none, "", 1, 1)
+    copies = shared_copies(size)
+    made = Shortlist(
+        np.array([END], np.int32), np.array([1]), none, rows, none, copies, size, "", 1, 1
+    )
     rows[cat] = house
     found = measure_coverage(made, [("cat", "Haus"), ("dog", "Haus"), ("", "Haus")], tokenizer)
     count = len(tokenizer.encode_target("Haus"))
