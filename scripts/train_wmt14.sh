@@ -40,4 +40,4 @@ torchrun "${launch[@]}" --no-python translate-trt train --config "$preset" --dat
 
 say "newstest2014, beam 4, alpha 0.6"
 translate-trt evaluate --reference "$data/test.target.txt" --source "$data/test.source.txt" \
-    --target-language "${pair#*-}" "$out/run"
+    --bleu-language "${pair#*-}" "$out/run"

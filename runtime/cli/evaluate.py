@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.bundle import MANIFEST_NAME, read_manifest
+from translate_trt.runtime.bundle import MANIFEST_NAME, Manifest, read_manifest
 from translate_trt.runtime.cli.output import columns, open_output
 from translate_trt.runtime.cli.search import replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
@@ -22,6 +22,7 @@ from translate_trt.runtime.text import chunks, display_name, open_input, read_li
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+    from translate_trt.train.checkpoint import Checkpoint
     from translate_trt.train.scoring import Difference, Score
 
 log = logging.getLogger("translate_trt")
@@ -83,9 +84,9 @@ class _Row:
     help="sacrebleu's tokenization for BLEU.",
 )
 @click.option(
-    "--target-language",
-    help="Code for tokenized-bleu, such as de. Default: the checkpoint's or bundle's, else the "
-    "ending of the reference's name.",
+    "--bleu-language",
+    help="Code for tokenized-bleu, such as de. Default: --target-language, else the model's, else "
+    "the ending of the reference's name.",
 )
 @search_flags
 @click.option("--target", help="Of a bundle, such as onnx-int8; its first one if not given.")
@@ -99,7 +100,7 @@ def evaluate(
     members: tuple[Path, ...],
     metrics: tuple[str, ...],
     tokenize: str,
-    target_language: str | None,
+    bleu_language: str | None,
     target: str | None,
     device: str,
     threads: int | None,
@@ -136,7 +137,7 @@ def evaluate(
         raise OptionError(
             "there is nothing to score; name files of translations, checkpoints or bundles."
         )
-    language = (target_language or "").lower() or _language(found, reference)
+    language = (bleu_language or "").lower() or _language(found, reference)
     names = _metric_names(metrics, language)
     rows = _score(found, right, names, language or "", tokenize)
     text = _json(rows, right, reference) if as_json else _table(rows, right)
@@ -204,7 +205,7 @@ class _Models:
                 lambda chunk: [found.text for found in translator.translate(chunk, options)], lines
             )
 
-        return _System(f"{path} ({target})", texts, options, manifest.target_language)
+        return _System(f"{path} ({target})", texts, options, _target_language(options, manifest))
 
     def _checkpoints(self, paths: Sequence[Path], name: str) -> _System:
         from translate_trt.train.checkpoint import open_checkpoint
@@ -231,7 +232,7 @@ class _Models:
                 lines,
             )
 
-        return _System(name, texts, options, checkpoints[0].target_language)
+        return _System(name, texts, options, _target_language(options, checkpoints[0]))
 
     def _lines(self, name: object) -> list[str]:
         if self.source is None:
@@ -256,6 +257,11 @@ def _progress(total: int, unit: str) -> tqdm[Any]:
     return tqdm(total=total, unit=unit, disable=not sys.stderr.isatty(), file=sys.stderr)
 
 
+def _target_language(options: SearchOptions, model: Manifest | Checkpoint) -> str | None:
+    """What a model translates into, in the model's own code."""
+    return options.target_language or model.target_language
+
+
 def _language(systems: Sequence[_System], reference: str) -> str | None:
     """The target language as a model or else the reference's name tells it.
 
@@ -267,11 +273,11 @@ def _language(systems: Sequence[_System], reference: str) -> str | None:
 
 def _metric_names(asked: Sequence[str], language: str | None) -> list[str]:
     if asked and "tokenized-bleu" in asked and language is None:
-        raise OptionError("tokenized-bleu needs a language; give --target-language, such as de.")
+        raise OptionError("tokenized-bleu needs a language; give --bleu-language, such as de.")
     if asked:
         return list(dict.fromkeys(asked))
     if language is None:
-        log.warning("tokenized BLEU is left out; for it, give --target-language, such as de")
+        log.warning("tokenized BLEU is left out; for it, give --bleu-language, such as de")
         return ["bleu", "chrf"]
     return ["bleu", "chrf", "tokenized-bleu"]
 

@@ -195,11 +195,11 @@ def test_the_language_of_tokenized_bleu(three: list[Path], tmp_path: Path) -> No
 
     nameless = write(tmp_path / "right.txt", three[0].read_text().splitlines())
     assert tokens("--reference", three[0]) == "tok:moses-de+compounds-split"
-    assert tokens("--reference", three[0], "--target-language", "fr") == "tok:moses-fr"
-    assert tokens("--reference", nameless, "--target-language", "DE").endswith("split")
+    assert tokens("--reference", three[0], "--bleu-language", "fr") == "tok:moses-fr"
+    assert tokens("--reference", nameless, "--bleu-language", "DE").endswith("split")
     refused = run("--reference", nameless, three[1], "--metric", "tokenized-bleu")
     assert refused.exit_code == 1
-    assert "give --target-language" in refused.stderr
+    assert "give --bleu-language" in refused.stderr
     done = run("--reference", nameless, three[1])
     assert "warning: tokenized BLEU is left out" in done.stderr
     assert "tokenized BLEU" not in done.stdout

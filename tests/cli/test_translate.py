@@ -153,6 +153,8 @@ FLAGS: list[tuple[list[str], dict[str, Any]]] = [
     (["--min-length", "3"], {"min_length": 3}),
     (["--n-best", "3"], {"num_hypotheses": 3}),
     (["--attention"], {"return_attention": True}),
+    (["--target-language", "de"], {"target_language": "de"}),
+    (["--source-language", "en"], {"source_language": "en"}),
 ]
 
 

@@ -16,7 +16,8 @@ from translate_trt.export.stand_in import graphs_of, stand_in, why_engine_cannot
 from translate_trt.runtime.bundle import hash_file, read_manifest, verify_files, write_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.engines import Machine
-from translate_trt.runtime.errors import BundleError, InputError
+from translate_trt.runtime.errors import BundleError, InputError, OptionError
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 
 SOURCE = [
@@ -69,6 +70,23 @@ def test_a_good_bundle_passes_and_says_so(bundle: Path, checkpoint: Checkpoint) 
     assert recorded["gate"] == "at least 99.9 % identical"
     shown = CliRunner().invoke(main, ["info", "--bundle", str(bundle)]).output
     assert "passed: at least 99.9 % identical" in shown
+
+
+def test_a_model_of_several_languages(bundle: Path, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    prompt = Prompt((5,), (6,), {"en": 21}, {"de": 31, "nl": 32})
+    write_manifest(bundle, dataclasses.replace(read_manifest(bundle), prompt=prompt))
+    with pytest.raises(OptionError, match="target_language is not given"):
+        verify(bundle, checkpoint, SOURCE, REFERENCE, languages={"source_language": "en"})
+    for name, lines in (("s.en", SOURCE), ("r.de", REFERENCE)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    done = CliRunner().invoke(
+        main,
+        ["verify", "--bundle", str(bundle), "--checkpoint", str(checkpoint.path), "--source",
+         str(tmp_path / "s.en"), "--reference", str(tmp_path / "r.de"), "--target", "onnx-fp32",
+         "--threads", "1", "--source-language", "en", "--target-language", "nl"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "100.00 %" in done.output
 
 
 def test_a_wrong_graph_misses_the_gate(
