@@ -74,7 +74,7 @@ def integer_linear(node: ir.Node) -> Call | str | None:
             bias,
             *after.inputs,
         ),
-        (after.output,),
+        after.outputs,
         {
             "shape": [stored.rows, -1],
             "end": [columns if columns < stored.columns else _NO_END],
@@ -116,7 +116,7 @@ def linear(node: ir.Node) -> Call | None:
     return Call(
         f"Linear{after.name}",
         (operand(node, 0), stored.weights, bias, *after.inputs),
-        (after.output,),
+        after.outputs,
         {**stored.attributes, **after.attributes},
     )
 
@@ -147,7 +147,7 @@ class _After(NamedTuple):
     """What is done to a product."""
 
     name: str  # the end of the function's
-    output: ir.Value
+    outputs: tuple[ir.Value, ...]
     inputs: tuple[ir.Value, ...] = ()
     attributes: dict[str, float] = {}  # noqa: RUF012  # a NamedTuple's default
 
@@ -155,17 +155,25 @@ class _After(NamedTuple):
 def _after(product: ir.Value) -> _After:
     relu = reader(product, "Relu")
     if relu is not None:
-        return _After("Relu", relu.outputs[0])
+        return _After("Relu", (relu.outputs[0],))
     addition = reader(product, "Add")
     if addition is None or not same_axes(other(addition, product), product):
-        return _After("", product)
+        return _After("", (product,))
     residual, total = other(addition, product), addition.outputs[0]
-    norm = reader(total, "LayerNormalization")
+    norm = _only_norm(total)
     attributes = norm_of_rows(norm) if norm is not None else None
-    if norm is None or attributes is None or is_observed(total.name):
-        return _After("Add", total, (residual,))
-    inputs = (residual, operand(norm, 1), operand(norm, 2))
-    return _After("AddNorm", norm.outputs[0], inputs, attributes)
+    if norm is None or attributes is None:
+        return _After("Add", (total,), (residual,))
+    inputs, normalized = (residual, operand(norm, 1), operand(norm, 2)), norm.outputs[0]
+    if reader(total, norm.op_type) is None or is_observed(total.name):
+        return _After("AddAndNorm", (total, normalized), inputs, attributes)
+    return _After("AddNorm", (normalized,), inputs, attributes)
+
+
+def _only_norm(total: ir.Value) -> ir.Node | None:
+    """The LayerNormalization of a sum, whatever else reads it; None: there is not just one."""
+    norms = [use.node for use in total.uses() if use.node.op_type == "LayerNormalization"]
+    return norms[0] if len(norms) == 1 else None
 
 
 def top_logits(node: ir.Node) -> Call | str | None:

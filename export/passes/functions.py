@@ -103,20 +103,29 @@ _AFTER = {
         """,
     ),
 }
+# The same as the last, where the sum is read elsewhere too: it is the first output.
+_AFTER["AddAndNorm"] = _AFTER["AddNorm"]
+
+
+def _signature(after: str) -> tuple[str, str, str, str]:
+    """By the end of a function's name: further attributes and inputs, outputs, what it does."""
+    more, end = _AFTER[after]
+    outputs = "sum, y" if after == "AddAndNorm" else "y"
+    return ", epsilon" if after.endswith("Norm") else "", more, outputs, end
 
 
 def _linear8(positive: bool, after: str) -> str:
     """A product in 8 bits.
 
     Inputs are x [..., I], weights (blocked), scales [O'] of columns, bias [O], and by `after` a
-    residual [..., O], gamma and beta [O]; the output is y [..., O].
+    residual [..., O], gamma and beta [O]; the output is y [..., O], and the sum if it is wanted.
 
     Attributes: width is I, shape [I, -1], columns O; end [O] or, where nothing has to be cut off, a
     number that no axis reaches, for then ONNX Runtime drops the Slice.
     """
-    more, end = _AFTER[after]
-    epsilon = ", epsilon" if after == "AddNorm" else ""
-    return f"""<shape, end, columns, width{epsilon}> (x, weights, scales, bias{more}) => (y) {{
+    epsilon, more, outputs, end = _signature(after)
+    return f"""<shape, end, columns, width{epsilon}>
+    (x, weights, scales, bias{more}) => ({outputs}) {{
     {_LAST_AXIS}
     {_POSITIVE_ROWS if positive else _SIGNED_ROWS}
     {_UNBLOCKED}
@@ -129,14 +138,13 @@ def _linear(after: str) -> str:
     """A product.
 
     Inputs are x [..., I], weights (in panels), bias [O], and by `after` a residual [..., O], gamma
-    and beta [O]; the output is y [..., O].
+    and beta [O]; the output is y [..., O], and the sum if it is wanted.
 
     Attributes: shape is [I, -1]; end [O] or, where nothing has to be cut off, a number that no axis
     reaches, for then ONNX Runtime drops the Slice.
     """
-    more, end = _AFTER[after]
-    epsilon = ", epsilon" if after == "AddNorm" else ""
-    return f"""<shape, end{epsilon}> (x, weights, bias{more}) => (y) {{
+    epsilon, more, outputs, end = _signature(after)
+    return f"""<shape, end{epsilon}> (x, weights, bias{more}) => ({outputs}) {{
     {_WITHOUT_PANELS}
     plain = MatMul(x, matrix)
     product = Add(plain, bias)
@@ -415,7 +423,7 @@ def linear8(positive: bool, after: str) -> str:
 
     Args:
         positive: nothing in x is negative.
-        after: what is done to the product: nothing, "Relu", "Add" or "AddNorm".
+        after: what is done to the product: nothing, "Relu", "Add", "AddNorm" or "AddAndNorm".
     """
     return f"Linear8{'Positive' if positive else ''}{after}"
 

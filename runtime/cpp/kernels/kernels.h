@@ -39,6 +39,7 @@ struct Epilogue {
   bool relu;              // max(y, 0)
   const float* residual;  // [rows, outputs] or null
   const Norm* norm;       // or null
+  float* normalized;      // [rows, outputs] of what the norm gives; null: in place of the sum
 };
 
 struct Linear8 {

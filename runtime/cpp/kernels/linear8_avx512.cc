@@ -119,10 +119,7 @@ void linear8(const Product& best, const Linear8& linear, const float* input, std
       finish(linear, x, row, height, block, last, sums, y);
     }
   });
-  if (linear.epilogue.norm != nullptr) {
-    for_rows(rows, parallel,
-             [&](std::size_t row) { normalize(y + row * outputs, outputs, *linear.epilogue.norm); });
-  }
+  finish_rows(linear.epilogue, rows, outputs, y, parallel);
 }
 
 void add_norm(const float* x, const float* residual, std::size_t rows, std::size_t columns,
@@ -135,7 +132,7 @@ void add_norm(const float* x, const float* residual, std::size_t rows, std::size
                                        _mm512_maskz_loadu_ps(mask, residual + place + i));
       _mm512_mask_storeu_ps(y + place + i, mask, sum);
     }
-    normalize(y + place, columns, norm);
+    normalize(y + place, columns, norm, y + place);
   });
 }
 

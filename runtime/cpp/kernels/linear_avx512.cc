@@ -27,10 +27,7 @@ void linear(const Linear& linear, const float* input, std::size_t rows, float* y
                }
              });
   });
-  if (linear.epilogue.norm != nullptr) {
-    for_rows(rows, parallel,
-             [&](std::size_t row) { normalize(y + row * outputs, outputs, *linear.epilogue.norm); });
-  }
+  finish_rows(linear.epilogue, rows, outputs, y, parallel);
 }
 
 }  // namespace translate_trt::avx512

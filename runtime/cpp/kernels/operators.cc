@@ -41,41 +41,48 @@ class Weights8 {
   std::vector<std::int32_t> sums_;
 };
 
-enum class After { nothing, relu, add, add_norm };
+// The last gives the sum and, as a second output, what its norm makes of it.
+enum class After { nothing, relu, add, add_norm, add_and_norm };
 
 // What follows the product of an operator: its further inputs, from the bias on, and attributes.
 class Following {
  public:
   static Types with_inputs(Types types, After after) {
-    types.insert(types.end(), after == After::add ? 2 : after == After::add_norm ? 4 : 1, kFloat);
+    types.insert(types.end(), norms(after) ? 4 : after == After::add ? 2 : 1, kFloat);
     return types;
   }
 
   Following(After after, std::size_t bias, Ort::ConstKernelInfo info)
       : after_(after),
         bias_(bias),
-        norm_{nullptr, nullptr,
-              after == After::add_norm ? info.GetAttribute<float>("epsilon") : 0} {}
+        norm_{nullptr, nullptr, norms(after) ? info.GetAttribute<float>("epsilon") : 0} {}
 
   std::int64_t outputs(const Call& call) const { return call.shape(bias_).at(0); }
 
   // Of a result of this shape; `norm` is where it keeps a normalization.
-  Epilogue read(const Call& call, const Shape& shape, Norm& norm) const {
-    Epilogue epilogue{call.input<float>(bias_), after_ == After::relu, nullptr, nullptr};
-    if (after_ == After::add || after_ == After::add_norm) {
+  Epilogue read(Call& call, const Shape& shape, Norm& norm) const {
+    Epilogue epilogue{call.input<float>(bias_), after_ == After::relu, nullptr, nullptr, nullptr};
+    if (after_ == After::add || norms(after_)) {
       require(call.shape(bias_ + 1) == shape, "the residual has another shape than the product");
       epilogue.residual = call.input<float>(bias_ + 1);
     }
-    if (after_ == After::add_norm) {
+    if (norms(after_)) {
       norm = norm_;
       norm.gamma = call.input<float>(bias_ + 2);
       norm.beta = call.input<float>(bias_ + 3);
       epilogue.norm = &norm;
     }
+    if (after_ == After::add_and_norm) {
+      epilogue.normalized = call.output<float>(1, shape);
+    }
     return epilogue;
   }
 
  private:
+  static bool norms(After after) {
+    return after == After::add_norm || after == After::add_and_norm;
+  }
+
   const After after_;
   const std::size_t bias_;
   const Norm norm_;
@@ -163,6 +170,14 @@ class LinearNode {
  private:
   const Kernels& kernels_;
   const Following following_;
+};
+
+// A product whose last output is normalized, and the sum before it.
+template <class Node>
+class AndNorm : public Node {
+ public:
+  using Node::Node;
+  static Types outputs() { return {kFloat, kFloat}; }
 };
 
 // Outputs of candidates for logits or inputs of shape [N, K, ...].
@@ -367,6 +382,7 @@ void add_operators(const Kernels& kernels, OrtSessionOptions* options) {
     add<LinearNode>(*domain, "LinearRelu", kernels, After::relu);
     add<LinearNode>(*domain, "LinearAdd", kernels, After::add);
     add<LinearNode>(*domain, "LinearAddNorm", kernels, After::add_norm);
+    add<AndNorm<LinearNode>>(*domain, "LinearAddAndNorm", kernels, After::add_and_norm);
     add<VocabularyCandidatesNode>(*domain, "VocabularyCandidates", kernels);
     for (const bool positive : {false, true}) {
       const std::string name = positive ? "Linear8Positive" : "Linear8";
@@ -374,6 +390,8 @@ void add_operators(const Kernels& kernels, OrtSessionOptions* options) {
       add<Linear8Node>(*domain, name + "Relu", kernels, {positive, After::relu});
       add<Linear8Node>(*domain, name + "Add", kernels, {positive, After::add});
       add<Linear8Node>(*domain, name + "AddNorm", kernels, {positive, After::add_norm});
+      add<AndNorm<Linear8Node>>(*domain, name + "AddAndNorm", kernels,
+                                {positive, After::add_and_norm});
     }
     add<Candidates8Node>(*domain, "Candidates8", kernels);
     add<TopLogitsNode>(*domain, "TopLogits", kernels);

@@ -17,8 +17,9 @@ inline std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / 
 // Where runs of equal rows begin, and the end, in begins[rows + 1]; returns how many runs there are.
 std::size_t runs(const float* x, std::size_t rows, std::size_t columns, std::size_t* begins);
 
-// In place. Mean and variance as the paper's section 5.4 has them from Ba et al. (2016).
-void normalize(float* y, std::size_t columns, const Norm& norm);
+// One row, in place if y is x. Mean and variance as the paper's section 5.4 has them from Ba et al.
+// (2016).
+void normalize(const float* x, std::size_t columns, const Norm& norm, float* y);
 
 // Calls task(row) for every row, some rows at a time.
 template <class Task>
@@ -31,6 +32,10 @@ void for_rows(std::size_t rows, const ParallelFor& parallel, const Task& task) {
     }
   });
 }
+
+// What follows a product when its rows are complete: the normalization, if there is one.
+void finish_rows(const Epilogue& epilogue, std::size_t rows, std::size_t columns, float* y,
+                 const ParallelFor& parallel);
 
 // 16 columns of a product's result, or those of them that are within it.
 class Columns {

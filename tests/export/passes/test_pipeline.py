@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx_ir as ir
 import pytest
@@ -130,31 +132,40 @@ def traced(norm: str, attention: bool, form: GraphForm, opset: int) -> dict[str,
     return trace_graphs(Transformer(config).eval(), Limits(10, 60), shape, opset)
 
 
-def compiled(target: str, norm: str, attention: bool = False) -> dict[str, list[Report]]:
+class Compiled(NamedTuple):
+    """A graph after all passes, and what they did."""
+
+    reports: list[Report]
+    operators: Counter[str]
+
+
+def compiled(target: str, norm: str, attention: bool = False) -> dict[str, Compiled]:
     form = TARGETS[target].form(beam_size=4, max_target_length=60)
     form = dataclasses.replace(form, cache_type="float32")  # as it is traced
     passes = passes_for(TARGETS[target].backend, precision_pass(TARGETS[target].precision, {}))
-    reports = {}
+    graphs = {}
     for role, original in traced(norm, attention, form, TARGETS[target].opset).items():
         model = original.clone()
         before = len(model.graph)
-        reports[role] = run_passes(model, passes)
+        reports = run_passes(model, passes)
         counts = [before]
-        for report in reports[role]:
+        for report in reports:
             assert report.nodes_before == counts[-1], report
             counts.append(report.nodes_after)
         assert counts[-1] == len(model.graph)
         assert counts[-1] < before
-    return reports
+        graphs[role] = Compiled(reports, Counter(node.op_type for node in model.graph))
+    return graphs
 
 
 @pytest.mark.parametrize(
     ("target", "norm"), [("onnx-fp32", "post"), ("onnx-fp32", "pre"), ("tensorrt-fp32", "post")]
 )
 def test_each_pass_finds_all_there_is_in_a_model(target: str, norm: str) -> None:
-    reports = compiled(target, norm)
+    graphs = compiled(target, norm)
     matches = {
-        role: {report.name: report.matches for report in found} for role, found in reports.items()
+        role: {report.name: report.matches for report in found.reports}
+        for role, found in graphs.items()
     }
     expected = {
         "encoder": {"merge-products": ENCODER_LAYERS + 1, "top-k-first": 0},
@@ -170,7 +181,7 @@ def test_each_pass_finds_all_there_is_in_a_model(target: str, norm: str) -> None
         assert {name: matches[role][name] for name in counts} == counts
     assert matches["encoder"]["fold-scales"]
     assert matches["encoder"]["store-weights"]
-    reasons = [reason for found in reports.values() for one in found for reason in one.refused]
+    reasons = [x for found in graphs.values() for one in found.reports for x in one.refused]
     # With norms first, those that read an embedding: it is also what goes on.
     assert len(reasons) == (1 if norm == "post" else 3), reasons
 
@@ -186,14 +197,19 @@ CALLS = (5, 2, 1, 2 + 6, 2 + SEARCH)
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
 def test_kernels_are_called_wherever_they_can(target: str, norm: str, attention: bool) -> None:
-    reports = compiled(target, norm, attention)
+    graphs = compiled(target, norm, attention)
     layer, handed_on, encoder, decoder_layer, step = CALLS
-    found = {role: one.matches for role, (*_, one) in reports.items()}
-    assert found == {
+    assert {role: one.reports[-1].matches for role, one in graphs.items()} == {
         "encoder": layer * ENCODER_LAYERS + handed_on * DECODER_LAYERS + encoder,
         # The attention whose weights are an output stays as it is.
         "step": decoder_layer * DECODER_LAYERS + step - attention,
     }
+    end = "AddNorm" if norm == "post" else "AddAndNorm"
+    for role, sublayers in (("encoder", 2 * ENCODER_LAYERS), ("step", 3 * DECODER_LAYERS)):
+        operators = graphs[role].operators
+        assert sum(n for name, n in operators.items() if name.endswith(end)) == sublayers
+        # The embedding's, which no product has made.
+        assert operators["LayerNormalization"] == (0 if norm == "post" else 1)
 
 
 @pytest.mark.parametrize("name", PASSES)

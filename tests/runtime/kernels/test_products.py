@@ -27,7 +27,26 @@ SIZES = [
     (133, 128, 80),
 ]
 
-AFTER = ("", "Relu", "Add", "AddNorm")
+AFTER = ("", "Relu", "Add", "AddNorm", "AddAndNorm")
+
+
+def outputs_of(expected: Array, after: str, values: dict[str, Array]) -> list[Array]:
+    """Of a product with its bias: what follows it, whose further inputs join the others."""
+    if after == "Relu":
+        return [np.maximum(expected, 0)]
+    if after:
+        expected = expected + values["residual"]
+    if not after.endswith("Norm"):
+        return [expected]
+    norm = normalized(expected, values["gamma"], values["beta"], 1e-5)
+    return [expected, norm] if after == "AddAndNorm" else [norm]
+
+
+def assert_outputs(found: list[Array], expected: list[Array], after: str) -> None:
+    if after.endswith("Norm"):
+        np.testing.assert_allclose(found.pop(), expected.pop(), rtol=2e-5, atol=2e-5)
+    for one, other in zip(found, expected, strict=True):  # the same operations in the same order
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), SIZES)
@@ -48,23 +67,15 @@ def test_products(
     filled = np.pad(scales, (0, -outputs % 16), constant_values=1)
     values = {"x": x, "w": blocks, "s": filled, "b": bias}
     expected = product(x, weights, scales, positive) + bias
-    attributes = {}
-    if after == "Relu":
-        expected = np.maximum(expected, 0)
     if after.startswith("Add"):
         values["residual"] = rng.standard_normal(expected.shape, dtype=np.float32)
-        expected = expected + values["residual"]
-    if after == "AddNorm":
+    if after.endswith("Norm"):
         values["gamma"], values["beta"] = rng.standard_normal((2, outputs), dtype=np.float32)
-        attributes["epsilon"] = 1e-5
-        expected = normalized(expected, values["gamma"], values["beta"], 1e-5)
+    right = outputs_of(expected, after, values)
     name = "Linear8" + ("Positive" if positive else "") + after
-    found = make_session(name, values, constant=("w", "s", "b"), **attributes)()[0]
-    assert found.shape == (rows, 1, outputs)
-    if after == "AddNorm":
-        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
-    else:  # the same operations in the same order
-        np.testing.assert_array_equal(found, expected)
+    attributes = {"epsilon": 1e-5} if after.endswith("Norm") else {}
+    run = make_session(name, values, len(right), ("w", "s", "b"), **attributes)
+    assert_outputs(run(), right, after)
 
 
 def test_a_row_does_not_depend_on_its_neighbours(make_session: Callable[..., Session]) -> None:
@@ -137,23 +148,14 @@ def test_products_of_floats(
     weights, x, bias = whole(rng, inputs, outputs), whole(rng, rows, 1, inputs), whole(rng, outputs)
     values = {"x": x, "w": in_panels(weights), "b": bias}
     expected = x @ weights + bias
-    attributes = {}
-    if after == "Relu":
-        expected = np.maximum(expected, 0)
     if after.startswith("Add"):
         values["residual"] = whole(rng, *expected.shape)
-        expected = expected + values["residual"]
-    if after == "AddNorm":
+    if after.endswith("Norm"):
         values["gamma"], values["beta"] = rng.standard_normal((2, outputs), dtype=np.float32)
-        attributes["epsilon"] = 1e-5
-        expected = normalized(expected, values["gamma"], values["beta"], 1e-5)
-    run = make_session("Linear" + after, values, constant=("w", "b"), **attributes)
-    found = run()[0]
-    assert found.shape == (rows, 1, outputs)
-    if after == "AddNorm":
-        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
-    else:
-        np.testing.assert_array_equal(found, expected)
+    right = outputs_of(expected, after, values)
+    attributes = {"epsilon": 1e-5} if after.endswith("Norm") else {}
+    run = make_session("Linear" + after, values, len(right), ("w", "b"), **attributes)
+    assert_outputs(run(), right, after)
 
 
 @pytest.mark.parametrize("inputs", [64, 700])
