@@ -2,7 +2,7 @@
 
 A rule reads the graph around one node and gives the call that computes the same, or says why there
 is none. Products take along what is done to their result: a bias, then a ReLU, or the
-residual connection and the LayerNorm after it.
+residual connection and the LayerNorm after it. A sum that is read beside its norm is an output too.
 """
 
 from __future__ import annotations
