@@ -85,6 +85,21 @@ ModelDescription read_model(const Fields& fields) {
   return model;
 }
 
+// Its tokens are in the vocabularies, and leave room for a text.
+Prompt read_prompt(const Fields& fields, const Fields& limits, const ModelDescription& model) {
+  const Prompt prompt = Prompt::read(fields.object("prompt"));
+  const auto [source, target] = prompt.largest();
+  if (source >= model.source_pieces || target >= model.vocabulary_size) {
+    fields.fail("prompt", "tokens of the vocabulary", Json(std::max(source, target)));
+  }
+  const std::int64_t least = prompt.source_length() + 2;  // with a token and the end symbol
+  if (limits.integer("max_source_length", 1) < least) {
+    limits.fail("max_source_length", "at least " + std::to_string(least),
+                limits.values()["max_source_length"]);
+  }
+  return prompt;
+}
+
 // ---- the search's defaults ----
 
 int read_number(const Fields& fields, const std::string& name) {
@@ -101,6 +116,13 @@ bool read_switch(const Fields& fields, const std::string& name) {
   const Json& value = fields.values()[name];
   if (!value.is_boolean()) fields.fail(name, "of type bool", value);
   return value.get<bool>();
+}
+
+std::optional<std::string> read_text(const Fields& fields, const std::string& name) {
+  const Json& value = fields.values()[name];
+  if (value.is_null()) return std::nullopt;
+  if (!value.is_string()) fields.fail(name, "of type str", value);
+  return value.get<std::string>();
 }
 
 int read_form(const Fields& fields, const std::string& name) {
@@ -133,10 +155,15 @@ SearchOptions read_search(const Fields& fields) {
       options.num_hypotheses = read_number(fields, name);
     } else if (name == "return_attention") {
       options.return_attention = read_switch(fields, name);
+    } else if (name == "source_language") {
+      options.source_language = read_text(fields, name);
+    } else if (name == "target_language") {
+      options.target_language = read_text(fields, name);
     } else {
       fields.fail(name,
                   "one of beam_size, length_penalty, length_penalty_form, early_stopping, "
-                  "max_length, min_length, num_hypotheses, return_attention",
+                  "max_length, min_length, num_hypotheses, return_attention, source_language, "
+                  "target_language",
                   Json(name));
     }
   }
@@ -205,7 +232,7 @@ std::string why_no_manifest(const fs::path& bundle, int error) {
   return "cannot read " + manifest.string() + ": " + std::strerror(error) + ".";
 }
 
-std::string read_text(const fs::path& bundle) {
+std::string read_file(const fs::path& bundle) {
   errno = 0;
   std::ifstream file(bundle / kManifestName, std::ios::binary);
   if (!file) throw bundle_error(why_no_manifest(bundle, errno));
@@ -214,6 +241,13 @@ std::string read_text(const fs::path& bundle) {
     throw bundle_error(why_no_manifest(bundle, errno != 0 ? errno : EISDIR));
   }
   return text;
+}
+
+std::vector<std::string> languages(const Languages& known, const std::optional<std::string>& own) {
+  std::vector<std::string> names;
+  for (const auto& [name, token] : known) names.push_back(name);
+  if (known.empty() && own) names.push_back(*own);
+  return names;
 }
 
 }  // namespace
@@ -247,9 +281,17 @@ const TargetEntry& Manifest::target(std::optional<std::string> name, bool shortl
                      "Choose one of these or add the other with translate-trt export.");
 }
 
+std::vector<std::string> Manifest::source_languages() const {
+  return languages(prompt.source_languages, source_language);
+}
+
+std::vector<std::string> Manifest::target_languages() const {
+  return languages(prompt.target_languages, target_language);
+}
+
 Manifest read_manifest(const fs::path& bundle) {
   const fs::path path = bundle / kManifestName;
-  const Json value = parse_json(read_text(bundle), path);
+  const Json value = parse_json(read_file(bundle), path);
   const Fields fields(value, path);
   const std::int64_t version = fields.integer("format_version", 1);
   if (version != kFormatVersion) {
@@ -263,16 +305,18 @@ Manifest read_manifest(const fs::path& bundle) {
                "model again."));
   }
   fields.text("created_by");
-  fields.optional_text("source_language");
-  fields.optional_text("target_language");
   const Fields tokenizer = fields.object("tokenizer"), targets = fields.object("targets");
-  Manifest manifest = {
-      read_model(fields.object("model")),     {}, {}, read_entry(tokenizer.object("source")),
-      read_entry(tokenizer.object("target")), {}};
+  Manifest manifest;
+  manifest.source_language = fields.optional_text("source_language");
+  manifest.target_language = fields.optional_text("target_language");
+  manifest.model = read_model(fields.object("model"));
   const Fields limits = fields.object("limits");
   manifest.limits = {limits.integer("max_source_length", 1),
                      limits.integer("max_target_length", 1)};
+  manifest.prompt = read_prompt(fields, limits, manifest.model);
   manifest.search = read_search(fields.object("search"));
+  manifest.source_tokenizer = read_entry(tokenizer.object("source"));
+  manifest.target_tokenizer = read_entry(tokenizer.object("target"));
   for (const auto& [name, entry] : targets.objects(true)) {
     manifest.targets.push_back(read_target(name, entry));
   }

@@ -10,6 +10,7 @@
 
 #include "contract.h"
 #include "options.h"
+#include "prompt.h"
 
 namespace translate_trt::runtime {
 
@@ -46,8 +47,10 @@ struct TargetEntry {
 };
 
 struct Manifest {
+  std::optional<std::string> source_language, target_language;  // that the model was made for
   ModelDescription model;
   Limits limits;
+  Prompt prompt;
   SearchOptions search;
   FileEntry source_tokenizer, target_tokenizer;
   std::vector<TargetEntry> targets;  // at least one; the first is the default
@@ -55,6 +58,11 @@ struct Manifest {
   // That target; without a name, the first; its like with a shortlist, if that is wanted.
   // A bundle error if there is none of that name.
   const TargetEntry& target(std::optional<std::string> name, bool shortlist) const;
+
+  // What options may call the source's language, in order; of a model that is told none, the one it
+  // was made for, if that is known.
+  std::vector<std::string> source_languages() const;
+  std::vector<std::string> target_languages() const;  // the same of the target's
 };
 
 // A bundle error if it is missing, damaged, or of a format this library does not read.

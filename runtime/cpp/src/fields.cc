@@ -77,7 +77,11 @@ void Fields::fail(const std::string& name, const std::string& expected, const Js
 }
 
 std::int64_t Fields::integer(const std::string& name, std::int64_t smallest) const {
-  const Json& value = get(name);
+  return integer(name, get(name), smallest);
+}
+
+std::int64_t Fields::integer(const std::string& name, const Json& value,
+                             std::int64_t smallest) const {
   const bool fits =
       value.is_number_integer() &&
       !(value.is_number_unsigned() &&
@@ -107,6 +111,20 @@ std::vector<std::string> Fields::texts(const std::string& name) const {
     if (!item.is_string()) fail(name, "a list of strings", value);
     found.push_back(item.get<std::string>());
   }
+  return found;
+}
+
+std::vector<std::int64_t> Fields::integers(const std::string& name, std::int64_t smallest) const {
+  const Json& value = get(name);
+  if (!value.is_array()) fail(name, "a list of whole numbers", value);
+  std::vector<std::int64_t> found;
+  for (const Json& item : value) found.push_back(integer(name, item, smallest));
+  return found;
+}
+
+std::map<std::string, std::int64_t> Fields::all_integers(std::int64_t smallest) const {
+  std::map<std::string, std::int64_t> found;
+  for (const auto& item : value_.items()) found[item.key()] = integer(item.key(), smallest);
   return found;
 }
 

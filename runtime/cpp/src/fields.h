@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -41,6 +42,9 @@ class Fields {
   bool is_null(const std::string& name) const { return get(name).is_null(); }
   std::optional<std::string> optional_text(const std::string& name) const;
   std::vector<std::string> texts(const std::string& name) const;
+  std::vector<std::int64_t> integers(const std::string& name, std::int64_t smallest) const;
+  // All fields of this object.
+  std::map<std::string, std::int64_t> all_integers(std::int64_t smallest) const;
   void check_texts() const;  // all fields are strings
   Fields object(const std::string& name) const;
   void check_optional_object(const std::string& name) const;  // or null
@@ -48,6 +52,7 @@ class Fields {
   std::vector<std::pair<std::string, Fields>> objects(bool at_least_one = false) const;
 
  private:
+  std::int64_t integer(const std::string& name, const Json& value, std::int64_t smallest) const;
   const Json& get(const std::string& name) const;
   std::string path(const std::string& name) const;
 

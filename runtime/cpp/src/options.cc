@@ -40,6 +40,16 @@ Options completed(const Options* given, Options whole, const char* name) {
   return whole;
 }
 
+const char* text_or_null(const std::optional<std::string>& text) {
+  return text ? text->c_str() : nullptr;
+}
+
+// In messages, too, what is not UTF-8 is U+FFFD.
+std::optional<std::string> text_or(const char* given, const std::optional<std::string>& otherwise) {
+  if (given == nullptr) return otherwise;
+  return encode_utf8(decode_utf8(given));
+}
+
 template <class Options>
 void write(Options from, Options* written, std::size_t size, const char* name) {
   if (written == nullptr) throw option_error(std::string(name) + ": options is NULL.");
@@ -95,7 +105,7 @@ std::int64_t SearchOptions::max_length_for(std::int64_t source_length) const {
   return max_length ? *max_length : source_length + 50;
 }
 
-SearchOptions read_options(const tt_options& given) {
+SearchOptions read_options(const tt_options& given, const SearchOptions& languages) {
   SearchOptions options;
   options.beam_size = given.beam_size;
   options.length_penalty = given.length_penalty;
@@ -105,6 +115,8 @@ SearchOptions read_options(const tt_options& given) {
   options.min_length = given.min_length;
   options.num_hypotheses = given.num_hypotheses;
   options.return_attention = is_true("return_attention", given.return_attention);
+  options.source_language = text_or(given.source_language, languages.source_language);
+  options.target_language = text_or(given.target_language, languages.target_language);
   options.check();
   return options;
 }
@@ -119,6 +131,8 @@ void write_options(const SearchOptions& options, tt_options* written, std::size_
   from.min_length = options.min_length;
   from.num_hypotheses = options.num_hypotheses;
   from.return_attention = options.return_attention;
+  from.source_language = text_or_null(options.source_language);
+  from.target_language = text_or_null(options.target_language);
   write(from, written, size, "tt_options");
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "translate_trt/translate_trt.h"
 
@@ -18,6 +19,7 @@ struct SearchOptions {
   int min_length = 0;
   int num_hypotheses = 1;
   bool return_attention = false;
+  std::optional<std::string> source_language, target_language;  // of a model of several
 
   // An option error that names the option, if a value is out of range.
   void check() const;
@@ -32,10 +34,10 @@ struct SearchOptions {
   std::int64_t max_length_for(std::int64_t source_length) const;
 };
 
-// Of the C interface, checked.
-SearchOptions read_options(const tt_options& given);
+// Of the C interface, checked. languages: whose languages are taken where none are given.
+SearchOptions read_options(const tt_options& given, const SearchOptions& languages = {});
 
-// The first `size` bytes of what these options are in C.
+// The first `size` bytes of what these options are in C; its texts are theirs.
 void write_options(const SearchOptions& options, tt_options* written, std::size_t size);
 
 // A structure that begins with its size, in this library's own size: what the caller's has not is

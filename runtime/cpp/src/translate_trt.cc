@@ -106,7 +106,12 @@ SearchOptions options_for(const Translator& translator, const tt_options* given)
   if (given == nullptr) return translator.default_options();
   tt_options defaults;
   translate_trt::runtime::write_options({}, &defaults, sizeof(defaults));
-  return translate_trt::runtime::read_options(translate_trt::runtime::complete(given, defaults));
+  return translate_trt::runtime::read_options(translate_trt::runtime::complete(given, defaults),
+                                              translator.default_options());
+}
+
+const char* text_at(const std::vector<std::string>& texts, std::size_t index) {
+  return index < texts.size() ? texts[index].c_str() : "";
 }
 
 tt_result* as_result(std::vector<Translation> translations) {
@@ -205,6 +210,22 @@ const char* tt_translator_kernels(const tt_translator* translator) {
 
 const char* tt_translator_onnxruntime(const tt_translator* translator) {
   return translator == nullptr ? "" : translator->translator.backend().version().c_str();
+}
+
+size_t tt_translator_source_languages(const tt_translator* translator) {
+  return translator == nullptr ? 0 : translator->translator.source_languages().size();
+}
+
+const char* tt_translator_source_language(const tt_translator* translator, size_t index) {
+  return translator == nullptr ? "" : text_at(translator->translator.source_languages(), index);
+}
+
+size_t tt_translator_target_languages(const tt_translator* translator) {
+  return translator == nullptr ? 0 : translator->translator.target_languages().size();
+}
+
+const char* tt_translator_target_language(const tt_translator* translator, size_t index) {
+  return translator == nullptr ? "" : text_at(translator->translator.target_languages(), index);
 }
 
 tt_status tt_translate(const tt_translator* translator, const tt_text* lines, size_t count,

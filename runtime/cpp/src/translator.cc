@@ -43,6 +43,8 @@ GraphShape shape_of(const ModelDescription& model, const TargetEntry& target) {
 
 std::string number(std::int64_t value) { return std::to_string(value); }
 
+std::int64_t length(const Tokens& tokens) { return static_cast<std::int64_t>(tokens.size()); }
+
 }  // namespace
 
 Translator::Translator(const std::filesystem::path& bundle, const tt_load_options& options)
@@ -53,6 +55,8 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
   const Settings settings = settings_of(options);
   log_ = settings.log;
   manifest_ = read_manifest(bundle);
+  source_languages_ = manifest_.source_languages();
+  target_languages_ = manifest_.target_languages();
   std::optional<std::string> name;
   if (options.target != nullptr) name = options.target;
   target_ = manifest_.target(name, options.shortlist != 0);
@@ -72,54 +76,49 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
 std::vector<Translation> Translator::translate(
     const std::vector<std::string_view>& lines, const SearchOptions& options,
     const std::vector<std::string_view>& prefixes) const {
-  const auto limit = static_cast<std::size_t>(manifest_.limits.max_source_length - 1);
-  const auto encode = [this](const std::string& text) { return tokenizer_->encode_source(text); };
-  std::vector<Tokens> sources, piece_prefixes;
-  std::vector<std::size_t> line_of;  // of each source
+  check_options(options);
+  std::vector<Piece> all;
+  std::vector<std::size_t> line_of;  // of each piece
   for (std::size_t line = 0; line < lines.size(); ++line) {
-    std::vector<Tokens> pieces = split_text(decode_utf8(lines[line]), encode, limit);
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      // Only the first piece of a line can begin with the line's prefix.
-      const bool begins = i == 0 && !prefixes.empty();
-      piece_prefixes.push_back(begins ? tokenizer_->encode_target(prefixes[line]) : Tokens());
-      sources.push_back(std::move(pieces[i]));
+    const std::string name = "line " + std::to_string(line + 1) + " of this call";
+    const Tokens prefix =
+        prefixes.empty() ? Tokens() : tokenizer_->encode_target(prefixes[line]);
+    for (Piece& piece : pieces(name, lines[line], prefix, options)) {
+      all.push_back(std::move(piece));
       line_of.push_back(line);
     }
   }
-  const auto name = [&line_of](std::size_t source) {
-    return "line " + std::to_string(line_of[source] + 1) + " of this call";
-  };
-  auto found = search(std::move(sources), options, std::move(piece_prefixes), name);
+  auto found = search(std::move(all), options);
   std::vector<Translation> translations;
   std::size_t next = 0;
   for (std::size_t line = 0; line < lines.size(); ++line) {
-    std::vector<std::vector<Hypothesis>> pieces;
+    std::vector<std::vector<Hypothesis>> of_line;
     for (; next < line_of.size() && line_of[next] == line; ++next) {
-      pieces.push_back(std::move(found[next]));
+      of_line.push_back(std::move(found[next]));
     }
-    translations.push_back(join(pieces));
+    translations.push_back(join(of_line));
   }
   return translations;
 }
 
-std::vector<std::vector<Hypothesis>> Translator::translate_ids(std::vector<Tokens> sources,
+std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector<Tokens>& sources,
                                                                const SearchOptions& options,
                                                                std::vector<Tokens> prefixes) const {
+  check_options(options);
   prefixes.resize(sources.size());
-  const auto name = [](std::size_t source) { return "source " + std::to_string(source); };
-  return search(std::move(sources), options, std::move(prefixes), name);
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    pieces.push_back(piece("source " + std::to_string(i), sources[i], prefixes[i], options));
+  }
+  return search(std::move(pieces), options);
 }
 
-std::vector<std::vector<Hypothesis>> Translator::search(std::vector<Tokens> sources,
-                                                        const SearchOptions& options,
-                                                        std::vector<Tokens> prefixes,
-                                                        const Name& name) const {
-  check_options(options);
+std::vector<std::vector<Hypothesis>> Translator::search(std::vector<Piece> pieces,
+                                                        const SearchOptions& options) const {
   std::vector<Sentence> sentences;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    check_sentence(name(i), sources[i], prefixes[i], options);
-    if (sources[i].empty()) continue;
-    sentences.push_back({i, std::move(sources[i]), std::move(prefixes[i])});
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].source.empty()) continue;
+    sentences.push_back({i, std::move(pieces[i].source), std::move(pieces[i].forced)});
   }
   Sentences waiting;
   for (const Sentence& sentence : sentences) waiting.push_back(&sentence);
@@ -128,8 +127,8 @@ std::vector<std::vector<Hypothesis>> Translator::search(std::vector<Tokens> sour
     return std::make_unique<Search>(*backend_, options, batch_tokens_, model.start_token,
                                     model.end_token);
   };
-  std::vector<std::vector<Hypothesis>> found(sources.size());
-  if (!waiting.empty()) found = search_all(make_search, waiting, sources.size(), workers_, log_);
+  std::vector<std::vector<Hypothesis>> found(pieces.size());
+  if (!waiting.empty()) found = search_all(make_search, waiting, pieces.size(), workers_, log_);
   std::size_t next = 0;
   for (std::size_t i = 0; i < found.size(); ++i) {
     const bool was_empty = next == sentences.size() || sentences[next].index != i;
@@ -140,6 +139,39 @@ std::vector<std::vector<Hypothesis>> Translator::search(std::vector<Tokens> sour
     }
   }
   return found;
+}
+
+std::vector<Translator::Piece> Translator::pieces(const std::string& name, std::string_view line,
+                                                  const Tokens& prefix,
+                                                  const SearchOptions& options) const {
+  const std::u32string characters = decode_utf8(line);
+  const auto [text, of_line] = manifest_.prompt.of_line(characters, options);
+  const auto encode = [this](const std::string& part) { return tokenizer_->encode_source(part); };
+  std::vector<Piece> found;
+  for (const Tokens& source : split_text(text, encode, static_cast<std::size_t>(longest_text()))) {
+    found.push_back(piece(name, source, found.empty() ? prefix : Tokens(), of_line));
+  }
+  return found;
+}
+
+Translator::Piece Translator::piece(const std::string& name, const Tokens& source,
+                                    const Tokens& prefix, const SearchOptions& options) const {
+  check_tokens(name, source, prefix);
+  if (source.empty()) return {};
+  Piece piece = {manifest_.prompt.of_source(options), manifest_.prompt.of_target(options)};
+  piece.source.insert(piece.source.end(), source.begin(), source.end());
+  piece.forced.insert(piece.forced.end(), prefix.begin(), prefix.end());
+  const std::int64_t longest = options.max_length_for(length(piece.source));
+  if (length(piece.forced) >= longest) {
+    throw option_error("the target prefix of " + name + " has " + number(length(piece.forced)) +
+                       " tokens, which leaves no room in the maximum length of " + number(longest) +
+                       "; raise max_length or shorten the prefix.");
+  }
+  return piece;
+}
+
+std::int64_t Translator::longest_text() const {
+  return manifest_.limits.max_source_length - 1 - manifest_.prompt.source_length();
 }
 
 // The n best of a line from those of its pieces, the i-th best of each together.
@@ -180,6 +212,7 @@ void Translator::check_tokenizer() const {
 
 void Translator::check_options(const SearchOptions& options) const {
   const Limits& limits = manifest_.limits;
+  manifest_.prompt.check(options, manifest_.source_language, manifest_.target_language);
   if (options.return_attention && !target_.attention) {
     throw option_error(
         "return_attention: this bundle's step graph does not return attention; export it again "
@@ -206,14 +239,12 @@ void Translator::check_options(const SearchOptions& options) const {
   }
 }
 
-void Translator::check_sentence(const std::string& name, const Tokens& source, const Tokens& prefix,
-                                const SearchOptions& options) const {
-  const Limits& limits = manifest_.limits;
+void Translator::check_tokens(const std::string& name, const Tokens& source,
+                              const Tokens& prefix) const {
   const ModelDescription& model = manifest_.model;
-  const auto tokens = [](const Tokens& list) { return static_cast<std::int64_t>(list.size()); };
-  if (tokens(source) >= limits.max_source_length) {
-    throw input_error(name + " has " + number(tokens(source)) +
-                      " tokens; this bundle takes up to " + number(limits.max_source_length - 1) +
+  if (length(source) > longest_text()) {
+    throw input_error(name + " has " + number(length(source)) +
+                      " tokens; this bundle takes up to " + number(longest_text()) +
                       " and the end symbol. Split it, or export with a larger "
                       "--max-source-length.");
   }
@@ -229,12 +260,6 @@ void Translator::check_sentence(const std::string& name, const Tokens& source, c
   }
   if (std::find(prefix.begin(), prefix.end(), model.end_token) != prefix.end()) {
     throw input_error(prefix_name + " contains the end symbol; leave it out.");
-  }
-  const std::int64_t longest = options.max_length_for(tokens(source));
-  if (!source.empty() && tokens(prefix) >= longest) {
-    throw option_error(prefix_name + " has " + number(tokens(prefix)) +
-                       " tokens, which leaves no room in the maximum length of " + number(longest) +
-                       "; raise max_length or shorten the prefix.");
   }
 }
 

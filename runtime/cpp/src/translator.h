@@ -1,6 +1,7 @@
 // A bundle in, translations out (runtime/translator.py).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -27,29 +28,43 @@ class Translator {
                                      const SearchOptions& options,
                                      const std::vector<std::string_view>& prefixes) const;
 
-  // For each source, without the end symbol, its n best hypotheses.
-  std::vector<std::vector<Hypothesis>> translate_ids(std::vector<Tokens> sources,
+  // For each source, without the end symbol and the prompt, its n best hypotheses. prefixes: none,
+  // or one for each source.
+  std::vector<std::vector<Hypothesis>> translate_ids(const std::vector<Tokens>& sources,
                                                      const SearchOptions& options,
                                                      std::vector<Tokens> prefixes) const;
 
   const SearchOptions& default_options() const { return manifest_.search; }
+  const std::vector<std::string>& source_languages() const { return source_languages_; }
+  const std::vector<std::string>& target_languages() const { return target_languages_; }
   const std::string& target() const { return target_.name; }
   const OnnxRuntimeBackend& backend() const { return *backend_; }
 
  private:
-  using Name = std::function<std::string(std::size_t)>;
+  // Source tokens without the end symbol, and forced first tokens as `Sentence` has them.
+  struct Piece {
+    Tokens source, forced;
+  };
 
-  // translate_ids with a name for each source, to call it by in an error.
-  std::vector<std::vector<Hypothesis>> search(std::vector<Tokens> sources,
-                                              const SearchOptions& options,
-                                              std::vector<Tokens> prefixes, const Name& name) const;
+  // The n best of each piece; of one without tokens an empty one.
+  std::vector<std::vector<Hypothesis>> search(std::vector<Piece> pieces,
+                                              const SearchOptions& options) const;
+  // A line in as many pieces as it needs, the first of which alone begins with the prefix.
+  std::vector<Piece> pieces(const std::string& name, std::string_view line, const Tokens& prefix,
+                            const SearchOptions& options) const;
+  // A text's tokens and forced prefix with what the model wants before them, checked; `name` is
+  // what an error calls it.
+  Piece piece(const std::string& name, const Tokens& source, const Tokens& prefix,
+              const SearchOptions& options) const;
+  // Tokens of the longest text that is translated in one piece.
+  std::int64_t longest_text() const;
   Translation join(const std::vector<std::vector<Hypothesis>>& pieces) const;
   void check_tokenizer() const;
   void check_options(const SearchOptions& options) const;
-  void check_sentence(const std::string& name, const Tokens& source, const Tokens& prefix,
-                      const SearchOptions& options) const;
+  void check_tokens(const std::string& name, const Tokens& source, const Tokens& prefix) const;
 
   Manifest manifest_;
+  std::vector<std::string> source_languages_, target_languages_;
   TargetEntry target_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<OnnxRuntimeBackend> backend_;

@@ -82,6 +82,10 @@ typedef struct tt_options {
   int32_t min_length;          /* the end symbol cannot come before this many tokens */
   int32_t num_hypotheses;      /* the n best, at most beam_size */
   int32_t return_attention;    /* 1: cross-attention of the last layer, averaged over heads */
+  /* Of a model of several languages, as it calls them, such as "en" or "eng_Latn"; NULL: the
+   * bundle's default, if it has one. UTF-8, copied by the call that they are given to. */
+  const char* source_language;
+  const char* target_language; /* that is translated into */
 } tt_options;
 
 /* Sets the first `struct_size` bytes, which is sizeof(tt_options) of the header you compile with.
@@ -129,7 +133,8 @@ TT_API tt_status tt_translator_load(const char* bundle, const tt_load_options* o
 /* NULL is fine. No other thread may use the handle any more; results of it stay valid. */
 TT_API void tt_translator_free(tt_translator* translator);
 
-/* The bundle's defaults for searching, into the first `struct_size` bytes.
+/* The bundle's defaults for searching, into the first `struct_size` bytes. Languages are the
+ * translator's, and live as long as it does; NULL: the bundle has no default.
  * TT_OPTION_ERROR, as of tt_options_default. */
 TT_API tt_status tt_translator_options(const tt_translator* translator, tt_options* options,
                                        size_t struct_size);
@@ -143,6 +148,15 @@ TT_API const char* tt_translator_kernels(const tt_translator* translator);
 /* Version of ONNX Runtime, such as "1.31.1". */
 TT_API const char* tt_translator_onnxruntime(const tt_translator* translator);
 
+/* Number of languages that tt_options may name as the source's or the target's: those a model of
+ * several knows, or the one that any other was made for; 0: it was never said which. */
+TT_API size_t tt_translator_source_languages(const tt_translator* translator);
+TT_API size_t tt_translator_target_languages(const tt_translator* translator);
+
+/* One of them, in alphabetical order, `index` from 0; "" if it is out of range. */
+TT_API const char* tt_translator_source_language(const tt_translator* translator, size_t index);
+TT_API const char* tt_translator_target_language(const tt_translator* translator, size_t index);
+
 /* ---- translating ---- */
 
 typedef struct tt_result tt_result;
@@ -152,17 +166,22 @@ typedef struct tt_result tt_result;
  * A line of more tokens than the bundle allows is cut in pieces, at ends of sentences where it has
  * any, and their translations are joined. An empty or blank line has an empty translation.
  *
+ * Of a model whose sources begin with the target's language (OPUS-MT), a line may say its own, as
+ * ">>deu<< A text.", whatever the options say.
+ *
  * options: NULL takes the bundle's defaults. prefixes: NULL, or as many texts as lines, that the
  * translations must begin with. result: to be freed by tt_result_free; NULL after a failure.
- * TT_INPUT_ERROR: lines is NULL and count is not 0. TT_OPTION_ERROR, TT_BACKEND_ERROR,
- * TT_MEMORY_ERROR. */
+ * TT_INPUT_ERROR: lines is NULL and count is not 0. TT_OPTION_ERROR also: a language that the model
+ * does not know, or one that it must be told and is not. TT_BACKEND_ERROR, TT_MEMORY_ERROR. */
 TT_API tt_status tt_translate(const tt_translator* translator, const tt_text* lines, size_t count,
                               const tt_options* options, const tt_text* prefixes,
                               tt_result** result);
 
 /* Translates token sequences, each of which must be within the bundle's limits; otherwise as
- * tt_translate. In the result each source is a line, and each hypothesis of it one piece, without
- * text. TT_INPUT_ERROR also: a token outside the vocabulary, or a source that is too long. */
+ * tt_translate. They are of the text alone: tokens that say languages are added. In the result each
+ * source is a line, and each hypothesis of it one piece, without text, whose tokens begin with those
+ * that the model wants there. TT_INPUT_ERROR also: a token outside the vocabulary, or a source that
+ * is too long. */
 TT_API tt_status tt_translate_ids(const tt_translator* translator, const tt_tokens* sources,
                                   size_t count, const tt_options* options,
                                   const tt_tokens* prefixes, tt_result** result);
@@ -205,15 +224,15 @@ typedef struct tt_log_probs {
 } tt_log_probs;
 
 /* Natural-log probability of each generated token of a piece; the last one is the end symbol's,
- * unless the piece is truncated. */
+ * unless the piece is truncated. 0 for tokens that say a language, or the like. */
 TT_API tt_log_probs tt_result_token_log_probs(const tt_result* result, size_t line, size_t rank,
                                               size_t piece);
 
 /* 1 if the maximum length came before the piece's end symbol. */
 TT_API int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank, size_t piece);
 
-/* Row after row; a row for each of the token_log_probs, a column for each source token of the piece
- * and one for the source's end symbol. */
+/* Row after row; a row for each of the token_log_probs, a column for each source token of the piece,
+ * tokens that say languages included, and one for the source's end symbol. */
 typedef struct tt_attention {
   const float* data;
   size_t rows, columns;

@@ -71,7 +71,8 @@ class Error : public std::runtime_error {
 
 enum class LengthPenalty { gnmt = TT_LENGTH_PENALTY_GNMT, length = TT_LENGTH_PENALTY_LENGTH };
 
-// How to search; a field is what it is in tt_options. Starts as the library's defaults.
+// How to search; a field is what it is in tt_options. Starts as the library's defaults; languages
+// without a value are the bundle's.
 struct SearchOptions {
   int beam_size;
   double length_penalty;
@@ -81,6 +82,7 @@ struct SearchOptions {
   int min_length;
   int num_hypotheses;
   bool return_attention;
+  std::optional<std::string> source_language, target_language;
 
   SearchOptions() : SearchOptions(defaults()) {}
 
@@ -92,9 +94,13 @@ struct SearchOptions {
         max_length(options.max_length == 0 ? std::nullopt : std::optional(options.max_length)),
         min_length(options.min_length),
         num_hypotheses(options.num_hypotheses),
-        return_attention(options.return_attention != 0) {}
+        return_attention(options.return_attention != 0),
+        source_language(text_or_none(options.source_language)),
+        target_language(text_or_none(options.target_language)) {}
 
-  tt_options to_c() const {
+  // Its texts are this object's: it must stay, and stay as it is.
+  tt_options to_c() && = delete;
+  tt_options to_c() const& {
     tt_options options = defaults();
     options.beam_size = beam_size;
     options.length_penalty = length_penalty;
@@ -105,10 +111,16 @@ struct SearchOptions {
     options.min_length = min_length;
     options.num_hypotheses = num_hypotheses;
     options.return_attention = return_attention;
+    options.source_language = source_language ? source_language->c_str() : nullptr;
+    options.target_language = target_language ? target_language->c_str() : nullptr;
     return options;
   }
 
  private:
+  static std::optional<std::string> text_or_none(const char* text) {
+    return text == nullptr ? std::nullopt : std::optional<std::string>(text);
+  }
+
   static tt_options defaults() {
     tt_options options = {};
     tt_options_default(&options, sizeof(options));
@@ -233,6 +245,14 @@ class Translator {
     return SearchOptions(options);
   }
 
+  // What options may name as the source's and the target's language.
+  std::vector<std::string> source_languages() const {
+    return languages(tt_translator_source_languages, tt_translator_source_language);
+  }
+  std::vector<std::string> target_languages() const {
+    return languages(tt_translator_target_languages, tt_translator_target_language);
+  }
+
   std::string target() const { return tt_translator_target(handle_.get()); }
   std::string kernels() const { return tt_translator_kernels(handle_.get()); }
   std::string onnxruntime() const { return tt_translator_onnxruntime(handle_.get()); }
@@ -269,6 +289,13 @@ class Translator {
     return *std::move(result);
   }
 #endif
+
+  std::vector<std::string> languages(std::size_t (*count)(const tt_translator*),
+                                     const char* (*at)(const tt_translator*, std::size_t)) const {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < count(handle_.get()); ++i) names.push_back(at(handle_.get(), i));
+    return names;
+  }
 
   template <class Source>
   Result<std::vector<Translation>> call(tt_status (*function)(const tt_translator*, const Source*,
