@@ -266,6 +266,19 @@ class Manifest:
         """The defaults for decoding with this model."""
         return SearchOptions(**self.search)
 
+    @property
+    def source_languages(self) -> tuple[str, ...]:
+        """What options may call the source's language, sorted.
+
+        Of a model that is told none it is the one that it was made for, if that is known.
+        """
+        return _languages(self.prompt.source_languages, self.source_language)
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """The same of the target's language."""
+        return _languages(self.prompt.target_languages, self.target_language)
+
     def check_languages(self, options: SearchOptions) -> None:
         """See `Prompt.check`."""
         self.prompt.check(options, (self.source_language, self.target_language))
@@ -366,13 +379,21 @@ def _search_defaults(fields: Fields) -> dict[str, Any]:
     return fields.values
 
 
+def _languages(known: Mapping[str, int], own: str | None) -> tuple[str, ...]:
+    return tuple(sorted(known)) or (() if own is None else (own,))
+
+
 def _prompt(fields: Fields) -> Prompt:
-    """Check that its tokens are in the vocabularies."""
+    """Check that its tokens are in the vocabularies, and leave room for a text."""
     prompt = Prompt.from_json(fields.object("prompt"))
     model = ModelDescription.from_json(fields.object("model"))
     pieces = model.source_pieces, model.vocabulary_size
     if any(token >= count for token, count in zip(prompt.largest(), pieces, strict=True)):
         fields.fail("prompt", "tokens of the vocabulary", max(prompt.largest()))
+    limits = fields.object("limits")
+    least = prompt.source_length + 2  # with a token and the end symbol
+    if (longest := limits.integer("max_source_length", 1)) < least:
+        limits.fail("max_source_length", f"at least {least}", longest)
     return prompt
 
 

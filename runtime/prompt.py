@@ -143,16 +143,17 @@ def _check_language(name: str, tokens: dict[str, int], wanted: str | None, neede
         if needed:
             raise OptionError(
                 f"{name} is not given, and this model translates between several languages; "
-                f"choose one of {_listed(tokens)}."
+                f"choose one of {listed(tokens)}."
             )
         return
     if wanted not in tokens:
         near = difflib.get_close_matches(wanted, tokens, n=3, cutoff=0.5)
         hint = f"do you mean {' or '.join(near)}? It knows" if near else "choose one of"
-        raise OptionError(f"{name} {wanted!r} is unknown to this model; {hint} {_listed(tokens)}.")
+        raise OptionError(f"{name} {wanted!r} is unknown to this model; {hint} {listed(tokens)}.")
 
 
-def _listed(tokens: dict[str, int], most: int = 12) -> str:
+def listed(tokens: dict[str, int], most: int = 12) -> str:
+    """The first languages by name, and how many more there are."""
     names = sorted(tokens)
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -38,6 +38,8 @@ class Translator:
         target: the entry of the target in use.
         tokenizer: text to tokens and back.
         default_options: what is used where no options are given.
+        source_languages: what options may call the source's language (see `Manifest`).
+        target_languages: the same of the target's.
         workers: batches translated at once.
     """
 
@@ -98,6 +100,8 @@ class Translator:
                     "together. Export the bundle again."
                 )
         self.default_options: SearchOptions = self.manifest.search_options()
+        self.source_languages: tuple[str, ...] = self.manifest.source_languages
+        self.target_languages: tuple[str, ...] = self.manifest.target_languages
         self._batch_tokens, self.workers = batch_tokens, workers
         self._shape = GraphShape(
             model.decoder_layers,

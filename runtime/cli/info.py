@@ -20,6 +20,7 @@ from translate_trt.runtime.cli.bundle import bundle_flag
 from translate_trt.runtime.cli.output import open_output, stand_in_note
 from translate_trt.runtime.contract import ShortlistForm
 from translate_trt.runtime.errors import BundleError
+from translate_trt.runtime.prompt import listed
 
 Rows = list[tuple[str, str]]
 
@@ -74,9 +75,14 @@ def _table(manifest: Manifest, problems: dict[str, str | None]) -> str:
 
 
 def _bundle_rows(manifest: Manifest) -> Rows:
-    languages = f"{manifest.source_language or '?'} to {manifest.target_language or '?'}"
+    sides = {
+        "source": (manifest.prompt.source_languages, manifest.source_language),
+        "target": (manifest.prompt.target_languages, manifest.target_language),
+    }
+    names = [f"any of {len(known)}" if known else own or "?" for known, own in sides.values()]
     return [
-        ("languages", languages),
+        ("languages", " to ".join(names)),
+        *((f"{side} languages", listed(known)) for side, (known, _) in sides.items() if known),
         ("created by", manifest.created_by),
         ("format version", str(manifest.format_version)),
         ("search defaults", _pairs(manifest.search) or "none"),

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from translate_trt.runtime import kernels
+from translate_trt.runtime.bundle import read_manifest, write_manifest
 from translate_trt.runtime.cli import main
+from translate_trt.runtime.prompt import Prompt
 
 
 def info(*arguments: object) -> Result:
@@ -46,6 +49,16 @@ def test_table(bundle: Path) -> None:
         assert text in table
     assert table.count("files ok") == 2
     assert f"source shared.spm, {(bundle / 'shared.spm').stat().st_size / 1e6:.1f} MB" in table
+
+
+def test_languages_of_a_model_of_several(bundle: Path) -> None:
+    prompt = Prompt((), (), {f"l{n:03}": n for n in range(100)}, {"nl": 7, "de": 8})
+    write_manifest(bundle, replace(read_manifest(bundle), prompt=prompt))
+    table = " ".join(info("--bundle", bundle).stdout.split())
+    assert "languages any of 100 to any of 2 source languages l000, l001, l002," in table
+    assert "l011 and 88 more target languages de, nl created by" in table
+    value = json.loads(info("--bundle", bundle, "--json").stdout)
+    assert value["prompt"]["source_languages"]["l099"] == 99
 
 
 def test_json_is_the_manifest_and_the_check(bundle: Path) -> None:

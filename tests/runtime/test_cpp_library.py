@@ -25,11 +25,13 @@ from support.cpp_library import (
     texts,
 )
 from support.data import folder_of
+from support.prompts import SOURCE, TARGET, with_prompt
 from support.shortlists import compile_with_shortlist, random_table
 from support.translations import random_sources
 
 from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
 from translate_trt.runtime.bundle import FORMAT_VERSION, hash_file, read_manifest, write_manifest
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import Checkpoint
 
 LINES = [
@@ -118,6 +120,44 @@ def test_prefixes(probe: Probe, compiled_bundle: Path) -> None:
     found = probe.ask(lines=LINES, prefixes=prefixes)["found"]
     assert_same_translations(found, translator.translate(LINES, target_prefixes=prefixes))
     assert texts(found)[0].startswith("the")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "target", "languages"),
+    [
+        (TARGET, "onnx-fp32", {"source_language": "en", "target_language": "de"}),
+        (SOURCE, "onnx-int8", {"target_language": "deu"}),
+        (SOURCE, "onnx-fp32", {}),
+    ],
+    ids=["before translations", "before sources", "of lines alone"],
+)
+def test_languages(
+    prompt: Prompt, target: str, languages: dict[str, Any], probe: Probe, compiled_bundle: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    bundle = with_prompt(compiled_bundle, prompt, tmp_path / "bundle")
+    options: dict[str, Any] = {"target": target, "threads": 1, "batch_tokens": 100}
+    translator = Translator(bundle, **options)
+    loaded = probe.load(bundle, **options)
+    assert tuple(loaded["source_languages"]) == translator.source_languages
+    assert tuple(loaded["target_languages"]) == translator.target_languages
+    lines = [*LINES, f"\u3000>>nld<<{LINES[-1]}", ">>nld<< the cat", ">>xxx<< the cat", ">>deu<<"]
+    prefixes = ["", "a", "the dog"] * len(lines)
+    sources = random_sources(20, seed=7)
+    beginnings = [[9, 8, 7][: index % 4] for index in range(len(sources))]
+    for search in ({"num_hypotheses": 4}, {"return_attention": True}, {"max_length": 9}):
+        asked = {**search, **languages}
+        expected = SearchOptions(**asked)
+        request = {"lines": lines, "prefixes": prefixes[: len(lines)]}
+        right = translator.translate(lines, expected, request["prefixes"])
+        assert_same_translations(probe.ask(**request, options=asked)["found"], right)
+        found = probe.ask(ids=sources, prefixes=beginnings, options=asked)["found"]
+        for ours, theirs in zip(
+            found, translator.translate_ids(sources, expected, beginnings), strict=True
+        ):
+            for (piece,), one in zip((h["pieces"] for h in ours), theirs, strict=True):
+                assert_same_hypothesis(piece, one)
+    assert max(one.piece_count for one in right) > 1
 
 
 def test_a_source_vocabulary_of_its_own(
@@ -282,19 +322,43 @@ WRONG: list[tuple[dict[str, Any], list[list[int]], list[list[int]]]] = [
     ({}, [[5]], [[3]]),
     ({}, [[5]], [[6, 400]]),
     ({"max_length": 2}, [[5]], [[5, 6]]),
+    ({"target_language": "nl"}, [[5]], [[]]),
+    ({"source_language": ""}, [[5]], [[]]),
+]
+EN_DE = {"source_language": "en", "target_language": "de"}
+WRONG_OF_SEVERAL: list[tuple[dict[str, Any], list[list[int]], list[list[int]]]] = [
+    ({}, [[5]], [[]]),
+    ({"source_language": "en"}, [[5]], [[]]),
+    ({"source_language": "yy", "target_language": "de"}, [[5]], [[]]),
+    ({"source_language": "en", "target_language": "yy"}, [[5]], [[]]),
+    (EN_DE, [[5] * 46], [[]]),
+    ({**EN_DE, "max_length": 3}, [[5]], [[8]]),
 ]
 
 
-def test_wrong_calls_have_the_messages_of_python(probe: Probe, compiled_bundle: Path) -> None:
-    translator = Translator(compiled_bundle, threads=1)
-    probe.load(compiled_bundle, threads=1)
-    for options, sources, prefixes in WRONG:
+@pytest.mark.parametrize("prompt", [Prompt(), TARGET], ids=["of two", "of several languages"])
+def test_wrong_calls_have_the_messages_of_python(
+    prompt: Prompt, probe: Probe, compiled_bundle: Path, tmp_path: Path
+) -> None:
+    bundle = with_prompt(compiled_bundle, prompt, tmp_path / "bundle")
+    translator = Translator(bundle, threads=1)
+    probe.load(bundle, threads=1)
+    for options, sources, prefixes in WRONG_OF_SEVERAL if prompt == TARGET else WRONG:
         with pytest.raises(TranslateTrtError) as raised:
             translator.translate_ids(sources, SearchOptions(**options), prefixes)
         answer = probe.ask(ids=sources, options=options, prefixes=prefixes)
         assert answer["error"] == [STATUS[type(raised.value).__name__], str(raised.value)]
     assert probe.ask(lines=["the cat"], prefixes=["a", "b"])["error"][0] == "TT_INPUT_ERROR"
-    assert probe.ask(lines=[])["found"] == []
+    assert probe.ask(lines=[], options=EN_DE)["found"] == []
+
+
+def test_languages_that_resemble_one_are_not_guessed_at(
+    probe: Probe, compiled_bundle: Path, tmp_path: Path
+) -> None:
+    probe.load(with_prompt(compiled_bundle, SOURCE, tmp_path / "bundle"), threads=1)
+    error = probe.ask(lines=[">>nld<< a"], options={"target_language": "de"})["error"]
+    message = "target_language 'de' is unknown to this model; choose one of deu, nld."
+    assert error == ["TT_OPTION_ERROR", message]
 
 
 # ---- the interface ----
@@ -309,7 +373,7 @@ def test_options_are_those_of_python_field_for_field() -> None:
     header = HEADER.read_text()
     struct = re.search(r"typedef struct tt_options \{(.*?)\} tt_options;", header, re.DOTALL)
     assert struct is not None
-    fields = re.findall(r"^\s+\w+ (\w+);", struct[1], re.MULTILINE)
+    fields = re.findall(r"^\s+[\w ]+?[ *]+(\w+);", struct[1], re.MULTILINE)
     assert fields == ["struct_size", *(one.name for one in dataclasses.fields(SearchOptions))]
 
 
@@ -320,6 +384,7 @@ def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -
     int main(void) {
       tt_options o;
       if (tt_options_default(&o, sizeof o) != TT_OK) return 1;
+      if (o.source_language != NULL || o.target_language != NULL) return 2;
       printf("%d %.17g %d %d %d %d %d %d %s", o.beam_size, o.length_penalty, o.length_penalty_form,
              o.early_stopping, o.max_length, o.min_length, o.num_hypotheses, o.return_attention,
              tt_version());
@@ -336,6 +401,70 @@ def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -
         python.min_length, python.num_hypotheses, python.return_attention,
     ]  # fmt: skip
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_callers_of_before_there_were_languages(
+    library: Library, compiled_bundle: Path, tmp_path: Path
+) -> None:
+    """The bundle's own are taken, and nothing behind their options is read or written."""
+    code = """
+    #include <stdio.h>
+    #include <string.h>
+    #include <translate_trt/translate_trt.h>
+    typedef struct older {
+      size_t struct_size;
+      int32_t beam_size;
+      double length_penalty;
+      int32_t form, early_stopping, max_length, min_length, num_hypotheses, return_attention;
+      char not_theirs[16];
+    } older;
+    static const tt_translator* translator;
+    static int translate(const tt_options* options) {
+      const tt_text line = {"the cat runs.", 13};
+      tt_result* result = NULL;
+      if (tt_translate(translator, &line, 1, options, NULL, &result) != TT_OK) return 0;
+      printf("%s\\n", tt_result_text(result, 0, 0).data);
+      tt_result_free(result);
+      return 1;
+    }
+    int main(int count, char** arguments) {
+      tt_translator* loaded = NULL;
+      tt_options now;
+      older before;
+      size_t i;
+      if (tt_translator_load(arguments[count - 1], NULL, &loaded) != TT_OK) return 1;
+      translator = loaded;
+      memset(before.not_theirs, 77, sizeof before.not_theirs);
+      if (tt_translator_options(translator, &now, sizeof now) != TT_OK) return 2;
+      if (tt_translator_options(translator, (tt_options*)&before, 48) != TT_OK) return 3;
+      before.beam_size = 2;
+      if (!translate((const tt_options*)&before)) return 4;
+      for (i = 0; i < sizeof before.not_theirs; ++i) {
+        if (before.not_theirs[i] != 77) return 5;
+      }
+      printf("%s %s\\n", now.source_language, now.target_language);
+      now.target_language = tt_translator_target_language(translator, 0);
+      if (!translate(&now)) return 6;
+      for (i = 0; i <= tt_translator_target_languages(translator); ++i) {
+        printf("%s,", tt_translator_target_language(translator, i));
+      }
+      tt_translator_free(loaded);
+      return 0;
+    }
+    """
+    defaults = {"source_language": "en", "target_language": "nl"}
+    bundle = with_prompt(compiled_bundle, TARGET, tmp_path / "bundle", **defaults)
+    program = compile_c(library, code)
+    done = subprocess.run(
+        [program, bundle], env=library.environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    translator = Translator(bundle)
+    dutch, german = (
+        translator.translate(["the cat runs."], options)[0].text
+        for options in (SearchOptions(beam_size=2, **defaults), SearchOptions(**EN_DE))
+    )
+    assert done.stdout == f"{dutch}\nen nl\n{german}\nde,nl,,"
 
 
 def installed(library: Library, *parts: str) -> Path:
@@ -428,11 +557,17 @@ def serve(library: Library, bundle: Path, text: bytes, *arguments: str) -> list[
     return [json.loads(line) for line in done.stdout.decode().splitlines()]
 
 
-def test_the_example_service(library: Library, service: Path, compiled_bundle: Path) -> None:
+def test_the_example_service(
+    library: Library, service: Path, compiled_bundle: Path, tmp_path: Path
+) -> None:
     lines = [*LINES[:2], 'say "the cat"', *LINES[2:7]] * 40  # several calls at once
     found = serve(library, compiled_bundle, "".join(f"{x}\n" for x in lines).encode(), "onnx-fp32")
     expected = Translator(compiled_bundle, "onnx-fp32", threads=1).translate(lines)
     assert [one["translation"] for one in found] == [t.text for t in expected]
+    several = with_prompt(compiled_bundle, TARGET, tmp_path / "bundle")
+    found = serve(library, several, b"the cat\n", "", "nl", "en")
+    options = SearchOptions(source_language="en", target_language="nl")
+    assert found[0]["translation"] == Translator(several).translate(["the cat"], options)[0].text
     refused = subprocess.run(
         [service, "/nowhere"], input=b"", env=library.environment(), capture_output=True
     )
@@ -455,7 +590,7 @@ def test_kernels_beside_the_library_are_found(
 
 
 def test_sanitizers_find_nothing(
-    sanitized: Library, compiled_bundle: Path, make_bundle: Callable[..., Path]
+    sanitized: Library, compiled_bundle: Path, make_bundle: Callable[..., Path], tmp_path: Path
 ) -> None:
     done = sanitized.run("translate_trt_unit_tests")
     assert (done.returncode, done.stdout) == (0, "all passed\n"), done.stderr
@@ -474,4 +609,11 @@ def test_sanitizers_find_nothing(
             for search in SEARCHES[2:]:
                 probe.ask(lines=LINES[:8], options=search)
             assert "error" in probe.ask(ids=[[5], [-1]])
+        several = with_prompt(compiled_bundle, TARGET, tmp_path / "several", **EN_DE)
+        assert probe.load(several, threads=1)["target_languages"] == ["de", "nl"]
+        german = texts(probe.ask(lines=LINES)["found"])
+        assert texts(probe.ask(lines=LINES, options={"target_language": "de"})["found"]) == german
+        assert "error" in probe.ask(lines=LINES, options={"target_language": "yy"})
+        probe.load(with_prompt(compiled_bundle, SOURCE, tmp_path / "lines"), threads=1)
+        assert "found" in probe.ask(lines=[">>deu<< the cat", ">>deu", ">>nld<<" + LINES[-1]])
     # A report ends the program with an error, which leaving `with` would have told.

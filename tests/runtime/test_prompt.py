@@ -1,7 +1,4 @@
-"""Models that want to be told languages: bundles whose manifest alone says so.
-
-Prompts are no part of the graphs, so that any bundle can have any.
-"""
+"""Models that want to be told languages."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.prompts import SOURCE, TARGET, with_prompt
 from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import SearchOptions, Translation, TranslationService, Translator
@@ -24,9 +22,6 @@ from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.evaluate import translate_reference
 from translate_trt.train.search import beam_search
 
-#: As in M2M100, with something before it as in BART, and as in OPUS-MT.
-TARGET = Prompt((5,), (6,), {"en": 21, "fr": 22}, {"de": 31, "nl": 32})
-SOURCE = Prompt(target_languages={"deu": 31, "nld": 32}, target_side="source")
 PROMPTS = {"target": TARGET, "source": SOURCE}
 ENGLISH = SearchOptions(num_hypotheses=4, source_language="en", target_language="de")
 
@@ -37,9 +32,7 @@ def translators(
 ) -> dict[str, Translator]:
     made = {}
     for name, prompt in PROMPTS.items():
-        path = tmp_path_factory.mktemp(name) / "bundle"
-        shutil.copytree(compiled_bundle, path)
-        write_manifest(path, dataclasses.replace(read_manifest(path), prompt=prompt))
+        path = with_prompt(compiled_bundle, prompt, tmp_path_factory.mktemp(name) / "bundle")
         made[name] = Translator(path, "onnx-fp32", threads=1)
     return made
 
@@ -175,6 +168,20 @@ def test_a_model_of_two_languages_may_be_told_them(compiled_bundle: Path) -> Non
     )
     with pytest.raises(OptionError, match="'nl': this model was made for de alone"):
         translator.translate(["the cat"], SearchOptions(target_language="nl"))
+
+
+def test_which_languages_it_knows(
+    translators: dict[str, Translator], compiled_bundle: Path
+) -> None:
+    known = {
+        name: (one.source_languages, one.target_languages) for name, one in translators.items()
+    }
+    assert known == {
+        "target": (("en", "fr"), ("de", "nl")),
+        "source": (("en",), ("deu", "nld")),  # what is in the manifest for people counts, too
+    }
+    manifest = dataclasses.replace(read_manifest(compiled_bundle), target_language=None)
+    assert (manifest.source_languages, manifest.target_languages) == (("en",), ())
 
 
 def test_a_long_list_is_not_shown_whole() -> None:

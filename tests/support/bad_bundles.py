@@ -83,6 +83,10 @@ def _damage(path: Path) -> None:
     path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
 
 
+def _prompt(name: str, value: object) -> Change:
+    return lambda m: m["prompt"].update({name: value})
+
+
 def _form(name: str, value: object) -> Change:
     return lambda m: m["targets"]["onnx-fp32"]["form"].update({name: value})
 
@@ -101,6 +105,21 @@ BAD_SEARCHES: tuple[dict[str, Any], ...] = (
     {"min_length": -1},
     {"length_penalty": -1},
     {"length_penalty": "0.6"},
+    {"source_language": 3},
+    {"target_language": ["de"]},
+)
+BAD_PROMPTS: tuple[tuple[str, object, str], ...] = (
+    ("target_side", "left", r"'prompt\.target_side' must be one of source, target, not \"left\""),
+    ("source", [1, -1], r"'prompt\.source' must be a whole number of at least 0, not -1"),
+    ("source", [1.5], r"'prompt\.source' must be a whole number"),
+    ("target", ["de"], r"'prompt\.target' must be a whole number"),
+    ("target", 7, r"'prompt\.target' must be a list of whole numbers, not 7"),
+    ("source_languages", ["en"], r"'prompt\.source_languages' must be an object"),
+    ("target_languages", {"de": None}, r"'prompt\.target_languages\.de' must be a whole number"),
+    ("source", [320], "'prompt' must be tokens of the vocabulary, not 320"),
+    ("target_languages", {"de": 2**63 - 1}, "'prompt' must be tokens of the vocabulary, not 92233"),
+    ("source_languages", {"en": 320}, "'prompt' must be tokens of the vocabulary, not 320"),
+    ("source", [5] * 15, r"'limits\.max_source_length' must be at least 17, not 16"),
 )
 BAD_PATHS = (
     "/etc/passwd",
@@ -144,6 +163,10 @@ BAD_BUNDLES = (
     *(
         _edited(f"search {search}", lambda m, s=search: m.update(search=s), r"the field 'search\.")
         for search in BAD_SEARCHES
+    ),
+    *(
+        _edited(f"prompt.{name} {value!r:.40}", _prompt(name, value), message)
+        for name, value, message in BAD_PROMPTS
     ),
     _edited("no targets", lambda m: m.update(targets={}), "'targets' is empty"),
     *(
@@ -196,7 +219,7 @@ def spoiled_fields(text: str) -> Iterator[tuple[str, str]]:
     """Manifests of which one field is missing or of a wrong type, and how messages name it."""
     spoilers: tuple[Callable[[dict[str, Any], str], object], ...] = (
         lambda inner, name: inner.pop(name),
-        lambda inner, name: inner.update({name: [7]}),
+        lambda inner, name: inner.update({name: [-7]}),
         lambda inner, name: inner.update({name: True}),
     )
     for *place, name in every_field(json.loads(text)):

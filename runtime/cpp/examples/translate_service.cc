@@ -1,7 +1,9 @@
 // A service in miniature: lines of standard input are translated by several threads, which share
 // one loaded bundle, and come out in their order, a JSON object for each.
 //
-//   translate_service BUNDLE [TARGET] < test.en > test.jsonl
+//   translate_service BUNDLE [TARGET [TARGET_LANGUAGE [SOURCE_LANGUAGE]]] < test.en > test.jsonl
+//
+// TARGET is such as onnx-int8, "" the bundle's first; languages are for models of several.
 
 #include <algorithm>
 #include <cstdio>
@@ -17,6 +19,7 @@
 
 namespace {
 
+using translate_trt::SearchOptions;
 using translate_trt::Translation;
 using translate_trt::Translator;
 using Lines = std::vector<std::string>;
@@ -51,7 +54,7 @@ void print(const std::vector<Translation>& translations) {
 }
 
 // Several calls are under way at once; their results are printed in the order of the lines.
-void serve(const Translator& translator, std::istream& input) {
+void serve(const Translator& translator, const SearchOptions& options, std::istream& input) {
   const std::size_t calls = std::max(1u, std::thread::hardware_concurrency());
   std::deque<std::future<std::vector<Translation>>> running;
   for (Lines lines = read_lines(input); !lines.empty(); lines = read_lines(input)) {
@@ -59,8 +62,8 @@ void serve(const Translator& translator, std::istream& input) {
       print(running.front().get());
       running.pop_front();
     }
-    running.push_back(std::async(std::launch::async, [&translator, lines = std::move(lines)] {
-      return translator.translate(lines);
+    running.push_back(std::async(std::launch::async, [&, lines = std::move(lines)] {
+      return translator.translate(lines, options);
     }));
   }
   for (auto& call : running) print(call.get());
@@ -69,16 +72,21 @@ void serve(const Translator& translator, std::istream& input) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count < 2 || count > 3) {
-    std::cerr << "usage: translate_service BUNDLE [TARGET] < LINES\n";
+  if (count < 2 || count > 5) {
+    std::cerr << "usage: translate_service BUNDLE [TARGET [TARGET_LANGUAGE [SOURCE_LANGUAGE]]] "
+                 "< LINES\n";
     return 2;
   }
-  translate_trt::LoadOptions options;
-  if (count == 3) options.target = arguments[2];
-  options.threads = 1;  // of each call: there are as many calls as cores
-  options.log = [](const std::string& message) { std::cerr << message + "\n"; };
+  translate_trt::LoadOptions load;
+  if (count > 2) load.target = arguments[2];
+  load.threads = 1;  // of each call: there are as many calls as cores
+  load.log = [](const std::string& message) { std::cerr << message + "\n"; };
   try {
-    serve(Translator(arguments[1], options), std::cin);
+    const Translator translator(arguments[1], load);
+    SearchOptions options = translator.default_options();
+    if (count > 3) options.target_language = arguments[3];
+    if (count > 4) options.source_language = arguments[4];
+    serve(translator, options, std::cin);
   } catch (const std::exception& error) {
     std::cerr << "translate_service: " << error.what() << "\n";
     return 1;

@@ -11,8 +11,8 @@ namespace translate_trt::runtime {
 
 inline constexpr float kMasked = -1e9f;    // hides what must not count
 inline constexpr std::int64_t kEmpty = 0;  // in a place of a shortlist that no token has
-// In forced_tokens: any token may come next. given(t): t comes next, and its log-probability does not
-// count.
+// In forced_tokens: any token may come next. given(t): t comes next, and its log-probability does
+// not count.
 inline constexpr std::int64_t kFree = -1;
 inline constexpr std::int64_t given(std::int64_t token) { return -2 - token; }
 inline constexpr const char* kNext = "next_";

@@ -81,8 +81,7 @@ std::vector<Translation> Translator::translate(
   std::vector<std::size_t> line_of;  // of each piece
   for (std::size_t line = 0; line < lines.size(); ++line) {
     const std::string name = "line " + std::to_string(line + 1) + " of this call";
-    const Tokens prefix =
-        prefixes.empty() ? Tokens() : tokenizer_->encode_target(prefixes[line]);
+    const Tokens prefix = prefixes.empty() ? Tokens() : tokenizer_->encode_target(prefixes[line]);
     for (Piece& piece : pieces(name, lines[line], prefix, options)) {
       all.push_back(std::move(piece));
       line_of.push_back(line);

@@ -35,6 +35,7 @@ inline bool contains(const std::string& text, const std::string& part) {
 
 // Of each file.
 void test_text();
+void test_prompt();
 void test_search();
 void test_host_batch();
 void test_interface();

@@ -84,6 +84,12 @@ std::optional<SearchOptions> search_options(const json& request) {
   take(given, "min_length", options.min_length);
   take(given, "num_hypotheses", options.num_hypotheses);
   take(given, "return_attention", options.return_attention);
+  if (given.contains("source_language")) {
+    options.source_language = given["source_language"].get<std::string>();
+  }
+  if (given.contains("target_language")) {
+    options.target_language = given["target_language"].get<std::string>();
+  }
   return options;
 }
 
@@ -134,6 +140,8 @@ json answer(std::optional<Translator>& translator, const json& request) {
   return {{"target", translator->target()},
           {"kernels", translator->kernels()},
           {"onnxruntime", translator->onnxruntime()},
+          {"source_languages", translator->source_languages()},
+          {"target_languages", translator->target_languages()},
           {"beam_size", translator->default_options().beam_size}};
 }
 

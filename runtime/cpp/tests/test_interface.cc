@@ -2,7 +2,10 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <memory>
+#include <string>
 #include <thread>
 
 #include "check.h"
@@ -35,6 +38,53 @@ void test_options_of_other_sizes() {
   CHECK(thrown([&] { complete(&newer.known, defaults); }).empty());
   newer.more = 1;
   CHECK(contains(thrown([&] { complete(&newer.known, defaults); }), "does not know"));
+}
+
+// As callers have them that were compiled before there were languages.
+struct OlderOptions {
+  std::size_t struct_size;
+  std::int32_t beam_size;
+  double length_penalty;
+  std::int32_t length_penalty_form, early_stopping, max_length, min_length, num_hypotheses,
+      return_attention;
+};
+
+void test_options_without_languages() {
+  CHECK(offsetof(tt_options, source_language) == sizeof(OlderOptions));
+  const auto older = std::make_unique<OlderOptions>();  // with nothing behind it that is theirs
+  auto* options = reinterpret_cast<tt_options*>(older.get());
+  CHECK(tt_options_default(options, sizeof(OlderOptions)) == TT_OK);
+  CHECK(older->struct_size == sizeof(OlderOptions) && older->beam_size == 4);
+  SearchOptions languages;
+  languages.source_language = "en", languages.target_language = "de", languages.beam_size = 7;
+  write_options(languages, options, sizeof(OlderOptions));
+  CHECK(older->beam_size == 7);
+  older->num_hypotheses = 3;
+  tt_options defaults;
+  tt_options_default(&defaults, sizeof(defaults));
+  const tt_options whole = complete(options, defaults);
+  CHECK(whole.source_language == nullptr && whole.target_language == nullptr);
+  const SearchOptions read = read_options(whole, languages);
+  CHECK(read.num_hypotheses == 3 && read.source_language == "en" && read.target_language == "de");
+}
+
+void test_languages() {
+  tt_options options;
+  tt_options_default(&options, sizeof(options));
+  CHECK(options.source_language == nullptr && options.target_language == nullptr);
+  std::string name = "d\xff";
+  options.target_language = name.c_str();
+  const SearchOptions read = read_options(options);
+  name.clear();
+  CHECK(!read.source_language && read.target_language == "d\uFFFD");
+  write_options(read, &options, sizeof(options));
+  CHECK(options.source_language == nullptr && options.target_language == read.target_language);
+  translate_trt::SearchOptions wrapped(options);
+  CHECK(!wrapped.source_language && wrapped.target_language == "d\uFFFD");
+  wrapped.source_language = "en";
+  const tt_options written = wrapped.to_c();
+  CHECK(written.source_language == std::string("en"));
+  CHECK(written.target_language == wrapped.target_language);
 }
 
 void test_options_out_of_range() {
@@ -74,6 +124,9 @@ void test_null_and_empty() {
   tt_translator_free(nullptr);
   tt_result_free(nullptr);
   CHECK(tt_result_size(nullptr) == 0 && tt_result_text(nullptr, 0, 0).size == 0);
+  CHECK(tt_translator_source_languages(nullptr) + tt_translator_target_languages(nullptr) == 0);
+  CHECK(*tt_translator_source_language(nullptr, 0) == 0);
+  CHECK(*tt_translator_target_language(nullptr, 0) == 0);
   CHECK(tt_result_tokens(nullptr, 0, 0, 0).data == nullptr && *tt_translator_target(nullptr) == 0);
   CHECK(std::strcmp(tt_status_name(TT_MEMORY_ERROR), "TT_MEMORY_ERROR") == 0);
   CHECK(std::strcmp(tt_status_name(77), "unknown status") == 0);
@@ -109,6 +162,8 @@ void test_the_wrapper() {
 
 void test_interface() {
   test_options_of_other_sizes();
+  test_options_without_languages();
+  test_languages();
   test_options_out_of_range();
   test_null_and_empty();
   test_errors_are_of_their_thread();

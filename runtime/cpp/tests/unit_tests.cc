@@ -6,6 +6,7 @@
 int main() {
   namespace runtime = translate_trt::runtime;
   runtime::test_text();
+  runtime::test_prompt();
   runtime::test_search();
   runtime::test_host_batch();
   runtime::test_interface();

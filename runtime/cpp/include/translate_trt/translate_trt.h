@@ -148,8 +148,8 @@ TT_API const char* tt_translator_kernels(const tt_translator* translator);
 /* Version of ONNX Runtime, such as "1.31.1". */
 TT_API const char* tt_translator_onnxruntime(const tt_translator* translator);
 
-/* Number of languages that tt_options may name as the source's or the target's: those a model of
- * several knows, or the one that any other was made for; 0: it was never said which. */
+/* Number of languages that tt_options may name as the source's or the target's: all that a model of
+ * several knows, or the one that any other was made for; 0: the bundle does not say which. */
 TT_API size_t tt_translator_source_languages(const tt_translator* translator);
 TT_API size_t tt_translator_target_languages(const tt_translator* translator);
 
@@ -178,10 +178,10 @@ TT_API tt_status tt_translate(const tt_translator* translator, const tt_text* li
                               tt_result** result);
 
 /* Translates token sequences, each of which must be within the bundle's limits; otherwise as
- * tt_translate. They are of the text alone: tokens that say languages are added. In the result each
- * source is a line, and each hypothesis of it one piece, without text, whose tokens begin with those
- * that the model wants there. TT_INPUT_ERROR also: a token outside the vocabulary, or a source that
- * is too long. */
+ * tt_translate. In the result each source is a line, and each hypothesis of it one piece, without
+ * text. Sources and prefixes are of the text alone, and the tokens that say languages are added to
+ * them; those of a hypothesis begin with its language's, where the model wants it there.
+ * TT_INPUT_ERROR also: a token outside the vocabulary, or a source that is too long. */
 TT_API tt_status tt_translate_ids(const tt_translator* translator, const tt_tokens* sources,
                                   size_t count, const tt_options* options,
                                   const tt_tokens* prefixes, tt_result** result);
@@ -231,8 +231,8 @@ TT_API tt_log_probs tt_result_token_log_probs(const tt_result* result, size_t li
 /* 1 if the maximum length came before the piece's end symbol. */
 TT_API int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank, size_t piece);
 
-/* Row after row; a row for each of the token_log_probs, a column for each source token of the piece,
- * tokens that say languages included, and one for the source's end symbol. */
+/* Row after row; a row for each of the token_log_probs, a column for each source token of the piece
+ * (those that say languages are some) and one for the source's end symbol. */
 typedef struct tt_attention {
   const float* data;
   size_t rows, columns;

@@ -1,0 +1,116 @@
+// What stands before texts.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "check.h"
+#include "contract.h"
+#include "fields.h"
+#include "prompt.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+using Largest = std::pair<std::int64_t, std::int64_t>;
+using Line = std::pair<std::u32string, std::string>;  // and its language
+
+// As in M2M100, with something before it as in BART, and as in OPUS-MT.
+const Prompt kTarget = {{5}, {6}, {{"en", 21}, {"fr", 22}}, {{"de", 31}, {"nl", 32}}, false};
+const Prompt kSource = {{}, {}, {}, {{"deu", 31}, {"\u6f22", 32}, {"a b", 33}}, true};
+
+SearchOptions told(std::optional<std::string> source, std::optional<std::string> target) {
+  SearchOptions options;
+  options.source_language = std::move(source);
+  options.target_language = std::move(target);
+  return options;
+}
+
+void test_tokens() {
+  const SearchOptions options = told("fr", "nl");
+  CHECK(kTarget.of_source(options) == Tokens({5, 22}));
+  CHECK(kTarget.of_target(options) == Tokens({given(6), given(32)}));
+  CHECK(kTarget.source_length() == 2 && kTarget.largest() == Largest(22, 32));
+  CHECK(kSource.of_source(told({}, "deu")) == Tokens({31}) && kSource.of_source({}).empty());
+  CHECK(kSource.of_target(told({}, "deu")).empty());
+  CHECK(kSource.source_length() == 1 && kSource.largest() == Largest(33, -1));
+  const Prompt none;
+  CHECK(none.of_source(options).empty() && none.of_target(options).empty());
+  CHECK(none.source_length() == 0 && none.largest() == Largest(-1, -1));
+}
+
+void test_lines() {
+  const auto of_line = [](const Prompt& prompt, std::u32string_view line) {
+    const auto [text, options] = prompt.of_line(line, told("en", "nl"));
+    return Line(text, *options.target_language);
+  };
+  const auto none = [](const std::u32string& text) { return Line(text, "nl"); };
+  CHECK(of_line(kSource, U">>deu<< a ") == Line(U"a ", "deu"));
+  CHECK(of_line(kSource, U"\u3000 >>\u6f22<<\u00a0\ta") == Line(U"a", "\u6f22"));
+  CHECK(of_line(kSource, U">>deu<<") == Line(U"", "deu"));
+  CHECK(of_line(kSource, U">>deu<<<") == Line(U"<", "deu"));
+  CHECK(of_line(kSource, U">>deu<< >>deu<< a") == Line(U">>deu<< a", "deu"));
+  for (const std::u32string text :
+       {U"", U" ", U">", U">>", U">>deu", U">>deu<", U">>deu< <", U">><<", U">>xxx<< a",
+        U">>a b<< a", U"> >deu<< a", U">>>deu<< a", U"a >>deu<<", U">>de"}) {
+    CHECK(of_line(kSource, text) == none(text));
+  }
+  // Languages that translations begin with are the options' alone.
+  CHECK(of_line(kTarget, U">>de<< a") == none(U">>de<< a"));
+}
+
+void test_check() {
+  const auto refused = [](const Prompt& prompt, const SearchOptions& options) {
+    return thrown([&] { prompt.check(options, "en", std::nullopt); });
+  };
+  CHECK(refused(kTarget, told("en", "de")).empty() && refused(kSource, {}).empty());
+  CHECK(refused(kTarget, told("en", {})) ==
+        "TT_OPTION_ERROR target_language is not given, and this model translates between several "
+        "languages; choose one of de, nl.");
+  CHECK(contains(refused(kTarget, told({}, "de")), "source_language is not given"));
+  CHECK(refused(kTarget, told("en", "")) ==
+        "TT_OPTION_ERROR target_language '' is unknown to this model; choose one of de, nl.");
+  CHECK(refused(kSource, told("en", {})).empty());  // what it was made for
+  CHECK(refused(kSource, told("fr", "deu")) ==
+        "TT_OPTION_ERROR source_language 'fr': this model was made for en alone; leave "
+        "source_language out.");
+  CHECK(contains(refused({}, told({}, "de")), "was made for one language alone"));
+  Prompt many;
+  for (int i = 100; i < 300; ++i) many.target_languages["l" + std::to_string(i)] = i;
+  CHECK(contains(refused(many, {}), "l100, l101") &&
+        contains(refused(many, {}), ", l111 and 188 more."));
+}
+
+void test_reading() {
+  const auto read = [](const char* name, const Json& value) {
+    Json json = {{"source", {1, 2}},
+                 {"target", Json::array()},
+                 {"source_languages", Json::object()},
+                 {"target_languages", {{"de", 7}}},
+                 {"target_side", "source"}};
+    json[name] = value;
+    return thrown([&] {
+      const Prompt prompt = Prompt::read(Fields(json, "m.json", "prompt"));
+      CHECK(prompt.before_source && prompt.source == Tokens({1, 2}) && prompt.target.empty());
+      CHECK(prompt.source_languages.empty() && prompt.target_languages == Languages({{"de", 7}}));
+    });
+  };
+  CHECK(read("more", 7).empty());  // of a later version
+  CHECK(contains(read("target_side", "left"), "'prompt.target_side' must be one of"));
+  CHECK(contains(read("source", {1, 2.5}), "'prompt.source' must be a whole number"));
+  CHECK(contains(read("target", {{"de", 7}}), "'prompt.target' must be a list of whole numbers"));
+  CHECK(contains(read("target_languages", {{"de", -7}}), "'prompt.target_languages.de' must be"));
+  CHECK(contains(read("source_languages", nullptr), "'prompt.source_languages' must be an object"));
+}
+
+}  // namespace
+
+void test_prompt() {
+  test_tokens();
+  test_lines();
+  test_check();
+  test_reading();
+}
+
+}  // namespace translate_trt::runtime
