@@ -38,7 +38,7 @@ class SearchOptions:
     num_hypotheses: int = 1  # the n best, at most beam_size
     return_attention: bool = False  # cross-attention of the last layer, averaged over heads
 
-    # ---- languages, of a model of several; one of two languages needs none ----
+    # ---- languages, of a model of several; None: the bundle's defaults, if it has any ----
     source_language: str | None = None  # as the model calls it: "en", "eng_Latn"
     target_language: str | None = None  # that is translated into
 

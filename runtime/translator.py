@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -148,8 +149,7 @@ class Translator:
             OptionError: an option this bundle was not compiled for, or out of its limits.
             BackendError: the backend failed, and failed again with the same sentences.
         """
-        options = options or self.default_options
-        self._check_options(options)
+        options = self._checked(options)
         prefixes = self._prefix_tokens(target_prefixes, len(lines))
         pieces = [
             self._pieces(f"line {number} of this call", line, prefix, options)
@@ -181,11 +181,10 @@ class Translator:
             OptionError: an option this bundle was not compiled for, or out of its limits.
             BackendError: the backend failed, and failed again with the same sentences.
         """
-        options = options or self.default_options
         prefixes = [()] * len(sources) if target_prefixes is None else target_prefixes
         if len(prefixes) != len(sources):
             raise InputError(f"{len(prefixes)} target prefixes for {len(sources)} sources.")
-        self._check_options(options)
+        options = self._checked(options)
         pieces = [
             self._piece(f"source {index}", source, prefix, options)
             for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True))
@@ -209,7 +208,7 @@ class Translator:
             InputError: a token outside the vocabulary, or more tokens than the bundle allows.
             OptionError: an option this bundle was not compiled for, or out of its limits.
         """
-        self._check_options(options)
+        options = self._checked(options)
         if source is not None:
             self._piece(name, source, (), options)
 
@@ -229,7 +228,7 @@ class Translator:
             InputError: a token outside the vocabulary, or more tokens than the bundle allows.
             OptionError: an option this bundle was not compiled for, or out of its limits.
         """
-        self._check_options(options)
+        options = self._checked(options)
         prefix = target_prefix
         if isinstance(prefix, str):
             prefix = self._prefix_tokens([prefix], 1)[0] if prefix else []
@@ -316,6 +315,18 @@ class Translator:
         if len(prefixes) != lines:
             raise InputError(f"{len(prefixes)} target prefixes for {lines} lines.")
         return self.tokenizer.encode_target_batch(prefixes)
+
+    def _checked(self, options: SearchOptions | None) -> SearchOptions:
+        """The options, or the bundle's; languages that they do not say are the bundle's."""
+        defaults = self.default_options
+        options = options or defaults
+        options = replace(
+            options,
+            source_language=options.source_language or defaults.source_language,
+            target_language=options.target_language or defaults.target_language,
+        )
+        self._check_options(options)
+        return options
 
     def _check_options(self, options: SearchOptions) -> None:
         limits, model = self.manifest.limits, self.manifest.model

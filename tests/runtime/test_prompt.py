@@ -161,6 +161,19 @@ def test_languages_it_does_not_know(
             call()
 
 
+def test_a_language_that_is_not_said_is_the_bundles(compiled_bundle: Path, tmp_path: Path) -> None:
+    defaults = {"source_language": "en", "target_language": "nl"}
+    bundle = with_prompt(compiled_bundle, TARGET, tmp_path / "bundle", **defaults)
+    translator = Translator(bundle, "onnx-fp32", threads=1)
+    for options in (None, SearchOptions(2)):
+        assert said(translator.translate(["the cat"], options))[0][0][:2] == (6, 32)
+        assert translator.translate_ids([[7]], options)[0][0].tokens[:2] == (6, 32)
+    french = SearchOptions(source_language="fr", target_language="de")
+    assert said(translator.translate(["the cat"], french))[0][0][:2] == (6, 31)
+    with TranslationService(translator) as service:
+        assert said([service.submit("the cat", SearchOptions(2)).result()])[0][0][:2] == (6, 32)
+
+
 def test_a_model_of_two_languages_may_be_told_them(compiled_bundle: Path) -> None:
     translator = Translator(compiled_bundle, "onnx-fp32", threads=1)
     assert translator.translate(["the cat"], ENGLISH) == translator.translate(
