@@ -56,19 +56,24 @@ class Config:
     values: dict[str, Any]
 
     @classmethod
-    def read(cls, directory: Path, model_type: str) -> Config:
-        """Of a directory, and of the model type that it must be.
+    def read(cls, directory: Path, *model_types: str) -> Config:
+        """Of a directory, and of the model types that it may be.
 
         Raises:
             InputError: it is missing, damaged, or of another type.
         """
+        if not directory.is_dir():
+            raise InputError(
+                f"there is no directory {directory}; give the one with config.json in it."
+            )
         path = directory / "config.json"
         values = read_json_file(path)
         if not isinstance(values, dict):
             raise InputError(f"{path} holds no JSON object; copy the directory again.")
         config = cls(path, values)
-        if values.get("model_type") != model_type:
-            raise config.refused("model_type", f"{model_type!r} is what this command imports")
+        if values.get("model_type") not in model_types:
+            known = " or ".join(repr(name) for name in model_types)
+            raise config.refused("model_type", f"{known} is what this command imports")
         return config
 
     def refused(self, name: str, why: str) -> InputError:
@@ -88,6 +93,28 @@ class Config:
         if not isinstance(value, bool):
             raise self.refused(name, "true or false is needed")
         return value
+
+
+def tokens_by_id(path: Path, ids: dict[str, Any], size: int) -> list[str]:
+    """Tokens in the order of their ids; ids that nothing has get names that no text has.
+
+    Args:
+        path: that they are from, for messages.
+        ids: by token.
+        size: of the model's vocabulary.
+
+    Raises:
+        InputError: an id is none, or two tokens have the same.
+    """
+    tokens: list[str | None] = [None] * size
+    for token, place in ids.items():
+        if not isinstance(place, int) or not 0 <= place < size or tokens[place] is not None:
+            raise InputError(
+                f"{path}: {token!r} has id {place!r}; ids must be below the model's {size}, and "
+                "no two the same."
+            )
+        tokens[place] = token
+    return [f"<unused-{i}>" if token is None else token for i, token in enumerate(tokens)]
 
 
 def read_weights(directory: Path) -> dict[str, Tensor]:

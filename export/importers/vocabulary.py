@@ -28,6 +28,9 @@ NEVER = -1e4
 #: Names of the special pieces that a vocabulary lacks, by their ids.
 _NAMES = {PAD: "<pad>", UNKNOWN: "<unk>", START: "<s>", END: "</s>"}
 
+# A token that is several of these is the first of them; the others have its row, and never come.
+_IN_ONE_PLACE = (END, UNKNOWN, PAD, START)
+
 #: What SentencePiece writes for a space, and before a word.
 SPACE = "\u2581"
 
@@ -91,7 +94,7 @@ class Numbering:
         # A token that stands in several places comes in one of them.
         seen: set[int | None] = {None, *never}
         self._silent = {place for place, row in enumerate(self.rows) if row in seen}
-        for place in (END, UNKNOWN, PAD, START):
+        for place in _IN_ONE_PLACE:
             if first[place] in seen:
                 self._silent.add(place)
             seen.add(first[place])
@@ -108,14 +111,17 @@ class Numbering:
         return more
 
     def _names(self, tokens: Sequence[str]) -> list[str]:
-        found: list[str] = []
-        for place, row in enumerate(self.rows):
-            name = _NAMES.get(place, "") if row is None else tokens[row]
-            if row is None or name in found[: END + 1]:  # or one in its second place
+        found = ["" if row is None else tokens[row] for row in self.rows]
+        known: set[str] = set()
+        taken = set(tokens)
+        for place in _IN_ONE_PLACE:
+            name = found[place]
+            if not name or name in known:  # there is none, or it is in its second place
                 name = _NAMES[place]
-                while name in tokens or name in found:
+                while name in taken or name in known:
                     name = f"<{name}>"
-            found.append(name)
+            known.add(name)
+            found[place] = name
         return found
 
     @property
@@ -141,6 +147,10 @@ class Numbering:
         found = torch.zeros(self.size) if bias is None else self.matrix(bias)
         found[sorted(self._silent)] = NEVER
         return found
+
+
+def _none(token: str) -> bool:
+    return False
 
 
 def word_tokenizer(numbering: Numbering) -> bytes:
@@ -194,7 +204,8 @@ def make_tokenizers(
 def arranged_tokenizers(
     paths: tuple[Path, Path],
     numberings: tuple[Numbering, Numbering],
-    is_word: Callable[[str], bool] = lambda token: False,
+    is_word: Callable[[str], bool] = _none,
+    is_hidden: Callable[[str], bool] = _none,
 ) -> tuple[tuple[Numbering, Numbering], tuple[bytes, bytes]]:
     """SentencePiece models whose pieces have our numbers, and which cut text as before.
 
@@ -206,6 +217,8 @@ def arranged_tokenizers(
         numberings: of the vocabularies; the same object where both sides share one.
         is_word: which tokens, at the start of a text or after a space, are never cut, though no
             SentencePiece model has them.
+        is_hidden: which tokens that no SentencePiece model has are no text, such as languages:
+            decoding does not show them, and merging of byte pairs does not know them.
 
     Returns:
         The numberings with what the vocabularies lack, and the models as files have them.
@@ -228,7 +241,7 @@ def arranged_tokenizers(
     else:
         source, target = (n.with_unknown(c) for n, c in zip(numberings, counts, strict=True))
     arranged = [
-        _arranged(path, model, numbering, is_word)
+        _arranged(path, model, numbering, is_word, is_hidden)
         for path, model, numbering in zip(paths, models, (source, target), strict=True)
     ]
     return (source, target), (arranged[0], arranged[1])
@@ -241,7 +254,11 @@ def _lacking(model: Any, numbering: Numbering) -> list[str]:
 
 
 def _arranged(
-    path: Path, model: Any, numbering: Numbering, is_word: Callable[[str], bool]
+    path: Path,
+    model: Any,
+    numbering: Numbering,
+    is_word: Callable[[str], bool],
+    is_hidden: Callable[[str], bool],
 ) -> bytes:
     given = {piece.piece: piece for piece in model.pieces if piece.type not in _SPECIAL}
     lacking = iter(_lacking(model, numbering))
@@ -258,6 +275,8 @@ def _arranged(
         elif piece is None and len(name) == 1:
             # An unknown character, which toolkits look up in the vocabulary nevertheless.
             piece = _Piece(piece=name, score=unknown)
+        elif piece is None and is_hidden(name):
+            piece = _Piece(piece=name, score=0.0, type=_Piece.CONTROL)
         elif piece is None:
             piece = _Piece(piece=name, score=0.0, type=_Piece.UNUSED)
             if model.trainer_spec.model_type == _Kind.BPE and place < numbering.known:

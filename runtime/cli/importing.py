@@ -83,6 +83,40 @@ def marian_hf(directory: Path, **destination: Any) -> None:
     _save(import_marian(directory), **destination)
 
 
+def _shared_pieces(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option of models whose source and target have one tokenizer."""
+    return click.option(
+        "--spm", type=_PATH,
+        help="The SentencePiece model. Default: sentencepiece.bpe.model in DIRECTORY, which "
+        "tokenizers saved by transformers 5 lack.",
+    )(command)  # fmt: skip
+
+
+@import_.command()
+@click.argument("directory", type=_PATH)
+@_shared_pieces
+@_destination
+def m2m100_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
+    """Import DIRECTORY, an M2M100 or NLLB-200 model as Hugging Face's transformers saves it."""
+    from translate_trt.export.importers.m2m100 import import_m2m100
+
+    _save(import_m2m100(directory, spm), **destination)
+
+
+@import_.command()
+@click.argument("directory", type=_PATH)
+@_shared_pieces
+@_destination
+def bart_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
+    """Import DIRECTORY, a BART or mBART-50 model as Hugging Face's transformers saves it.
+
+    Its tokenizer must be a SentencePiece model, as BARThez's and mBART-50's are.
+    """
+    from translate_trt.export.importers.bart import import_bart
+
+    _save(import_bart(directory, spm), **destination)
+
+
 @import_.command()
 @click.argument("checkpoint", type=_PATH)
 @click.option(

@@ -1,0 +1,200 @@
+"""Vocabularies of M2M100, NLLB, BARThez and mBART-50, which fairseq numbered first.
+
+Ids come from tokenizer.json if there is one. Older directories have none: there M2M100's are in
+vocab.json, with languages behind, and the others are those of the SentencePiece model with four
+special tokens before (fairseq's), languages and a mask behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from translate_trt.export.importers.generation import Generation
+from translate_trt.export.importers.hugging_face import Config, read_json_file, tokens_by_id
+from translate_trt.export.importers.imported import find_file
+from translate_trt.export.importers.vocabulary import Numbering, Special, arranged_tokenizers
+from translate_trt.runtime.errors import InputError
+
+_MODEL = "sentencepiece.bpe.model"
+_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+# What SentencePiece itself puts first; fairseq has its own four instead.
+_SENTENCEPIECE = ["<unk>", "<s>", "</s>"]
+# Classes that say nothing of a tokenizer's special tokens.
+_ANY_CLASS = ("PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer", None)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Of a model whose source and target share a vocabulary.
+
+    Attributes:
+        directory: that they are from.
+        settings: of tokenizer_config.json, or none.
+        pieces: the SentencePiece model.
+        names: by the model's ids.
+    """
+
+    directory: Path
+    settings: dict[str, Any]
+    pieces: Path
+    names: list[str]
+
+    @classmethod
+    def read(cls, directory: Path, config: Config, pieces: Path | None) -> Tokens:
+        """Of a directory that `save_pretrained` of a model and its tokenizer wrote.
+
+        Args:
+            directory: with the files.
+            config: of the model.
+            pieces: the SentencePiece model; None: it is in the directory.
+
+        Raises:
+            InputError: a file is missing, or its ids are not the model's.
+        """
+        settings = _object(directory / "tokenizer_config.json")
+        found = pieces or find_file(directory, (_MODEL,))
+        if found is None:
+            raise _no_pieces(directory)
+        path, ids = _ids(directory, settings, found)
+        return cls(
+            directory, settings, found, tokens_by_id(path, ids, config.integer("vocab_size"))
+        )
+
+    def class_name(self, config: Config) -> str | None:
+        """The tokenizer's class, which knows what stands around texts; None: nothing says."""
+        found = self.settings.get("tokenizer_class")
+        found = config.values.get("tokenizer_class") if found in _ANY_CLASS else found
+        return None if found in _ANY_CLASS else str(found).removesuffix("Fast")
+
+    def numbering(self, config: Config, generation: Generation) -> Numbering:
+        """Our numbers of the tokens.
+
+        Raises:
+            InputError: special tokens are none of the vocabulary.
+        """
+        size = len(self.names)
+        start = generation.token("decoder_start_token_id", size)
+        if start is None:
+            start = config.integer("decoder_start_token_id")
+        pad, end = config.integer("pad_token_id"), config.integer("eos_token_id")
+        if max(start, pad, end) >= size:
+            raise config.refused("vocab_size", f"special tokens are {start}, {pad} and {end}")
+        unknown = self.names.index("<unk>") if "<unk>" in self.names else None
+        return Numbering(self.names, Special(pad, unknown, start, end), generation.never())
+
+    def arrange(self, numbering: Numbering) -> tuple[Numbering, tuple[bytes, bytes]]:
+        """The numbering with what the vocabulary lacks, and the tokenizers with its numbers.
+
+        What the SentencePiece model has not are languages, special tokens and leftovers.
+
+        Raises:
+            InputError: the SentencePiece model is another model's.
+        """
+        found = arranged_tokenizers(
+            (self.pieces, self.pieces), (numbering, numbering), is_hidden=lambda token: True
+        )
+        return found[0][0], found[1]
+
+    def languages(self, known: dict[str, int], forced: int | None) -> dict[str, str]:
+        """What the directory says to translate from and into, by the names of `SearchOptions`.
+
+        Args:
+            known: ids of the languages, the model's.
+            forced: the token that translations begin with.
+        """
+        forced_language = next((name for name, place in known.items() if place == forced), None)
+        target = forced_language or self.settings.get("tgt_lang")
+        found = {"source_language": self.settings.get("src_lang"), "target_language": target}
+        return {name: value for name, value in found.items() if value in known}
+
+
+def _no_pieces(directory: Path) -> InputError:
+    if (directory / "merges.txt").is_file():
+        return InputError(
+            f"{directory} has a byte-level BPE tokenizer (vocab.json, merges.txt), which is no "
+            "SentencePiece model. Models that have one, such as BARThez and mBART-50, are imported."
+        )
+    return InputError(
+        f"{directory} has no {_MODEL}; transformers 5 saves tokenizers without it. Give the one of "
+        f"the model that this was made from with --spm, or copy it to there as {_MODEL}."
+    )
+
+
+def _object(path: Path) -> dict[str, Any]:
+    values = read_json_file(path) if path.is_file() else {}
+    return values if isinstance(values, dict) else {}
+
+
+def _ids(directory: Path, settings: dict[str, Any], pieces: Path) -> tuple[Path, dict[str, Any]]:
+    """The ids by token, and the file that they are of."""
+    path = directory / "tokenizer.json"
+    if path.is_file():
+        return path, _of_tokenizer(path)
+    path = directory / "vocab.json"
+    if path.is_file():
+        ids = read_json_file(path)
+        if not isinstance(ids, dict):
+            raise InputError(
+                f"{path} is no JSON object of tokens and ids; copy the directory again."
+            )
+        codes = _CODES.get(settings.get("language_codes") or "m2m100")
+        if codes is None:
+            raise InputError(
+                f"{directory}: language_codes of tokenizer_config.json is "
+                f"{settings.get('language_codes')!r}; known are {', '.join(_CODES)}."
+            )
+        # Languages stand behind what the file has, whatever it has.
+        behind = {f"__{code}__": len(ids) + place for place, code in enumerate(codes.split())}
+        return path, ids | behind
+    return pieces, _of_pieces(directory, settings, pieces)
+
+
+def _of_tokenizer(path: Path) -> dict[str, Any]:
+    values = read_json_file(path)
+    try:
+        listed = values["model"]["vocab"]
+        if isinstance(listed, list):
+            listed = {token: place for place, (token, _) in enumerate(listed)}
+        return {**listed, **{token["content"]: token["id"] for token in values["added_tokens"]}}
+    except (TypeError, KeyError, ValueError) as error:
+        raise InputError(f"{path} has no vocabulary ({error!r}); copy it again.") from error
+
+
+def _of_pieces(directory: Path, settings: dict[str, Any], pieces: Path) -> dict[str, int]:
+    try:
+        model = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"cannot read {pieces} as a SentencePiece model: {error}.") from error
+    names = [model.id_to_piece(place) for place in range(model.get_piece_size())]
+    if names[: len(_SENTENCEPIECE)] == _SENTENCEPIECE:
+        names = [*_SPECIAL, *names[len(_SENTENCEPIECE) :]]
+    elif names[: len(_SPECIAL)] != _SPECIAL:
+        raise InputError(
+            f"{pieces} begins with {', '.join(names[:4])}; special tokens of fairseq "
+            f"({', '.join(_SPECIAL)}) or of SentencePiece are needed."
+        )
+    ids = {name: place for place, name in enumerate(names)}
+    special = settings | _object(directory / "special_tokens_map.json")
+    more = special.get("additional_special_tokens") or special.get("extra_special_tokens") or []
+    for token in (*more, special.get("mask_token")):
+        name = token.get("content") if isinstance(token, dict) else token
+        if isinstance(name, str):
+            ids.setdefault(name, len(ids))
+    return ids
+
+
+# Of M2M100Tokenizer (transformers/models/m2m_100/tokenization_m2m_100.py), which has them in its
+# code alone.
+_CODES = {
+    "m2m100": (
+        "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl "
+        "gu ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml "
+        "mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl "
+        "tn tr uk ur uz vi wo xh yi yo zh zu"
+    ),
+    "wmt21": "en ha is ja cs ru zh de",
+}

@@ -1,0 +1,201 @@
+"""BART and mBART against Hugging Face's transformers: weights, search and tokenizers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import WORDS
+from support.data import folder_of
+from support.hugging_face_models import (
+    BEGIN_ID,
+    END_ID,
+    MODEL,
+    SMALL,
+    SPECIAL,
+    Pair,
+    make_lively,
+    pieces_of,
+    save_fast_tokenizer,
+    train_pieces,
+)
+
+from translate_trt.export.importers.bart import import_bart
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.prompt import Prompt
+from translate_trt.runtime.translator import Translator
+
+transformers = pytest.importorskip(
+    "transformers", reason="transformers, which makes the models, is not installed"
+)
+
+
+def mbart_languages() -> list[str]:
+    from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES
+
+    return list(FAIRSEQ_LANGUAGE_CODES)
+
+
+def random_model(kind: str, size: int, **changes: Any) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")
+    model_class = getattr(transformers, f"{kind}ForConditionalGeneration")
+    model = model_class(
+        config(**(SMALL | {"vocab_size": size, "forced_eos_token_id": None} | changes))
+    )
+    model.final_logits_bias.normal_()
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def pieces() -> bytes:
+    return train_pieces(WORDS.split("\n"), "unigram", 80)
+
+
+@pytest.fixture(scope="module")
+def barthez_pieces() -> bytes:
+    """BARThez's SentencePiece model has fairseq's four special tokens itself."""
+    numbers = {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3}
+    return train_pieces(WORDS.split("\n"), "unigram", 80, **numbers)
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory: pytest.TempPathFactory, barthez_pieces: bytes) -> Pair:
+    """In the shape of BART, with BARThez's tokenizer."""
+    directory = tmp_path_factory.mktemp("bart") / "model"
+    save_fast_tokenizer(directory, barthez_pieces, "BarthezTokenizer", [])
+    names = [*SPECIAL, *pieces_of(barthez_pieces)[1:], "<mask>"]
+    theirs = random_model("Bart", len(names) + 3, forced_bos_token_id=BEGIN_ID)
+    theirs.generation_config.num_beams = 4
+    theirs.generation_config.forced_bos_token_id = BEGIN_ID
+    make_lively(theirs, range(4, 60), [([BEGIN_ID], [BEGIN_ID])])
+    return Pair(directory, theirs, names, "bart-hf")
+
+
+@pytest.fixture(scope="module")
+def mbart(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
+    """mBART-50."""
+    directory = tmp_path_factory.mktemp("mbart") / "model"
+    save_fast_tokenizer(directory, pieces, "MBart50Tokenizer", mbart_languages())
+    names = [*SPECIAL, *pieces_of(pieces), *mbart_languages(), "<mask>"]
+    theirs = random_model("MBart", len(names), scale_embedding=True, activation_function="relu")
+    english, german, french = (names.index(code) for code in ("en_XX", "de_DE", "fr_XX"))
+    make_lively(theirs, range(4, 60), [([english], [german]), ([english], [french])])
+    theirs.generation_config.forced_bos_token_id = german
+    return Pair(directory, theirs, names, "bart-hf")
+
+
+@pytest.fixture(scope="module")
+def translators(bart: Pair, mbart: Pair) -> dict[str, Translator]:
+    return {"bart": bart.compiled(), "mbart": mbart.compiled()}
+
+
+def test_logits(bart: Pair, mbart: Pair) -> None:
+    for pair in (bart, mbart):
+        pair.assert_same_logits()
+        config = pair.checkpoint.model
+        assert (config.positions, config.max_positions, config.norm_embedding) == (
+            "learned", 128, True
+        )  # fmt: skip
+        assert config.own_target_positions
+
+
+@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (4, 1.0), (5, 0.6)])
+def test_search(
+    beams: int, penalty: float, bart: Pair, mbart: Pair, translators: dict[str, Translator]
+) -> None:
+    options = SearchOptions(beams, penalty, "length", early_stopping=True, max_length=60)
+    bart.assert_same_search(translators["bart"], options)
+    said = []
+    for language in ("de_DE", "fr_XX"):
+        token = mbart.ids[mbart.checkpoint.prompt.target_languages[language]]
+        options = SearchOptions(
+            beams, penalty, "length", early_stopping=True, max_length=60, source_language="en_XX",
+            target_language=language,
+        )  # fmt: skip
+        said.append(
+            mbart.assert_same_search(translators["mbart"], options, forced_bos_token_id=token)
+        )
+    assert {one[1:] for one in said[0]} != {one[1:] for one in said[1]}
+
+
+def test_prompts(bart: Pair, mbart: Pair, translators: dict[str, Translator]) -> None:
+    begin = bart.ids.index(BEGIN_ID)
+    assert bart.checkpoint.prompt == Prompt((begin,), (begin,))
+    assert translators["bart"].default_options == SearchOptions(4, 1.0, "length")
+    assert len(mbart.checkpoint.prompt.source_languages) == 52
+    assert translators["mbart"].default_options.target_language == "de_DE"
+    (found,) = translators["bart"].translate(["the cat runs."])
+    assert "<" not in found.text
+
+
+# ---- tokenizers ----
+
+
+@pytest.mark.parametrize("name", ["MBart50Tokenizer", "BarthezTokenizer"])
+def test_real_text_has_the_same_tokens(name: str, tmp_path: Path) -> None:
+    folder, lines = folder_of("multi30k"), []
+    numbers: dict[str, Any] = {"normalization_rule_name": "nmt_nfkc"}
+    languages = mbart_languages()
+    if name == "BarthezTokenizer":
+        numbers = {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3}
+        languages = []
+    for language in ("en", "de", "fr"):
+        lines += (folder / f"val.{language}").read_text(encoding="utf-8").splitlines()
+    model = train_pieces(lines, "unigram", 2000, **numbers)
+    directory = tmp_path / "model"
+    tokenizer = save_fast_tokenizer(directory, model, name, languages)
+    names = [tokenizer.convert_ids_to_tokens(place) for place in range(len(tokenizer))]
+    kind = "MBart" if languages else "Bart"
+    pair = Pair(directory, random_model(kind, len(names), d_model=8), names, "bart-hf")
+    lines = []
+    for language in ("en", "de", "fr"):
+        lines += (folder / f"test_2016_flickr.{language}").read_text("utf-8").splitlines()
+    pair.assert_same_tokens(tokenizer, lines, before=1)
+
+
+# ---- what is not represented, or broken ----
+
+
+@pytest.fixture
+def copied(mbart: Pair, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(mbart.directory, tmp_path / "copied"))
+
+
+def change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "message"),
+    [
+        ("config", {"model_type": "pegasus"}, "'bart' or 'mbart' is what this command imports"),
+        ("tokenizer_config", {"tokenizer_class": "MBartTokenizer"}, "mBART's of 25 languages"),
+        ("tokenizer_config", {"tokenizer_class": "BartphoTokenizer"}, "is 'BartphoTokenizer'"),
+        ("generation_config", {"decoder_start_token_id": 90}, "mBART's of 25 languages"),
+        ("generation_config", {"forced_bos_token_id": END_ID}, "a language's token is needed"),
+    ],
+)
+def test_what_is_not_represented_is_named(
+    file: str, values: dict[str, Any], message: str, copied: Path
+) -> None:
+    change(copied / f"{file}.json", **values)
+    with pytest.raises(InputError, match=message):
+        import_bart(copied)
+
+
+def test_byte_level_tokenizers_are_refused(copied: Path) -> None:
+    model = (copied / MODEL).rename(copied / "elsewhere.model")
+    assert import_bart(copied, model).prompt.target_languages
+    (copied / "merges.txt").write_text("#version: 0.2\n")
+    with pytest.raises(InputError, match="byte-level BPE .* BARThez and mBART-50, are imported"):
+        import_bart(copied)
+    (copied / "special_tokens_map.json").unlink()
+    change(copied / "tokenizer_config.json", extra_special_tokens=[])
+    with pytest.raises(InputError, match="no token of the vocabulary is a language such as de_DE"):
+        import_bart(copied, model)

@@ -1,0 +1,248 @@
+"""M2M100 and NLLB-200 against Hugging Face's transformers: weights, search and tokenizers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import WORDS
+from support.data import folder_of
+from support.hugging_face_models import (
+    END_ID,
+    MODEL,
+    SMALL,
+    SPECIAL,
+    Pair,
+    make_lively,
+    pieces_of,
+    save_fast_tokenizer,
+    save_m2m100_tokenizer,
+    train_pieces,
+)
+
+from translate_trt.export.importers.m2m100 import import_m2m100
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.translator import Translator
+
+transformers = pytest.importorskip(
+    "transformers", reason="transformers, which makes the models, is not installed"
+)
+
+
+def nllb_languages() -> list[str]:
+    from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
+
+    return list(FAIRSEQ_LANGUAGE_CODES)
+
+
+def save_random_m2m100(directory: Path, size: int, **changes: Any) -> Any:
+    torch.manual_seed(0)
+    settings = SMALL | {"vocab_size": size} | changes
+    model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**settings))
+    model.generation_config.num_beams = 5
+    model.generation_config.early_stopping = True
+    model.eval().save_pretrained(directory)
+    return model
+
+
+@pytest.fixture(scope="module")
+def pieces() -> bytes:
+    """A byte-pair encoding, as M2M100's and NLLB's."""
+    return train_pieces(WORDS.split("\n"), "bpe", 120)
+
+
+@pytest.fixture(scope="module")
+def m2m100(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
+    directory = tmp_path_factory.mktemp("m2m100") / "model"
+    tokenizer = save_m2m100_tokenizer(directory, pieces)
+    size = len(tokenizer) + len(tokenizer.lang_token_to_id) + tokenizer.num_madeup_words
+    theirs = save_random_m2m100(directory, size)
+    english, german, french = (tokenizer.get_lang_id(code) for code in ("en", "de", "fr"))
+    make_lively(theirs, range(4, 60), [([english], [german]), ([english], [french])])
+    names = [tokenizer.convert_ids_to_tokens(place) for place in range(size - 8)]
+    return Pair(directory, theirs, names, "m2m100-hf")
+
+
+@pytest.fixture(scope="module")
+def nllb(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
+    directory = tmp_path_factory.mktemp("nllb") / "model"
+    languages = nllb_languages()
+    save_fast_tokenizer(directory, pieces, "NllbTokenizer", languages)
+    names = [*SPECIAL, *pieces_of(pieces), *languages, "<mask>"]
+    theirs = save_random_m2m100(directory, len(names) + 2, activation_function="gelu")
+    return Pair(directory, theirs, names, "m2m100-hf")
+
+
+@pytest.fixture(scope="module")
+def translator(m2m100: Pair) -> Translator:
+    return m2m100.compiled()
+
+
+@pytest.mark.parametrize("name", ["m2m100", "nllb"])
+def test_logits(name: str, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue(name).assert_same_logits()
+
+
+@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (4, 1.0), (5, 0.6)])
+def test_search(beams: int, penalty: float, m2m100: Pair, translator: Translator) -> None:
+    said = []
+    for language in ("de", "fr"):
+        options = SearchOptions(
+            beams, penalty, "length", early_stopping=True, max_length=60, source_language="en",
+            target_language=language,
+        )  # fmt: skip
+        token = m2m100.ids[m2m100.checkpoint.prompt.target_languages[language]]
+        said.append(m2m100.assert_same_search(translator, options, forced_bos_token_id=token))
+    assert {one[1:] for one in said[0]} != {one[1:] for one in said[1]}
+
+
+def test_what_a_model_says_of_its_languages(m2m100: Pair, translator: Translator) -> None:
+    assert translator.default_options == SearchOptions(
+        5, 1.0, "length", early_stopping=True, source_language="en"
+    )
+    prompt = m2m100.checkpoint.prompt
+    assert len(prompt.source_languages) == len(prompt.target_languages) == 100
+    with pytest.raises(OptionError, match="target_language is not given, .* several languages"):
+        translator.translate(["the cat"])
+    german = SearchOptions(2, source_language="en", target_language="de")
+    (found,) = translator.translate(["the cat runs."], german)
+    assert "_" not in found.text and found.text
+    (tokens,) = (piece.tokens for piece in found.hypotheses[0].pieces)
+    assert tokens[0] == prompt.target_languages["de"]
+    assert found.text == m2m100.tokenizer.decode(tokens)
+
+
+@pytest.fixture
+def copied(m2m100: Pair, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(m2m100.directory, tmp_path / "copied"))
+
+
+def change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_model_made_for_one_direction(m2m100: Pair, copied: Path) -> None:
+    """forced_bos_token_id, or else tgt_lang, is what is translated into by default."""
+    change(copied / "tokenizer_config.json", src_lang="de", tgt_lang="nl")
+    languages = {"source_language": "de", "target_language": "nl"}
+    assert languages.items() <= import_m2m100(copied).search.items()
+    french = m2m100.ids[m2m100.checkpoint.prompt.target_languages["fr"]]
+    change(copied / "generation_config.json", forced_bos_token_id=french, min_length=7)
+    search = import_m2m100(copied).search
+    assert (search["target_language"], search["min_length"]) == ("fr", 7)
+    change(copied / "generation_config.json", forced_bos_token_id=END_ID)
+    with pytest.raises(InputError, match="forced_bos_token_id is 2; a language's token is needed"):
+        import_m2m100(copied)
+
+
+def test_what_generation_asks_for_and_we_cannot(
+    copied: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    change(copied / "generation_config.json", no_repeat_ngram_size=0, repetition_penalty=1.0)
+    import_m2m100(copied)
+    assert not caplog.records
+    change(copied / "generation_config.json", no_repeat_ngram_size=3, repetition_penalty=1.2)
+    import_m2m100(copied)
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    assert "no_repeat_ngram_size is 3, which translate-trt does not apply" in said
+    assert "repetition_penalty is 1.2" in said
+
+
+# ---- tokenizers ----
+
+
+def lines_of(part: str) -> list[str]:
+    folder, lines = folder_of("multi30k"), []
+    for language in ("en", "de", "fr"):
+        lines += (folder / f"{part}.{language}").read_text(encoding="utf-8").splitlines()
+    return lines
+
+
+@pytest.fixture(scope="module")
+def real_pieces() -> bytes:
+    """Of text that has fewer characters than the test's, as M2M100's and NLLB's are made."""
+    return train_pieces(
+        lines_of("val"), "bpe", 2000, normalization_rule_name="nmt_nfkc", character_coverage=0.999
+    )
+
+
+def pair_of(directory: Path, names: list[str]) -> Pair:
+    theirs = save_random_m2m100(directory, len(names) + 3, d_model=8)
+    return Pair(directory, theirs, names, "m2m100-hf")
+
+
+def test_real_text_has_the_tokens_of_m2m100(real_pieces: bytes, tmp_path: Path) -> None:
+    tokenizer = save_m2m100_tokenizer(tmp_path / "model", real_pieces)
+    size = len(tokenizer) + len(tokenizer.lang_token_to_id)
+    names = [tokenizer.convert_ids_to_tokens(place) for place in range(size)]
+    pair = pair_of(tmp_path / "model", names)
+    pair.assert_same_tokens(tokenizer, lines_of("test_2016_flickr"), before=1)
+
+
+def test_real_text_has_the_tokens_of_nllb(real_pieces: bytes, tmp_path: Path) -> None:
+    """Of a directory with a SentencePiece model, and of one that transformers 5 saves."""
+    directory, languages = tmp_path / "model", nllb_languages()
+    tokenizer = save_fast_tokenizer(directory, real_pieces, "NllbTokenizer", languages)
+    names = [tokenizer.convert_ids_to_tokens(place) for place in range(len(tokenizer))]
+    assert names == [*SPECIAL, *pieces_of(real_pieces), *languages, "<mask>"]
+    pair = pair_of(directory, names)
+    pair.assert_same_tokens(tokenizer, lines_of("test_2016_flickr"), before=1)
+    older = import_m2m100(directory)
+    model = (directory / MODEL).rename(tmp_path / MODEL)
+    (directory / "special_tokens_map.json").unlink()
+    tokenizer.save_pretrained(directory)
+    with pytest.raises(InputError, match=r"transformers 5 saves .* with --spm"):
+        import_m2m100(directory)
+    newer = import_m2m100(directory, model)
+    assert (newer.prompt, newer.tokenizers) == (older.prompt, older.tokenizers)
+    assert newer.search == older.search | {"source_language": "eng_Latn"}
+
+
+# ---- what is not represented, or broken ----
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "message"),
+    [
+        ("config", {"model_type": "nllb-moe"}, "'m2m_100' is what this command imports"),
+        ("config", {"activation_function": "gelu_new"}, "represented are relu, gelu"),
+        ("config", {"decoder_ffn_dim": 64}, "decoder_ffn_dim is 64; both stacks must have"),
+        ("config", {"vocab_size": 150}, "ids must be below the model's 150"),
+        ("config", {"vocab_size": 999}, "vocabulary 999 tokens; they are of different models"),
+        ("config", {"d_model": 64}, "d_model is 64; embeddings are 32 wide"),
+        ("tokenizer_config", {"legacy_behaviour": True}, "language stands behind its end"),
+        ("tokenizer_config", {"tokenizer_class": "SMALL100Tokenizer"}, "is 'SMALL100Tokenizer'"),
+        ("tokenizer_config", {"language_codes": "other"}, "known are m2m100, wmt21"),
+        ("generation_config", {"bad_words_ids": [[4, 5]]}, "words of one token alone"),
+        ("generation_config", {"forced_bos_token_id": "de"}, "one of the .* tokens is needed"),
+    ],
+)
+def test_what_is_not_represented_is_named(
+    file: str, values: dict[str, Any], message: str, copied: Path
+) -> None:
+    change(copied / f"{file}.json", **values)
+    with pytest.raises(InputError, match=message):
+        import_m2m100(copied)
+
+
+def test_broken_directories(copied: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no directory"):
+        import_m2m100(tmp_path / "nothing")
+    (copied / "vocab.json").write_text("[]")
+    with pytest.raises(InputError, match="no JSON object of tokens and ids"):
+        import_m2m100(copied)
+    (copied / "vocab.json").unlink()
+    with pytest.raises(InputError, match=r"no token of the vocabulary is a language such as"):
+        import_m2m100(copied)
+    (copied / "tokenizer.json").write_text('{"model": 3}')
+    with pytest.raises(InputError, match=r"tokenizer\.json has no vocabulary"):
+        import_m2m100(copied)
+    (copied / MODEL).write_bytes(b"nothing")
+    (copied / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match=r"cannot read .* as a SentencePiece model"):
+        import_m2m100(copied)

@@ -1,0 +1,227 @@
+"""Random M2M100, NLLB, BART and mBART models, written by Hugging Face's transformers."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+from click.testing import CliRunner
+
+from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.config import END, PAD, START
+from translate_trt.train.model import Transformer, pad
+
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+BEGIN_ID, PAD_ID, END_ID = 0, 1, 2
+MODEL = "sentencepiece.bpe.model"
+
+#: Of models with layers of a few numbers.
+SMALL = {
+    "d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+    "dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "init_std": 0.15,
+    "max_position_embeddings": 128, "decoder_start_token_id": END_ID,
+}  # fmt: skip
+
+
+def train_pieces(lines: Iterable[str], kind: str, size: int, **settings: Any) -> bytes:
+    """A SentencePiece model as M2M100, NLLB (both "bpe") and mBART ("unigram") have one."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=size, model_type=kind,
+        hard_vocab_limit=False, minloglevel=2, **settings,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+def pieces_of(model: bytes) -> list[str]:
+    """Without its special pieces, which stand first."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [processor.id_to_piece(place) for place in range(3, processor.get_piece_size())]
+
+
+def save_m2m100_tokenizer(directory: Path, model: bytes) -> Any:
+    """Hugging Face's, with all languages behind its vocabulary, saved; a piece is lacking."""
+    import transformers
+
+    directory.mkdir(exist_ok=True)
+    (directory / MODEL).write_bytes(model)
+    ids = {token: place for place, token in enumerate([*SPECIAL, *pieces_of(model)[:-1]])}
+    (directory / "vocab.json").write_text(json.dumps(ids))
+    tokenizer = transformers.M2M100Tokenizer(
+        str(directory / "vocab.json"), str(directory / MODEL), src_lang="en"
+    )
+    tokenizer.save_pretrained(directory)
+    return tokenizer
+
+
+def save_fast_tokenizer(directory: Path, model: bytes, name: str, languages: Sequence[str]) -> Any:
+    """NllbTokenizer, MBart50Tokenizer or BarthezTokenizer, from what older directories have.
+
+    Args:
+        directory: where the files go.
+        model: SentencePiece's.
+        name: of the class.
+        languages: tokens behind its pieces.
+    """
+    import transformers
+
+    directory.mkdir(exist_ok=True)
+    (directory / MODEL).write_bytes(model)
+    listed = {"additional_special_tokens": [*languages], "mask_token": "<mask>"}
+    (directory / "special_tokens_map.json").write_text(json.dumps(listed))
+    settings = {
+        "tokenizer_class": name,
+        **({"extra_special_tokens": [*languages]} if languages else {}),
+    }
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    return getattr(transformers, name).from_pretrained(directory)
+
+
+def make_lively(
+    model: Any, known: Sequence[int], prompts: Sequence[tuple[list[int], list[int]]]
+) -> None:
+    """Train a model for seconds to say its source backwards, or as it is.
+
+    A random model hardly ends a sentence, and rounding would decide between its candidates.
+
+    Args:
+        model: of transformers.
+        known: tokens of texts.
+        prompts: what sources and what translations begin with; after the first texts come
+            backwards, after the others as they are.
+    """
+    rng = random.Random(1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+    model.train()
+    for _ in range(150):
+        ids, labels = [], []
+        for _ in range(48):
+            text = rng.choices(known, k=rng.randint(1, 12))
+            kind = rng.randrange(len(prompts))
+            source, target = prompts[kind]
+            ids.append([*source, *text, END_ID])
+            labels.append([*target, *(text if kind else text[::-1]), END_ID])
+        longest = max(map(len, ids))
+        rows = torch.tensor([row + [PAD_ID] * (longest - len(row)) for row in ids])
+        longest = max(map(len, labels))
+        wanted = torch.tensor([row + [-100] * (longest - len(row)) for row in labels])
+        model(input_ids=rows, attention_mask=rows != PAD_ID, labels=wanted).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval()
+
+
+class Pair:
+    """A model of Hugging Face's and what became of it.
+
+    Args:
+        directory: of the model and its tokenizer; the checkpoint goes beside it.
+        theirs: the model.
+        names: their tokens by id.
+        command: of `translate-trt import`.
+    """
+
+    def __init__(self, directory: Path, theirs: Any, names: list[str], command: str) -> None:
+        self.directory, self.theirs = directory, theirs
+        theirs.save_pretrained(directory)
+        path = directory.parent / f"{directory.name}-checkpoint"
+        arguments = ["import", command, str(directory), "--out", str(path)]
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 0, done.output
+        self.checkpoint: Checkpoint = open_checkpoint(path)
+        self.tokenizer = Tokenizer(*self.checkpoint.tokenizers)
+        ids = {name: place for place, name in enumerate(names)}
+        spare = {f"<unused-{place}>": place for place in range(theirs.config.vocab_size)}
+        spare |= {f"<unknown-{place}>": 3 for place in range(self.tokenizer.vocabulary_size)}
+        pieces = self.tokenizer.target_pieces(range(self.tokenizer.vocabulary_size))
+        #: By our id, theirs; decoding starts with their end, which has two of ours.
+        self.ids = [(spare | ids | {pieces[START]: END_ID}).get(name, 3) for name in pieces]
+        self.known = range(4, 60)  # of theirs
+
+    def compiled(self) -> Translator:
+        path = self.directory.parent / f"{self.directory.name}-bundle"
+        compile_bundle(self.checkpoint, path, BuildOptions(("onnx-fp32",)))
+        return Translator(path, threads=1)
+
+    def random_sentences(self, count: int, seed: int) -> list[list[int]]:
+        """Of our ids, those of texts."""
+        rng = random.Random(seed)
+        known = [self.ids.index(theirs) for theirs in self.known]
+        return [rng.choices(known, k=rng.randint(1, 14)) for _ in range(count)]
+
+    def inputs(self, sources: list[list[int]]) -> dict[str, torch.Tensor]:
+        """As their model reads them, with what our prompt puts before the texts."""
+        rows = [[*(self.ids[token] for token in source), END_ID] for source in sources]
+        longest = max(map(len, rows))
+        ids = torch.tensor([row + [PAD_ID] * (longest - len(row)) for row in rows])
+        return {"input_ids": ids, "attention_mask": (ids != PAD_ID).long()}
+
+    @torch.inference_mode()
+    def assert_same_logits(self) -> None:
+        """Of 200 random pairs."""
+        model: Transformer = self.checkpoint.load_model()
+        sources, targets = self.random_sentences(200, 1), self.random_sentences(200, 2)
+        previous, _ = pad([[START, *target] for target in targets])
+        begin = torch.tensor(self.ids)[previous]
+        theirs = self.theirs(**self.inputs(sources), decoder_input_ids=begin).logits
+        source, lengths = pad([[*tokens, END] for tokens in sources])
+        cache = model.start_cache(source, lengths)
+        hidden = model.decode(previous, model.encode(source, cache.source_bias), cache.source_bias)
+        ours = model.project(hidden)
+        known = [
+            place for place, row in enumerate(self.ids) if place not in (START, 1) and row != 3
+        ]
+        assert len(known) > self.theirs.config.vocab_size - 3
+        for row, target in enumerate(targets):
+            end = len(target) + 1
+            wanted = theirs[row, :end][:, [self.ids[place] for place in known]]
+            torch.testing.assert_close(ours[row, :end][:, known], wanted, atol=1e-4, rtol=1e-5)
+
+    def assert_same_search(
+        self, translator: Translator, options: SearchOptions, **generate: Any
+    ) -> set[tuple[int, ...]]:
+        """Tokens and scores of 200 random sentences; returns ours."""
+        sources = self.random_sentences(200, 3)
+        found = translator.translate_ids(sources, options)
+        prompt = self.checkpoint.prompt.of_source(options)
+        beams = options.beam_size
+        stop = {"early_stopping": True} if beams > 1 else {}
+        with torch.inference_mode():
+            expected = self.theirs.generate(
+                **self.inputs([[*prompt, *source] for source in sources]), num_beams=beams,
+                length_penalty=options.length_penalty, max_new_tokens=60, output_scores=True,
+                return_dict_in_generate=True, **stop, **generate,
+            )  # fmt: skip
+        for row, [ours] in enumerate(found):
+            assert not ours.truncated
+            tokens = [self.ids[token] for token in ours.tokens]
+            theirs = expected.sequences[row, 1:].tolist()
+            assert tokens == theirs[: theirs.index(END_ID)]
+            if beams > 1:
+                assert ours.score == pytest.approx(float(expected.sequences_scores[row]), abs=1e-4)
+        assert len({len(one[0].tokens) for one in found}) > 5
+        return {one[0].tokens for one in found}
+
+    def assert_same_tokens(self, theirs: Any, lines: Sequence[str], before: int) -> None:
+        """Of a tokenizer, which puts so many tokens before a text; and the same text of tokens."""
+        wanted = [row[before:-1] for row in theirs(list(lines)).input_ids]
+        found = self.tokenizer.encode_source_batch(lines)
+        for line, ours, right in zip(lines, found, wanted, strict=True):
+            assert [self.ids[token] for token in ours] == right, line
+        shown = theirs.batch_decode(wanted, skip_special_tokens=True)
+        for line, ours, right, text in zip(lines, found, wanted, shown, strict=True):
+            if 3 not in right:  # we show unknown characters
+                assert self.tokenizer.decode(ours) == text, line
