@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,16 @@ from translate_trt.export.importers.imported import (
     find_file,
     read_positions,
 )
+from translate_trt.export.importers.languages import (
+    is_opus,
+    opus_prompt,
+    prompt_of,
+    whole_family,
+)
 from translate_trt.export.importers.vocabulary import (
     Numbering,
     Special,
-    arranged_tokenizers,
-    word_tokenizer,
+    make_tokenizers,
 )
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
@@ -75,19 +80,23 @@ def import_ctranslate2(
     vocabularies = _Vocabularies.read(directory, variables, settings)
     source_model = source_model or find_file(directory, _TOKENIZERS)
     target_model = target_model or find_file(directory, ("target.spm",)) or source_model
-    if source_model is not None and target_model is not None:
-        numberings, tokenizers = arranged_tokenizers(
-            (source_model, target_model), (vocabularies.source, vocabularies.target)
-        )
-        vocabularies = _Vocabularies(*numberings)
-    elif target_model is None:
-        tokenizers = word_tokenizer(vocabularies.source), word_tokenizer(vocabularies.target)
-    else:
-        raise InputError(f"there is {target_model}, but none of the source: give --source-spm.")
+    # The family of M2M100's models: requests bring the languages and the end of the source.
+    shared = vocabularies.source is vocabularies.target
+    several = shared and bool(whole_family(vocabularies.target.names))
+    if several:
+        settings = replace(settings, source_end=True)
+    numberings, tokenizers = make_tokenizers(
+        (source_model, target_model), (vocabularies.source, vocabularies.target), is_opus,
+        is_hidden=lambda token: several,
+    )  # fmt: skip
+    vocabularies = _Vocabularies(*numberings)
     config, weights = _convert(variables, settings, vocabularies)
     variables.check_all_used()
     model = build_model(config, weights, directory)
-    return Imported(model, tokenizers, "ctranslate2", settings.search())
+    prompt = opus_prompt(vocabularies.source.names, tokenizers[0])
+    if several:
+        prompt = prompt_of(whole_family(vocabularies.target.names))
+    return Imported(model, tokenizers, "ctranslate2", settings.search(), prompt)
 
 
 class _Variables:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from translate_trt.export.importers.hugging_face import Config, Tensors
 from translate_trt.export.importers.imported import Imported, Placed, build_model
+from translate_trt.export.importers.languages import is_opus, opus_prompt
 from translate_trt.export.importers.marian_files import read_settings, read_vocabulary
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.vocabulary import Numbering, Special, make_tokenizers
@@ -80,11 +81,12 @@ def import_marian_npz(
     matrices.check(path, source, target)
     pieces = [file if file.suffix == ".spm" else None for file in files]
     given = tokenizers[0] or pieces[0], tokenizers[1] or tokenizers[0] or pieces[1]
-    (source, target), models = make_tokenizers(given, (source, target))
+    (source, target), models = make_tokenizers(given, (source, target), is_opus)
     model, weights = _convert(config, tensors, matrices.place(source, target))
     tensors.check_all_used(set())
     made = build_model(model, weights, path)
-    return Imported(made, models, "marian", _search())
+    prompt = opus_prompt(source.names, models[0])
+    return Imported(made, models, "marian", _search(), prompt)
 
 
 def _search() -> dict[str, Any]:

@@ -178,7 +178,10 @@ def word_tokenizer(numbering: Numbering) -> bytes:
 
 
 def make_tokenizers(
-    paths: tuple[Path | None, Path | None], numberings: tuple[Numbering, Numbering]
+    paths: tuple[Path | None, Path | None],
+    numberings: tuple[Numbering, Numbering],
+    is_word: Callable[[str], bool] = _none,
+    is_hidden: Callable[[str], bool] = _none,
 ) -> tuple[tuple[Numbering, Numbering], tuple[bytes, bytes]]:
     """Of the SentencePiece models that are given, or else of words.
 
@@ -186,6 +189,8 @@ def make_tokenizers(
         paths: of the SentencePiece models of source and target; None: of the target as of the
             source, else there are none.
         numberings: of the vocabularies; the same object where both sides share one.
+        is_word: see `arranged_tokenizers`.
+        is_hidden: see there.
 
     Returns:
         The numberings with what the vocabularies lack, and the models as files have them.
@@ -195,7 +200,7 @@ def make_tokenizers(
     """
     source, target = paths
     if source is not None:
-        return arranged_tokenizers((source, target or source), numberings)
+        return arranged_tokenizers((source, target or source), numberings, is_word, is_hidden)
     if target is not None:
         raise InputError(f"there is {target}, but none of the source: give --source-spm.")
     return numberings, (word_tokenizer(numberings[0]), word_tokenizer(numberings[1]))

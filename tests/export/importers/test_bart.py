@@ -73,7 +73,7 @@ def bart(tmp_path_factory: pytest.TempPathFactory, barthez_pieces: bytes) -> Pai
     theirs = random_model("Bart", len(names) + 3, forced_bos_token_id=BEGIN_ID)
     theirs.generation_config.num_beams = 4
     theirs.generation_config.forced_bos_token_id = BEGIN_ID
-    make_lively(theirs, range(4, 60), [([BEGIN_ID], [BEGIN_ID])])
+    make_lively(theirs, range(4, 40), [([BEGIN_ID], [BEGIN_ID])])
     return Pair(directory, theirs, names, "bart-hf")
 
 
@@ -83,9 +83,11 @@ def mbart(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
     directory = tmp_path_factory.mktemp("mbart") / "model"
     save_fast_tokenizer(directory, pieces, "MBart50Tokenizer", mbart_languages())
     names = [*SPECIAL, *pieces_of(pieces), *mbart_languages(), "<mask>"]
-    theirs = random_model("MBart", len(names), scale_embedding=True, activation_function="relu")
+    theirs = random_model(
+        "MBart", len(names), scale_embedding=True, activation_function="relu", init_std=0.05
+    )
     english, german, french = (names.index(code) for code in ("en_XX", "de_DE", "fr_XX"))
-    make_lively(theirs, range(4, 60), [([english], [german]), ([english], [french])])
+    make_lively(theirs, range(4, 40), [([english], [german]), ([english], [french])])
     theirs.generation_config.forced_bos_token_id = german
     return Pair(directory, theirs, names, "bart-hf")
 
@@ -156,7 +158,8 @@ def test_real_text_has_the_same_tokens(name: str, tmp_path: Path) -> None:
     lines = []
     for language in ("en", "de", "fr"):
         lines += (folder / f"test_2016_flickr.{language}").read_text("utf-8").splitlines()
-    pair.assert_same_tokens(tokenizer, lines, before=1)
+    # For a space behind a text theirs has a token of its own, unlike SentencePiece.
+    pair.assert_same_tokens(tokenizer, [line.strip() for line in lines])
 
 
 # ---- what is not represented, or broken ----
@@ -193,7 +196,7 @@ def test_byte_level_tokenizers_are_refused(copied: Path) -> None:
     model = (copied / MODEL).rename(copied / "elsewhere.model")
     assert import_bart(copied, model).prompt.target_languages
     (copied / "merges.txt").write_text("#version: 0.2\n")
-    with pytest.raises(InputError, match="byte-level BPE .* BARThez and mBART-50, are imported"):
+    with pytest.raises(InputError, match=r"byte-level BPE .* BARThez and mBART-50, are imported"):
         import_bart(copied)
     (copied / "special_tokens_map.json").unlink()
     change(copied / "tokenizer_config.json", extra_special_tokens=[])

@@ -142,6 +142,24 @@ def test_what_generation_asks_for(both: Pair, translator: Translator) -> None:
     assert older.model.output_bias[PAD].item() == NEVER
 
 
+def test_languages_before_the_source(both: Pair, translator: Translator) -> None:
+    """They are a prompt, and a word of the text as before."""
+    prompt = both.checkpoint.prompt
+    pieces = [f"▁>>{code}<<" for code in ("deu", "fra")]
+    assert Tokenizer(*both.checkpoint.tokenizers).source_pieces(
+        [*prompt.target_languages.values()]
+    ) == pieces  # fmt: skip
+    assert (prompt.target_side, prompt.source_languages) == ("source", {})
+    tokens = Tokenizer(*both.checkpoint.tokenizers).encode_source(">>deu<< the cat")
+    german = SearchOptions(2, target_language="deu")
+    assert tokens[: len(prompt.of_source(german))] == prompt.of_source(german)
+    (by_option,) = translator.translate(["the cat"], german)
+    (by_line,) = translator.translate([">>deu<< the cat"], SearchOptions(2))
+    (whole,) = translator.translate_ids([tokens], SearchOptions(2))
+    assert by_option.text == by_line.text
+    assert by_option.hypotheses[0].pieces[0].tokens == whole[0].tokens
+
+
 # ---- tokenizers ----
 
 
