@@ -74,7 +74,7 @@ def convert(
         norm=norm,
         norm_embedding=norm_embedding,
         activation=_ACTIVATIONS[activation],
-        scale_embedding=config.flag("scale_embedding", False),
+        scale_embedding=config.flag("scale_embedding", config.values["model_type"] == "m2m_100"),
         **placed.fields,
         **positions.fields,
     )

@@ -123,20 +123,37 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
     Raises:
         InputError: there are none, or only such as need code to be run.
     """
-    if (directory / _SAFE).is_file():
-        try:
-            found = load_file(directory / _SAFE)
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"{directory / _SAFE} is damaged: {error}.") from error
-    elif (directory / _PICKLE).is_file():
-        found = _unpickle(directory / _PICKLE)
-    else:
-        raise InputError(
-            f"{directory} has neither {_SAFE} nor {_PICKLE}. Weights in several files, or for "
-            "another framework, are not read: load the model with transformers and save it with "
-            "save_pretrained(directory, max_shard_size='100GB')."
-        )
-    return {name: tensor.float() for name, tensor in found.items()}
+    for name, read in ((_SAFE, _read_safe), (_PICKLE, _unpickle)):
+        paths = [directory / name] if (directory / name).is_file() else _shards(directory, name)
+        if paths:
+            return {key: tensor.float() for path in paths for key, tensor in read(path).items()}
+    raise InputError(
+        f"{directory} has neither {_SAFE} nor {_PICKLE}, nor their parts with an index. Weights "
+        "for another framework are not read: load the model with transformers and save it with "
+        "save_pretrained."
+    )
+
+
+def _shards(directory: Path, name: str) -> list[Path]:
+    """The files that weights of that name are in, if they are in several."""
+    path = directory / f"{name}.index.json"
+    if not path.is_file():
+        return []
+    try:
+        files = sorted({str(file) for file in read_json_file(path)["weight_map"].values()})
+    except (TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{path} lists no files of weights; copy the directory again.") from error
+    for file in files:
+        if Path(file).name != file or not (directory / file).is_file():
+            raise InputError(f"{path} lists {file}, which is not beside it; copy it to there.")
+    return [directory / file for file in files]
+
+
+def _read_safe(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is damaged: {error}.") from error
 
 
 def _unpickle(path: Path) -> dict[str, Tensor]:

@@ -59,7 +59,7 @@ class Tokens:
         found = pieces or find_file(directory, (_MODEL,))
         if found is None:
             raise _no_pieces(directory)
-        path, ids = _ids(directory, settings, found)
+        path, ids = _ids(directory, settings, found, config.values["model_type"] == "m2m_100")
         return cls(
             directory, settings, found, tokens_by_id(path, ids, config.integer("vocab_size"))
         )
@@ -109,7 +109,9 @@ class Tokens:
         forced_language = next((name for name, place in known.items() if place == forced), None)
         target = forced_language or self.settings.get("tgt_lang")
         found = {"source_language": self.settings.get("src_lang"), "target_language": target}
-        return {name: value for name, value in found.items() if value in known}
+        return {
+            name: code for name, code in found.items() if isinstance(code, str) and code in known
+        }
 
 
 def _no_pieces(directory: Path) -> InputError:
@@ -129,28 +131,31 @@ def _object(path: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _ids(directory: Path, settings: dict[str, Any], pieces: Path) -> tuple[Path, dict[str, Any]]:
+def _ids(
+    directory: Path, settings: dict[str, Any], pieces: Path, m2m100: bool
+) -> tuple[Path, dict[str, Any]]:
     """The ids by token, and the file that they are of."""
     path = directory / "tokenizer.json"
     if path.is_file():
         return path, _of_tokenizer(path)
     path = directory / "vocab.json"
-    if path.is_file():
-        ids = read_json_file(path)
-        if not isinstance(ids, dict):
-            raise InputError(
-                f"{path} is no JSON object of tokens and ids; copy the directory again."
-            )
-        codes = _CODES.get(settings.get("language_codes") or "m2m100")
-        if codes is None:
-            raise InputError(
-                f"{directory}: language_codes of tokenizer_config.json is "
-                f"{settings.get('language_codes')!r}; known are {', '.join(_CODES)}."
-            )
-        # Languages stand behind what the file has, whatever it has.
-        behind = {f"__{code}__": len(ids) + place for place, code in enumerate(codes.split())}
-        return path, ids | behind
-    return pieces, _of_pieces(directory, settings, pieces)
+    if not path.is_file():
+        return pieces, _of_pieces(directory, settings, pieces)
+    ids = read_json_file(path)
+    if not isinstance(ids, dict):
+        raise InputError(f"{path} is no JSON object of tokens and ids; copy the directory again.")
+    return path, ids | (_behind(directory, settings, len(ids)) if m2m100 else {})
+
+
+def _behind(directory: Path, settings: dict[str, Any], count: int) -> dict[str, int]:
+    """M2M100's languages, which stand behind the tokens of vocab.json, however many."""
+    kind = settings.get("language_codes") or "m2m100"
+    if kind not in _CODES:
+        raise InputError(
+            f"{directory}: language_codes of tokenizer_config.json is {kind!r}; known are "
+            f"{', '.join(_CODES)}."
+        )
+    return {f"__{code}__": count + place for place, code in enumerate(_CODES[kind].split())}
 
 
 def _of_tokenizer(path: Path) -> dict[str, Any]:

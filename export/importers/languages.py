@@ -84,4 +84,4 @@ def opus_prompt(names: Sequence[str], tokenizer: bytes) -> Prompt:
         for language, place in found.items()
         if place not in (cut := processor.encode(names[place])) or cut == [place]
     }
-    return Prompt(target_languages=kept, target_side="source")
+    return Prompt(target_languages=kept, target_side="source") if kept else Prompt()

@@ -29,6 +29,7 @@ from translate_trt.export.importers.ctranslate2 import import_ctranslate2
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
@@ -271,6 +272,20 @@ def test_broken_directories(tmp_path: Path) -> None:
         import_ctranslate2(tmp_path / "nothing")
     with pytest.raises(InputError, match=r"source\.spm.* is no SentencePiece model"):
         import_ctranslate2(spoiled("source.spm", b"nothing of the kind"))
+
+
+# ---- languages ----
+
+
+def test_languages_before_the_source(tmp_path: Path) -> None:
+    """As OPUS-MT has them. Of __de__ and deu_Latn a vocabulary has all, or they are words."""
+    tokens = [*words(40, "a"), ">>deu<<", ">>cmn_Hans<<", "__de__", "deu_Latn", "de_DE"]
+    imported = import_ctranslate2(save_random_model(tmp_path / "model", (tokens, tokens)))
+    deu, cmn = (tokenizer_of(imported.tokenizers).encode_source(f">>{code}<< a1 __de__")[0]
+                for code in ("deu", "cmn_Hans"))  # fmt: skip
+    assert imported.prompt == Prompt(
+        target_languages={"deu": deu, "cmn_Hans": cmn}, target_side="source"
+    )
 
 
 # ---- SentencePiece models beside the model ----

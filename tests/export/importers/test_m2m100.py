@@ -213,20 +213,6 @@ def test_ctranslate2_begins_with_the_language_too(
             assert ours.score == pytest.approx(right.scores[0], abs=1e-4)
 
 
-def test_ctranslate2_with_a_part_of_the_languages(converted: Path, tmp_path: Path) -> None:
-    """A token or two like a language's may be words."""
-    directory = tmp_path / "converted"
-    shutil.copytree(converted, directory)
-    path = directory / "shared_vocabulary.json"
-    tokens = json.loads(path.read_text())
-    path.write_text(json.dumps([
-        f"w{place}" if token[:2] == "__" and token not in ("__de__", "__en__") else token
-        for place, token in enumerate(tokens)
-    ]))  # fmt: skip
-    with pytest.raises(InputError, match="is a byte-pair encoding without '__de__'|without 'w"):
-        import_ctranslate2(directory, converted.parent / "model" / MODEL)
-
-
 # ---- tokenizers ----
 
 
@@ -280,6 +266,25 @@ def test_real_text_has_the_tokens_of_nllb(real_pieces: bytes, tmp_path: Path) ->
 
 
 # ---- what is not represented, or broken ----
+
+
+def test_weights_in_several_files(m2m100: Pair, copied: Path) -> None:
+    """As those of larger NLLB models."""
+    expected = import_m2m100(copied).model.state_dict()
+    (copied / "model.safetensors").unlink()
+    m2m100.theirs.save_pretrained(copied, max_shard_size="50KB")
+    index = copied / "model.safetensors.index.json"
+    files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    assert len(files) > 1
+    found = import_m2m100(copied).model.state_dict()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, atol=0, rtol=0)
+    (copied / files[0]).unlink()
+    with pytest.raises(InputError, match=f"lists {files[0]}, which is not beside it"):
+        import_m2m100(copied)
+    index.write_text("[]")
+    with pytest.raises(InputError, match="lists no files of weights"):
+        import_m2m100(copied)
 
 
 @pytest.mark.parametrize(

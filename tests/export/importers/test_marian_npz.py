@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from pathlib import Path
@@ -9,17 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentencepiece
 from click.testing import CliRunner
 from ctranslate2.converters import MarianConverter
 from support.ctranslate2_models import log_probabilities
 from support.importing import logits_of, tokenizer_of
 from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
 
+from translate_trt.export.importers.languages import opus_prompt
 from translate_trt.export.importers.marian_npz import import_marian_npz
 from translate_trt.export.importers.vocabulary import NEVER
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.config import PAD, START, UNKNOWN
 
@@ -244,13 +248,32 @@ def test_one_vocabulary_of_pieces_by_the_command(tokenizer_model: Path, tmp_path
     model = checkpoint.load_model()
     assert (model.config.tied, model.config.source_vocabulary_size) == ("all", 0)
     assert SearchOptions(**checkpoint.search) == SearchOptions(12, 0.0, "length")
-    import sentencepiece
-
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(spm))
     ours = tokenizer_of((checkpoint.tokenizers[0].read_bytes(),) * 2)
     for line in ("The dog walks over the small river.", "l\u00e4uft gr\u00f6\u00dfer?"):
         found = model.embedding.weight[ours.encode_source(line)].detach().numpy()
         np.testing.assert_array_equal(found, weights["Wemb"][theirs.encode(line)])
+
+
+def test_languages_before_the_source(tmp_path: Path) -> None:
+    path, source, target = save(tmp_path, OPTIONS, random_weights(OPTIONS))
+    source.write_text(source.read_text().replace("s39:", '">>deu<<":'))
+    imported = import_marian_npz(path, source, target)
+    (token,) = tokenizer_of(imported.tokenizers).encode_source(">>deu<<")
+    assert imported.prompt == Prompt(target_languages={"deu": token}, target_side="source")
+
+
+def test_a_symbol_of_sentencepiece_is_no_language() -> None:
+    """A space's sign stands before it, so that it is not one token; in a text it works."""
+    content = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the cat runs over the river"] * 9), model_writer=content,
+        vocab_size=40, hard_vocab_limit=False, user_defined_symbols=[">>deu<<"], minloglevel=2,
+    )  # fmt: skip
+    model = sentencepiece.SentencePieceProcessor(model_proto=content.getvalue())
+    names = [model.id_to_piece(place) for place in range(model.get_piece_size())]
+    assert ">>deu<<" in names
+    assert opus_prompt(names, content.getvalue()) == Prompt()
 
 
 REFUSED: dict[str, dict[str, Any]] = {
