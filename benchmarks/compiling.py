@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from report import parser, write
 
-from translate_trt.train.checkpoint import save_checkpoint
+from translate_trt.train.checkpoint import Usage, save_checkpoint
 from translate_trt.train.config import TrainConfig, preset
 from translate_trt.train.model import Transformer
 
@@ -48,7 +48,9 @@ def checkpoint(directory: Path, tokenizer: Path) -> Path:
     config = dataclasses.replace(preset("base").model, vocabulary_size=VOCABULARY)
     model = Transformer(config)
     path = directory / "checkpoint"
-    save_checkpoint(path, model.state_dict(), config, TrainConfig(), tokenizer, ("en", "de"))
+    save_checkpoint(
+        path, model.state_dict(), config, TrainConfig(), (tokenizer, tokenizer), Usage("en", "de")
+    )
     return path
 
 

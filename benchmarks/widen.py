@@ -263,12 +263,14 @@ def main() -> None:
         wide = widen(small, target, given.max_positions, given.vocabulary_size)
         known = {field.name for field in dataclasses.fields(TrainConfig)}
         recipe = TrainConfig(**{k: v for k, v in checkpoint.train.items() if k in known})
-        languages = (checkpoint.source_language, checkpoint.target_language)
         added = wide.config.vocabulary_size - small.config.vocabulary_size
         with tempfile.TemporaryDirectory() as directory:
             tokenizer = Path(directory) / checkpoint.tokenizer.name
             tokenizer.write_bytes(add_unused_pieces(checkpoint.tokenizer.read_bytes(), added))
-            save_checkpoint(given.out, wide.state_dict(), wide.config, recipe, tokenizer, languages)
+            save_checkpoint(
+                given.out, wide.state_dict(), wide.config, recipe, (tokenizer, tokenizer),
+                checkpoint.usage,
+            )  # fmt: skip
     except TranslateTrtError as error:
         raise SystemExit(f"error: {error}") from error
     parameters = sum(parameter.numel() for parameter in wide.parameters())

@@ -4,6 +4,9 @@ run/
   checkpoint-00000500/        config.json model.safetensors tokenizer.spm
     training/                 optimizer.safetensors state.json   (what resuming needs)
   checkpoint-averaged/        the same three files; what `translate-trt export run/` takes
+
+Where source and target have tokenizers of their own, source.spm and target.spm stand for
+tokenizer.spm.
 """
 
 from __future__ import annotations
@@ -35,21 +38,58 @@ log = logging.getLogger("translate_trt")
 FORMAT_VERSION = 1
 AVERAGED = "checkpoint-averaged"
 TOKENIZER = "tokenizer.spm"
+TOKENIZERS = ("source.spm", "target.spm")  # where each side has its own
 PREFIX = "checkpoint-"
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Usage:
+    """How a model is used: what a checkpoint says beside shape, recipe and tokenizers.
+
+    Its fields stand in config.json by their names, and in a run's run.json: every checkpoint of the
+    run has them, those of a model that is trained further the model's own.
+    """
+
+    source_language: str | None = None
+    target_language: str | None = None
+    search: dict[str, Any] = field(default_factory=dict)  # options it is best decoded with
+    prompt: Prompt = field(default_factory=Prompt)  # what stands before texts
+
+    @classmethod
+    def read(cls, path: Path, values: dict[str, Any]) -> Usage:
+        """What such a file says; of a field that it lacks, the default.
+
+        Raises:
+            CheckpointError: it is damaged.
+        """
+        names = (one.name for one in dataclasses.fields(cls) if one.name != "prompt")
+        found = {name: values[name] for name in names if name in values}
+        if "prompt" not in values:
+            return cls(**found)
+        try:
+            prompt = Prompt.from_json(Fields(values["prompt"], path, "prompt"))
+        except BundleError as error:
+            raise CheckpointError(f"{path} is damaged: {error}") from error
+        return cls(**found, prompt=prompt)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `read` reads."""
+        return {**vars(self), "prompt": self.prompt.to_json()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(Usage):
     """A trained model on disk, its weights not yet read."""
 
     path: Path
     model: ModelConfig
     train: dict[str, Any]  # the recipe, for the record
-    source_language: str | None
-    target_language: str | None
     tokenizers: tuple[Path, Path]  # SentencePiece models of source and target; may be the same
-    search: dict[str, Any] = field(default_factory=dict)  # what it is best decoded with
-    prompt: Prompt = field(default_factory=Prompt)  # what stands before texts
+
+    @property
+    def usage(self) -> Usage:
+        """That alone."""
+        return Usage(**{one.name: getattr(self, one.name) for one in dataclasses.fields(Usage)})
 
     @property
     def tokenizer(self) -> Path:
@@ -180,42 +220,52 @@ def open_checkpoint(path: Path) -> Checkpoint:
             f"{path} has checkpoint format {version}; this version reads up to {FORMAT_VERSION}. "
             "Upgrade with: pip install -U translate-trt"
         )
-    tokenizers = _tokenizers(path, values)
-    for file in tokenizers:
-        if not file.is_file():
-            raise CheckpointError(f"{file} is missing; the checkpoint is incomplete.")
+    file = path / "config.json"
     return Checkpoint(
-        path,
-        config_from_json(ModelConfig, values.get("model"), path / "config.json"),
-        values.get("train", {}),
-        values.get("source_language"),
-        values.get("target_language"),
-        tokenizers,
-        values.get("search", {}),
-        _prompt(path, values),
+        **vars(Usage.read(file, values)),
+        path=path,
+        model=config_from_json(ModelConfig, values.get("model"), file),
+        train=values.get("train", {}),
+        tokenizers=named_tokenizers(file, values),
     )
 
 
-def _prompt(path: Path, values: dict[str, Any]) -> Prompt:
-    """Of an imported checkpoint; others have none."""
-    if "prompt" not in values:
-        return Prompt()
-    try:
-        return Prompt.from_json(Fields(values["prompt"], path / "config.json", "prompt"))
-    except BundleError as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from error
+def named_tokenizers(path: Path, values: Mapping[str, Any]) -> tuple[Path, Path]:
+    """The tokenizers of source and target that a config.json or run.json names.
 
+    Args:
+        path: of that file; they lie beside it.
+        values: in it. Older ones name none: there is one then.
 
-def _tokenizers(path: Path, values: dict[str, Any]) -> tuple[Path, Path]:
-    """Of source and target: what an imported checkpoint says, or the one of training."""
+    Raises:
+        CheckpointError: they are not there, or it does not say which.
+    """
     names = values.get("tokenizers", {"source": TOKENIZER, "target": TOKENIZER})
     try:
         source, target = str(names["source"]), str(names["target"])
     except (TypeError, KeyError) as error:
-        raise CheckpointError(f"{path / 'config.json'} does not say which tokenizers.") from error
+        raise CheckpointError(f"{path} does not say which tokenizers.") from error
     if {Path(name).name for name in (source, target)} != {source, target}:
-        raise CheckpointError(f"{path / 'config.json'} names tokenizers that are not beside it.")
-    return path / source, path / target
+        raise CheckpointError(f"{path} names tokenizers that are not beside it.")
+    for name in (source, target):
+        if not path.with_name(name).is_file():
+            raise CheckpointError(
+                f"{path.with_name(name)} is missing; the checkpoint is incomplete."
+            )
+    return path.with_name(source), path.with_name(target)
+
+
+def write_tokenizers(directory: Path, models: tuple[bytes, bytes]) -> dict[str, str]:
+    """Write the tokenizers of source and target, equal ones as one file.
+
+    Returns:
+        What config.json and run.json say of them, for `named_tokenizers`.
+    """
+    shared = models[0] == models[1]
+    names = (TOKENIZER, TOKENIZER) if shared else TOKENIZERS
+    for name, content in zip(names, models, strict=True):
+        (directory / name).write_bytes(content)
+    return dict(zip(("source", "target"), names, strict=True))
 
 
 @dataclass
@@ -262,8 +312,8 @@ def save_checkpoint(
     model: dict[str, Tensor],
     model_config: ModelConfig,
     train_config: TrainConfig,
-    tokenizer: Path,
-    languages: tuple[str | None, str | None],
+    tokenizers: tuple[Path, Path],
+    usage: Usage,
     state: TrainingState | None = None,
 ) -> None:
     """Write a checkpoint; it appears under its name only once it is complete.
@@ -273,30 +323,37 @@ def save_checkpoint(
         model: the weights by name.
         model_config: shape of the model.
         train_config: its recipe.
-        tokenizer: SentencePiece file to copy in.
-        languages: source and target language codes, for the record.
+        tokenizers: SentencePiece files of source and target to copy in; may be the same.
+        usage: how it is used.
         state: what resuming needs; None for a checkpoint that is only to be used.
 
     Raises:
         OutputError: the disk is full or not writable; what was there before is untouched.
     """
-    config = {
-        "format_version": FORMAT_VERSION,
-        "model": dataclasses.asdict(model_config),
-        "train": dataclasses.asdict(train_config),
-        "source_language": languages[0],
-        "target_language": languages[1],
-    }
+    models = tokenizers[0].read_bytes(), tokenizers[1].read_bytes()
     with new_directory(path, force=True) as directory:
-        _write(directory, model, config)
-        shutil.copyfile(tokenizer, directory / TOKENIZER)
+        _write(directory, model, model_config, dataclasses.asdict(train_config), models, usage)
         if state is not None:
             state.save(directory / "training")
 
 
-def _write(directory: Path, model: Mapping[str, Tensor], config: dict[str, Any]) -> None:
+def _write(
+    directory: Path,
+    model: Mapping[str, Tensor],
+    model_config: ModelConfig,
+    train: dict[str, Any],
+    tokenizers: tuple[bytes, bytes],
+    usage: Usage,
+) -> None:
     weights = {name: tensor.contiguous() for name, tensor in model.items()}
     save_file(weights, directory / "model.safetensors")
+    config = {
+        "format_version": FORMAT_VERSION,
+        "model": dataclasses.asdict(model_config),
+        "train": train,
+        "tokenizers": write_tokenizers(directory, tokenizers),
+        **usage.to_json(),
+    }
     text = json.dumps(config, indent=1, ensure_ascii=False)
     (directory / "config.json").write_text(text + "\n", encoding="utf-8")
 
@@ -326,22 +383,9 @@ def save_imported(
     Raises:
         OutputError: there is one; the disk is full or not writable.
     """
-    shared = tokenizers[0] == tokenizers[1]
-    names = (TOKENIZER, TOKENIZER) if shared else ("source.spm", "target.spm")
-    config = {
-        "format_version": FORMAT_VERSION,
-        "model": dataclasses.asdict(model.config),
-        "train": origin,
-        "search": search,
-        "prompt": prompt.to_json(),
-        "tokenizers": dict(zip(("source", "target"), names, strict=True)),
-        "source_language": languages[0],
-        "target_language": languages[1],
-    }
+    usage = Usage(*languages, search, prompt)
     with new_directory(path, force) as directory:
-        _write(directory, model.state_dict(), config)
-        for name, content in zip(names, tokenizers, strict=True):
-            (directory / name).write_bytes(content)
+        _write(directory, model.state_dict(), model.config, origin, tokenizers, usage)
 
 
 def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:

@@ -21,9 +21,11 @@ from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     AVERAGED,
     TOKENIZER,
+    Usage,
     numbered_checkpoints,
     read_json,
     remove_leftovers,
+    write_tokenizers,
 )
 from translate_trt.train.config import ModelConfig, TrainConfig, apply, config_from_json, preset
 from translate_trt.train.data import ParallelData, encode_parallel
@@ -132,7 +134,7 @@ class _Material:
     model: ModelConfig
     data: ParallelData
     validation: Validation
-    tokenizer: Path
+    tokenizers: tuple[Path, Path]
     languages: tuple[str | None, str | None]
 
 
@@ -192,7 +194,7 @@ def prepare_job(
             model.longest,
         )
         validation = Validation(valid_data, valid_source, valid_target)
-        return _Material(model, data, validation, path, train.languages)
+        return _Material(model, data, validation, (path, path), train.languages)
 
     return _make_job(read, out, (preset_name, None), overrides, resume, force)
 
@@ -233,8 +235,9 @@ def prepare_job_from_data(
             )
         source, target = prepared.text("valid")
         validation = Validation(prepared.split("valid"), source, target)
+        tokenizers = (prepared.tokenizer, prepared.tokenizer)
         languages = (prepared.source_language, prepared.target_language)
-        return _Material(model, prepared.split("train"), validation, prepared.tokenizer, languages)
+        return _Material(model, prepared.split("train"), validation, tokenizers, languages)
 
     return _make_job(read, out, (preset_name, prepared.name), overrides, resume, force)
 
@@ -271,7 +274,8 @@ def _make_job(
         material = read(begun, model, settings, Path(scratch))
         if not begun:
             _clear_run_directory(out)
-            shutil.copyfile(material.tokenizer, out / TOKENIZER)
+            models = tuple(path.read_bytes() for path in material.tokenizers)
+            write_tokenizers(out, (models[0], models[1]))
     configurations = {
         "model": dataclasses.asdict(material.model),
         "train": dataclasses.asdict(settings),
@@ -285,9 +289,9 @@ def _make_job(
         settings,
         data,
         material.validation,
-        out / TOKENIZER,
+        (out / TOKENIZER, out / TOKENIZER),
         data.fingerprint(),
-        *material.languages,
+        Usage(*material.languages),
     )
 
 

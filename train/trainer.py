@@ -23,6 +23,7 @@ from translate_trt.train.checkpoint import (
     PREFIX,
     CheckpointWriter,
     TrainingState,
+    Usage,
     average_weights,
     load_weights,
     numbered_checkpoints,
@@ -65,7 +66,9 @@ class Job:
     """Everything a run is made of.
 
     Attributes:
+        tokenizers: SentencePiece models of source and target; may be the same.
         fingerprint: by which a resumed run knows its data again.
+        usage: how its checkpoints are used.
     """
 
     out: Path
@@ -73,10 +76,9 @@ class Job:
     train: TrainConfig
     data: ParallelData
     validation: Validation
-    tokenizer: Path
+    tokenizers: tuple[Path, Path]
     fingerprint: int
-    source_language: str | None = None
-    target_language: str | None = None
+    usage: Usage
 
 
 class Trainer:
@@ -277,7 +279,7 @@ class Trainer:
         """Loss and greedy BLEU on the validation set, by the leading process; both are recorded."""
         if metrics is not None:
             self.model.eval()
-            tokenizer = Tokenizer(self.job.tokenizer, self.job.tokenizer)
+            tokenizer = Tokenizer(*self.job.tokenizers)
             greedy = SearchOptions(beam_size=1)
             source = self.job.validation.source
             # Decoding has other shapes at every step; compiled layers are for training's.
@@ -296,10 +298,8 @@ class Trainer:
     # ---- checkpoints ----
 
     def _save(self, path: Path, weights: dict[str, Tensor], state: TrainingState | None) -> None:
-        languages = (self.job.source_language, self.job.target_language)
-        save_checkpoint(
-            path, weights, self.job.model, self.config, self.job.tokenizer, languages, state
-        )
+        job = self.job
+        save_checkpoint(path, weights, job.model, job.train, job.tokenizers, job.usage, state)
 
     def save(self, required: bool = True) -> Path:
         """Write a checkpoint of this step, then delete those no longer needed.

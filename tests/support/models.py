@@ -13,7 +13,7 @@ from sentencepiece import sentencepiece_model_pb2
 from torch.nn import functional as F
 
 from translate_trt.runtime.prompt import Prompt
-from translate_trt.train.checkpoint import save_checkpoint, save_imported
+from translate_trt.train.checkpoint import Usage, save_checkpoint, save_imported
 from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.data import encode_parallel
 from translate_trt.train.loss import projected_cross_entropy
@@ -75,7 +75,12 @@ def _trained(
 def save_model(model: Transformer, path: Path, tokenizer: Path) -> Path:
     """A checkpoint of that model."""
     save_checkpoint(
-        path, model.state_dict(), model.config, TrainConfig(max_length=48), tokenizer, ("en", "de")
+        path,
+        model.state_dict(),
+        model.config,
+        TrainConfig(max_length=48),
+        (tokenizer, tokenizer),
+        Usage("en", "de"),
     )
     return path
 

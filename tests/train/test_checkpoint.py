@@ -17,6 +17,7 @@ from translate_trt.train import checkpoint as checkpoint_module
 from translate_trt.train.checkpoint import (
     AVERAGED,
     TrainingState,
+    Usage,
     average_weights,
     find_checkpoint,
     numbered_checkpoints,
@@ -43,7 +44,7 @@ def test_what_was_saved_comes_back(saved: Path) -> None:
     expected = Transformer(CONFIG).state_dict()
     opened = open_checkpoint(saved)
     assert opened.model == CONFIG
-    assert (opened.source_language, opened.target_language) == ("en", "de")
+    assert opened.usage == Usage("en", "de")
     model = opened.load_model()
     assert not model.training
     assert model.state_dict().keys() == expected.keys()
@@ -203,7 +204,7 @@ def test_a_full_disk_leaves_what_was_there(
     with pytest.raises(OutputError, match="space"):
         save_checkpoint(
             saved.parent / "checkpoint-00000020", Transformer(CONFIG).state_dict(), CONFIG,
-            TrainConfig(), tokenizer_model, (None, None), state,
+            TrainConfig(), (tokenizer_model,) * 2, Usage(), state,
         )  # fmt: skip
     assert (saved / "model.safetensors").read_bytes() == before
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]

@@ -22,7 +22,7 @@ from translate_trt.runtime.errors import (
 )
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train import run as module
-from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints, open_checkpoint
+from translate_trt.train.checkpoint import AVERAGED, Usage, numbered_checkpoints, open_checkpoint
 from translate_trt.train.distributed import Group, choose_device
 from translate_trt.train.prepared import open_prepared
 from translate_trt.train.run import TextPair, prepare_job, prepare_job_from_data, train_model
@@ -41,7 +41,7 @@ def test_a_job_is_what_the_files_and_settings_say(
     text: Text, settings: Settings, tmp_path: Path
 ) -> None:
     job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "vocabulary_size": 5000})
-    assert (job.source_language, job.target_language) == ("en", "de")
+    assert job.usage == Usage("en", "de")
     assert len(job.data) == 200
     assert len(job.validation.data) == len(job.validation.source) == 10
     assert job.validation.reference == text[1].target.read_text().splitlines()
@@ -211,7 +211,7 @@ def test_the_seed_decides_on_which_text_the_vocabulary_is_trained(
     models = []
     for name, seed in (("one", 1), ("again", 1), ("other", 2)):
         job = prepare_job(*text, tmp_path / name, "tiny", {**settings, "seed": seed})
-        models.append(job.tokenizer.read_bytes())
+        models.append(job.tokenizers[0].read_bytes())
     assert models[0] == models[1] != models[2]
 
 
@@ -261,7 +261,7 @@ def test_a_job_of_prepared_data(prepared: Path, settings: Settings, tmp_path: Pa
     data = open_prepared(prepared)
     assert job.model.vocabulary_size == data.vocabulary_size
     assert (out / "tokenizer.spm").read_bytes() == (prepared / "tokenizer.spm").read_bytes()
-    assert (job.source_language, job.target_language) == ("en", "de")
+    assert job.usage == Usage("en", "de")
     assert len(job.validation.source) == 10
     averaged = train_model(job, Group(torch.device("cpu")))
     assert averaged is not None
