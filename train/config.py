@@ -13,6 +13,10 @@ from translate_trt.runtime.errors import CheckpointError, OptionError
 # Ids of the special pieces, fixed when train/tokenizer.py trains a vocabulary.
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 
+#: The logit's bias of a token that may never come: beside any logit its probability is zero, and
+#: FP16 holds it.
+NEVER = -1e4
+
 
 def _setting(
     default: Any, description: str, choices: tuple[str, ...] = (), imported: bool = False

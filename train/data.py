@@ -6,7 +6,7 @@ import itertools
 import logging
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import END, PAD, START
-from translate_trt.train.model import source_padding_bias
+from translate_trt.train.model import Transformer, source_padding_bias
 
 log = logging.getLogger("translate_trt")
 
@@ -103,23 +103,48 @@ class Batch:
 class ParallelData:
     """Source and target sentences of the same count.
 
-    `known_fingerprint` is what `fingerprint` would find, where it was written down beside the data:
-    tens of gigabytes need not be read for it.
+    Attributes:
+        source: of every sentence the tokens of its text and the end symbol.
+        target: the same.
+        known_fingerprint: what `fingerprint` would find, where it was written down beside the data:
+            tens of gigabytes need not be read for it.
+        source_end: batches have the source's end symbol (`ModelConfig.source_end`).
+        never: tokens that the model never says: batches have them as previous tokens alone.
     """
 
     source: TokenArray
     target: TokenArray
     known_fingerprint: int | None = None
+    source_end: bool = True
+    never: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
 
+    def for_model(self, model: Transformer) -> ParallelData:
+        """The same data, with batches as that model reads them."""
+        never = None if model.never is None else model.never.cpu().numpy()
+        return replace(self, source_end=model.config.source_end, never=never)
+
+    def count_targets(self, rows: NDArray[np.int64]) -> int:
+        """Tokens to predict in those pairs."""
+        offsets = self.target.offsets
+        count = int((offsets[rows + 1] - offsets[rows]).sum())
+        if self.never is not None:
+            sentences = (self.target.tokens[offsets[row] : offsets[row + 1]] for row in rows)
+            count -= sum(int(np.isin(tokens, self.never).sum()) for tokens in sentences)
+        return count
+
     def batch(self, rows: NDArray[np.int64]) -> Batch:
-        """Those pairs as one batch."""
+        """Those pairs as one batch, with all that a model reads beside the tokens of their text."""
         source, source_lengths = self.source.padded(rows)
+        if not self.source_end:  # of shorter rows it stays, as padding
+            source, source_lengths = source[:, :-1], source_lengths - 1
         target, target_lengths = self.target.padded(rows)
         previous = torch.cat((target.new_full((len(rows), 1), START), target[:, :-1]), dim=1)
         inside = torch.arange(target.shape[1]) < target_lengths[:, None]
+        if self.never is not None:
+            inside &= ~torch.isin(target, torch.from_numpy(self.never))
         index = inside.flatten().nonzero()[:, 0]
         bias = source_padding_bias(source, source_lengths)
         return Batch(source, source_lengths, bias, previous, target.flatten()[index], index)

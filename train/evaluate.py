@@ -28,12 +28,15 @@ _NONE = Prompt()
 def validation_loss(model: Transformer, data: ParallelData, batch_tokens: int = 4096) -> float:
     """Negative log-likelihood per target token, in nats, without label smoothing."""
     device = model.embedding.weight.device
+    data = data.for_model(model)
     total, tokens = 0.0, 0
     for rows in plan_batches(data.source.lengths, data.target.lengths, batch_tokens, None):
         batch = data.batch(rows).to(device)
         hidden = model(batch.source, batch.source_bias, batch.previous)
         hidden = hidden.flatten(0, 1)[batch.target_index].float()
-        _, likelihood = projected_cross_entropy(hidden, model.embedding.weight, batch.targets, 0.0)
+        _, likelihood = projected_cross_entropy(
+            hidden, model.projection_weight, batch.targets, 0.0, bias=model.output_bias
+        )
         total += float(likelihood)
         tokens += len(batch.targets)
     return total / tokens

@@ -21,7 +21,11 @@ ELEMENTS_AT_ONCE_ACCELERATOR = 134_217_728
 
 
 def _losses_and_gradient(
-    logits: Tensor, targets: Tensor, smoothing: float
+    logits: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    bias: Tensor | None = None,
+    never: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Smoothed loss and negative log-likelihood, summed, and the logits' gradient.
 
@@ -29,18 +33,30 @@ def _losses_and_gradient(
         logits: [C, V]; overwritten.
         targets: [C].
         smoothing: eps.
+        bias: [V], added to them.
+        never: [n] tokens that have no probability and no gradient; no target is one.
     """
     columns = targets[:, None]
+    if bias is not None:
+        logits.add_(bias)
     target_logits = logits.gather(1, columns)
-    mean_logits = logits.mean(1, keepdim=True)
+    if never is None:
+        size = logits.shape[1]
+        mean_logits = logits.mean(1, keepdim=True)
+    else:
+        size = logits.shape[1] - len(never)
+        mean_logits = logits.index_fill_(1, never, 0.0).sum(1, keepdim=True) / size
+        logits.index_fill_(1, never, -torch.inf)
     top = logits.amax(1, keepdim=True)
     shares = logits.sub_(top).exp_()
     total = shares.sum(1, keepdim=True)
     log_total = top + total.log()
-    # -sum_v q_v log p_v with q = (1 - eps) onehot + eps / V needs these three numbers only.
+    # -sum_v q_v log p_v with q = (1 - eps) onehot + eps / size needs these three numbers only.
     likelihood = (log_total - target_logits).sum()
     smoothed = (log_total - (1 - smoothing) * target_logits - smoothing * mean_logits).sum()
-    gradient = shares.div_(total).sub_(smoothing / logits.shape[1])
+    gradient = shares.div_(total).sub_(smoothing / size)
+    if never is not None:
+        gradient.index_fill_(1, never, 0.0)
     gradient.scatter_add_(1, columns, gradient.new_full((1, 1), smoothing - 1).expand_as(columns))
     return smoothed, likelihood, gradient
 
@@ -54,13 +70,21 @@ def _compiled() -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
 class _ProjectedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, fuse: bool
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        fuse: bool,
+        never: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         size = weight.shape[0]
         at_once = ELEMENTS_AT_ONCE if hidden.device.type == "cpu" else ELEMENTS_AT_ONCE_ACCELERATOR
-        differentiate = any(ctx.needs_input_grad[:2])
+        differentiate = any(ctx.needs_input_grad[:3])
         grad_hidden = torch.empty_like(hidden) if differentiate else None
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if differentiate else None
+        grad_bias = torch.zeros_like(bias) if differentiate and bias is not None else None
         smoothed = hidden.new_zeros((), dtype=torch.float32)
         likelihood = hidden.new_zeros((), dtype=torch.float32)
         matrix = weight.to(hidden.dtype)
@@ -73,9 +97,11 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             strict=True,
         ):
             logits = (hidden_rows @ matrix.T).float()  # [C, V]
-            one, other, gradient = compute(logits, target_rows, smoothing)
+            one, other, gradient = compute(logits, target_rows, smoothing, bias, never)
             smoothed += one
             likelihood += other
+            if grad_bias is not None:
+                grad_bias += gradient.sum(0)
             if grad_hidden is not None and grad_weight is not None:
                 gradient = gradient.to(hidden.dtype)
                 torch.mm(gradient, matrix, out=grad_hidden[first : first + rows])
@@ -83,28 +109,34 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                     grad_weight.addmm_(gradient.T, hidden_rows)
                 else:
                     grad_weight += gradient.T @ hidden_rows
-        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         ctx.mark_non_differentiable(likelihood)
         return smoothed, likelihood
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        grad_hidden, grad_weight = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
         return (
             grad_hidden * gradients[0].to(grad_hidden.dtype),
             grad_weight * gradients[0],
-            None,
-            None,
-            None,
+            None if grad_bias is None else grad_bias * gradients[0],
+            *(None,) * 4,
         )
 
 
 def projected_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, fuse: bool = False
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    fuse: bool = False,
+    bias: Tensor | None = None,
+    never: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sum over tokens of the label-smoothed cross-entropy (section 5.4), in nats.
 
-    The target distribution gives 1 - eps to the right token and eps / V to every token.
+    The target distribution gives 1 - eps to the right token and eps / V to every token; where some
+    tokens never come, V counts the others, which share it.
 
     Args:
         hidden: [M, d_model] decoder output of the tokens that count (no padding).
@@ -112,8 +144,12 @@ def projected_cross_entropy(
         targets: [M] the right tokens.
         smoothing: eps.
         fuse: compile what is between the products (torch.compile).
+        bias: [V] of the logits (`ModelConfig.output_bias`).
+        never: [n] tokens that never come (`Transformer.never`): their rows of `weight` and `bias`
+            get no gradient. None of the targets may be one.
 
     Returns:
         The smoothed loss (differentiable) and the plain negative log-likelihood, both sums over M.
     """
-    return _ProjectedCrossEntropy.apply(hidden, weight, targets, smoothing, fuse)  # type: ignore[no-any-return,no-untyped-call]
+    inputs = (hidden, weight, bias, targets, smoothing, fuse, never)
+    return _ProjectedCrossEntropy.apply(*inputs)  # type: ignore[no-any-return,no-untyped-call]

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from translate_trt.runtime.contract import MASKED
 from translate_trt.runtime.errors import OptionError
-from translate_trt.train.config import PAD, ModelConfig
+from translate_trt.train.config import NEVER, PAD, ModelConfig
 
 
 def scaled_dot_product_attention(
@@ -409,6 +409,14 @@ class Transformer(nn.Module):
     def projection_weight(self) -> Tensor:
         """[V, d_model] of the output projection."""
         return self.embedding.weight if self.output_weight is None else self.output_weight
+
+    @property
+    def never(self) -> Tensor | None:
+        """[n] tokens that no translation has, by their logits' bias; None: all may come."""
+        if self.output_bias is None:
+            return None
+        found = (self.output_bias.detach() <= NEVER).nonzero()[:, 0]
+        return found if len(found) else None
 
     @property
     def target_positions(self) -> Positions:

@@ -125,7 +125,6 @@ class StepLoader:
                 plan, epoch, first = following.result(), epoch + 1, 0
 
     def _step(self, batches: list[Rows], following: tuple[int, int]) -> Step:
-        offsets = self._data.target.offsets
-        tokens = sum(int((offsets[rows + 1] - offsets[rows]).sum()) for rows in batches)
+        tokens = sum(map(self._data.count_targets, batches))
         own = [self._data.batch(rows) for rows in share(batches, self._rank, self._size)]
         return Step([batch.pinned() for batch in own] if self._pin else own, tokens, following)

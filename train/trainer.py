@@ -202,9 +202,8 @@ class Trainer:
         """
         start = (self.epoch, self.epoch_step)
         on_gpu = self.group.device.type == "cuda"
-        loader = StepLoader(
-            self.job.data, self.config, self.group.rank, self.group.size, start, pin=on_gpu
-        )
+        data = self.job.data.for_model(self.model)
+        loader = StepLoader(data, self.config, self.group.rank, self.group.size, start, pin=on_gpu)
         metrics = Metrics(self.job.out, self.step, self.config.steps) if self.group.leads else None
         self.model.train()
         try:

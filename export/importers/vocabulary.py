@@ -19,11 +19,7 @@ from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.train.config import END, PAD, START, UNKNOWN
-
-#: The logit's bias of a token that may never come: beside any logit its probability is zero, and
-#: FP16 holds it.
-NEVER = -1e4
+from translate_trt.train.config import END, NEVER, PAD, START, UNKNOWN
 
 #: Names of the special pieces that a vocabulary lacks, by their ids.
 _NAMES = {PAD: "<pad>", UNKNOWN: "<unk>", START: "<s>", END: "</s>"}

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from sentencepiece import sentencepiece_model_pb2
-from torch.nn import functional as F
 
 from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import Usage, save_checkpoint, save_imported
 from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.data import encode_parallel
-from translate_trt.train.loss import projected_cross_entropy
-from translate_trt.train.model import Transformer, padding_bias
+from translate_trt.train.model import Transformer
+from translate_trt.train.objective import Objective
 
 NO_PROMPT = Prompt()
 
@@ -48,25 +47,16 @@ def _trained(
     config = ModelConfig(vocabulary_size=vocabulary_size, dropout=0.0, **(sizes | changes))
     model = Transformer(config)
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+    objective = Objective(model, 0.1, torch.float32, fuse=False)
     for _ in range(steps):
         lengths = torch.randint(1, 13, (48,)).tolist()
         sources = [
             torch.randint(tokens.start, tokens.stop, (length,)).tolist() for length in lengths
         ]
         data = encode_parallel(sources, [source[::-1] for source in sources], None)
-        batch = data.batch(np.arange(len(sources)))
-        bias = batch.source_bias
-        if not config.source_end:
-            bias = padding_bias(batch.source_lengths - 1, batch.source.shape[1])
-        hidden = model(batch.source, bias, batch.previous)
-        hidden = hidden.flatten(0, 1)[batch.target_index]
-        if config.output_bias:  # which training itself knows nothing of
-            loss = F.cross_entropy(model.project(hidden), batch.targets, label_smoothing=0.1)
-        else:
-            weight = model.projection_weight
-            loss = projected_cross_entropy(hidden, weight, batch.targets, 0.1)[0]
-            loss = loss / len(batch.targets)
-        loss.backward()  # type: ignore[no-untyped-call]
+        batch = data.for_model(model).batch(np.arange(len(sources)))
+        loss, _ = objective(batch)
+        (loss / len(batch.targets)).backward()
         optimizer.step()
         optimizer.zero_grad()
     return model.eval()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from translate_trt.runtime.errors import InputError
+from translate_trt.train.config import NEVER, ModelConfig
 from translate_trt.train.data import (
     ParallelData,
     TokenArray,
@@ -16,6 +17,7 @@ from translate_trt.train.data import (
     epoch_batches,
     plan_batches,
 )
+from translate_trt.train.model import Transformer
 
 
 def random_data(sentences: int, seed: int = 0) -> ParallelData:
@@ -131,6 +133,25 @@ def test_a_batch_by_hand() -> None:
     assert turned.targets.tolist() == [20, 3, 21, 22, 23, 3]
     assert turned.target_index.tolist() == [0, 1, 4, 5, 6, 7]
     assert (turned.padded_tokens, turned.real_tokens) == (6 + 8, 5 + 6)
+
+
+def test_a_batch_for_a_model_without_source_ends_and_with_tokens_that_never_come() -> None:
+    config = ModelConfig(40, 1, 1, 8, 8, 2, tied="none", output_bias=True, source_end=False)
+    model = Transformer(config)
+    assert model.output_bias is not None
+    model.output_bias.data[[0, 22]] = NEVER
+    data = encode_parallel([[10, 11], [12]], [[20], [21, 22, 23]], None)
+    batch = data.for_model(model).batch(np.array([1, 0]))
+    assert batch.source.tolist() == [[12, 3], [10, 11]]
+    assert batch.source_lengths.tolist() == [1, 2]
+    assert batch.source_bias is not None
+    assert (batch.source_bias[:, 0, 0] < 0).tolist() == [[False, True], [False, False]]
+    assert batch.previous.tolist() == [[2, 21, 22, 23], [2, 20, 3, 0]]
+    assert batch.targets.tolist() == [21, 23, 3, 20, 3]
+    assert batch.target_index.tolist() == [0, 2, 3, 4, 5]
+    assert data.count_targets(np.array([1, 0])) == 6
+    assert data.for_model(model).count_targets(np.array([1, 0])) == 5
+    assert data.for_model(model).fingerprint() == data.fingerprint()
 
 
 def test_empty_and_long_pairs_are_left_out_and_counted(caplog: pytest.LogCaptureFixture) -> None:

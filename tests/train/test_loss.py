@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from translate_trt.train import loss as loss_module
+from translate_trt.train.config import NEVER
 from translate_trt.train.loss import projected_cross_entropy
 
 
@@ -37,6 +38,37 @@ def test_value_and_gradients(
     assert not likelihood.requires_grad
     for found, gradient in zip(ours, (hidden.grad, weight.grad), strict=True):
         torch.testing.assert_close(found, gradient, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_a_bias_and_tokens_that_never_come(
+    smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_module, "ELEMENTS_AT_ONCE", 8 * 40)
+    torch.manual_seed(0)
+    never = torch.tensor([0, 7, 39])
+    rest = torch.tensor([place for place in range(40) if place not in never])
+    hidden = torch.randn(21, 12, requires_grad=True)
+    weight = torch.randn(40, 12, requires_grad=True)
+    bias = torch.randn(40).index_fill_(0, never, NEVER).requires_grad_()
+    targets = rest[torch.randint(len(rest), (21,))]
+    value, likelihood = projected_cross_entropy(
+        hidden, weight, targets, smoothing, bias=bias, never=never
+    )
+    (2.5 * value).backward()
+    found = [hidden.grad, weight.grad, bias.grad]
+    hidden.grad = weight.grad = bias.grad = None
+    logits = (hidden @ weight.T + bias)[:, rest]  # as if there were no others
+    places = torch.searchsorted(rest, targets)
+    expected = F.cross_entropy(logits, places, label_smoothing=smoothing, reduction="sum")
+    (2.5 * expected).backward()
+    torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(likelihood, F.cross_entropy(logits, places, reduction="sum"))
+    for one, other in zip(found, (hidden.grad, weight.grad, bias.grad), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    for gradient in found[1:]:
+        assert gradient is not None
+        assert (gradient[never] == 0).all()  # exactly: Adam then changes nothing
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])

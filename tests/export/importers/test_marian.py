@@ -17,14 +17,13 @@ from support.marian_models import make_lively, marian_tokenizer, save_random_mar
 
 from translate_trt.export.compile import BuildOptions, compile_bundle
 from translate_trt.export.importers.marian import import_marian
-from translate_trt.export.importers.vocabulary import NEVER
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
-from translate_trt.train.config import END, PAD, START
+from translate_trt.train.config import END, NEVER, PAD, START
 from translate_trt.train.model import pad
 
 pytest.importorskip("transformers", reason="transformers, which makes the models, is not installed")

@@ -19,13 +19,12 @@ from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
 
 from translate_trt.export.importers.languages import opus_prompt
 from translate_trt.export.importers.marian_npz import import_marian_npz
-from translate_trt.export.importers.vocabulary import NEVER
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import open_checkpoint
-from translate_trt.train.config import PAD, START, UNKNOWN
+from translate_trt.train.config import NEVER, PAD, START, UNKNOWN
 
 WIDTH, INNER, HEADS = 32, 48, 4
 SPECIAL = ["</s>", "<unk>"]
