@@ -1,6 +1,7 @@
 """Checkpoints: directories of safetensors, JSON and the tokenizer, written whole or not at all.
 
 run/
+  checkpoint-00000000/        of a run that fine-tunes, the model it began with
   checkpoint-00000500/        config.json model.safetensors tokenizer.spm
     training/                 optimizer.safetensors state.json   (what resuming needs)
   checkpoint-averaged/        the same three files; what `translate-trt export run/` takes
@@ -182,9 +183,12 @@ def read_json(path: Path) -> dict[str, Any]:
 def numbered_checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run in order of their step, the averaged one left out."""
     found = (path for path in run.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdecimal())
-    return sorted(
-        (path for path in found if path.is_dir()), key=lambda path: int(path.name[len(PREFIX) :])
-    )
+    return sorted((path for path in found if path.is_dir()), key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step of a numbered checkpoint; 0: what the run began with."""
+    return int(checkpoint.name[len(PREFIX) :])
 
 
 def find_checkpoint(path: Path) -> Path:
@@ -200,6 +204,10 @@ def find_checkpoint(path: Path) -> Path:
     numbered = numbered_checkpoints(path)
     if numbered:
         return numbered[-1]
+    if (path / "manifest.json").is_file():
+        raise CheckpointError(
+            f"{path} is a bundle and holds no checkpoint; give the one it was exported from."
+        )
     raise CheckpointError(
         f"{path} holds no checkpoint: neither config.json, nor {AVERAGED}/, nor {PREFIX}<step>/. "
         "Give the --out directory of `translate-trt train`, or a checkpoint inside it."
@@ -214,7 +222,12 @@ def open_checkpoint(path: Path) -> Checkpoint:
     """
     path = find_checkpoint(path)
     values = read_json(path / "config.json")
-    version = values.get("format_version")
+    if "format_version" not in values:
+        raise CheckpointError(
+            f"{path} holds no checkpoint of translate-trt, but perhaps a model of another toolkit; "
+            "make it one with: translate-trt import"
+        )
+    version = values["format_version"]
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise CheckpointError(
             f"{path} has checkpoint format {version}; this version reads up to {FORMAT_VERSION}. "
@@ -255,17 +268,18 @@ def named_tokenizers(path: Path, values: Mapping[str, Any]) -> tuple[Path, Path]
     return path.with_name(source), path.with_name(target)
 
 
-def write_tokenizers(directory: Path, models: tuple[bytes, bytes]) -> dict[str, str]:
-    """Write the tokenizers of source and target, equal ones as one file.
+def tokenizer_names(tokenizers: tuple[Path, Path]) -> dict[str, str]:
+    """What config.json and run.json say of them, for `named_tokenizers`."""
+    return {"source": tokenizers[0].name, "target": tokenizers[1].name}
 
-    Returns:
-        What config.json and run.json say of them, for `named_tokenizers`.
-    """
-    shared = models[0] == models[1]
-    names = (TOKENIZER, TOKENIZER) if shared else TOKENIZERS
-    for name, content in zip(names, models, strict=True):
-        (directory / name).write_bytes(content)
-    return dict(zip(("source", "target"), names, strict=True))
+
+def write_tokenizers(directory: Path, models: tuple[bytes, bytes]) -> tuple[Path, Path]:
+    """Write the tokenizers of source and target, equal ones as one file; returns their paths."""
+    names = (TOKENIZER, TOKENIZER) if models[0] == models[1] else TOKENIZERS
+    paths = directory / names[0], directory / names[1]
+    for path, content in zip(paths, models, strict=True):
+        path.write_bytes(content)
+    return paths
 
 
 @dataclass
@@ -315,6 +329,7 @@ def save_checkpoint(
     tokenizers: tuple[Path, Path],
     usage: Usage,
     state: TrainingState | None = None,
+    origin: dict[str, Any] | None = None,
 ) -> None:
     """Write a checkpoint; it appears under its name only once it is complete.
 
@@ -326,13 +341,15 @@ def save_checkpoint(
         tokenizers: SentencePiece files of source and target to copy in; may be the same.
         usage: how it is used.
         state: what resuming needs; None for a checkpoint that is only to be used.
+        origin: the checkpoint that its training began with, for the record.
 
     Raises:
         OutputError: the disk is full or not writable; what was there before is untouched.
     """
     models = tokenizers[0].read_bytes(), tokenizers[1].read_bytes()
+    train = dataclasses.asdict(train_config) | ({"from": origin} if origin else {})
     with new_directory(path, force=True) as directory:
-        _write(directory, model, model_config, dataclasses.asdict(train_config), models, usage)
+        _write(directory, model, model_config, train, models, usage)
         if state is not None:
             state.save(directory / "training")
 
@@ -351,7 +368,7 @@ def _write(
         "format_version": FORMAT_VERSION,
         "model": dataclasses.asdict(model_config),
         "train": train,
-        "tokenizers": write_tokenizers(directory, tokenizers),
+        "tokenizers": tokenizer_names(write_tokenizers(directory, tokenizers)),
         **usage.to_json(),
     }
     text = json.dumps(config, indent=1, ensure_ascii=False)

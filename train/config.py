@@ -19,7 +19,11 @@ NEVER = -1e4
 
 
 def _setting(
-    default: Any, description: str, choices: tuple[str, ...] = (), imported: bool = False
+    default: Any,
+    description: str,
+    choices: tuple[str, ...] = (),
+    imported: bool = False,
+    added: bool = False,
 ) -> Any:
     """A field with the sentence that `translate-trt train --help` prints for it.
 
@@ -27,10 +31,12 @@ def _setting(
         default: of the field.
         description: the sentence.
         choices: its values, if not any will do.
-        imported: models of other toolkits need it (docs/import.md): training knows its default
-            alone, and checkpoints from before there was such a field have that.
+        imported: models of other toolkits need it (docs/import.md): a model that is trained from
+            the beginning has its default.
+        added: runs and checkpoints from before there was such a field have its default.
     """
     metadata = {"help": description, "choices": choices, "imported": imported}
+    metadata["added"] = added or imported
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -80,7 +86,7 @@ class ModelConfig:
     )  # fmt: skip
     max_positions: int = _setting(512, "Rows of a table of learned positions.")
 
-    # ---- what other toolkits' models have; training knows the defaults alone ----
+    # ---- what other toolkits' models have; those trained from the beginning have the defaults ----
     source_vocabulary_size: int = _setting(
         0, "Pieces of the source, if it has a vocabulary of its own (OpenNMT); 0: it has not.",
         imported=True,
@@ -199,7 +205,10 @@ class TrainConfig:
     # ---- optimizer: Adam with the schedule of equation 3 ----
     steps: int = _setting(100_000, "Optimizer steps.")
     warmup_steps: int = _setting(4_000, "Steps during which the learning rate grows.")
-    learning_rate_scale: float = _setting(1.0, "Multiplies the learning rate of equation 3.")
+    learning_rate: float = _setting(
+        0.0, "Where warm-up ends; 0: that of equation 3, (d_model * warmup_steps)^-0.5.", added=True
+    )
+    learning_rate_scale: float = _setting(1.0, "Multiplies the learning rate.")
     adam_beta1: float = _setting(0.9, "Decay of Adam's mean.")
     adam_beta2: float = _setting(0.98, "Decay of Adam's variance.")
     adam_epsilon: float = _setting(1e-9, "Added to Adam's denominator.")
@@ -225,6 +234,8 @@ class TrainConfig:
         _at_least(self, 1, "checkpoint_every", "average_checkpoints", "log_every")
         _at_least(self, 0, "seed", "validate_every")
         _positive(self, "learning_rate_scale", "adam_epsilon")
+        if not 0.0 <= self.learning_rate < math.inf:
+            raise OptionError(f"learning_rate is {self.learning_rate}; it must be at least 0.")
         for name in ("adam_beta1", "adam_beta2", "label_smoothing"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise OptionError(f"{name} {getattr(self, name)} is outside [0, 1).")
@@ -278,6 +289,22 @@ PRESETS: dict[str, Preset] = {
         {"steps": 300_000, "average_checkpoints": 20},
     ),
 }
+
+
+#: The recipe of `--from`. At 1e-4 equation 3 would have a `base` model at step 195,000: a rate for
+#: models that have been trained (docs/train.md).
+FINE_TUNE = TrainConfig(
+    batch_tokens=4_096,
+    micro_batch_tokens=4_096,
+    steps=2_000,
+    warmup_steps=200,
+    learning_rate=1e-4,
+    checkpoint_every=200,
+    validate_every=400,
+    log_every=20,
+)
+#: Its name, for --config.
+FINE_TUNE_NAME = "fine-tune"
 
 
 #: What the paper does otherwise on a corpus of `translate-trt data prepare` (section 6.1).
@@ -345,6 +372,11 @@ def preset(name: str, corpus: str | None = None) -> Preset:
     if name in PRESETS:
         chosen, changes = PRESETS[name], RECIPES.get((name, corpus or ""), {})
         return Preset(apply(chosen.model, changes), apply(chosen.train, changes))
+    if name == FINE_TUNE_NAME:
+        raise OptionError(
+            f"{name} is a recipe for models that are trained: name one with --from, or choose one "
+            f"of {', '.join(PRESETS)} for a new one."
+        )
     base, _, row = name.partition("-")
     if base not in PRESETS or row not in TABLE3:
         raise OptionError(
@@ -353,6 +385,19 @@ def preset(name: str, corpus: str | None = None) -> Preset:
         )
     chosen, changes = PRESETS[base], TABLE3[row].changes
     return Preset(apply(chosen.model, changes), apply(chosen.train, changes))
+
+
+def recipe(name: str, corpus: str | None = None) -> TrainConfig:
+    """The recipe of a preset, or "fine-tune".
+
+    Args:
+        name: of it.
+        corpus: what is trained on, if it has a name.
+
+    Raises:
+        OptionError: there is none; the message lists them.
+    """
+    return FINE_TUNE if name == FINE_TUNE_NAME else preset(name, corpus).train
 
 
 def apply(config: Config, changes: dict[str, Any]) -> Config:
@@ -367,7 +412,7 @@ def check_trainable(config: ModelConfig) -> None:
         if field.metadata["imported"] and getattr(config, field.name) != field.default:
             raise OptionError(
                 f"{field.name} {getattr(config, field.name)}: models of this kind are imported, "
-                "and training knows no such thing."
+                "and trained further with --from; a new model has none of it."
             )
 
 
@@ -385,8 +430,8 @@ def config_from_json(kind: type[Config], values: object, path: Path) -> Config:
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: the {kind.__name__} is no JSON object; it is damaged.")
     known = {field.name for field in dataclasses.fields(kind)}
-    imported = {field.name for field in dataclasses.fields(kind) if field.metadata["imported"]}
-    lacking = known - set(values) - imported
+    added = {field.name for field in dataclasses.fields(kind) if field.metadata["added"]}
+    lacking = known - set(values) - added
     if lacking or set(values) - known:
         raise CheckpointError(
             f"{path}: the {kind.__name__} has unknown fields {sorted(set(values) - known)} and "

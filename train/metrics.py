@@ -100,7 +100,7 @@ class Metrics:
 
     Args of the constructor:
         run: directory of the run.
-        step: entries after it, of steps that a crash has undone, are dropped.
+        step: entries after it, of steps that a crash has undone, are dropped; at step 0 all are.
         total: steps of the whole run.
 
     Raises:
@@ -112,7 +112,8 @@ class Metrics:
         entries, damaged = _read(run / METRICS)
         if damaged:
             _set_aside(run, damaged)
-        text = "".join(json.dumps(entry) + "\n" for entry in entries if entry["step"] <= step)
+        kept = [entry for entry in entries if entry["step"] <= step] if step else []
+        text = "".join(json.dumps(entry) + "\n" for entry in kept)
         write_text_atomically(run / METRICS, text)
         self._file = (run / METRICS).open("a", encoding="utf-8", buffering=1)
         self._board = _tensorboard(run / TENSORBOARD, step)

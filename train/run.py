@@ -15,29 +15,34 @@ from typing import Any
 import torch
 
 from translate_trt.runtime.errors import InputError, OptionError, OutputError
-from translate_trt.runtime.files import write_json
 from translate_trt.runtime.text import read_parallel
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     AVERAGED,
     TOKENIZER,
-    Usage,
+    TOKENIZERS,
+    Checkpoint,
     numbered_checkpoints,
-    read_json,
+    open_checkpoint,
     remove_leftovers,
     write_tokenizers,
 )
-from translate_trt.train.config import ModelConfig, TrainConfig, apply, config_from_json, preset
 from translate_trt.train.data import ParallelData, encode_parallel
 from translate_trt.train.distributed import Group
 from translate_trt.train.metrics import DAMAGED, METRICS, TENSORBOARD
-from translate_trt.train.prepared import open_prepared
+from translate_trt.train.model import Transformer
+from translate_trt.train.prepared import PreparedData, open_prepared
+from translate_trt.train.settings import (
+    SETTINGS,
+    Settings,
+    fine_tuning_settings,
+    new_settings,
+    resumed_settings,
+)
 from translate_trt.train.tokenizer import sample_rows, train_tokenizer
-from translate_trt.train.trainer import Job, Trainer, Validation
+from translate_trt.train.trainer import Job, Trainer, Validation, save_beginning
 
 log = logging.getLogger("translate_trt")
-
-SETTINGS = "run.json"
 
 # A vocabulary is trained on so many at most, sampled by the seed.
 VOCABULARY_SENTENCES = 2_000_000
@@ -99,39 +104,14 @@ def _clear_run_directory(out: Path) -> None:
     for path in (*numbered_checkpoints(out), out / AVERAGED, out / TENSORBOARD):
         shutil.rmtree(path, ignore_errors=not path.exists())
     remove_leftovers(out)
-    for path in (out / SETTINGS, out / METRICS, out / DAMAGED, out / TOKENIZER):
-        path.unlink(missing_ok=True)
-
-
-def _settings(
-    out: Path, begun: bool, preset_name: str, corpus: str | None, overrides: dict[str, Any]
-) -> tuple[ModelConfig, TrainConfig]:
-    """Configurations of a new run, or those the run began with (only `steps` may then change)."""
-    if not begun:
-        chosen = preset(preset_name, corpus)
-        return apply(chosen.model, overrides), apply(chosen.train, overrides)
-    values = read_json(out / SETTINGS)
-    model = config_from_json(ModelConfig, values.get("model"), out / SETTINGS)
-    train = config_from_json(TrainConfig, values.get("train"), out / SETTINGS)
-    before = {**dataclasses.asdict(model), **dataclasses.asdict(train)}
-    changed = [
-        name for name, value in overrides.items() if name != "steps" and value != before[name]
-    ]
-    # The vocabulary may have come out smaller than it was asked for.
-    changed = [name for name in changed if name != "vocabulary_size"]
-    if changed:
-        raise OptionError(
-            f"a resumed run keeps its settings; {', '.join(sorted(changed))} would change. "
-            "Leave these options out, or start a new run."
-        )
-    return model, apply(train, {k: v for k, v in overrides.items() if k == "steps"})
+    for name in (SETTINGS, METRICS, DAMAGED, TOKENIZER, *TOKENIZERS):
+        (out / name).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
 class _Material:
-    """What a job is made of beside its settings; `model` has the vocabulary's true size."""
+    """What a job is made of beside its settings."""
 
-    model: ModelConfig
     data: ParallelData
     validation: Validation
     tokenizers: tuple[Path, Path]
@@ -146,6 +126,7 @@ def prepare_job(
     overrides: dict[str, Any],
     resume: bool = False,
     force: bool = False,
+    start: Path | None = None,
 ) -> Job:
     """Read the text, train or reopen the vocabulary, tokenize, and write down the settings.
 
@@ -153,50 +134,38 @@ def prepare_job(
         train: training text.
         valid: validation text.
         out: directory of the run.
-        preset_name: one of `PRESETS`, or a variation of one.
+        preset_name: one of `PRESETS`, or a variation of one; with `start` also "fine-tune".
         overrides: fields of ModelConfig and TrainConfig by name.
         resume: continue the run in `out`, if there is one.
         force: delete the run in `out`.
+        start: fine-tune this checkpoint, or the best one of this run, with its tokenizers.
 
     Raises:
+        CheckpointError: there is none, or it is damaged.
         InputError: files of unequal line count, or without usable text.
-        OptionError: a setting out of range, or changed on resuming; resume and force together.
+        OptionError: a setting out of range, or changed on resuming, or that would change the shape
+            of the checkpoint's model; resume and force together.
         OutputError: `out` exists.
     """
 
-    def read(begun: bool, model: ModelConfig, settings: TrainConfig, scratch: Path) -> _Material:
+    def read(settings: Settings, scratch: Path) -> _Material:
         source, target = _read(train)
         valid_source, valid_target = _read(valid)
         if not source:
             raise InputError(f"{train.source} is empty; there is nothing to train on.")
         if not valid_source:
             raise InputError(f"{valid.source} is empty; validation needs at least one pair.")
-        path = out / TOKENIZER
-        if not begun:
-            path = scratch / TOKENIZER
-            pieces = model.vocabulary_size
-            rows = sample_rows(len(source), VOCABULARY_SENTENCES, settings.seed)
-            log.info("training a vocabulary of %d pieces on %d pairs", pieces, len(rows))
-            lines = (side[row] for side in (source, target) for row in rows)
-            size = train_tokenizer(lines, pieces, path)
-            if size < pieces:
-                log.info("the text gave %d of %d pieces", size, pieces)
-            model = dataclasses.replace(model, vocabulary_size=size)
-        tokenizer = Tokenizer(path, path)
-        data = encode_parallel(
-            _encode(tokenizer.encode_source_batch, source),
-            _encode(tokenizer.encode_target_batch, target),
-            min(settings.max_length, model.longest or settings.max_length),
-        )
-        valid_data = encode_parallel(
-            _encode(tokenizer.encode_source_batch, valid_source),
-            _encode(tokenizer.encode_target_batch, valid_target),
-            model.longest,
-        )
+        tokenizers = settings.tokenizers
+        if tokenizers is None:
+            tokenizers = _train_vocabulary(source, target, settings, scratch / TOKENIZER)
+        tokenizer, longest = Tokenizer(*tokenizers), settings.model.longest
+        limit = min(settings.train.max_length, longest or settings.train.max_length)
+        data = _tokenize(tokenizer, source, target, limit)
+        valid_data = _tokenize(tokenizer, valid_source, valid_target, longest)
         validation = Validation(valid_data, valid_source, valid_target)
-        return _Material(model, data, validation, (path, path), train.languages)
+        return _Material(data, validation, tokenizers, train.languages)
 
-    return _make_job(read, out, (preset_name, None), overrides, resume, force)
+    return _make_job(read, out, (preset_name, None), overrides, resume, force, start)
 
 
 def prepare_job_from_data(
@@ -206,28 +175,31 @@ def prepare_job_from_data(
     overrides: dict[str, Any],
     resume: bool = False,
     force: bool = False,
+    start: Path | None = None,
 ) -> Job:
     """`prepare_job` of a directory that `translate-trt data prepare` made.
 
-    Its vocabulary becomes the model's. The other arguments and the errors are as there, except:
+    Its vocabulary becomes the model's; a checkpoint's must be the same. The other arguments and the
+    errors are as there, except:
 
     Raises:
         InputError: the data is missing, damaged, or without validation text.
-        OptionError: also a setting that the data was not prepared for.
+        OptionError: also a setting, or a checkpoint, that the data was not prepared for.
     """
     prepared = open_prepared(directory)
 
-    def read(begun: bool, model: ModelConfig, settings: TrainConfig, scratch: Path) -> _Material:
+    def read(settings: Settings, scratch: Path) -> _Material:
+        _check_vocabulary(prepared, settings.tokenizers)
         size = prepared.vocabulary_size
         if overrides.get("vocabulary_size", size) != size:
             raise OptionError(
                 f"{directory} was prepared with a vocabulary of {size} pieces; leave "
                 "--vocabulary-size out, or prepare it with another."
             )
-        model = dataclasses.replace(model, vocabulary_size=size)
         split = prepared.splits["train"]
         longest = max(split["longest_source"], split["longest_target"])
-        limit = min(settings.max_length, model.longest or settings.max_length)
+        limit = settings.train.max_length
+        limit = min(limit, settings.model.longest or limit)
         if longest > limit:
             raise OptionError(
                 f"{directory} has pairs of up to {longest} tokens, more than --max-length or the "
@@ -237,14 +209,49 @@ def prepare_job_from_data(
         validation = Validation(prepared.split("valid"), source, target)
         tokenizers = (prepared.tokenizer, prepared.tokenizer)
         languages = (prepared.source_language, prepared.target_language)
-        return _Material(model, prepared.split("train"), validation, tokenizers, languages)
+        return _Material(prepared.split("train"), validation, tokenizers, languages)
 
-    return _make_job(read, out, (preset_name, prepared.name), overrides, resume, force)
+    return _make_job(read, out, (preset_name, prepared.name), overrides, resume, force, start)
+
+
+def _check_vocabulary(prepared: PreparedData, tokenizers: tuple[Path, Path] | None) -> None:
+    """That the data's vocabulary is the model's, if that has one."""
+    content = prepared.tokenizer.read_bytes()
+    for path in tokenizers or ():
+        if path.read_bytes() != content:
+            raise OptionError(
+                f"{prepared.path} was prepared with another vocabulary than the model's, which is "
+                f"{path}. Give the text itself, with --train and --valid."
+            )
+
+
+def _train_vocabulary(
+    source: Sequence[str], target: Sequence[str], settings: Settings, path: Path
+) -> tuple[Path, Path]:
+    """One for both sides."""
+    pieces = settings.model.vocabulary_size
+    rows = sample_rows(len(source), VOCABULARY_SENTENCES, settings.train.seed)
+    log.info("training a vocabulary of %d pieces on %d pairs", pieces, len(rows))
+    size = train_tokenizer((side[row] for side in (source, target) for row in rows), pieces, path)
+    if size < pieces:
+        log.info("the text gave %d of %d pieces", size, pieces)
+    return path, path
 
 
 def _read(pair: TextPair) -> tuple[list[str], list[str]]:
     lines = list(read_parallel(pair.source, pair.target))
     return [source for source, _ in lines], [target for _, target in lines]
+
+
+def _tokenize(
+    tokenizer: Tokenizer, source: Sequence[str], target: Sequence[str], max_length: int | None
+) -> ParallelData:
+    """Lines as data; what a model reads beside their tokens, batches add (`ParallelData.batch`)."""
+    return encode_parallel(
+        _encode(tokenizer.encode_source_batch, source),
+        _encode(tokenizer.encode_target_batch, target),
+        max_length,
+    )
 
 
 def _encode(
@@ -256,43 +263,77 @@ def _encode(
 
 
 def _make_job(
-    read: Callable[[bool, ModelConfig, TrainConfig, Path], _Material],
+    read: Callable[[Settings, Path], _Material],
     out: Path,
     recipe: tuple[str, str | None],  # preset and corpus
     overrides: dict[str, Any],
     resume: bool,
     force: bool,
+    start: Path | None,
 ) -> Job:
     """Check everything, then clear or reopen `out` and write down the settings."""
     if resume and force:
         raise OptionError("--resume continues the run in --out and --force deletes it; give one.")
     begun = _check_run_directory(out, resume, force)
-    model, settings = _settings(out, begun, *recipe, overrides)
+    beginning: Transformer | None = None
+    if begun:
+        settings = resumed_settings(out, overrides, start)
+    elif start is None:
+        settings = new_settings(*recipe, overrides)
+    else:
+        checkpoint = _open_start(start, out)
+        beginning = checkpoint.load_model()
+        settings = fine_tuning_settings(checkpoint, *recipe, overrides)
     # What can be wrong with text and settings shows in `read`, which writes into a place of its
     # own: none of it may cost the run that is in `out`.
     with tempfile.TemporaryDirectory() as scratch:
-        material = read(begun, model, settings, Path(scratch))
+        material = read(settings, Path(scratch))
+        settings = _completed(settings, material)
         if not begun:
+            models = material.tokenizers[0].read_bytes(), material.tokenizers[1].read_bytes()
             _clear_run_directory(out)
-            models = tuple(path.read_bytes() for path in material.tokenizers)
-            write_tokenizers(out, (models[0], models[1]))
-    configurations = {
-        "model": dataclasses.asdict(material.model),
-        "train": dataclasses.asdict(settings),
-    }
-    write_json(out / SETTINGS, configurations)
-    data = material.data
-    log.info("%d training pairs, %d target tokens", len(data), len(data.target.tokens))
-    return Job(
+            settings = dataclasses.replace(settings, tokenizers=write_tokenizers(out, models))
+    data, tokenizers = material.data, settings.tokenizers or material.tokenizers
+    job = Job(
         out,
-        material.model,
-        settings,
+        settings.model,
+        settings.train,
         data,
         material.validation,
-        (out / TOKENIZER, out / TOKENIZER),
+        tokenizers,
         data.fingerprint(),
-        Usage(*material.languages),
+        settings.usage,
+        settings.origin,
     )
+    if beginning is not None:
+        save_beginning(job, beginning)
+    settings.write(out)
+    log.info("%d training pairs, %d target tokens", len(data), len(data.target.tokens))
+    return job
+
+
+def _open_start(start: Path, out: Path) -> Checkpoint:
+    """The checkpoint of --from, which is to outlive what clears `out`."""
+    checkpoint = open_checkpoint(start)
+    if out.resolve() in (checkpoint.path.resolve(), *checkpoint.path.resolve().parents):
+        raise OptionError(
+            f"{checkpoint.path} is in --out, where a new run would replace it; choose another."
+        )
+    return checkpoint
+
+
+def _completed(settings: Settings, material: _Material) -> Settings:
+    """With what only the text tells: the vocabulary's size, and languages nobody has named."""
+    model, usage = settings.model, settings.usage
+    if settings.tokenizers is None:
+        size = Tokenizer(*material.tokenizers).vocabulary_size
+        model = dataclasses.replace(model, vocabulary_size=size)
+    usage = dataclasses.replace(
+        usage,
+        source_language=usage.source_language or material.languages[0],
+        target_language=usage.target_language or material.languages[1],
+    )
+    return dataclasses.replace(settings, model=model, usage=usage)
 
 
 def in_turn(group: Group, prepare: Callable[[bool], Job]) -> Job:

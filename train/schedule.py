@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 
-def learning_rate(step: int, d_model: int, warmup_steps: int, scale: float = 1.0) -> float:
-    """scale * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5), step from 1 (equation 3)."""
+def learning_rate(
+    step: int, d_model: int, warmup_steps: int, scale: float = 1.0, peak: float = 0.0
+) -> float:
+    """scale * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5), step from 1 (equation 3).
+
+    With a `peak` that is at the top of the same curve, the end of the warm-up:
+    scale * peak * min((warmup / step)^0.5, step / warmup).
+    """
+    if peak:
+        return scale * peak * float(min((warmup_steps / step) ** 0.5, step / warmup_steps))
     return float(scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from translate_trt.train.checkpoint import (
     remove_leftovers,
     remove_old_checkpoints,
     save_checkpoint,
+    step_of,
 )
 from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.data import Batch, ParallelData
@@ -69,6 +70,8 @@ class Job:
         tokenizers: SentencePiece models of source and target; may be the same.
         fingerprint: by which a resumed run knows its data again.
         usage: how its checkpoints are used.
+        origin: of a run that fine-tunes, the checkpoint it began with (`Settings`); its weights
+            are in `out`, as those of step 0.
     """
 
     out: Path
@@ -78,7 +81,8 @@ class Job:
     validation: Validation
     tokenizers: tuple[Path, Path]
     fingerprint: int
-    usage: Usage
+    usage: Usage = field(default_factory=Usage)
+    origin: dict[str, Any] | None = None
 
 
 class Trainer:
@@ -108,7 +112,7 @@ class Trainer:
         # log-likelihood, and of steps skipped: in a row, in the longest row, and in all.
         self._sums = torch.zeros(2, dtype=torch.float64, device=group.device)
         self._skipped = torch.zeros(3, dtype=torch.int64, device=group.device)
-        if resume:
+        if resume or job.origin is not None:
             self._resume()
         fuse = self.config.compile == "on" or (
             self.config.compile == "auto" and group.device.type == "cuda"
@@ -153,6 +157,7 @@ class Trainer:
             self.job.model.d_model,
             self.config.warmup_steps,
             self.config.learning_rate_scale,
+            self.config.learning_rate,
         )
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -223,6 +228,8 @@ class Trainer:
 
     def _loop(self, loader: StepLoader, metrics: Metrics | None, stop: StopRequest) -> int:
         """Steps until the last one or a signal; returns the signal's number, or 0."""
+        if self.step == 0 and self.job.origin is not None:
+            self.validate("validation", metrics)  # what fine-tuning is to be held against
         config, meter, steps = self.config, Meter(), iter(loader)
         skipped = int(self._skipped[2])
         while self.step < config.steps:
@@ -296,10 +303,6 @@ class Trainer:
 
     # ---- checkpoints ----
 
-    def _save(self, path: Path, weights: dict[str, Tensor], state: TrainingState | None) -> None:
-        job = self.job
-        save_checkpoint(path, weights, job.model, job.train, job.tokenizers, job.usage, state)
-
     def save(self, required: bool = True) -> Path:
         """Write a checkpoint of this step, then delete those no longer needed.
 
@@ -321,7 +324,7 @@ class Trainer:
             )  # fmt: skip
 
             def write() -> None:
-                self._save(path, weights, state)
+                _save(self.job, path, weights, state)
                 remove_old_checkpoints(self.job.out, keep=self.config.average_checkpoints)
 
             self._writer.start(path, write)
@@ -348,10 +351,16 @@ class Trainer:
                 found.pop()
         index = self.group.largest(len(found) if self.group.leads else 0)
         if index == 0:
+            if self.job.origin is not None:
+                raise CheckpointError(
+                    f"{self.job.out} has lost its checkpoints, and with them the model it began "
+                    "with; start over with --from and --force."
+                )
             return
         if not self.group.leads:
             self._load(found[index - 1])
-        log.info("continuing from %s", found[index - 1])
+        if self.step:
+            log.info("continuing from %s", found[index - 1])
 
     def _try_to_load(self, path: Path) -> CheckpointError | None:
         try:
@@ -368,29 +377,47 @@ class Trainer:
                 "--resume, or another --out directory."
             )
         names = dict(self.model.named_parameters())
-        keys = ("step", "exp_avg", "exp_avg_sq")
+        # At step 0, of fine-tuning, there is no optimizer's state yet.
+        keys = ("step", "exp_avg", "exp_avg_sq") if state.step else ()
         missing = {f"{name}.{key}" for name in names for key in keys} - set(state.optimizer)
         if missing:
             raise CheckpointError(f"{path}/training lacks {min(missing)}; it is damaged.")
         load_weights(self.model, path / "model.safetensors")
-        for name, parameter in names.items():
+        for name, parameter in names.items() if state.step else ():
             self.optimizer.state[parameter] = {
                 key: state.optimizer[f"{name}.{key}"].to(self.group.device) for key in keys
             }
         self.step, self.epoch, self.epoch_step = state.step, state.epoch, state.epoch_step
         self._skipped[2] = state.skipped
-        self.scaler.load_state_dict(state.scaler)
+        if state.step:
+            self.scaler.load_state_dict(state.scaler)
 
     def _finish(self, metrics: Metrics | None) -> Path:
         """Average the last checkpoints (section 6.1) and measure the result."""
         path = self.job.out / AVERAGED
         if self.group.leads:
-            last = numbered_checkpoints(self.job.out)[-self.config.average_checkpoints :]
-            weights = average_weights(last)
+            trained = [path for path in numbered_checkpoints(self.job.out) if step_of(path)]
+            weights = average_weights(trained[-self.config.average_checkpoints :])
             self.model.load_state_dict(weights)
-            self._save(path, weights, None)
+            _save(self.job, path, weights, None)
         self.validate("averaged", metrics)
         return path
+
+
+def save_beginning(job: Job, model: Transformer) -> None:
+    """Write the model that a run begins with as its checkpoint of step 0.
+
+    Raises:
+        OutputError: the disk is full or not writable.
+    """
+    state = TrainingState(0, 0, 0, job.fingerprint, 0, {}, {})
+    _save(job, job.out / f"{PREFIX}{0:08d}", model.state_dict(), state)
+
+
+def _save(job: Job, path: Path, weights: dict[str, Tensor], state: TrainingState | None) -> None:
+    save_checkpoint(
+        path, weights, job.model, job.train, job.tokenizers, job.usage, state, job.origin
+    )
 
 
 def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

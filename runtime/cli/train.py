@@ -13,7 +13,7 @@ import click
 
 # No torch yet: this module is imported for --help too.
 from translate_trt.runtime.errors import OptionError
-from translate_trt.train.config import PRESETS, ModelConfig, TrainConfig
+from translate_trt.train.config import FINE_TUNE_NAME, PRESETS, ModelConfig, TrainConfig
 
 log = logging.getLogger("translate_trt")
 
@@ -40,11 +40,19 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @click.option(
     "--config",
-    default="base",
-    show_default=True,
+    default=None,
     metavar="PRESET",
     help=f"Model and recipe: {', '.join(PRESETS)}, or a row of the paper's Table 3, as base-h16 "
-    "(docs/train.md lists them). The flags below change single settings of it.",
+    "(docs/train.md lists them); with --from the recipe alone, of these or fine-tune. The flags "
+    f"below change single settings of it.  [default: base; with --from {FINE_TUNE_NAME}]",
+)
+@click.option(
+    "--from",
+    "start",
+    type=_FILES,
+    metavar="CHECKPOINT",
+    help="Fine-tune this model, imported or trained: a checkpoint, or a run. Its shape and its "
+    "tokenizers stay; --dropout and the flags of the recipe may be given.",
 )
 @click.option("--train", "train_files", nargs=2, type=_FILES, help="Source, target.")
 @click.option("--valid", "valid_files", nargs=2, type=_FILES, help="Source, target.")
@@ -59,7 +67,8 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 def train(
     ctx: click.Context,
     /,
-    config: str,
+    config: str | None,
+    start: Path | None,
     train_files: tuple[Path, Path] | None,
     valid_files: tuple[Path, Path] | None,
     data: Path | None,
@@ -72,7 +81,8 @@ def train(
 ) -> None:
     """Train a Transformer on a source file and its translation, line by line.
 
-    The vocabulary is trained from the text, or is that of the prepared --data. Ctrl-C and SIGTERM
+    The vocabulary is trained from the text, or is that of the prepared --data, or of the model that
+    --from continues to train. Ctrl-C and SIGTERM
     save a checkpoint; --resume continues from the last one. Under torchrun, its processes train one
     model together. At the end the last checkpoints are averaged; `translate-trt export` takes the
     result.
@@ -96,6 +106,7 @@ def train(
     if started_again():  # the checkpoints there are this run's own
         resume, force = True, False
     overrides = {name: value for name, value in settings.items() if value is not None}
+    recipe = config or ("base" if start is None else FINE_TUNE_NAME)
     begin: Callable[..., Job]
     if data is not None and train_files is None and valid_files is None:
         begin = functools.partial(prepare_job_from_data, data)
@@ -106,7 +117,10 @@ def train(
 
     def prepare(reopen: bool) -> Job:
         with exit_on_sigterm():  # there is nothing to save yet
-            return begin(out, config, overrides, resume or reopen, force and not reopen)
+            return begin(
+                out, recipe, overrides, resume or reopen, force and not reopen,
+                None if reopen else start,
+            )  # fmt: skip
 
     with open_group(chosen) as group:
         if not group.leads:  # one process tells for all

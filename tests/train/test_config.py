@@ -110,6 +110,8 @@ def test_an_unknown_row_lists_the_known(name: str) -> None:
         (TrainConfig, {"seed": -1}),
         (TrainConfig, {"learning_rate_scale": 0.0}),
         (TrainConfig, {"learning_rate_scale": float("nan")}),
+        (TrainConfig, {"learning_rate": -1e-4}),
+        (TrainConfig, {"learning_rate": float("nan")}),
         (TrainConfig, {"adam_epsilon": 0.0}),
         (TrainConfig, {"adam_beta1": 1.0}),
         (TrainConfig, {"adam_beta2": -0.1}),
@@ -159,6 +161,10 @@ def test_from_json() -> None:
     imported = {f.name for f in dataclasses.fields(ModelConfig) if f.metadata["imported"]}
     older = {name: value for name, value in values.items() if name not in imported}
     assert config_from_json(ModelConfig, older, path) == config
+    recipe = TrainConfig(seed=7)
+    older_recipe = dataclasses.asdict(recipe)
+    del older_recipe["learning_rate"]
+    assert config_from_json(TrainConfig, older_recipe, path) == recipe
     del older["heads"]
     with pytest.raises(CheckpointError, match=r"lacks \['heads'\]"):
         config_from_json(ModelConfig, older, path)

@@ -25,3 +25,12 @@ def test_it_peaks_at_the_end_of_warmup() -> None:
     assert max(rates) == rates[49]
     assert rates[:50] == sorted(rates[:50])
     assert rates[49:] == sorted(rates[49:], reverse=True)
+
+
+def test_a_peak_of_ones_own() -> None:
+    papers = (512 * 4000) ** -0.5
+    for step in (1, 100, 4000, 4001, 100_000):
+        expected = learning_rate(step, 512, 4000, scale=0.5)
+        assert learning_rate(step, 64, 4000, 0.5, papers) == pytest.approx(expected, rel=1e-12)
+    assert learning_rate(200, 512, 200, peak=1e-4) == 1e-4
+    assert learning_rate(800, 512, 200, peak=1e-4) == 5e-5
