@@ -109,7 +109,9 @@ def words(line: str) -> list[str]:
 def adapted(arguments: list[str]) -> list[str]:
     """The same for a test: a moment of training, and what is there already is replaced."""
     name, *others = arguments
-    if name == "train" and "--resume" not in others:
+    if name == "train" and "--from" in others:
+        others += SMALL[: SMALL.index("--d-model")]  # its shape is the checkpoint's
+    elif name == "train" and "--resume" not in others:
         others += SMALL if "--data" in others else SMALL + VOCABULARY
     out = Path(others[others.index("--out") + 1]) if "--out" in others else None
     if name in ("train", "export") and "--resume" not in others and out and out.exists():
