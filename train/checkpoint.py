@@ -73,6 +73,15 @@ class Usage:
             raise CheckpointError(f"{path} is damaged: {error}") from error
         return cls(**found, prompt=prompt)
 
+    @property
+    def greedy(self) -> SearchOptions:
+        """Greedy search, in the languages that a model of several is used for."""
+        return SearchOptions(
+            beam_size=1,
+            source_language=self.search.get("source_language"),
+            target_language=self.search.get("target_language"),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """What `read` reads."""
         return {**vars(self), "prompt": self.prompt.to_json()}

@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 
+from translate_trt.runtime.contract import forced_token
 from translate_trt.runtime.errors import InputError, OptionError, OutputError
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.text import read_parallel
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
@@ -22,6 +24,7 @@ from translate_trt.train.checkpoint import (
     TOKENIZER,
     TOKENIZERS,
     Checkpoint,
+    Usage,
     numbered_checkpoints,
     open_checkpoint,
     remove_leftovers,
@@ -160,8 +163,8 @@ def prepare_job(
             tokenizers = _train_vocabulary(source, target, settings, scratch / TOKENIZER)
         tokenizer, longest = Tokenizer(*tokenizers), settings.model.longest
         limit = min(settings.train.max_length, longest or settings.train.max_length)
-        data = _tokenize(tokenizer, source, target, limit)
-        valid_data = _tokenize(tokenizer, valid_source, valid_target, longest)
+        data = _tokenize(tokenizer, settings.usage, source, target, limit)
+        valid_data = _tokenize(tokenizer, settings.usage, valid_source, valid_target, longest)
         validation = Validation(valid_data, valid_source, valid_target)
         return _Material(data, validation, tokenizers, train.languages)
 
@@ -189,7 +192,7 @@ def prepare_job_from_data(
     prepared = open_prepared(directory)
 
     def read(settings: Settings, scratch: Path) -> _Material:
-        _check_vocabulary(prepared, settings.tokenizers)
+        _check_vocabulary(prepared, settings)
         size = prepared.vocabulary_size
         if overrides.get("vocabulary_size", size) != size:
             raise OptionError(
@@ -214,10 +217,15 @@ def prepare_job_from_data(
     return _make_job(read, out, (preset_name, prepared.name), overrides, resume, force, start)
 
 
-def _check_vocabulary(prepared: PreparedData, tokenizers: tuple[Path, Path] | None) -> None:
-    """That the data's vocabulary is the model's, if that has one."""
+def _check_vocabulary(prepared: PreparedData, settings: Settings) -> None:
+    """That the data's vocabulary is the model's, if that has one, and its text needs no prompt."""
+    if settings.usage.prompt != Prompt():
+        raise OptionError(
+            f"{prepared.path} lacks the tokens that this model reads before its texts. Give the "
+            "text itself, with --train and --valid."
+        )
     content = prepared.tokenizer.read_bytes()
-    for path in tokenizers or ():
+    for path in settings.tokenizers or ():
         if path.read_bytes() != content:
             raise OptionError(
                 f"{prepared.path} was prepared with another vocabulary than the model's, which is "
@@ -244,14 +252,27 @@ def _read(pair: TextPair) -> tuple[list[str], list[str]]:
 
 
 def _tokenize(
-    tokenizer: Tokenizer, source: Sequence[str], target: Sequence[str], max_length: int | None
+    tokenizer: Tokenizer,
+    usage: Usage,
+    source: Sequence[str],
+    target: Sequence[str],
+    max_length: int | None,
 ) -> ParallelData:
-    """Lines as data; what a model reads beside their tokens, batches add (`ParallelData.batch`)."""
-    return encode_parallel(
-        _encode(tokenizer.encode_source_batch, source),
-        _encode(tokenizer.encode_target_batch, target),
-        max_length,
-    )
+    """Lines as data, with the tokens of the prompt before them, as in `translate_reference`.
+
+    Start and end symbols, which are the same for all models, batches add (`ParallelData.batch`).
+    """
+    prompt = usage.prompt
+    asked = [prompt.of_line(line, usage.greedy) for line in source]
+    sources = _encode(tokenizer.encode_source_batch, [line for line, _ in asked])
+    targets = _encode(tokenizer.encode_target_batch, target)
+    if prompt != Prompt():
+        for place, (_, options) in enumerate(asked):
+            before = [forced_token(token) for token in prompt.of_target(options)]
+            # What is empty stays so, and is left out.
+            sources[place] = sources[place] and [*prompt.of_source(options), *sources[place]]
+            targets[place] = targets[place] and [*before, *targets[place]]
+    return encode_parallel(sources, targets, max_length)
 
 
 def _encode(

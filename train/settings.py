@@ -99,7 +99,8 @@ def fine_tuning_settings(
         overrides: `dropout`, and fields of TrainConfig by name.
 
     Raises:
-        OptionError: a setting out of range, or one that would change the model's shape.
+        OptionError: a setting out of range, or one that would change the model's shape; the model
+            is of several languages and does not say which.
         CheckpointError: its tokenizers are not those of its weights.
     """
     shape = {one.name for one in dataclasses.fields(ModelConfig)} - {"dropout"}
@@ -110,6 +111,13 @@ def fine_tuning_settings(
             "such options out; --dropout and those of the recipe may be given."
         )
     _check_vocabularies(checkpoint)
+    try:
+        checkpoint.check_languages(checkpoint.usage.greedy)
+    except OptionError as error:
+        raise OptionError(
+            f"{checkpoint.path}: {error} Training takes the languages that config.json has under "
+            "search, and no others."
+        ) from error
     dropout = overrides.get("dropout", checkpoint.model.dropout or _DROPOUT)
     return Settings(
         dataclasses.replace(checkpoint.model, dropout=dropout),

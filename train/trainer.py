@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from translate_trt.runtime.errors import CheckpointError, InputError, TranslateTrtError
-from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     AVERAGED,
@@ -286,12 +285,13 @@ class Trainer:
         if metrics is not None:
             self.model.eval()
             tokenizer = Tokenizer(*self.job.tokenizers)
-            greedy = SearchOptions(beam_size=1)
-            source = self.job.validation.source
+            usage, source = self.job.usage, self.job.validation.source
             # Decoding has other shapes at every step; compiled layers are for training's.
             with torch.compiler.set_stance("force_eager"):
                 loss = validation_loss(self.model, self.job.validation.data)
-                texts, _ = translate_reference(self.model, tokenizer, source, greedy)
+                texts, _ = translate_reference(
+                    self.model, tokenizer, source, usage.greedy, usage.prompt
+                )
             score = bleu(texts, self.job.validation.reference)
             self.model.train()
             log.info(

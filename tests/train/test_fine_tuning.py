@@ -15,25 +15,33 @@ import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file
 from support.marian_models import save_random_marian
-from support.models import EVERYTHING_ELSE, LEARNED_POSITIONS, save_imported_model, save_model
+from support.models import (
+    EVERYTHING_ELSE,
+    LEARNED_POSITIONS,
+    NO_PROMPT,
+    save_imported_model,
+    save_model,
+)
 from support.translations import assert_same
 
 from translate_trt.export.compile import BuildOptions, compile_bundle
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import CheckpointError, OptionError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import (
     AVERAGED,
     Checkpoint,
+    Usage,
     numbered_checkpoints,
     open_checkpoint,
 )
 from translate_trt.train.config import FINE_TUNE, NEVER, PAD, START, ModelConfig
 from translate_trt.train.distributed import Group
 from translate_trt.train.evaluate import validation_loss
-from translate_trt.train.metrics import read_metrics
+from translate_trt.train.metrics import Metrics, read_metrics
 from translate_trt.train.model import Transformer
 from translate_trt.train.run import TextPair, prepare_job, prepare_job_from_data, train_model
 from translate_trt.train.search import beam_search
@@ -54,7 +62,9 @@ SIZES = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 48, "h
 SILENT_PIECE = "<0x7A>"
 
 
-def imported(directory: Path, tokenizer_model: Path, changes: Settings) -> Path:
+def imported(
+    directory: Path, tokenizer_model: Path, changes: Settings, prompt: Prompt = NO_PROMPT
+) -> Path:
     """A checkpoint of a random model with those changes, some of whose tokens never come."""
     tokenizer = Tokenizer(tokenizer_model, tokenizer_model)
     size = tokenizer.vocabulary_size
@@ -63,7 +73,7 @@ def imported(directory: Path, tokenizer_model: Path, changes: Settings) -> Path:
     assert model.output_bias is not None
     pieces = tokenizer.target_pieces(range(size))
     model.output_bias.data[[PAD, START, pieces.index(SILENT_PIECE)]] = NEVER
-    return save_imported_model(model, directory / "checkpoint", tokenizer_model)
+    return save_imported_model(model, directory / "checkpoint", tokenizer_model, prompt)
 
 
 def marian(directory: Path, tokenizer_model: Path) -> Path:
@@ -263,6 +273,46 @@ def test_settings_that_would_change_the_model(
     with pytest.raises(OptionError, match=message):
         prepare_job(*text, tmp_path / "run", "fine-tune", changes, start=start)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_prompt(text: Text, tmp_path: Path, tokenizer_model: Path) -> None:
+    tokens = {"deu": 7, "fra": 8}
+    prompt = Prompt((5,), (6,), {}, tokens, "source")
+    start = imported(tmp_path, tokenizer_model, LEARNED_POSITIONS, prompt)
+    for pair, lines in ((text[0], 200), (text[1], 10)):
+        said = "".join(f">>deu<< {line}\n" for line in pair.source.read_text().splitlines())
+        pair.source.write_text("one two\n" + said)
+        pair.target.write_text("eins zwei\n" + pair.target.read_text())
+        assert said.count("\n") == lines
+    job = prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, start=start)
+    tokenizer = Tokenizer(*job.tokenizers)
+    first, second = (job.data.source.tokens[begin:] for begin in job.data.source.offsets[:2])
+    assert first[:3].tolist() == [5, *tokenizer.encode_source("one two")[:2]]
+    line = text[0].source.read_text().splitlines()[1].removeprefix(">>deu<< ")
+    assert second[:4].tolist() == [5, 7, *tokenizer.encode_source(line)[:2]]
+    assert job.data.target.tokens[:2].tolist() == [6, tokenizer.encode_target("eins zwei")[0]]
+    assert job.usage == Usage("en", "de", {"length_penalty": 1.0}, prompt)
+    trainer = Trainer(job, CPU)
+    metrics = Metrics(job.out, 0, 1)
+    trainer.validate("validation", metrics)
+    metrics.close()
+    assert open_checkpoint(tmp_path / "run").prompt == prompt
+    again = prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, resume=True)
+    assert (again.usage, again.fingerprint) == (job.usage, job.fingerprint)
+
+
+def test_a_model_that_must_be_told_a_language(
+    text: Text, tmp_path: Path, tokenizer_model: Path
+) -> None:
+    prompt = Prompt(target_languages={"deu": 7, "fra": 8})
+    start = imported(tmp_path, tokenizer_model, LEARNED_POSITIONS, prompt)
+    with pytest.raises(OptionError, match=r"target_language is not given.*config.json has under"):
+        prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, start=start)
+    values = json.loads((start / "config.json").read_text())
+    values["search"]["target_language"] = "fra"
+    (start / "config.json").write_text(json.dumps(values))
+    job = prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, start=start)
+    assert (job.data.target.tokens[job.data.target.offsets[:-1]] == 8).all()
 
 
 def test_without_a_checkpoint_nothing_imported_is_trained(text: Text, tmp_path: Path) -> None:
