@@ -260,10 +260,10 @@ def _tokenize(
 ) -> ParallelData:
     """Lines as data, with the tokens of the prompt before them, as in `translate_reference`.
 
-    Start and end symbols, which are the same for all models, batches add (`ParallelData.batch`).
+    What other special tokens a model reads is a matter of `ParallelData.batch`.
     """
-    prompt = usage.prompt
-    asked = [prompt.of_line(line, usage.greedy) for line in source]
+    prompt, greedy = usage.prompt, usage.greedy
+    asked = [prompt.of_line(line, greedy) for line in source]
     sources = _encode(tokenizer.encode_source_batch, [line for line, _ in asked])
     targets = _encode(tokenizer.encode_target_batch, target)
     if prompt != Prompt():
