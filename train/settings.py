@@ -31,6 +31,9 @@ from translate_trt.train.config import (
 
 SETTINGS = "run.json"
 
+#: Of `SearchOptions`; what a model of several is fine-tuned in, and is used for by default then.
+LANGUAGES = ("source_language", "target_language")
+
 # Of models that say none, such as most imported ones: the paper's for `base` (section 5.4).
 _DROPOUT = 0.1
 
@@ -81,6 +84,12 @@ def new_settings(preset_name: str, corpus: str | None, overrides: dict[str, Any]
     Raises:
         OptionError: a setting out of range.
     """
+    for name in LANGUAGES:
+        if name in overrides:
+            raise OptionError(
+                f"{name} is for models of several languages that --from continues to train; "
+                "leave it out."
+            )
     chosen = preset(preset_name, corpus)
     model = apply(chosen.model, overrides)
     check_trainable(model)
@@ -96,11 +105,11 @@ def fine_tuning_settings(
         checkpoint: to begin with.
         recipe_name: "fine-tune", or a preset, whose recipe is taken.
         corpus: what is trained on, if it has a name.
-        overrides: `dropout`, and fields of TrainConfig by name.
+        overrides: `dropout`, fields of TrainConfig, and LANGUAGES, by name.
 
     Raises:
         OptionError: a setting out of range, or one that would change the model's shape; the model
-            is of several languages and does not say which.
+            does not know a language, or is of several and nobody says which.
         CheckpointError: its tokenizers are not those of its weights.
     """
     shape = {one.name for one in dataclasses.fields(ModelConfig)} - {"dropout"}
@@ -111,19 +120,15 @@ def fine_tuning_settings(
             "such options out; --dropout and those of the recipe may be given."
         )
     _check_vocabularies(checkpoint)
-    try:
-        checkpoint.check_languages(checkpoint.usage.greedy)
-    except OptionError as error:
-        raise OptionError(
-            f"{checkpoint.path}: {error} Training takes the languages that config.json has under "
-            "search, and no others."
-        ) from error
+    search = checkpoint.search | {name: overrides[name] for name in LANGUAGES if name in overrides}
+    usage = dataclasses.replace(checkpoint.usage, search=search)
+    checkpoint.check_languages(usage.greedy)
     dropout = overrides.get("dropout", checkpoint.model.dropout or _DROPOUT)
     return Settings(
         dataclasses.replace(checkpoint.model, dropout=dropout),
         apply(recipe(recipe_name, corpus), overrides),
         checkpoint.tokenizers,
-        checkpoint.usage,
+        usage,
         {
             "path": str(checkpoint.path),
             "sha256": _weights_hash(checkpoint.path),
@@ -148,7 +153,9 @@ def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = 
     values = read_json(path)
     model = config_from_json(ModelConfig, values.get("model"), path)
     train = config_from_json(TrainConfig, values.get("train"), path)
+    usage = Usage.read(path, values)
     before = {**dataclasses.asdict(model), **dataclasses.asdict(train)}
+    before |= {name: usage.search.get(name) for name in LANGUAGES}
     changed = [
         name for name, value in overrides.items() if name != "steps" and value != before[name]
     ]
@@ -166,7 +173,7 @@ def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = 
         model,
         apply(train, {k: v for k, v in overrides.items() if k == "steps"}),
         named_tokenizers(path, values),
-        Usage.read(path, values),
+        usage,
         origin,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 # No torch yet: this module is imported for --help too.
+from translate_trt.runtime.cli.search import language_flags
 from translate_trt.runtime.errors import OptionError
 from translate_trt.train.config import FINE_TUNE_NAME, PRESETS, ModelConfig, TrainConfig
 
@@ -62,6 +63,7 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--force", is_flag=True, help="Delete the run in --out and start over.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
+@language_flags
 @_settings
 @click.pass_context
 def train(

@@ -306,13 +306,20 @@ def test_a_model_that_must_be_told_a_language(
 ) -> None:
     prompt = Prompt(target_languages={"deu": 7, "fra": 8})
     start = imported(tmp_path, tokenizer_model, LEARNED_POSITIONS, prompt)
-    with pytest.raises(OptionError, match=r"target_language is not given.*config.json has under"):
-        prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, start=start)
-    values = json.loads((start / "config.json").read_text())
-    values["search"]["target_language"] = "fra"
-    (start / "config.json").write_text(json.dumps(values))
-    job = prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, start=start)
+    out = tmp_path / "run"
+    for changes, message in (({}, "is not given"), ({"target_language": "xxx"}, "is unknown to")):
+        with pytest.raises(OptionError, match=f"target_language .*{message}"):
+            prepare_job(*text, out, "fine-tune", QUICK | changes, start=start)
+    french = QUICK | {"target_language": "fra"}
+    job = prepare_job(*text, out, "fine-tune", french, start=start)
     assert (job.data.target.tokens[job.data.target.offsets[:-1]] == 8).all()
+    assert job.usage.search["target_language"] == "fra"
+    again = prepare_job(*text, out, "fine-tune", french, resume=True)
+    assert again.fingerprint == job.fingerprint
+    with pytest.raises(OptionError, match="a resumed run keeps its settings; target_language"):
+        prepare_job(*text, out, "fine-tune", QUICK | {"target_language": "deu"}, resume=True)
+    with pytest.raises(OptionError, match="target_language is for models of several languages"):
+        prepare_job(*text, tmp_path / "new", "tiny", {"target_language": "fra"})
 
 
 def test_without_a_checkpoint_nothing_imported_is_trained(text: Text, tmp_path: Path) -> None:
