@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from translate_trt.export.passes.functions import DOMAIN, LISTED, LISTED_BIASED, VERSION
+from translate_trt.export.passes.functions import BIASED, DOMAIN, LISTED, VERSION
 from translate_trt.runtime.contract import EMPTY, FREE, MASKED, GraphForm, GraphShape
 from translate_trt.train.config import END, ModelConfig
 from translate_trt.train.model import (
@@ -259,7 +259,7 @@ class StepGraph(nn.Module):
         first = (x.shape[0], x.shape[1])
         bias = self.model.output_bias
         found = torch.onnx.ops.symbolic_multi_out(
-            f"{DOMAIN}::{LISTED if bias is None else LISTED_BIASED}",
+            f"{DOMAIN}::{LISTED if bias is None else BIASED + LISTED}",
             (
                 x,
                 self.model.projection_weight,

@@ -21,6 +21,7 @@ from translate_trt.export.passes.calls import (
     same_axes,
 )
 from translate_trt.export.passes.functions import (
+    BIASED,
     BLOCK_COLUMNS,
     BLOCK_ROWS,
     PANEL_COLUMNS,
@@ -153,9 +154,13 @@ class _After(NamedTuple):
 
 
 def _after(product: ir.Value) -> _After:
-    relu = reader(product, "Relu")
-    if relu is not None:
-        return _After("Relu", (relu.outputs[0],))
+    for name in ("Relu", "Gelu"):
+        activation = reader(product, name)
+        if activation is not None and _is_exact(activation):
+            return _After(name, (activation.outputs[0],))
+    swish = _swish(product)
+    if swish is not None:
+        return _After("Swish", (swish,))
     addition = reader(product, "Add")
     if addition is None or not same_axes(other(addition, product), product):
         return _After("", (product,))
@@ -174,6 +179,21 @@ def _only_norm(total: ir.Value) -> ir.Node | None:
     """The LayerNormalization of a sum, whatever else reads it; None: there is not just one."""
     norms = [use.node for use in total.uses() if use.node.op_type == "LayerNormalization"]
     return norms[0] if len(norms) == 1 else None
+
+
+def _is_exact(activation: ir.Node) -> bool:
+    """Whether it is not GELU's approximation."""
+    return activation.attributes.get_string("approximate", "none") == "none"
+
+
+def _swish(product: ir.Value) -> ir.Value | None:
+    """product * sigmoid(product), if nothing else reads either."""
+    readers = {use.node.op_type: use.node for use in product.uses()}
+    if len(product.uses()) != 2 or set(readers) != {"Sigmoid", "Mul"} or product.is_graph_output():
+        return None
+    share = readers["Sigmoid"].outputs[0]
+    result = readers["Mul"]
+    return result.outputs[0] if reader(share, "Mul") is result else None
 
 
 def top_logits(node: ir.Node) -> Call | str | None:
@@ -208,12 +228,35 @@ def _log_total(softmax: ir.Node) -> ir.Value | None:
 def candidates(node: ir.Node) -> Call | None:
     """TopLogits of the vocabulary's product; one that is read elsewhere too is one for `linear`."""
     logits, column, count = (operand(node, index) for index in range(3))
-    product = producer(logits, "MatMul") if reader(logits, node.op_type) is not None else None
+    if reader(logits, node.op_type) is None:
+        return None
+    plain, bias = _without_bias(logits)
+    product = producer(plain, "MatMul")
     weights = matrix(operand(product, 1)) if product is not None else None
     if product is None or weights is None or weights.dtype != np.float32:
         return None
-    inputs = (operand(product, 0), _rows(product, weights), column, count)
-    return Call("VocabularyCandidates", inputs, node.outputs)
+    if not _fits(bias, weights.shape[1]):
+        return None
+    inputs = (operand(product, 0), _rows(product, weights), *bias, column, count)
+    return Call(f"{BIASED if bias else ''}VocabularyCandidates", inputs, node.outputs)
+
+
+def _without_bias(logits: ir.Value) -> tuple[ir.Value, tuple[ir.Value, ...]]:
+    """What a constant is added to, and the constant; logits without one as they are."""
+    addition = producer(logits, "Add")
+    for plain in addition.inputs if addition is not None else ():
+        assert addition is not None
+        assert plain is not None
+        bias = other(addition, plain)
+        if constant(bias) is not None and reader(plain, "Add") is addition:
+            return plain, (bias,)
+    return logits, ()
+
+
+def _fits(bias: tuple[ir.Value, ...], columns: int) -> bool:
+    """Whether there is no bias, or one for each column."""
+    arrays = [constant(value) for value in bias]
+    return all(array is not None and array.shape == (columns,) for array in arrays)
 
 
 def _rows(product: ir.Node, weights: NDArray[np.generic]) -> ir.Value | Constant:
@@ -231,7 +274,8 @@ def _rows(product: ir.Node, weights: NDArray[np.generic]) -> ir.Value | Constant
 def integer_candidates(node: ir.Node) -> Call | str | None:
     """TopLogits of the vocabulary's product, as the int8 pass writes that."""
     logits, column, count = (operand(node, index) for index in range(3))
-    by_row = producer(logits, "Mul")
+    plain, bias = _without_bias(logits)
+    by_row = producer(plain, "Mul")
     product = producer(by_row.inputs[0], "MatMulIntegerToFloat") if by_row is not None else None
     if product is None:
         return None
@@ -240,12 +284,16 @@ def integer_candidates(node: ir.Node) -> Call | str | None:
     quantized, stored = producer(product.inputs[0], "QuantizeLinear"), _stored(operand(product, 1))
     if quantized is None or not isinstance(stored, _Stored):
         return stored if isinstance(stored, str) else None
-    hidden: ir.Value | Constant = Constant("none_hidden", np.zeros(stored.columns, np.float32))
-    if len(product.inputs) > 6:
-        hidden = operand(product, 6)
-    inputs = (operand(quantized, 0), stored.blocked, operand(product, 3), hidden, column, count)
+    if not _fits(bias, stored.columns):
+        return None
+    added: ir.Value | Constant = Constant("none_hidden", np.zeros(stored.columns, np.float32))
+    if bias:
+        added = bias[0]
+    elif len(product.inputs) > 6:
+        added = operand(product, 6)
+    inputs = (operand(quantized, 0), stored.blocked, operand(product, 3), added, column, count)
     return Call(
-        "Candidates8",
+        f"{BIASED if bias else ''}Candidates8",
         inputs,
         node.outputs,
         {"shape": [stored.rows, -1], "width": stored.rows},

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -24,12 +25,14 @@ from translate_trt.export.passes.base import (
     Outcome,
     Pass,
     add_constant,
+    constant,
     drop_unused_constants,
     is_embedding,
     matrix,
     take_place,
 )
-from translate_trt.export.passes.functions import DOMAIN, LISTED, LISTED_BIASED
+from translate_trt.export.passes.calls import other, reader
+from translate_trt.export.passes.functions import BIASED, DOMAIN, LISTED
 from translate_trt.runtime.errors import TranslateTrtError
 
 _LARGEST = 127  # of a signed byte, symmetric
@@ -64,11 +67,28 @@ def quantize_weights(
     return quantized, scales.squeeze(axis)
 
 
-def _is_ranked(product: ir.Node) -> bool:
-    """Whether columns are only compared with each other: a column of -1e30 changes nothing then."""
-    readers = {use.node.op_type for use in product.outputs[0].uses()}
+class _Logits(NamedTuple):
+    """A product whose columns are only compared with each other, with a bias or none.
+
+    A column of -1e30 changes nothing then.
+    """
+
+    value: ir.Value
+    bias: NDArray[np.float32] | None
+
+
+def _ranked(product: ir.Node) -> _Logits | None:
+    """The logits that a product gives; None: it gives something else."""
+    value, bias = product.outputs[0], None
+    addition = reader(value, "Add")
+    if addition is not None:
+        bias, columns = constant(other(addition, value)), matrix(product.inputs[1])
+        if bias is None or columns is None or bias.shape != columns.shape[1:]:
+            return None
+        value = addition.outputs[0]
+    readers = {use.node.op_type for use in value.uses()}
     ranked = "TopK" in readers and readers <= {"TopK", "Softmax", "GatherElements"}
-    return ranked and not product.outputs[0].is_graph_output()
+    return _Logits(value, bias) if ranked and not value.is_graph_output() else None
 
 
 class DynamicInt8(Pass):
@@ -112,12 +132,16 @@ class _Quantizer:
         products = tables = 0
         for node in list(self._graph):
             if node.op_type == "MatMul" and matrix(node.inputs[1]) is not None:
-                (self._logits if _is_ranked(node) else self._product)(node)
+                logits = _ranked(node)
+                if logits is None:
+                    self._product(node)
+                else:
+                    self._logits(node, logits)
                 products += 1
             elif node.op_type == "Gather" and is_embedding(node):
                 self._lookup(node)
                 tables += 1
-            elif node.op_type in (LISTED, LISTED_BIASED):
+            elif node.op_type in (LISTED, BIASED + LISTED):
                 self._listed(node)
                 products += 1
         if not products:
@@ -141,11 +165,12 @@ class _Quantizer:
         rows = self._quantized(activation, weights.shape[0], node)
         return rows, str(constant.name), filled, scales
 
-    def _logits(self, node: ir.Node) -> None:
+    def _logits(self, node: ir.Node, logits: _Logits) -> None:
         """A product so wide that every pass over its result counts: the vocabulary.
 
         The kernel scales columns while it has them in its registers, and columns that only fill up
-        are out of the question by their bias; cutting them off would copy the whole result.
+        are out of the question by their bias; cutting them off would copy the whole result. A bias
+        of the model's is added to what is scaled by rows as well, and hides them too.
         """
         rows, name, weights, scales = self._factors(node)
         columns = len(scales)
@@ -157,11 +182,16 @@ class _Quantizer:
             self._constant(f"{name}_scale", np.pad(scales, (0, fill))),
             rows.zero_point,
         ]
-        if fill:
-            hidden = np.where(np.arange(columns + fill) < columns, 0, _HIDDEN).astype(np.float32)
-            inputs += [None, self._constant(f"{name}_hidden", hidden)]
-        scaled = self._add(node, "MatMulIntegerToFloat", inputs, domain="com.microsoft")
-        self._replace(node, self._add(node, "Mul", [scaled, rows.scale]))
+        added = np.zeros(columns, np.float32) if logits.bias is None else logits.bias
+        added = np.pad(added, (0, fill), constant_values=_HIDDEN)
+        if fill and logits.bias is None:
+            inputs += [None, self._constant(f"{name}_hidden", added)]
+        found = self._add(node, "MatMulIntegerToFloat", inputs, domain="com.microsoft")
+        found = self._add(node, "Mul", [found, rows.scale])
+        if logits.bias is not None:
+            found = self._add(node, "Add", [found, self._constant(f"{name}_bias", added)])
+        take_place(found, logits.value)
+        self._graph.remove({node, logits.value.producer()}, safe=True)
 
     def _product(self, node: ir.Node) -> None:
         rows, name, weights, scales = self._factors(node)

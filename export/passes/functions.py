@@ -28,8 +28,9 @@ VERSION = 1
 
 #: What a step with a shortlist calls from the first, before any pass.
 LISTED = "ListedCandidates"
-#: The same where logits have a bias. No kernel takes it over: models like that are imported.
-LISTED_BIASED = "BiasedListedCandidates"
+
+#: How names of functions begin that give candidates of logits with a bias.
+BIASED = "Biased"
 
 #: Of the blocks that weights are stored in.
 BLOCK_COLUMNS, BLOCK_ROWS = 16, 4
@@ -94,6 +95,8 @@ _PRODUCT = """
 _AFTER = {
     "": ("", "y = Identity(product)"),
     "Relu": ("", "y = Relu(product)"),
+    "Gelu": ("", "y = Gelu(product)"),
+    "Swish": ("", "share = Sigmoid(product)\n    y = Mul(product, share)"),
     "Add": (", residual", "y = Add(product, residual)"),
     "AddNorm": (
         ", residual, gamma, beta",
@@ -171,7 +174,7 @@ _TOP_LOGITS = """(logits, column, count) => (values, indices, at_column) {
 }"""
 
 # The vocabulary's product of x [N, K, I] and TopLogits of it. `hidden` [V'] is 0, and hides the
-# columns that only fill up a block.
+# columns that only fill up a block by -1e30.
 _CANDIDATES8 = f"""<shape, width> (x, weights, scales, hidden, column, count)
     => (values, indices, at_column) {{
     {_LAST_AXIS}
@@ -184,10 +187,32 @@ _CANDIDATES8 = f"""<shape, width> (x, weights, scales, hidden, column, count)
     values, indices, at_column = {DOMAIN}.TopLogits(logits, column, count)
 }}"""
 
+# The same where logits have a bias: `bias` [V'], which hides those columns as well.
+_CANDIDATES8_BIASED = f"""<shape, width> (x, weights, scales, bias, column, count)
+    => (values, indices, at_column) {{
+    {_LAST_AXIS}
+    {_SIGNED_ROWS}
+    {_UNBLOCKED}
+    one = Constant <value = float {{1.0}}> ()
+    by_column = com.microsoft.MatMulIntegerToFloat(quantized, matrix, one, scales, zero_point)
+    by_row = Mul(by_column, scale)
+    logits = Add(by_row, bias)
+    values, indices, at_column = {DOMAIN}.TopLogits(logits, column, count)
+}}"""
+
 # The product of x [N, K, I] and the rows of the vocabulary's matrix [V, I], and TopLogits of it.
 _VOCABULARY_CANDIDATES = f"""(x, rows, column, count) => (values, indices, at_column) {{
     matrix = Transpose <perm = [1, 0]> (rows)
     logits = MatMul(x, matrix)
+    values, indices, at_column = {DOMAIN}.TopLogits(logits, column, count)
+}}"""
+
+# The same where logits have a bias [V].
+_VOCABULARY_CANDIDATES_BIASED = f"""(x, rows, bias, column, count)
+    => (values, indices, at_column) {{
+    matrix = Transpose <perm = [1, 0]> (rows)
+    product = MatMul(x, matrix)
+    logits = Add(product, bias)
     values, indices, at_column = {DOMAIN}.TopLogits(logits, column, count)
 }}"""
 
@@ -423,7 +448,8 @@ def linear8(positive: bool, after: str) -> str:
 
     Args:
         positive: nothing in x is negative.
-        after: what is done to the product: nothing, "Relu", "Add", "AddNorm" or "AddAndNorm".
+        after: what is done to the product: nothing, "Relu", "Gelu", "Swish", "Add", "AddNorm" or
+            "AddAndNorm".
     """
     return f"Linear8{'Positive' if positive else ''}{after}"
 
@@ -433,17 +459,19 @@ _CACHES = (("", False), ("16", True))  # by the end of a name: in 16 bits or not
 _TEXTS = {
     **{f"Linear{after}": _linear(after) for after in _AFTER},
     "VocabularyCandidates": _VOCABULARY_CANDIDATES,
+    f"{BIASED}VocabularyCandidates": _VOCABULARY_CANDIDATES_BIASED,
     **{
         linear8(positive, after): _linear8(positive, after)
         for positive in (False, True)
         for after in _AFTER
     },
     "Candidates8": _CANDIDATES8,
+    f"{BIASED}Candidates8": _CANDIDATES8_BIASED,
     "TopLogits": _TOP_LOGITS,
     LISTED: _LISTED,
     f"{LISTED}8": _LISTED8,
-    LISTED_BIASED: _LISTED_BIASED,
-    f"{LISTED_BIASED}8": _LISTED8_BIASED,
+    f"{BIASED}{LISTED}": _LISTED_BIASED,
+    f"{BIASED}{LISTED}8": _LISTED8_BIASED,
     **{f"CachedAttention{end}": _cached_attention(half) for end, half in _CACHES},
     **{f"BeamAttention{end}": _beam_attention(half) for end, half in _CACHES},
     "SelfAttention": _SELF_ATTENTION,

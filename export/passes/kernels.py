@@ -1,7 +1,7 @@
 """What a library of kernels can take over, as calls of functions (`functions.py`).
 
 A rule reads the graph around one node and gives the call that computes the same, or says why there
-is none. Products take along what is done to their result: a bias, then a ReLU, or the
+is none. Products take along what is done to their result: a bias, then an activation, or the
 residual connection and the LayerNorm after it. A sum that is read beside its norm is an output too.
 """
 
@@ -43,7 +43,7 @@ from translate_trt.export.passes.calls import (
     reader,
     same_axes,
 )
-from translate_trt.export.passes.functions import LISTED, LISTED_BIASED
+from translate_trt.export.passes.functions import BIASED, LISTED
 
 
 class CallKernels(Pass):
@@ -87,10 +87,12 @@ def _add_norm(node: ir.Node) -> Call | str | None:
 
 #: Functions that give candidates, their last two inputs a column to look up and a number.
 CANDIDATES = (
-    "Candidates8",
-    "VocabularyCandidates",
     "TopLogits",
-    *(f"{listed}{precision}" for listed in (LISTED, LISTED_BIASED) for precision in ("8", "")),
+    *(
+        f"{bias}{name}"
+        for bias in ("", BIASED)
+        for name in ("Candidates8", "VocabularyCandidates", f"{LISTED}8", LISTED)
+    ),
 )
 
 #: In order, the operator that a rule looks at, and the rule: a sum and its norm belong to a product

@@ -9,50 +9,51 @@ struct StateMemory;
 struct ListMemory;
 
 // One logit, the same number as in the whole row.
-float logit(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t column) {
+float logit(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t row,
+            std::size_t column) {
   const auto block = column / kLanes, lane = column % kLanes;
   const auto* w = matrix.weights + block * matrix.inputs * kLanes + lane * 4;
   std::int32_t sum = -x.zero * matrix.column_sums[column];
   for (std::size_t k = 0; k < matrix.inputs; ++k) {
     sum += x.values[x.product->place(row, k, matrix.inputs)] * w[k / 4 * 64 + k % 4];
   }
-  return static_cast<float>(sum) * matrix.scales[column] * x.scales[row];
+  return std::fma(static_cast<float>(sum) * matrix.scales[column], x.scales[row], bias[column]);
 }
 
 }  // namespace
 
-States fresh_states(std::size_t parts, std::size_t rows, const float* factors, std::size_t count) {
+States fresh_states(std::size_t parts, std::size_t rows, std::size_t count) {
   const auto states = parts * rows;
   auto* list = scratch<Entry, ListMemory>(states * count);
   std::fill_n(list, states * count, Entry{kNothing, 0});
   auto* all = scratch<State, StateMemory>(states);
   for (std::size_t i = 0; i < states; ++i) {
-    const float factor = factors == nullptr ? 1 : factors[i % rows];
-    all[i] = {_mm512_setzero_ps(), factor, list + i * count};
+    all[i] = {_mm512_setzero_ps(), list + i * count};
   }
   return {all, parts, rows};
 }
 
-States show_products(const Rows8& x, const Matrix8& matrix, std::size_t count,
+States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t count,
                      const ParallelFor& parallel) {
   const auto& product = *x.product;
   const auto panels = ceiling(matrix.blocks, kPanel);
   const auto tiles = ceiling(x.count, product.rows);
   // Parts for threads to share; each starts with empty lists, which costs insertions.
   const auto parts = std::min<std::size_t>(panels, x.count > 16 ? 4 : 8);
-  const auto states = fresh_states(parts, x.count, x.scales, count);
+  const auto states = fresh_states(parts, x.count, count);
   parallel(parts, [&](std::size_t part) {
     const Ready ready(product);
     auto* mine = states.all + part * x.count;
     for (auto panel = part * panels / parts; panel < (part + 1) * panels / parts; ++panel) {
       const auto block = panel * kPanel, last = std::min(matrix.blocks, block + kPanel);
       __m512i zeros[kPanel];
-      __m512 scales[kPanel];
-      __mmask16 masks[kPanel];  // columns beyond the matrix only fill up its last block
+      __m512 scales[kPanel], added[kPanel];
       for (std::size_t j = 0; j < kPanel; ++j) {
         const auto column = (block + j) * kLanes;
-        masks[j] = first(remaining(matrix.outputs, column));
-        scales[j] = _mm512_maskz_loadu_ps(masks[j], matrix.scales + column);
+        // Columns beyond the matrix only fill up its last block.
+        const auto mask = first(remaining(matrix.outputs, column));
+        scales[j] = _mm512_maskz_loadu_ps(mask, matrix.scales + column);
+        added[j] = _mm512_mask_loadu_ps(_mm512_set1_ps(kNothing), mask, bias + column);
         zeros[j] = block + j < last ? zero_sums(x, matrix, block + j) : _mm512_setzero_si512();
       }
       for (std::size_t row = 0; row < x.count; row += product.rows) {
@@ -61,13 +62,14 @@ States show_products(const Rows8& x, const Matrix8& matrix, std::size_t count,
         const auto ahead = next_panel(product, matrix, last, row / product.rows, tiles);
         product.tile(x, matrix, row, height, block, last, ahead, sums);
         for (std::size_t i = 0; i < height; ++i) {
-          __m512 numbers[kPanel];
+          const __m512 scale = _mm512_set1_ps(x.scales[row + i]);
+          __m512 logits[kPanel];
           for (std::size_t j = 0; j < kPanel; ++j) {
             const __m512i sum = _mm512_sub_epi32(sums[i][j], zeros[j]);
-            numbers[j] = _mm512_mask_mul_ps(_mm512_set1_ps(kNothing), masks[j],
-                                            _mm512_cvtepi32_ps(sum), scales[j]);
+            const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scales[j]);
+            logits[j] = _mm512_fmadd_ps(product, scale, added[j]);
           }
-          show(mine[row + i], count, numbers, block * kLanes);
+          show(mine[row + i], count, logits, block * kLanes);
         }
       }
     }
@@ -75,23 +77,24 @@ States show_products(const Rows8& x, const Matrix8& matrix, std::size_t count,
   return states;
 }
 
-void candidates8(const Product& best, const Matrix8& matrix, const float* input,
-                 std::size_t rows, const Candidates& out, const ParallelFor& parallel) {
+void candidates8(const Product& best, const Matrix8& matrix, const float* bias,
+                 const float* input, std::size_t rows, const Candidates& out,
+                 const ParallelFor& parallel) {
   const auto x = quantize(input, rows, matrix.inputs, false, best, parallel);
-  const auto states = show_products(x, matrix, out.count, parallel);
+  const auto states = show_products(x, matrix, bias, out.count, parallel);
   for (std::size_t row = 0; row < x.count; ++row) {
     const float log_sum = states.merged(row, out.count);
     for (auto copy = x.begins[row]; copy < x.begins[row + 1]; ++copy) {
       write(states.all[row], log_sum, copy, out);
       const auto column = static_cast<std::size_t>(out.column[copy]);
-      out.at_column[copy] = logit(x, matrix, row, column) - log_sum;
+      out.at_column[copy] = logit(x, matrix, bias, row, column) - log_sum;
     }
   }
 }
 
 void top_logits(const float* logits, std::size_t rows, std::size_t columns, const Candidates& out,
                 const ParallelFor& parallel) {
-  const auto states = fresh_states(1, rows, nullptr, out.count);
+  const auto states = fresh_states(1, rows, out.count);
   parallel(rows, [&](std::size_t row) {
     const auto* here = logits + row * columns;
     const float log_sum = show_all(states.all[row], out.count, here, columns);

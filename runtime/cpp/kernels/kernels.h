@@ -33,10 +33,13 @@ struct Norm {
   float epsilon;
 };
 
+// max(y, 0), y times the normal distribution's P(Y < y), y / (1 + e^-y).
+enum class Activation { none, relu, gelu, swish };
+
 // What is done to a product, in this order.
 struct Epilogue {
   const float* bias;      // [outputs]
-  bool relu;              // max(y, 0)
+  Activation activation;
   const float* residual;  // [rows, outputs] or null
   const Norm* norm;       // or null
   float* normalized;      // [rows, outputs] of what the norm gives; null: in place of the sum
@@ -73,7 +76,8 @@ struct Candidates {
 };
 
 // A matrix [inputs, outputs] whose columns are rows of numbers in memory, such as a vocabulary's, with
-// what finds the best columns for a row: the same in 16 bits, and how far that can be off.
+// what finds the best columns for a row: the same in 16 bits, and how far that can be off. A bias is
+// added to the products.
 struct Vocabulary {
   // 16 columns by two inputs: element (i, o) is at [o / 16][i / 2][o % 16][i % 2].
   struct alignas(64) Line {
@@ -83,10 +87,12 @@ struct Vocabulary {
   std::size_t inputs, outputs;
   std::vector<Line> lines;    // blocks of 16 columns, inputs filled up to an even number
   std::vector<float> scales;  // [blocks * 16]
+  std::vector<float> bias;    // [blocks * 16]
   // Of a column at most: the norms of its integers, of itself in 16 bits, and of the difference that
   // these make.
   float integer_norm, norm, error;
-  std::vector<float> mean, mean_error;  // [inputs], of all columns in 16 bits and these differences
+  // [inputs], of the columns in 16 bits and these differences; without those that never come.
+  std::vector<float> mean, mean_error;
 };
 
 // The tokens that each sentence may choose from, besides `Candidates::column`, which is the same for
@@ -94,6 +100,7 @@ struct Vocabulary {
 struct Lists {
   std::size_t sentences, beams, places, inputs;  // N, K, W; columns of the vocabulary's matrix
   const std::int64_t* tokens;                    // [N, W], 0 in empty places
+  const float* bias;                             // [V], of the logits, or null
 };
 
 // A number of binary16, by its bits.
@@ -122,11 +129,13 @@ struct Kernels {
   const char* name;
   void (*column_sums)(const Matrix8&, std::int32_t* sums);
   void (*linear8)(const Linear8&, const float* x, std::size_t rows, float* y, const ParallelFor&);
-  void (*candidates8)(const Matrix8&, const float* x, std::size_t rows, const Candidates&,
-                      const ParallelFor&);
+  // bias [blocks * 16].
+  void (*candidates8)(const Matrix8&, const float* bias, const float* x, std::size_t rows,
+                      const Candidates&, const ParallelFor&);
   void (*linear)(const Linear&, const float* x, std::size_t rows, float* y, const ParallelFor&);
-  // From columns [outputs, inputs].
-  Vocabulary (*vocabulary)(const float* columns, std::size_t outputs, std::size_t inputs);
+  // From columns [outputs, inputs] and a bias [outputs] or null.
+  Vocabulary (*vocabulary)(const float* columns, const float* bias, std::size_t outputs,
+                           std::size_t inputs);
   // `columns` are those that the vocabulary was made from.
   void (*candidates)(const Vocabulary&, const float* columns, const float* x, std::size_t rows,
                      const Candidates&, const ParallelFor&);

@@ -10,10 +10,10 @@ struct Product;
 extern const Product by_vnni;
 void column_sums(const Matrix8&, std::int32_t*);
 void linear8(const Product&, const Linear8&, const float*, std::size_t, float*, const ParallelFor&);
-void candidates8(const Product&, const Matrix8&, const float*, std::size_t, const Candidates&,
-                 const ParallelFor&);
+void candidates8(const Product&, const Matrix8&, const float*, const float*, std::size_t,
+                 const Candidates&, const ParallelFor&);
 void linear(const Linear&, const float*, std::size_t, float*, const ParallelFor&);
-Vocabulary vocabulary(const float*, std::size_t, std::size_t);
+Vocabulary vocabulary(const float*, const float*, std::size_t, std::size_t);
 void candidates(const Vocabulary&, const float*, const float*, std::size_t, const Candidates&,
                 const ParallelFor&);
 void top_logits(const float*, std::size_t, std::size_t, const Candidates&, const ParallelFor&);
@@ -41,9 +41,9 @@ void linear8(const Linear8& linear, const float* x, std::size_t rows, float* y,
 }
 
 template <const avx512::Product& kProduct>
-void candidates8(const Matrix8& matrix, const float* x, std::size_t rows, const Candidates& out,
-                 const ParallelFor& parallel) {
-  avx512::candidates8(kProduct, matrix, x, rows, out, parallel);
+void candidates8(const Matrix8& matrix, const float* bias, const float* x, std::size_t rows,
+                 const Candidates& out, const ParallelFor& parallel) {
+  avx512::candidates8(kProduct, matrix, bias, x, rows, out, parallel);
 }
 
 template <const avx512::Product& kProduct>

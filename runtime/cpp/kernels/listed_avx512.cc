@@ -160,11 +160,12 @@ void best_of_lists(const Lists& lists, const Candidates& out, const ParallelFor&
     auto* mine = logits + n * lists.beams * width;
     std::fill_n(mine, lists.beams * width, kNothing);
     fill(n, tokens + n * stride, counts[n] + 1, [&](std::size_t i, std::size_t beam, float logit) {
-      if (i < counts[n]) {
-        mine[beam * width + i] = logit;
-      } else if (i == counts[n]) {
-        forced[n * lists.beams + beam] = logit;
+      if (i > counts[n]) {
+        return;
       }
+      const auto token = static_cast<std::size_t>(tokens[n * stride + i]);
+      logit += lists.bias == nullptr ? 0 : lists.bias[token];
+      (i < counts[n] ? mine[beam * width + i] : forced[n * lists.beams + beam]) = logit;
     });
   });
   // The first of a list is looked up to learn what was taken off it.

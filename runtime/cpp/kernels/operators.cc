@@ -12,6 +12,20 @@
 namespace translate_trt {
 namespace {
 
+// A constant input of floats.
+struct ConstantFloats {
+  const float* values;
+  std::size_t count;
+
+  ConstantFloats(Ort::ConstKernelInfo info, std::size_t input, const char* message) {
+    int constant = 0;
+    const auto tensor = info.GetTensorConstantInput(input, &constant);
+    require(constant != 0, message);
+    values = tensor.GetTensorData<float>();
+    count = tensor.GetTensorTypeAndShapeInfo().GetElementCount();
+  }
+};
+
 // A constant matrix in 8 bits and the sums of its columns.
 class Weights8 {
  public:
@@ -26,6 +40,8 @@ class Weights8 {
     auto matrix = with(tensor.GetTensorData<std::int8_t>(), nullptr, sums_.size());
     kernels.column_sums(matrix, sums_.data());
   }
+
+  std::size_t columns() const { return sums_.size(); }
 
   Matrix8 with(const std::int8_t* weights, const float* scales, std::size_t outputs) const {
     return {weights,
@@ -42,7 +58,16 @@ class Weights8 {
 };
 
 // The last gives the sum and, as a second output, what its norm makes of it.
-enum class After { nothing, relu, add, add_norm, add_and_norm };
+enum class After { nothing, relu, gelu, swish, add, add_norm, add_and_norm };
+
+Activation activation(After after) {
+  switch (after) {
+    case After::relu: return Activation::relu;
+    case After::gelu: return Activation::gelu;
+    case After::swish: return Activation::swish;
+    default: return Activation::none;
+  }
+}
 
 // What follows the product of an operator: its further inputs, from the bias on, and attributes.
 class Following {
@@ -61,7 +86,7 @@ class Following {
 
   // Of a result of this shape; `norm` is where it keeps a normalization.
   Epilogue read(Call& call, const Shape& shape, Norm& norm) const {
-    Epilogue epilogue{call.input<float>(bias_), after_ == After::relu, nullptr, nullptr, nullptr};
+    Epilogue epilogue{call.input<float>(bias_), activation(after_), nullptr, nullptr, nullptr};
     if (after_ == After::add || norms(after_)) {
       require(call.shape(bias_ + 1) == shape, "the residual has another shape than the product");
       epilogue.residual = call.input<float>(bias_ + 1);
@@ -199,6 +224,12 @@ Candidates candidates(Call& call, const Shape& shape, std::size_t columns, std::
           call.output<std::int64_t>(1, many), call.output<float>(2, one)};
 }
 
+// Whether logits have a bias.
+struct LogitsVariant {
+  bool biased = false;
+};
+
+// In 8 bits. What is added to logits also hides columns, with and without a bias of the model's.
 class Candidates8Node {
  public:
   using Variant = NoVariant;
@@ -207,14 +238,12 @@ class Candidates8Node {
 
   Candidates8Node(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
       : kernels_(kernels), weights_(kernels, info, 1) {
-    int constant = 0;
-    const auto hidden = info.GetTensorConstantInput(3, &constant);
-    require(constant != 0, "which columns are hidden must be constant");
+    const ConstantFloats bias(info, 3, "which columns are hidden must be constant");
+    require(bias.count == weights_.columns(), "each column must have a bias");
     // Hidden are those that fill up the last block.
-    const auto* bias = hidden.GetTensorData<float>();
-    const auto count = hidden.GetTensorTypeAndShapeInfo().GetElementCount();
-    const auto* first = std::find_if(bias, bias + count, [](float b) { return b < 0; });
-    columns_ = static_cast<std::size_t>(first - bias);
+    const auto* end = bias.values + bias.count;
+    const auto* first = std::find_if(bias.values, end, [](float b) { return b < kMostHidden; });
+    columns_ = static_cast<std::size_t>(first - bias.values);
   }
 
   void run(Call& call) const {
@@ -224,11 +253,13 @@ class Candidates8Node {
     require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
             "the input has not the columns that the weights want");
     const auto found = candidates(call, shape, columns_, 4, 5);
-    kernels_.candidates8(matrix, call.input<float>(0), product(shape, 0, 2), found,
-                         call.threads());
+    kernels_.candidates8(matrix, call.input<float>(3), call.input<float>(0), product(shape, 0, 2),
+                         found, call.threads());
   }
 
  private:
+  static constexpr float kMostHidden = -1e29F;  // below any logit
+
   const Kernels& kernels_;
   const Weights8 weights_;
   std::size_t columns_ = 0;
@@ -236,34 +267,48 @@ class Candidates8Node {
 
 class VocabularyCandidatesNode {
  public:
-  using Variant = NoVariant;
-  static Types inputs(const Variant&) { return {kFloat, kFloat, kInt64, kInt64}; }
+  using Variant = LogitsVariant;
+  static Types inputs(const Variant& variant) {
+    return variant.biased ? Types{kFloat, kFloat, kFloat, kInt64, kInt64}
+                          : Types{kFloat, kFloat, kInt64, kInt64};
+  }
   static Types outputs() { return {kFloat, kInt64, kFloat}; }
 
-  VocabularyCandidatesNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
-      : kernels_(kernels), vocabulary_(read(kernels, info)) {}
+  VocabularyCandidatesNode(const Kernels& kernels, const Variant& variant,
+                           Ort::ConstKernelInfo info)
+      : kernels_(kernels),
+        column_(variant.biased ? 3 : 2),
+        vocabulary_(read(kernels, variant, info)) {}
 
   void run(Call& call) const {
     const auto shape = call.shape(0);
     require(static_cast<std::size_t>(shape.back()) == vocabulary_.inputs,
             "the input has not the columns that the vocabulary's matrix has");
-    const auto found = candidates(call, shape, vocabulary_.outputs, 2, 3);
+    const auto found = candidates(call, shape, vocabulary_.outputs, column_, column_ + 1);
     kernels_.candidates(vocabulary_, call.input<float>(1), call.input<float>(0),
                         product(shape, 0, 2), found, call.threads());
   }
 
  private:
-  static Vocabulary read(const Kernels& kernels, Ort::ConstKernelInfo info) {
+  static Vocabulary read(const Kernels& kernels, const Variant& variant,
+                         Ort::ConstKernelInfo info) {
     int constant = 0;
     const auto matrix = info.GetTensorConstantInput(1, &constant);
     require(constant != 0, "the vocabulary's matrix must be constant");
     const auto shape = matrix.GetTensorTypeAndShapeInfo().GetShape();
     require(shape.size() == 2, "the vocabulary's matrix must be [V, inputs]");
-    return kernels.vocabulary(matrix.GetTensorData<float>(), product(shape, 0, 1),
-                              product(shape, 1, 2));
+    const auto outputs = product(shape, 0, 1);
+    const float* bias = nullptr;
+    if (variant.biased) {
+      const ConstantFloats constants(info, 2, "the logits' bias must be constant");
+      require(constants.count == outputs, "each logit must have a bias");
+      bias = constants.values;
+    }
+    return kernels.vocabulary(matrix.GetTensorData<float>(), bias, outputs, product(shape, 1, 2));
   }
 
   const Kernels& kernels_;
+  const std::size_t column_;  // which input is looked up
   const Vocabulary vocabulary_;
 };
 
@@ -292,22 +337,20 @@ class TopLogitsNode {
 template <class Weight>
 class ListedNode {
  public:
-  using Variant = NoVariant;
+  using Variant = LogitsVariant;
   static constexpr bool kBytes = std::is_same_v<Weight, std::int8_t>;
-  static constexpr std::size_t kTokens = kBytes ? 3 : 2;  // which input they are
+  static constexpr std::size_t kBias = kBytes ? 3 : 2;  // which input it is, if there is one
 
-  static Types inputs(const Variant&) {
-    Types types = {kFloat, kFloat, kInt64, kInt64, kInt64};
-    if (kBytes) {
-      types[1] = kInt8;
-      types.insert(types.begin() + 2, kFloat);
-    }
+  static Types inputs(const Variant& variant) {
+    Types types = {kFloat, kBytes ? kInt8 : kFloat};
+    types.insert(types.end(), (kBytes ? 1 : 0) + (variant.biased ? 1 : 0), kFloat);
+    types.insert(types.end(), 3, kInt64);
     return types;
   }
   static Types outputs() { return {kFloat, kInt64, kFloat}; }
 
-  ListedNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
-      : kernels_(kernels) {
+  ListedNode(const Kernels& kernels, const Variant& variant, Ort::ConstKernelInfo info)
+      : kernels_(kernels), tokens_(kBias + (variant.biased ? 1 : 0)) {
     if constexpr (kBytes) {
       int constant = 0;
       const auto matrix = info.GetTensorConstantInput(1, &constant);
@@ -322,17 +365,22 @@ class ListedNode {
   }
 
   void run(Call& call) const {
-    const auto shape = call.shape(0), matrix = call.shape(1), list = call.shape(kTokens);
+    const auto shape = call.shape(0), matrix = call.shape(1), list = call.shape(tokens_);
     require(shape.size() == 3 && matrix.at(1) == shape[2],
             "the input has not the columns that the vocabulary's matrix has");
     require(list.size() == 2 && list[0] == shape[0], "there must be a list for each sentence");
     const auto size = static_cast<std::size_t>(matrix[0]);
+    const float* bias = nullptr;
+    if (tokens_ > kBias) {
+      require(call.shape(kBias) == Shape{matrix[0]}, "each logit must have a bias");
+      bias = call.input<float>(kBias);
+    }
     const Lists lists{product(shape, 0, 1), product(shape, 1, 2), product(list, 1, 2),
-                      product(shape, 2, 3), call.input<std::int64_t>(kTokens)};
+                      product(shape, 2, 3), call.input<std::int64_t>(tokens_), bias};
     require(std::all_of(lists.tokens, lists.tokens + lists.sentences * lists.places,
                         [&](auto t) { return t >= 0 && static_cast<std::size_t>(t) < size; }),
             "a listed token is out of range");
-    const auto found = candidates(call, shape, size, kTokens + 1, kTokens + 2);
+    const auto found = candidates(call, shape, size, tokens_ + 1, tokens_ + 2);
     require(found.count <= lists.places, "more candidates than places were asked for");
     const auto* weights = call.input<Weight>(1);
     const auto* x = call.input<float>(0);
@@ -346,6 +394,7 @@ class ListedNode {
 
  private:
   const Kernels& kernels_;
+  const std::size_t tokens_;  // which input they are
   std::vector<std::int32_t> row_sums_;
 };
 
@@ -380,23 +429,30 @@ void add_operators(const Kernels& kernels, OrtSessionOptions* options) {
     auto* domain = new Ort::CustomOpDomain("translate_trt");
     add<LinearNode>(*domain, "Linear", kernels, After::nothing);
     add<LinearNode>(*domain, "LinearRelu", kernels, After::relu);
+    add<LinearNode>(*domain, "LinearGelu", kernels, After::gelu);
+    add<LinearNode>(*domain, "LinearSwish", kernels, After::swish);
     add<LinearNode>(*domain, "LinearAdd", kernels, After::add);
     add<LinearNode>(*domain, "LinearAddNorm", kernels, After::add_norm);
     add<AndNorm<LinearNode>>(*domain, "LinearAddAndNorm", kernels, After::add_and_norm);
-    add<VocabularyCandidatesNode>(*domain, "VocabularyCandidates", kernels);
     for (const bool positive : {false, true}) {
       const std::string name = positive ? "Linear8Positive" : "Linear8";
       add<Linear8Node>(*domain, name, kernels, {positive, After::nothing});
       add<Linear8Node>(*domain, name + "Relu", kernels, {positive, After::relu});
+      add<Linear8Node>(*domain, name + "Gelu", kernels, {positive, After::gelu});
+      add<Linear8Node>(*domain, name + "Swish", kernels, {positive, After::swish});
       add<Linear8Node>(*domain, name + "Add", kernels, {positive, After::add});
       add<Linear8Node>(*domain, name + "AddNorm", kernels, {positive, After::add_norm});
       add<AndNorm<Linear8Node>>(*domain, name + "AddAndNorm", kernels,
                                 {positive, After::add_and_norm});
     }
-    add<Candidates8Node>(*domain, "Candidates8", kernels);
     add<TopLogitsNode>(*domain, "TopLogits", kernels);
-    add<ListedNode<float>>(*domain, "ListedCandidates", kernels);
-    add<ListedNode<std::int8_t>>(*domain, "ListedCandidates8", kernels);
+    for (const bool biased : {false, true}) {
+      const std::string name = biased ? "Biased" : "";
+      add<Candidates8Node>(*domain, name + "Candidates8", kernels);
+      add<VocabularyCandidatesNode>(*domain, name + "VocabularyCandidates", kernels, {biased});
+      add<ListedNode<float>>(*domain, name + "ListedCandidates", kernels, {biased});
+      add<ListedNode<std::int8_t>>(*domain, name + "ListedCandidates8", kernels, {biased});
+    }
     add<AddNormNode>(*domain, "AddNorm", kernels);
     add_attention_operators(kernels, *domain);
     add_search_operators(kernels, *domain);

@@ -47,11 +47,17 @@ class Columns {
         column_(column),
         mask_(first(outputs - column)),
         bias_(_mm512_maskz_loadu_ps(mask_, epilogue.bias + column)),
-        least_(_mm512_set1_ps(epilogue.relu ? 0 : -INFINITY)) {}
+        activation_(epilogue.activation),
+        least_(_mm512_set1_ps(activation_ == Activation::relu ? 0 : -INFINITY)) {}
 
   // Products of rows [begin, end), which are equal, with all that follows but the normalization.
   void write(std::size_t begin, std::size_t end, __m512 product) const {
-    const __m512 value = _mm512_max_ps(_mm512_add_ps(product, bias_), least_);
+    __m512 value = _mm512_max_ps(_mm512_add_ps(product, bias_), least_);
+    if (activation_ == Activation::swish) {
+      value = swish(value);
+    } else if (activation_ == Activation::gelu) {
+      value = gelu(value);
+    }
     for (auto row = begin; row < end; ++row) {
       const auto place = row * outputs_ + column_;
       const __m512 residual = residual_ == nullptr
@@ -66,7 +72,9 @@ class Columns {
   float* const y_;
   const std::size_t outputs_, column_;
   const __mmask16 mask_;
-  const __m512 bias_, least_;  // whatever is smaller becomes the latter
+  const __m512 bias_;
+  const Activation activation_;
+  const __m512 least_;  // whatever is smaller becomes that
 };
 
 }  // namespace translate_trt::avx512

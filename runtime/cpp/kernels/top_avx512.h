@@ -34,29 +34,27 @@ inline void insert(Entry* list, std::size_t count, Entry entry) {
   list[place] = entry;
 }
 
-// What a row has shown so far. Its numbers are logits / factor: a factor that a whole row shares
-// need not be multiplied with each of them.
+// What a row has shown so far.
 struct State {
-  __m512 sum;    // of exponentials relative to the best
-  float factor;  // not negative
-  Entry* list;   // the best, sorted
+  __m512 sum;   // of exponentials relative to the best
+  Entry* list;  // the best, sorted
 
   float best() const { return list[0].value; }
 };
 
-// Numbers that may belong to the best of a state, which is rare.
+// Logits that may belong to the best of a state, which is rare.
 template <int Registers>
 __attribute__((noinline)) void take(State& state, std::size_t count,
-                                    const __m512 (&numbers)[Registers], std::size_t column) {
+                                    const __m512 (&logits)[Registers], std::size_t column) {
   const float before = state.best();
   for (int j = 0; j < Registers; ++j) {
     const __m512 last = _mm512_set1_ps(state.list[count - 1].value);
-    unsigned mask = _mm512_cmp_ps_mask(numbers[j], last, _CMP_GT_OQ);
+    unsigned mask = _mm512_cmp_ps_mask(logits[j], last, _CMP_GT_OQ);
     if (mask == 0) {
       continue;
     }
     alignas(64) float values[kLanes];
-    _mm512_store_ps(values, numbers[j]);
+    _mm512_store_ps(values, logits[j]);
     for (; mask != 0; mask &= mask - 1) {
       const auto lane = static_cast<std::size_t>(__builtin_ctz(mask));
       // Of equal ones the first stays.
@@ -67,28 +65,27 @@ __attribute__((noinline)) void take(State& state, std::size_t count,
     }
   }
   if (state.best() > before) {
-    const float lower = (before - state.best()) * state.factor * kLog2E;
+    const float lower = (before - state.best()) * kLog2E;
     state.sum = _mm512_mul_ps(state.sum, power_of_two(_mm512_set1_ps(lower)));
   }
 }
 
-// Shows numbers of neighbouring columns, `Registers` times 16, to a state.
+// Shows logits of neighbouring columns, `Registers` times 16, to a state.
 template <int Registers>
-inline void show(State& state, std::size_t count, const __m512 (&numbers)[Registers],
+inline void show(State& state, std::size_t count, const __m512 (&logits)[Registers],
                  std::size_t column) {
   const __m512 last = _mm512_set1_ps(state.list[count - 1].value);
   unsigned better = 0;
   for (int j = 0; j < Registers; ++j) {
-    better |= _mm512_cmp_ps_mask(numbers[j], last, _CMP_GT_OQ);
+    better |= _mm512_cmp_ps_mask(logits[j], last, _CMP_GT_OQ);
   }
   if (better != 0) {
-    take(state, count, numbers, column);
+    take(state, count, logits, column);
   }
-  const float scale = state.factor * kLog2E;
-  const __m512 scales = _mm512_set1_ps(scale), shift = _mm512_set1_ps(state.best() * scale);
+  const __m512 scale = _mm512_set1_ps(kLog2E), shift = _mm512_set1_ps(state.best() * kLog2E);
   __m512 sum = state.sum;
   for (int j = 0; j < Registers; ++j) {
-    const __m512 below = _mm512_fmsub_ps(numbers[j], scales, shift);
+    const __m512 below = _mm512_fmsub_ps(logits[j], scale, shift);
     sum = _mm512_add_ps(sum, power_of_two(below));
   }
   state.sum = sum;
@@ -104,7 +101,7 @@ inline float merge(State* states, std::size_t parts, std::size_t stride, std::si
   float sum = 0;
   for (std::size_t part = 0; part < parts; ++part) {
     const auto& state = states[part * stride];
-    sum += _mm512_reduce_add_ps(state.sum) * std::exp((state.best() - most) * state.factor);
+    sum += _mm512_reduce_add_ps(state.sum) * std::exp(state.best() - most);
   }
   for (std::size_t part = 1; part < parts; ++part) {
     const auto* list = states[part * stride].list;
@@ -112,12 +109,12 @@ inline float merge(State* states, std::size_t parts, std::size_t stride, std::si
       insert(whole.list, count, list[i]);
     }
   }
-  return most * whole.factor + std::log(sum);
+  return most + std::log(sum);
 }
 
 inline void write(const State& state, float log_sum, std::size_t row, const Candidates& out) {
   for (std::size_t i = 0; i < out.count; ++i) {
-    out.values[row * out.count + i] = state.list[i].value * state.factor - log_sum;
+    out.values[row * out.count + i] = state.list[i].value - log_sum;
     out.indices[row * out.count + i] = state.list[i].column;
   }
 }
@@ -148,11 +145,12 @@ struct States {
 };
 
 // States that have seen nothing, with lists of `count`. Their memory is the caller's thread's, and
-// the next call's. Null factors are 1.
-States fresh_states(std::size_t parts, std::size_t rows, const float* factors, std::size_t count);
+// the next call's.
+States fresh_states(std::size_t parts, std::size_t rows, std::size_t count);
 
-// States that have seen the products of rows with a matrix, both of integers.
-States show_products(const Rows8& x, const Matrix8& matrix, std::size_t count,
+// States that have seen the products of rows with a matrix, both of integers, and a bias
+// [blocks * 16].
+States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t count,
                      const ParallelFor& parallel);
 
 }  // namespace translate_trt::avx512

@@ -9,6 +9,9 @@
 // columns have in common, which is known and taken off. docs/kernels.md has how precise that is. A
 // row for which a handful is not enough, since too many logits are nearly alike, is multiplied with
 // everything.
+//
+// A bias is added to a product in 16 bits as to one in fp32, so that it changes nothing of this but
+// for one rounding.
 
 #include "top_avx512.h"
 
@@ -25,6 +28,8 @@ struct AllLogits;
 constexpr float kMostOfColumn = 2047;  // eleven bits and a sign, which leaves a row about as many
 constexpr float kMostOfRow = 32767;
 constexpr double kMostOfSum = 2147483647;
+// Beside others, a column with a bias below has no share in any sum, whatever its product is.
+constexpr float kNever = -1000;
 // Few columns take little time, and their errors do not cancel so well: they are all in fp32.
 constexpr std::size_t kFewestColumns = 2048;
 
@@ -129,39 +134,49 @@ bool better(const Entry& a, const Entry& b) {
 
 // Gives the listed columns of a row their logits of fp32, and the log-sum-exp its share of that;
 // false: columns that are not listed could be among the best.
-bool refine(State& state, std::size_t listed, std::size_t wanted, const Error& error,
-            const float* x, const float* columns, std::size_t inputs, float& log_sum) {
-  auto* list = state.list;
+bool refine(Entry* list, std::size_t listed, std::size_t wanted, const Error& error,
+            const float* x, const float* columns, const Vocabulary& vocabulary, float& log_sum) {
+  const auto inputs = vocabulary.inputs;
   for (std::size_t i = 0; i < listed; ++i) {
     fetch(columns + static_cast<std::size_t>(list[i].column) * inputs, inputs * sizeof(float));
   }
-  // No column that is not listed has a larger logit.
-  const float elsewhere = list[listed - 1].value * state.factor + error.most;
-  const float most = list[0].value * state.factor;
+  // No column that is not listed has a larger logit; a bias is added with one rounding here and one
+  // in fp32.
+  const float last = list[listed - 1].value;
+  const float elsewhere = last + error.most + 0x1p-22F * (std::abs(last) + error.most);
+  const float most = list[0].value;
   double sum = std::exp(static_cast<double>(log_sum - most));  // relative to most + error.mean
   for (std::size_t i = 0; i < listed; ++i) {
-    const float rounded = list[i].value * state.factor - most;
-    list[i].value = dot(x, columns + static_cast<std::size_t>(list[i].column) * inputs, inputs);
+    const float rounded = list[i].value - most;
+    const auto column = static_cast<std::size_t>(list[i].column);
+    list[i].value = dot(x, columns + column * inputs, inputs) + vocabulary.bias[column];
     sum += std::exp(static_cast<double>(list[i].value - most - error.mean)) -
            std::exp(static_cast<double>(rounded));
   }
   std::sort(list, list + listed, better);
-  state.factor = 1;
   log_sum = most + error.mean + static_cast<float>(std::log(sum));
   return list[wanted - 1].value > elsewhere;
 }
 
 }  // namespace
 
-Vocabulary vocabulary(const float* columns, std::size_t outputs, std::size_t inputs) {
+Vocabulary vocabulary(const float* columns, const float* bias, std::size_t outputs,
+                      std::size_t inputs) {
   const auto blocks = ceiling(outputs, kLanes), pairs = ceiling(inputs, 2);
-  Vocabulary result{inputs, outputs, {}, {}, 0, 0, 0, {}, {}};
+  Vocabulary result{inputs, outputs, {}, {}, {}, 0, 0, 0, {}, {}};
   result.lines.resize(blocks * pairs);
   result.scales.resize(blocks * kLanes);
+  result.bias.resize(blocks * kLanes);
+  if (bias != nullptr) {
+    std::copy_n(bias, outputs, result.bias.data());
+  }
   std::vector<double> sums(inputs), errors(inputs);
+  double count = 0;  // of columns in the means
   for (std::size_t column = 0; column < outputs; ++column) {
     const auto* w = columns + column * inputs;
     const float scale = largest(w, inputs) / kMostOfColumn;
+    const double share = result.bias[column] < kNever ? 0 : 1;
+    count += share;
     auto* line = result.lines.data() + column / kLanes * pairs;
     const auto lane = column % kLanes * 2;
     __m512 squares = _mm512_setzero_ps(), left = _mm512_setzero_ps();
@@ -176,8 +191,8 @@ Vocabulary vocabulary(const float* columns, std::size_t outputs, std::size_t inp
       _mm512_store_ps(rest, rounded.rest);
       for (std::size_t k = 0; k < std::min(kLanes, inputs - i); ++k) {
         line[(i + k) / 2].words[lane + k % 2] = static_cast<std::int16_t>(lanes[k]);
-        sums[i + k] += static_cast<float>(lanes[k]) * scale;
-        errors[i + k] += rest[k];
+        sums[i + k] += share * static_cast<float>(lanes[k]) * scale;
+        errors[i + k] += share * rest[k];
       }
     }
     const float integer_norm = std::sqrt(_mm512_reduce_add_ps(squares));
@@ -186,10 +201,9 @@ Vocabulary vocabulary(const float* columns, std::size_t outputs, std::size_t inp
     result.norm = std::max(result.norm, integer_norm * scale);
     result.error = std::max(result.error, std::sqrt(_mm512_reduce_add_ps(left)));
   }
-  const auto count = static_cast<double>(outputs);
   for (std::size_t i = 0; i < inputs; ++i) {
-    result.mean.push_back(static_cast<float>(sums[i] / count));
-    result.mean_error.push_back(static_cast<float>(errors[i] / count));
+    result.mean.push_back(static_cast<float>(sums[i] / std::max(count, 1.0)));
+    result.mean_error.push_back(static_cast<float>(errors[i] / std::max(count, 1.0)));
   }
   return result;
 }
@@ -200,21 +214,25 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
   const auto x = words(vocabulary, input, rows, parallel);
   // Twice as many as are asked for have always been enough on trained models.
   const auto listed = std::min(outputs, std::max<std::size_t>(16, 2 * out.count));
-  const auto states = show_products(x.rows, as_bytes(vocabulary), listed, parallel);
+  const auto states =
+      show_products(x.rows, as_bytes(vocabulary), vocabulary.bias.data(), listed, parallel);
   const auto row_of = [&](std::size_t row) { return input + x.rows.begins[row] * inputs; };
+  const auto logit = [&](std::size_t row, std::size_t column) {
+    return dot(row_of(row), columns + column * inputs, inputs) + vocabulary.bias[column];
+  };
   const auto finish = [&](std::size_t row, const State& state, float log_sum) {
     for (auto copy = x.rows.begins[row]; copy < x.rows.begins[row + 1]; ++copy) {
       write(state, log_sum, copy, out);
-      const auto* column = columns + static_cast<std::size_t>(out.column[copy]) * inputs;
-      out.at_column[copy] = dot(row_of(row), column, inputs) - log_sum;
+      const auto column = static_cast<std::size_t>(out.column[copy]);
+      out.at_column[copy] = logit(row, column) - log_sum;
     }
   };
   auto* decided = scratch<char, DecidedRows>(x.rows.count);
   for_rows(x.rows.count, parallel, [&](std::size_t row) {
     auto& state = states.all[row];
     float log_sum = states.merged(row, listed);
-    decided[row] = refine(state, listed, out.count, x.errors[row], row_of(row), columns, inputs,
-                          log_sum) &&
+    decided[row] = refine(state.list, listed, out.count, x.errors[row], row_of(row), columns,
+                          vocabulary, log_sum) &&
                    outputs >= kFewestColumns;
     finish(row, state, log_sum);
   });
@@ -223,10 +241,8 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
       continue;
     }
     auto* logits = scratch<float, AllLogits>(outputs);
-    for_rows(outputs, parallel, [&](std::size_t column) {
-      logits[column] = dot(row_of(row), columns + column * inputs, inputs);
-    });
-    const auto state = fresh_states(1, 1, nullptr, out.count);
+    for_rows(outputs, parallel, [&](std::size_t column) { logits[column] = logit(row, column); });
+    const auto state = fresh_states(1, 1, out.count);
     finish(row, *state.all, show_all(*state.all, out.count, logits, outputs));
   }
 }
