@@ -30,6 +30,7 @@ SCALE = ROOT / "docs" / "scale.md"
 SERVE = ROOT / "docs" / "serve.md"
 DEPLOY = ROOT / "docs" / "deploy.md"
 EMBED = ROOT / "docs" / "embed-cpp.md"
+IMPORT = ROOT / "docs" / "import.md"
 HEAD = """# Results
 
 Made by `python benchmarks/render.py` from the JSON files in `benchmarks/results/`, which hold the
@@ -329,6 +330,23 @@ def by_sentences(samples: dict[str, Any]) -> dict[str, dict[int, Any]]:
     return found
 
 
+def render_imported_shapes(report: dict[str, Any]) -> str:
+    """Both graphs of models that are not the paper's: milliseconds of one that is, and ratios."""
+    settings, rows = report["settings"], []
+    paper = next(name for name, changes in settings["shapes"].items() if not changes)
+    for part, found in report["samples"].items():
+        precision, graph, sentences = part.split(", ")
+        cells = [f"{1e3 * statistics.median(found[paper]):.1f} ms"]
+        others = [ratios(found, paper, name) for name in found if name != paper]
+        cells += [f"{middle:.2f} [{low:.2f}, {high:.2f}]" for middle, low, high in others]
+        rows.append([precision, graph, sentences, *cells])
+    names = [paper, *(name for name in settings["shapes"] if name != paper)]
+    return (
+        f"{where(report)} {settings['threads']} threads, vocabulary {settings['vocabulary']:,}, "
+        f"{settings['beams']} beams.\n\n{table(['', '', '', *names], rows)}"
+    )
+
+
 def render_graph_choices(report: dict[str, Any]) -> str:
     """A step without each pass: time relative to the step as it is shipped."""
     parts = by_sentences(report["samples"])
@@ -426,6 +444,8 @@ def main() -> None:
         plot_serving(newest["serving"], PLOT_DIRECTORY)
     if "cpp-library" in newest:
         fill(EMBED, "cpp-library", render_cpp_library(newest["cpp-library"]))
+    if "imported-shapes" in newest:
+        fill(IMPORT, "imported-shapes", render_imported_shapes(newest["imported-shapes"]))
     fill(DEPLOY, "plan", plan.text(plan.Inputs()))
 
 

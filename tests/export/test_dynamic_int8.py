@@ -209,17 +209,21 @@ def test_a_relu_that_rests_gives_zeros() -> None:
 # ---- the vocabulary ----
 
 
-def ranked(columns: int, k: int, seed: int = 0) -> ir.Model:
+def ranked(
+    columns: int, k: int, seed: int = 0, bias: NDArray[np.float32] | None = None
+) -> ir.Model:
     """Logits of which the best k are taken, and their softmax."""
     weights = np.random.default_rng(seed).standard_normal((24, columns)).astype(np.float32)
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["logits"]),
+        helper.make_node("MatMul", ["x", "w"], ["logits" if bias is None else "product"]),
+        *([] if bias is None else [helper.make_node("Add", ["product", "b"], ["logits"])]),
         helper.make_node("TopK", ["logits", "k"], ["best", "index"]),
         helper.make_node("Softmax", ["logits"], ["shares"]),
         helper.make_node("GatherElements", ["shares", "index"], ["share"], axis=-1),
         helper.make_node("Cast", ["index"], ["column"], to=TensorProto.FLOAT),
     ]
-    return model(nodes, ["best", "column", "share"], w=weights, k=np.array([k]))
+    more = {} if bias is None else {"b": bias}
+    return model(nodes, ["best", "column", "share"], w=weights, k=np.array([k]), **more)
 
 
 @pytest.mark.parametrize("columns", [17, 31, 32, 320, 333])
@@ -245,6 +249,24 @@ def test_columns_that_fill_up_the_vocabulary_are_never_chosen(columns: int) -> N
     for row in np.ndindex(3, 5):
         close = np.abs(best[row] - right[0][row]).max()
         assert close <= 0.03 * np.abs(right[0][row]).max()
+
+
+@pytest.mark.parametrize("columns", [32, 333])
+def test_a_bias_is_added_to_what_rows_have_scaled(columns: int) -> None:
+    bias = RANDOM.standard_normal(columns).astype(np.float32)
+    bias[3] = -1e4
+    given = ranked(columns, k=columns, bias=bias)
+    x = RANDOM.standard_normal((2, 3, 24)).astype(np.float32)
+    x[0, 1] = 0
+    right = run(given, x)
+    assert DynamicInt8().run(given).matches == 1
+    assert operators(given).count("MatMulIntegerToFloat") == 1
+    best, column, share = run(given, x)
+    assert (column[..., -1] == 3).all()
+    np.testing.assert_array_equal(best[0, 1], np.sort(bias)[::-1])
+    np.testing.assert_allclose(share.sum(-1), 1, rtol=1e-5)
+    close = 0.03 * np.abs(right[0][..., :-1]).max()
+    np.testing.assert_allclose(best[..., :-1], right[0][..., :-1], rtol=0, atol=close)
 
 
 def test_a_row_of_logits_alone_and_in_a_batch_is_the_same_to_the_bit() -> None:

@@ -18,6 +18,8 @@ Array = NDArray[Any]
 Session = Callable[[Mapping[str, Array]], list[Array]]
 
 HIDDEN = -1e30
+#: Of tokens that never come (export/importers/vocabulary.py).
+NEVER = -1e4
 
 
 @pytest.fixture(params=(1, 3), ids=("one thread", "three threads"))
@@ -68,7 +70,7 @@ _CANDIDATES = ("Candidates", "TopLogits", "ListedCandidates", "VocabularyCandida
 
 
 def _output_types(operator: str) -> list[int]:
-    if operator.removesuffix("8") in _CANDIDATES:
+    if operator.removeprefix("Biased").removesuffix("8") in _CANDIDATES:
         return [TensorProto.FLOAT, TensorProto.INT64, TensorProto.FLOAT]
     if operator.startswith("CachedAttention"):
         cache = TensorProto.FLOAT16 if operator.endswith("16") else TensorProto.FLOAT
@@ -132,6 +134,13 @@ def in_panels(weights: Array) -> Array:
 def whole(rng: np.random.Generator, *shape: int) -> Array:
     """Whole numbers so small that their products and sums are exact, in whichever order."""
     return rng.integers(-9, 10, shape).astype(np.float32)
+
+
+def logit_bias(rng: np.random.Generator, columns: int) -> Array:
+    """A bias [columns] as imported models have one: a few columns never come, the first of all."""
+    bias = rng.standard_normal(columns, dtype=np.float32) * 3
+    bias[rng.choice(columns, columns // 20)] = bias[0] = NEVER
+    return bias
 
 
 def best(logits: Array, column: Array, count: int) -> list[Array]:

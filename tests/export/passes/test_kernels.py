@@ -21,6 +21,7 @@ from support.graphs import (
     weights,
 )
 
+from translate_trt.export.importers.vocabulary import NEVER
 from translate_trt.export.passes.base import Outcome
 from translate_trt.export.passes.dynamic_int8 import DynamicInt8
 from translate_trt.export.passes.functions import DOMAIN, NAMES, function
@@ -54,6 +55,11 @@ def assert_same_bits(model: ir.Model, matches: int, *refused: str) -> Counter[st
 AFTER: dict[str, list[NodeProto]] = {
     "": [node("Add", "b product", "y")],
     "Relu": [node("Add", "product b", "biased"), node("Relu", "biased", "y")],
+    "Gelu": [node("Add", "product b", "biased"), node("Gelu", "biased", "y")],
+    "Swish": [
+        node("Add", "product b", "biased"), node("Sigmoid", "biased", "share"),
+        node("Mul", "share biased", "y"),
+    ],
     "Add": [node("Add", "product b", "biased"), node("Add", "r biased", "y")],
     "AddNorm": [
         node("Add", "product b", "biased"), node("Add", "biased r", "sum"),
@@ -214,6 +220,22 @@ NEAR_MISSES: dict[str, tuple[list[NodeProto], str, Counter[str]]] = {
          node("Neg", "biased", "z")],
         "", Counter(Relu=1, Neg=2),
     ),
+    "GELU is the approximation": (
+        [node("Add", "product b", "biased"), node("Gelu", "biased", "y", approximate="tanh"),
+         node("Neg", "y", "z")],
+        "", Counter(Gelu=1, Neg=2),
+    ),
+    "swish's share is read elsewhere": (
+        [node("Add", "product b", "biased"), node("Sigmoid", "biased", "share"),
+         node("Mul", "biased share", "y"), node("Neg", "share", "z")],
+        "", Counter(Sigmoid=1, Mul=1, Neg=2),
+    ),
+    "the share is of something else": (
+        [node("Add", "product b", "biased"), node("Sigmoid", "rows", "share"),
+         node("ReduceMax", "share", "most", keepdims=1), node("Mul", "biased most", "y"),
+         node("Neg", "y", "z")],
+        "", Counter(Sigmoid=1, ReduceMax=1, Mul=1, Neg=2),
+    ),
     "it is added to itself": (
         [node("Add", "product b", "biased"), node("Add", "biased biased", "y"),
          node("Neg", "y", "z")],
@@ -276,14 +298,19 @@ def test_a_matrix_that_has_no_blocks_is_left_alone() -> None:
 def ranked(
     *more: NodeProto, columns: int = 37, int8: bool = False, outputs: tuple[str, ...] = (),
     lookups: tuple[str, ...] = ("at",), given: bool = False, count: int = 5,
+    bias: Array | None = None,
 ) -> ir.Model:  # fmt: skip
     """The best of a vocabulary's log-probabilities, and those at a column.
 
     Args:
         given: logits are an input instead of a product.
+        bias: is added to the product.
     """
+    product = [node("MatMul", "x w", "logits")]
+    if bias is not None:
+        product = [node("MatMul", "x w", "product"), node("Add", "product b", "logits")]
     nodes = [
-        *([] if given else [node("MatMul", "x w", "logits")]),
+        *([] if given else product),
         node("LogSoftmax", "logits", "p", axis=-1),
         node("TopK", "p count", "values indices", axis=-1),
         *(node("GatherElements", f"p {name}_column", name, axis=-1) for name in lookups), *more,
@@ -295,7 +322,8 @@ def ranked(
         {**({"logits": ["N", "K", columns]} if given else {"x": ["N", "K", ROWS]}), **columns_of},
         {**axes, **dict.fromkeys(lookups, ("N", "K", 1)),
          **dict.fromkeys(outputs, ("N", "K", columns))},
-        {**({} if given else {"w": weights(ROWS, columns)}), "count": np.array([count])},
+        {**({} if given else {"w": weights(ROWS, columns)}), "count": np.array([count]),
+         **({} if bias is None else {"b": bias})},
         opset=DYNAMIC_OPSET, types={"indices": "int", **dict.fromkeys(columns_of, "int")},
     )  # fmt: skip
     TopKFirst().run(model)
@@ -315,13 +343,37 @@ def test_candidates(columns: int, int8: bool) -> None:
 
 
 @pytest.mark.parametrize("int8", [True, False])
-def test_columns_that_fill_up_are_no_candidates(int8: bool) -> None:
-    model = ranked(int8=int8, columns=17, count=17)  # 15 of 32 fill up, or 47 of 64
+@pytest.mark.parametrize("columns", [32, 37])
+def test_candidates_with_a_bias(columns: int, int8: bool) -> None:
+    bias = 9 * weights(columns, seed=3)
+    bias[[0, 5]] = NEVER
+    model = ranked(int8=int8, columns=columns, bias=bias)
+    name = "BiasedCandidates8" if int8 else "BiasedVocabularyCandidates"
+    assert assert_same_bits(model, 2) == {name: 1}
+    assert {name for _, name, _ in model.functions} == {name, "TopLogits"}
+    found = run(model, feeds(model))["indices"]
+    assert not np.isin(found, [0, 5]).any()
+
+
+@pytest.mark.parametrize("int8", [True, False])
+def test_a_bias_for_all_columns_alike_is_no_bias_of_candidates(int8: bool) -> None:
+    model = ranked(int8=int8, bias=np.ones(1, np.float32))
+    left = assert_same_bits(model, 2)
+    assert left == {"Linear8" if int8 else "Linear": 1, "Add": 1, "TopLogits": 1}
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("int8", [True, False])
+def test_columns_that_fill_up_are_no_candidates(int8: bool, biased: bool) -> None:
+    # 15 of 32 fill up, or 47 of 64
+    bias = np.full(17, NEVER, np.float32) if biased else None
+    model = ranked(int8=int8, columns=17, count=17, bias=bias)
     CallKernels().run(model)
     found = run(model, feeds(model))
     for row in found["indices"].reshape(-1, 17):
         assert sorted(row) == list(range(17))
-    assert np.allclose(np.exp(found["values"]).sum(-1), 1)
+    near = 2e-3 if biased else 1e-5  # so close are floats of 1e4 to each other
+    assert np.allclose(np.exp(found["values"]).sum(-1), 1, atol=near)
 
 
 def test_best_logits() -> None:

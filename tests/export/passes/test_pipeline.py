@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 import pytest
@@ -122,11 +122,21 @@ def test_an_exception_of_a_library_is_reported_with_the_pass() -> None:
 ENCODER_LAYERS, DECODER_LAYERS = 3, 2
 
 
+#: What Marian's models have, whatever their activation.
+MARIAN: dict[str, Any] = {"output_bias": True, "sinusoid": "concatenated"}
+
+#: Shapes of models by name.
+SHAPES: dict[str, dict[str, Any]] = {
+    "post": {}, "pre": {"norm": "pre"}, "marian": MARIAN | {"activation": "swish"},
+    "marian with relu": MARIAN, "gelu": {"activation": "gelu"},
+}  # fmt: skip
+
+
 @functools.cache
-def traced(norm: str, attention: bool, form: GraphForm, opset: int) -> dict[str, ir.Model]:
+def traced(model: str, attention: bool, form: GraphForm, opset: int) -> dict[str, ir.Model]:
     config = ModelConfig(
         vocabulary_size=50, encoder_layers=ENCODER_LAYERS, decoder_layers=DECODER_LAYERS,
-        d_model=16, d_ff=24, heads=2, norm=norm,
+        d_model=16, d_ff=24, heads=2, **SHAPES[model],
     )  # fmt: skip
     shape = graph_shape(config, attention, form)
     return trace_graphs(Transformer(config).eval(), Limits(10, 60), shape, opset)
@@ -139,12 +149,12 @@ class Compiled(NamedTuple):
     operators: Counter[str]
 
 
-def compiled(target: str, norm: str, attention: bool = False) -> dict[str, Compiled]:
+def compiled(target: str, shape: str, attention: bool = False) -> dict[str, Compiled]:
     form = TARGETS[target].form(beam_size=4, max_target_length=60)
     form = dataclasses.replace(form, cache_type="float32")  # as it is traced
     passes = passes_for(TARGETS[target].backend, precision_pass(TARGETS[target].precision, {}))
     graphs = {}
-    for role, original in traced(norm, attention, form, TARGETS[target].opset).items():
+    for role, original in traced(shape, attention, form, TARGETS[target].opset).items():
         model = original.clone()
         before = len(model.graph)
         reports = run_passes(model, passes)
@@ -194,22 +204,26 @@ CALLS = (5, 2, 1, 2 + 6, 2 + SEARCH)
 
 
 @pytest.mark.parametrize("attention", [False, True])
-@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
-def test_kernels_are_called_wherever_they_can(target: str, norm: str, attention: bool) -> None:
-    graphs = compiled(target, norm, attention)
+def test_kernels_are_called_wherever_they_can(target: str, shape: str, attention: bool) -> None:
+    graphs = compiled(target, shape, attention)
     layer, handed_on, encoder, decoder_layer, step = CALLS
     assert {role: one.reports[-1].matches for role, one in graphs.items()} == {
         "encoder": layer * ENCODER_LAYERS + handed_on * DECODER_LAYERS + encoder,
         # The attention whose weights are an output stays as it is.
         "step": decoder_layer * DECODER_LAYERS + step - attention,
     }
-    end = "AddNorm" if norm == "post" else "AddAndNorm"
+    end = "AddAndNorm" if shape == "pre" else "AddNorm"
     for role, sublayers in (("encoder", 2 * ENCODER_LAYERS), ("step", 3 * DECODER_LAYERS)):
         operators = graphs[role].operators
         assert sum(n for name, n in operators.items() if name.endswith(end)) == sublayers
         # The embedding's, which no product has made.
-        assert operators["LayerNormalization"] == (0 if norm == "post" else 1)
+        assert operators["LayerNormalization"] == (shape == "pre")
+        assert not {"MatMul", "Relu", "Gelu", "Sigmoid", "TopK", "TopLogits"} & operators.keys()
+    candidates = "Candidates8" if target == "onnx-int8" else "VocabularyCandidates"
+    bias = "Biased" if "output_bias" in SHAPES[shape] else ""
+    assert graphs["step"].operators[f"{bias}{candidates}"] == 1
 
 
 @pytest.mark.parametrize("name", PASSES)

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from support.operators import (
     HIDDEN,
+    NEVER,
     Array,
     Session,
     assert_candidates,
     best,
     blocked,
+    logit_bias,
     matrix,
     product,
     quantize,
@@ -58,6 +60,54 @@ def test_best_of_products(
     q, scale = quantize(x, False)
     logits = (q @ weights.astype(int)).astype(np.float32) * scales * scale
     assert_candidates(run(), best(logits, column, 9))
+
+
+@pytest.mark.parametrize("beams", [1, 2, 5, 8])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 100), (9, 2049)])
+def test_best_of_products_with_a_bias(
+    make_session: Callable[..., Session], rows: int, columns: int, beams: int
+) -> None:
+    rng = np.random.default_rng(columns + beams)
+    weights, scales, blocks = matrix(rng, 64, columns)
+    bias = logit_bias(rng, columns)
+    x = rng.standard_normal((rows, beams, 64), dtype=np.float32)
+    x[0, 0] = 0  # its logits are the bias
+    column = rng.integers(0, columns, (rows, beams, 1))
+    column[0] = 0
+    fill = -columns % 16
+    values = {
+        "x": x, "w": blocks, "s": np.pad(scales, (0, fill)),
+        "bias": np.pad(bias, (0, fill), constant_values=HIDDEN),
+        "column": column, "count": np.array([2 * beams + 1]),
+    }  # fmt: skip
+    found = make_session("BiasedCandidates8", values, 3, ("w", "s", "bias"))()
+    logits = product(x, weights, scales, False) + bias
+    assert_candidates(found, best(logits, column, 2 * beams + 1))
+
+
+def test_columns_that_never_come_are_the_last(make_session: Callable[..., Session]) -> None:
+    rng = np.random.default_rng(2)
+    weights, scales, blocks = matrix(rng, 16, 32)
+    bias = np.where(np.arange(32) < 29, NEVER, 0).astype(np.float32)
+    x = rng.standard_normal((2, 4, 16), dtype=np.float32)
+    column = rng.integers(0, 32, (2, 4, 1))
+    values = {"x": x, "w": blocks, "s": scales, "bias": bias, "column": column,
+              "count": np.array([9])}  # fmt: skip
+    found = make_session("BiasedCandidates8", values, 3, ("w", "s", "bias"))()
+    assert_candidates(found, best(product(x, weights, scales, False) + bias, column, 9), 2e-3)
+    assert (np.sort(found[1][..., :3]) == [29, 30, 31]).all()
+
+
+def test_a_bias_must_be_constant_and_fit(make_session: Callable[..., Session]) -> None:
+    _, scales, blocks = matrix(np.random.default_rng(0), 16, 32)
+    values = {"x": np.ones((1, 4, 16), np.float32), "w": blocks, "s": scales,
+              "bias": np.zeros(32, np.float32), "column": np.zeros((1, 4, 1), np.int64),
+              "count": np.array([9])}  # fmt: skip
+    with pytest.raises(Exception, match="must be constant"):
+        make_session("BiasedCandidates8", values, 3, ("w", "s"))
+    with pytest.raises(Exception, match="each column must have a bias"):
+        make_session("BiasedCandidates8", values | {"bias": np.zeros(31, np.float32)}, 3,
+                     ("w", "s", "bias"))  # fmt: skip
 
 
 def test_beams_that_are_alike_have_the_same_candidates_and_columns_of_their_own(

@@ -10,6 +10,7 @@ from support.operators import (
     Array,
     Session,
     assert_candidates,
+    logit_bias,
     quantize,
 )
 
@@ -36,6 +37,7 @@ def best_listed(logits: Array, lists: Array, column: Array, count: int) -> list[
     return [values, tokens, np.take_along_axis(logits, column, -1) - log_total]
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("bits", [8, 32])
 @pytest.mark.parametrize(
     ("sentences", "beams", "inputs", "columns", "places", "filled"),
@@ -49,7 +51,7 @@ def best_listed(logits: Array, lists: Array, column: Array, count: int) -> list[
 @pytest.mark.parametrize("ties", [False, True])
 def test_best_of_lists(
     make_session: Callable[..., Session], bits: int, sentences: int, beams: int, inputs: int,
-    columns: int, places: int, filled: int, ties: bool,
+    columns: int, places: int, filled: int, ties: bool, biased: bool,
 ) -> None:  # fmt: skip
     rng = np.random.default_rng(columns)
     rows = rng.integers(-127, 128, (columns, inputs)).astype(np.int8)
@@ -62,17 +64,21 @@ def test_best_of_lists(
     x[:, beams // 2 :] = x[:, beams // 2 :][:, :1]  # some beams alike
     column = np.repeat(rng.integers(0, columns, (sentences, 1, 1)), beams, 1)
     lists = random_lists(rng, sentences, places, columns, filled)
-    values = {"x": x, "w": rows, "s": scales, "lists": lists, "column": column,
-              "count": np.array([9])}  # fmt: skip
+    bias = np.round(logit_bias(rng, columns)) if ties else logit_bias(rng, columns)
+    more = {"bias": bias} if biased else {}
+    others = {"lists": lists, "column": column, "count": np.array([9])}
+    prefix = "Biased" if biased else ""
     if bits == 8:
         q, scale = quantize(x, False)
         logits = (q @ rows.T.astype(int)).astype(np.float32) * scale * scales.T
-        run = make_session("ListedCandidates8", values, 3, ("w", "s"), width=inputs)
+        values = {"x": x, "w": rows, "s": scales, **more, **others}
+        run = make_session(f"{prefix}ListedCandidates8", values, 3, ("w", "s"), width=inputs)
     else:
-        values["w"] = rows * scales
-        del values["s"]
-        logits = (x.astype(np.float64) @ values["w"].T).astype(np.float32)
-        run = make_session("ListedCandidates", values, 3, ("w",))
+        table = rows * scales
+        logits = (x.astype(np.float64) @ table.T).astype(np.float32)
+        values = {"x": x, "w": table, **more, **others}
+        run = make_session(f"{prefix}ListedCandidates", values, 3, ("w",))
+    logits = logits + bias if biased else logits
     assert_candidates(run(), best_listed(logits, lists, column, 9))
 
 

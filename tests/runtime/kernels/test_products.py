@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -27,13 +28,28 @@ SIZES = [
     (133, 128, 80),
 ]
 
-AFTER = ("", "Relu", "Add", "AddNorm", "AddAndNorm")
+
+def gelu(x: Array) -> Array:
+    below = [0.5 * math.erfc(-v / math.sqrt(2)) for v in x.flat]
+    return (x * np.reshape(below, x.shape)).astype(np.float32)
+
+
+def swish(x: Array) -> Array:
+    return (x / (1 + np.exp(-x.astype(float).clip(-700)))).astype(np.float32)
+
+
+def relu(x: Array) -> Array:
+    return np.maximum(x, 0)
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"Relu": relu, "Gelu": gelu, "Swish": swish}
+AFTER = ("", *ACTIVATIONS, "Add", "AddNorm", "AddAndNorm")
 
 
 def outputs_of(expected: Array, after: str, values: dict[str, Array]) -> list[Array]:
     """Of a product with its bias: what follows it, whose further inputs join the others."""
-    if after == "Relu":
-        return [np.maximum(expected, 0)]
+    if after in ACTIVATIONS:
+        return [ACTIVATIONS[after](expected)]
     if after:
         expected = expected + values["residual"]
     if not after.endswith("Norm"):
@@ -45,6 +61,8 @@ def outputs_of(expected: Array, after: str, values: dict[str, Array]) -> list[Ar
 def assert_outputs(found: list[Array], expected: list[Array], after: str) -> None:
     if after.endswith("Norm"):
         np.testing.assert_allclose(found.pop(), expected.pop(), rtol=2e-5, atol=2e-5)
+    elif after in ("Gelu", "Swish"):
+        np.testing.assert_allclose(found.pop(), expected.pop(), rtol=2e-6, atol=1e-7)
     for one, other in zip(found, expected, strict=True):  # the same operations in the same order
         np.testing.assert_array_equal(one, other)
 
@@ -76,6 +94,15 @@ def test_products(
     attributes = {"epsilon": 1e-5} if after.endswith("Norm") else {}
     run = make_session(name, values, len(right), ("w", "s", "b"), **attributes)
     assert_outputs(run(), right, after)
+
+
+@pytest.mark.parametrize("name", ["Gelu", "Swish"])
+def test_activations_of_every_magnitude(make_session: Callable[..., Session], name: str) -> None:
+    x = np.concatenate([np.linspace(-9, 9, 4001), [-1e4, -200, -90, 1e-30, 90, 1e4]])
+    x = x.astype(np.float32)[:, None]
+    values = {"x": x, "w": in_panels(np.ones((1, 1), np.float32)), "b": np.zeros(1, np.float32)}
+    found = make_session(f"Linear{name}", values, constant=("w", "b"))()[0]
+    np.testing.assert_allclose(found, ACTIVATIONS[name](x), rtol=1e-6, atol=1e-8)
 
 
 def test_a_row_does_not_depend_on_its_neighbours(make_session: Callable[..., Session]) -> None:

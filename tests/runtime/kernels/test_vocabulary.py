@@ -7,7 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from support.operators import Session, assert_candidates, best, log_softmax, whole
+from support.operators import (
+    NEVER,
+    Session,
+    assert_candidates,
+    best,
+    log_softmax,
+    logit_bias,
+    whole,
+)
 
 # Logits that are not among the best have their share in the log-sum-exp in 16 bits.
 SUM = 3e-4
@@ -32,11 +40,61 @@ def test_best_of_a_vocabulary(
     assert_candidates(found, best(logits, column, 9), SUM)
 
 
+@pytest.mark.parametrize("beams", [1, 2, 5, 8])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 100), (4, 2049), (9, 5000)])
+def test_best_of_a_vocabulary_with_a_bias(
+    make_session: Callable[..., Session], rows: int, columns: int, beams: int
+) -> None:
+    rng = np.random.default_rng(columns + beams)
+    vocabulary = rng.standard_normal((columns, 96), dtype=np.float32)
+    bias = logit_bias(rng, columns)
+    x = whole(rng, rows, beams, 96) / 32
+    x[0, 0] = 0  # its logits are the bias
+    column = rng.integers(0, columns, (rows, beams, 1))
+    column[0] = 0
+    values = {"x": x, "w": vocabulary, "bias": bias, "column": column,
+              "count": np.array([2 * beams + 1])}  # fmt: skip
+    found = make_session("BiasedVocabularyCandidates", values, 3, ("w", "bias"))()
+    logits = (x @ vocabulary.T.astype(float) + bias).astype(np.float32)
+    assert_candidates(found, best(logits, column, 2 * beams + 1), SUM)
+
+
+def test_columns_that_never_come_spoil_no_sum(make_session: Callable[..., Session]) -> None:
+    """Most columns: where their errors are what is common to all, they must not be corrected."""
+    rng = np.random.default_rng(4)
+    columns, inputs = 4000, 64
+    vocabulary = rng.standard_normal((columns, inputs)).astype(np.float32)
+    # The products of these are off by the same, in one direction.
+    vocabulary[1000:] = vocabulary[1000] * 30
+    bias = np.zeros(columns, np.float32)
+    bias[1000:] = NEVER
+    x = rng.standard_normal((3, 4, inputs), dtype=np.float32) / 8
+    column = rng.integers(0, 1000, (3, 4, 1))
+    values = {"x": x, "w": vocabulary, "bias": bias, "column": column, "count": np.array([9])}
+    found = make_session("BiasedVocabularyCandidates", values, 3, ("w", "bias"))()
+    logits = (x @ vocabulary.T.astype(float) + bias).astype(np.float32)
+    assert_candidates(found, best(logits, column, 9), SUM)
+
+
+def test_too_few_columns_that_may_come(make_session: Callable[..., Session]) -> None:
+    """All candidates are those of fp32 even among the columns that never come."""
+    rng = np.random.default_rng(6)
+    columns = 2100
+    vocabulary, x = whole(rng, columns, 8), whole(rng, 2, 4, 8)
+    bias = np.full(columns, NEVER, np.float32)
+    bias[[5, 900, 2099]] = 1
+    column = np.zeros((2, 4, 1), np.int64)
+    values = {"x": x, "w": vocabulary, "bias": bias, "column": column, "count": np.array([9])}
+    found = make_session("BiasedVocabularyCandidates", values, 3, ("w", "bias"))()
+    assert_candidates(found, best(x @ vocabulary.T + bias, column, 9), 2e-3)
+
+
 # Logits alike but for so little that 16 bits show no difference, up to such whose best are nearly
 # everything.
 @pytest.mark.parametrize("spread", [0, 1e-6, 1e-4, 1e-2, 1, 30])
+@pytest.mark.parametrize("biased", [False, True])
 def test_best_of_logits_that_are_nearly_alike(
-    make_session: Callable[..., Session], spread: float
+    make_session: Callable[..., Session], spread: float, biased: bool
 ) -> None:
     rng = np.random.default_rng(5)
     columns, inputs = 3001, 96
@@ -46,8 +104,13 @@ def test_best_of_logits_that_are_nearly_alike(
     x[0, :2] = 0
     column = rng.integers(0, columns, (5, 4, 1))
     values = {"x": x, "w": vocabulary, "column": column, "count": np.array([9])}
-    values_found, found, at_column = make_session("VocabularyCandidates", values, 3, ("w",))()
-    logits = x.astype(float) @ vocabulary.T.astype(float)
+    name, logits = "VocabularyCandidates", x.astype(float) @ vocabulary.T.astype(float)
+    if biased:
+        bias = logit_bias(rng, columns)
+        bias[bias > NEVER] *= np.float32(spread / 3)
+        values = {"x": x, "w": vocabulary, "bias": bias, "column": column, "count": np.array([9])}
+        name, logits = "BiasedVocabularyCandidates", logits + bias
+    values_found, found, at_column = make_session(name, values, 3, ("w", "bias")[: 1 + biased])()
     log_probs = log_softmax(logits)
     # In fp32 neighbours may change places, but no better one may be missing.
     chosen = np.take_along_axis(logits, found, -1)
@@ -99,6 +162,9 @@ def test_a_vocabulary_must_be_constant_and_fit(make_session: Callable[..., Sessi
     run = make_session("VocabularyCandidates", values, 3, ("w",))
     with pytest.raises(Exception, match="has not the columns"):
         run({"x": np.ones((1, 4, 8), np.float32)})
+    biased = {name: values[name] for name in ("x", "w")} | {"bias": np.zeros(49, np.float32)}
+    with pytest.raises(Exception, match="each logit must have a bias"):
+        make_session("BiasedVocabularyCandidates", biased | values, 3, ("w", "bias"))
     with pytest.raises(Exception, match="more candidates"):
         run({"count": np.array([51])})
 

@@ -1,0 +1,100 @@
+"""What models of other toolkits cost beside one of the paper's: `base` with what they have besides.
+
+    python benchmarks/imported_shapes.py [--threads 1] [--rounds 9]
+
+Both graphs, with random weights, 58,101 pieces (as OPUS-MT's English-German), 4 beams, 15 tokens so
+far, 30 source tokens; ONNX Runtime on the CPU, for 1 and 32 sentences. What is told is time relative
+to the paper's shape, which ran in turn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from graph_choices import BEAMS, SOURCE, TOKENS, feeds, session, typed
+from report import alternate, parser, seconds_of, write
+
+from translate_trt.export.compile import trace_graphs
+from translate_trt.export.graphs import graph_shape
+from translate_trt.export.importers.vocabulary import NEVER
+from translate_trt.export.passes.pipeline import passes_for
+from translate_trt.export.precision import precision_pass
+from translate_trt.export.trace import DYNAMIC_OPSET
+from translate_trt.runtime.bundle import Limits
+from translate_trt.train.config import PAD, START, preset
+from translate_trt.train.model import Transformer
+
+VOCABULARY = 58_101
+SIZES = (1, 32)
+
+#: By what models have that is not the paper's: fields of ModelConfig.
+PAPER = "the paper's"
+SHAPES: dict[str, dict[str, Any]] = {
+    PAPER: {},
+    "a bias of the logits (Marian, ReLU)": {"output_bias": True, "sinusoid": "concatenated"},
+    "that and swish (OPUS-MT)": {
+        "output_bias": True, "sinusoid": "concatenated", "activation": "swish",
+    },
+    "that and GELU (BART's layers)": {"output_bias": True, "activation": "gelu"},
+    "a bias of the logits, pre-norm (OpenNMT-py)": {"output_bias": True, "norm": "pre"},
+}  # fmt: skip
+
+
+def random_model(changes: dict[str, Any]) -> Transformer:
+    """`base` with those fields; some tokens never come where logits have a bias."""
+    torch.manual_seed(0)
+    config = dataclasses.replace(preset("base").model, vocabulary_size=VOCABULARY, **changes)
+    model = Transformer(config).eval()
+    if model.output_bias is not None:
+        with torch.no_grad():
+            model.output_bias.normal_()
+            model.output_bias[[PAD, START]] = NEVER
+    return model
+
+
+def sessions(changes: dict[str, Any], precision: str, threads: int) -> dict[str, Any]:
+    """Both graphs of such a model, loaded."""
+    model = random_model(changes)
+    traced = trace_graphs(model, Limits(256, 306), graph_shape(model.config), DYNAMIC_OPSET)
+    passes = passes_for("onnxruntime", precision_pass(precision, {}))
+    return {name: session(graph, passes, (), threads, True) for name, graph in traced.items()}
+
+
+def inputs(part: str, sentences: int) -> dict[str, np.ndarray]:
+    """Of a graph."""
+    if part == "step":
+        return feeds(graph_shape(preset("base").model), sentences)
+    tokens = np.random.default_rng(0).integers(4, VOCABULARY, (sentences, SOURCE))
+    return {"source_ids": tokens, "source_lengths": np.full(sentences, SOURCE)}
+
+
+def main() -> None:
+    """Measure and write."""
+    args = parser(__doc__).parse_args()
+    samples: dict[str, Any] = {}
+    for precision in ("fp32", "int8"):
+        loaded = {name: sessions(changes, precision, args.threads)
+                  for name, changes in SHAPES.items()}  # fmt: skip
+        for part in ("encoder", "step"):
+            for sentences in SIZES:
+                given = inputs(part, sentences)
+                systems = {}
+                for name, graphs in loaded.items():
+                    graph = graphs[part]
+                    values = typed(graph, given)
+                    systems[name] = seconds_of(lambda g=graph, v=values: g.run(None, v))  # type: ignore[misc]
+                found = alternate(systems, args.rounds, warmup=2)
+                samples[f"{precision}, {part}, {sentences} sentences"] = found
+                print(f"{precision}, {part}, {sentences}:", *(
+                    f"{1e3 * float(np.median(times)):.2f}" for times in found.values()
+                ), flush=True)  # fmt: skip
+    settings = {"threads": args.threads, "vocabulary": VOCABULARY, "beams": BEAMS,
+                "tokens": TOKENS, "source": SOURCE, "shapes": SHAPES}  # fmt: skip
+    print(write("imported-shapes", settings, samples, args.out))
+
+
+if __name__ == "__main__":
+    main()
