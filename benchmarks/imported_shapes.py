@@ -3,8 +3,7 @@
     python benchmarks/imported_shapes.py [--threads 1] [--rounds 9]
 
 Both graphs, with random weights, 58,101 pieces (as OPUS-MT's English-German), 4 beams, 15 tokens so
-far, 30 source tokens; ONNX Runtime on the CPU, for 1 and 32 sentences. What is told is time relative
-to the paper's shape, which ran in turn.
+far, 30 source tokens; ONNX Runtime on the CPU, for 1 and 32 sentences, all shapes in turn.
 """
 
 from __future__ import annotations

@@ -191,7 +191,9 @@ class _Quantizer:
         if logits.bias is not None:
             found = self._add(node, "Add", [found, self._constant(f"{name}_bias", added)])
         take_place(found, logits.value)
-        self._graph.remove({node, logits.value.producer()}, safe=True)
+        last = logits.value.producer()
+        assert last is not None
+        self._graph.remove({node, last}, safe=True)
 
     def _product(self, node: ir.Node) -> None:
         rows, name, weights, scales = self._factors(node)
