@@ -1,20 +1,25 @@
 """What models of other toolkits cost beside one of the paper's: `base` with what they have besides.
 
-    python benchmarks/imported_shapes.py [--threads 1] [--rounds 9]
+    python benchmarks/imported_shapes.py [--rounds 9]
 
 Both graphs, with random weights, 58,101 pieces (as OPUS-MT's English-German), 4 beams, 15 tokens so
-far, 30 source tokens; ONNX Runtime on the CPU, for 1 and 32 sentences, all shapes in turn.
+far, 30 source tokens; ONNX Runtime on the CPU, for 1 and 32 sentences, all shapes in turn. One
+thread, and the time that the processor spends on it: what else runs on the machine counts little.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import statistics
+from collections.abc import Callable
+from time import process_time
 from typing import Any
 
 import numpy as np
 import torch
 from graph_choices import BEAMS, SOURCE, TOKENS, feeds, session, typed
-from report import alternate, parser, seconds_of, write
+from report import alternate, parser, write
 
 from translate_trt.export.compile import trace_graphs
 from translate_trt.export.graphs import graph_shape
@@ -28,6 +33,8 @@ from translate_trt.train.model import Transformer
 
 VOCABULARY = 58_101
 SIZES = (1, 32)
+PRECISIONS = ("int8", "fp32")
+PARTS = ("step", "encoder")
 
 #: By what models have that is not the paper's: fields of ModelConfig.
 PAPER = "the paper's"
@@ -54,12 +61,16 @@ def random_model(changes: dict[str, Any]) -> Transformer:
     return model
 
 
-def sessions(changes: dict[str, Any], precision: str, threads: int) -> dict[str, Any]:
-    """Both graphs of such a model, loaded."""
+def sessions(changes: dict[str, Any]) -> dict[tuple[str, str], Any]:
+    """Both graphs of such a model, loaded, by precision and part."""
     model = random_model(changes)
     traced = trace_graphs(model, Limits(256, 306), graph_shape(model.config), DYNAMIC_OPSET)
-    passes = passes_for("onnxruntime", precision_pass(precision, {}))
-    return {name: session(graph, passes, (), threads, True) for name, graph in traced.items()}
+    found = {}
+    for precision in PRECISIONS:
+        passes = passes_for("onnxruntime", precision_pass(precision, {}))
+        for part in PARTS:
+            found[precision, part] = session(traced[part], passes, (), 1, True)
+    return found
 
 
 def inputs(part: str, sentences: int) -> dict[str, np.ndarray]:
@@ -70,28 +81,35 @@ def inputs(part: str, sentences: int) -> dict[str, np.ndarray]:
     return {"source_ids": tokens, "source_lengths": np.full(sentences, SOURCE)}
 
 
+def processor_seconds(graph: Any, values: dict[str, np.ndarray]) -> Callable[[], float]:
+    """Of a run."""
+
+    def timed() -> float:
+        begin = process_time()
+        graph.run(None, values)
+        return process_time() - begin
+
+    return timed
+
+
 def main() -> None:
     """Measure and write."""
     args = parser(__doc__).parse_args()
+    loaded = {name: sessions(changes) for name, changes in SHAPES.items()}
     samples: dict[str, Any] = {}
-    for precision in ("fp32", "int8"):
-        loaded = {name: sessions(changes, precision, args.threads)
-                  for name, changes in SHAPES.items()}  # fmt: skip
-        for part in ("encoder", "step"):
-            for sentences in SIZES:
-                given = inputs(part, sentences)
-                systems = {}
-                for name, graphs in loaded.items():
-                    graph = graphs[part]
-                    values = typed(graph, given)
-                    systems[name] = seconds_of(lambda g=graph, v=values: g.run(None, v))  # type: ignore[misc]
-                found = alternate(systems, args.rounds, warmup=2)
-                samples[f"{precision}, {part}, {sentences} sentences"] = found
-                print(f"{precision}, {part}, {sentences}:", *(
-                    f"{1e3 * float(np.median(times)):.2f}" for times in found.values()
-                ), flush=True)  # fmt: skip
-    settings = {"threads": args.threads, "vocabulary": VOCABULARY, "beams": BEAMS,
-                "tokens": TOKENS, "source": SOURCE, "shapes": SHAPES}  # fmt: skip
+    for precision, part, sentences in itertools.product(PRECISIONS, PARTS, SIZES):
+        given = inputs(part, sentences)
+        systems = {}
+        for name, graphs in loaded.items():
+            graph = graphs[precision, part]
+            systems[name] = processor_seconds(graph, typed(graph, given))
+        found = alternate(systems, args.rounds, warmup=2)
+        name = f"{precision}, {part}, {sentences} sentence{'s' if sentences > 1 else ''}"
+        samples[name] = found
+        medians = (f"{1e3 * statistics.median(times):.2f}" for times in found.values())
+        print(f"{name}, ms: {', '.join(medians)}", flush=True)
+    settings = {"threads": 1, "vocabulary": VOCABULARY, "beams": BEAMS, "tokens": TOKENS,
+                "source": SOURCE, "shapes": SHAPES}  # fmt: skip
     print(write("imported-shapes", settings, samples, args.out))
 
 

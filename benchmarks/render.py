@@ -342,8 +342,8 @@ def render_imported_shapes(report: dict[str, Any]) -> str:
         rows.append([precision, graph, sentences, *cells])
     names = [paper, *(name for name in settings["shapes"] if name != paper)]
     return (
-        f"{where(report)} {settings['threads']} threads, vocabulary {settings['vocabulary']:,}, "
-        f"{settings['beams']} beams.\n\n{table(['', '', '', *names], rows)}"
+        f"{where(report)} One thread, vocabulary {settings['vocabulary']:,}, {settings['beams']} "
+        f"beams.\n\n{table(['', '', '', *names], rows)}"
     )
 
 
