@@ -40,12 +40,12 @@ PARTS = ("step", "encoder")
 PAPER = "the paper's"
 SHAPES: dict[str, dict[str, Any]] = {
     PAPER: {},
-    "a bias of the logits (Marian, ReLU)": {"output_bias": True, "sinusoid": "concatenated"},
-    "that and swish (OPUS-MT)": {
+    "bias of the logits (Marian with ReLU)": {"output_bias": True, "sinusoid": "concatenated"},
+    "bias, swish (OPUS-MT)": {
         "output_bias": True, "sinusoid": "concatenated", "activation": "swish",
     },
-    "that and GELU (BART's layers)": {"output_bias": True, "activation": "gelu"},
-    "a bias of the logits, pre-norm (OpenNMT-py)": {"output_bias": True, "norm": "pre"},
+    "bias, GELU (BART's layers)": {"output_bias": True, "activation": "gelu"},
+    "bias, pre-norm (OpenNMT-py)": {"output_bias": True, "norm": "pre"},
 }  # fmt: skip
 
 
