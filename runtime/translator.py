@@ -320,11 +320,12 @@ class Translator:
         """The options, or the bundle's; languages that they do not say are the bundle's."""
         defaults = self.default_options
         options = options or defaults
-        options = replace(
-            options,
-            source_language=options.source_language or defaults.source_language,
-            target_language=options.target_language or defaults.target_language,
-        )
+        languages = {
+            name: getattr(defaults, name)
+            for name in ("source_language", "target_language")
+            if getattr(options, name) is None
+        }
+        options = replace(options, **languages)
         self._check_options(options)
         return options
 

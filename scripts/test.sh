@@ -14,4 +14,5 @@ say "mypy"
 bash scripts/typecheck.sh
 
 say "pytest"
-python -m pytest --durations=20 "$@"
+# Two processes; tests of a file share what they build. -n 0 among the arguments: one, as with --pdb.
+python -m pytest --durations=20 -n 2 --dist loadfile "$@"
