@@ -17,6 +17,7 @@ from support.protobuf_text import parameters, parse
 from translate_trt.runtime.bundle import read_manifest, verify_files, write_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.serve.triton import interface
 from translate_trt.runtime.serve.triton.options import ServerOptions
 from translate_trt.runtime.serve.triton.repository import Name, to_text
@@ -58,6 +59,21 @@ def test_what_is_in_it(triton: Callable[..., Result], tmp_path: Path) -> None:
     assert json.loads((repository / "repository.json").read_text())["models"] == {
         "translation": {"target": "onnx-int8", "bundle": "bundle"}
     }
+
+
+def test_the_warm_up_says_languages(triton: Callable[..., Result], tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"  # of `triton`
+    prompt = Prompt(source_languages={"en": 7, "fr": 8}, target_languages={"nl": 9, "de": 10})
+    manifest = dataclasses.replace(read_manifest(bundle), prompt=prompt)
+    search = manifest.search | {"source_language": "fr"}
+    write_manifest(bundle, dataclasses.replace(manifest, search=search))
+    assert triton().exit_code == 0
+    written = {path.name: path.read_bytes()[4:] for path in tmp_path.glob("repo/*/warmup/*")}
+    assert written.keys() == {"text", "target_language"}  # the other is a default
+    assert written["target_language"] == b"de"
+    for one in configuration(tmp_path / "repo")["model_warmup"]:
+        files = {given["key"][0]: given["value"][0]["input_data_file"] for given in one["inputs"]}
+        assert files == {"TEXT": ["text"], "TARGET_LANGUAGE": ["target_language"]}
 
 
 def test_the_configuration(triton: Callable[..., Result], tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ repository/
   NAME/config.pbtxt        inputs, outputs, batching, instances, and settings of the model
   NAME/1/model.py          what the server's Python backend loads
   NAME/1/bundle/           the bundle with the one target, unless it is named by its path
-  NAME/warmup/text         a sentence that each instance translates before it is ready
+  NAME/warmup/text         a sentence that each instance translates before it is ready; beside it
+                           languages, if the model has to be told any
 """
 
 from __future__ import annotations
@@ -91,10 +92,12 @@ def write_repository(
         (model / "1").mkdir(parents=True)
         (model / "warmup").mkdir()
         place = str(bundle.resolve()) if link else "bundle"
-        config = configuration(entry, place, options)
+        warm_up = _warm_up_request(manifest)
+        config = configuration(entry, place, options, list(warm_up))
         write_bytes_atomically(model / "config.pbtxt", to_text(config).encode("ascii"))
         write_bytes_atomically(model / "1" / "model.py", _MODEL.encode("utf-8"))
-        write_bytes_atomically(model / "warmup" / "text", _serialized(_WARM_UP_TEXT))
+        for tensor, content in warm_up.items():
+            write_bytes_atomically(model / "warmup" / _file(tensor), _serialized(content))
         if not link:
             _copy_bundle(bundle, manifest, entry, model / "1" / place)
         description = {
@@ -129,6 +132,22 @@ def _copy_bundle(bundle: Path, manifest: Manifest, entry: TargetEntry, place: Pa
     verify_files(place, alone, entry.name)
 
 
+def _warm_up_request(manifest: Manifest) -> dict[interface.Tensor, str]:
+    """The inputs of a sentence to warm up with, which are strings; any languages will do."""
+    request, defaults = {interface.TEXT: _WARM_UP_TEXT}, manifest.search_options()
+    for name, known in (
+        ("source_language", manifest.prompt.source_languages),
+        ("target_language", manifest.prompt.target_languages),
+    ):
+        if known and getattr(defaults, name) is None:
+            request[interface.OPTIONS[name]] = min(known)
+    return request
+
+
+def _file(tensor: interface.Tensor) -> str:
+    return tensor.name.lower()
+
+
 def _serialized(text: str) -> bytes:
     """A tensor of one string as Triton stores it: its length in four bytes, and its bytes."""
     content = text.encode("utf-8")
@@ -138,13 +157,16 @@ def _serialized(text: str) -> bytes:
 # ---- config.pbtxt ----
 
 
-def configuration(entry: TargetEntry, bundle: str, options: ServerOptions) -> Message:
+def configuration(
+    entry: TargetEntry, bundle: str, options: ServerOptions, warm_up: Sequence[interface.Tensor]
+) -> Message:
     """Triton's `ModelConfig`.
 
     Args:
         entry: the target.
         bundle: its path, absolute or from the model's version directory.
         options: how it is served.
+        warm_up: inputs of the warm-up's request.
     """
     gpu = entry.engine is not None or options.device == "cuda"
     batching: dict[str, Value] = {"max_queue_delay_microseconds": options.queue_delay}
@@ -171,8 +193,8 @@ def configuration(entry: TargetEntry, bundle: str, options: ServerOptions) -> Me
             {"count": options.instances, "kind": Name("KIND_GPU" if gpu else "KIND_CPU")}
         ],
         "model_warmup": [
-            _warm_up("one", 1),
-            _warm_up("batch", min(_WARM_UP_BATCH, options.max_batch_size)),
+            _warm_up("one", 1, warm_up),
+            _warm_up("batch", min(_WARM_UP_BATCH, options.max_batch_size), warm_up),
         ],
         "parameters": [
             {"key": key, "value": {"string_value": value}}
@@ -189,16 +211,19 @@ def _tensor(one: interface.Tensor) -> dict[str, Value]:
     }
 
 
-def _warm_up(name: str, batch_size: int) -> Message:
-    value: dict[str, Value] = {
-        "data_type": Name(f"TYPE_{interface.TEXT.data_type}"),
-        "dims": list(interface.TEXT.shape),
-        "input_data_file": "text",
+def _warm_up(name: str, batch_size: int, tensors: Sequence[interface.Tensor]) -> Message:
+    values: dict[str, Message] = {
+        tensor.name: {
+            "data_type": Name(f"TYPE_{tensor.data_type}"),
+            "dims": list(tensor.shape),
+            "input_data_file": _file(tensor),
+        }
+        for tensor in tensors
     }
     return {
         "name": name,
         "batch_size": batch_size,
-        "inputs": [{"key": interface.TEXT.name, "value": value}],
+        "inputs": [{"key": key, "value": value} for key, value in values.items()],
     }
 
 
