@@ -84,9 +84,9 @@ def train(
     """Train a Transformer on a source file and its translation, line by line.
 
     The vocabulary is trained from the text, or is that of the prepared --data, or of the model that
-    --from continues to train. Ctrl-C and SIGTERM save a checkpoint; --resume continues from the last
-    one. Under torchrun, its processes train one model together. At the end the last checkpoints are
-    averaged; `translate-trt export` takes the result.
+    --from continues to train. Ctrl-C and SIGTERM save a checkpoint; --resume continues from the
+    last one. Under torchrun, its processes train one model together. At the end the last
+    checkpoints are averaged; `translate-trt export` takes the result.
     """
     if not ctx.find_root().params.get("quiet"):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # progress is what one waits for
