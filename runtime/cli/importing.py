@@ -44,6 +44,15 @@ def _pieces(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _shared_pieces(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option of models whose source and target have one tokenizer."""
+    return click.option(
+        "--spm", type=_PATH,
+        help="The SentencePiece model. Default: sentencepiece.bpe.model in DIRECTORY, which "
+        "tokenizers saved by transformers 5 lack.",
+    )(command)  # fmt: skip
+
+
 @click.group("import")
 def import_() -> None:
     """Make a checkpoint of a model that another toolkit trained (docs/import.md).
@@ -81,15 +90,6 @@ def marian_hf(directory: Path, **destination: Any) -> None:
     from translate_trt.export.importers.marian import import_marian
 
     _save(import_marian(directory), **destination)
-
-
-def _shared_pieces(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option of models whose source and target have one tokenizer."""
-    return click.option(
-        "--spm", type=_PATH,
-        help="The SentencePiece model. Default: sentencepiece.bpe.model in DIRECTORY, which "
-        "tokenizers saved by transformers 5 lack.",
-    )(command)  # fmt: skip
 
 
 @import_.command()
