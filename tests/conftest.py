@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 import sentencepiece
@@ -34,6 +34,18 @@ WORDS = """
     the a cat dog house tree runs sleeps eats green big small river walks over under
     Haus Hund läuft schläft frisst grün groß klein Fluss geht über unter
 """
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Refuse ids that pytest would make of bytes, paths and sets.
+
+    They may hold times, temporary folders or an order that changes with the hash seed. pytest-xdist
+    then runs nothing, since its processes have collected different tests.
+    """
+    if isinstance(val, bytes | bytearray | PurePath | set | frozenset):
+        kind = type(val).__name__
+        raise pytest.UsageError(f"parameter {argname} is of {kind}; give it an id (ids=...).")
+    return None
 
 
 @pytest.fixture(scope="session", autouse=True)

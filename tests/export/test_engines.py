@@ -153,7 +153,7 @@ def test_a_parse_error_names_node_operator_and_mend(rtx: Builder) -> None:
     assert "catchCudaError" not in message
 
 
-@pytest.mark.parametrize("content", [b"no model at all", b""])
+@pytest.mark.parametrize("content", [b"no model at all", b""], ids=["text", "empty"])
 def test_a_file_that_is_no_model(rtx: Builder, content: bytes) -> None:
     with pytest.raises(EngineError, match=r"not an ONNX model|is missing"):
         build_engine(rtx, replace(addition(), model=content), PROFILES[:1], uncached())

@@ -157,7 +157,7 @@ def test_parquet_that_cannot_be(tmp_path: Path, columns: dict[str, Any], message
 
 
 @pytest.mark.parametrize("lines", [1, 2, 3, 7, 100])
-@pytest.mark.parametrize("end", [b"\n", b""])
+@pytest.mark.parametrize("end", [b"\n", b""], ids=["ended", "unended"])
 def test_every_line_is_in_one_shard(tmp_path: Path, lines: int, end: bytes) -> None:
     content = b"\n".join(b"w" * (7 * number % 23) for number in range(50)) + b"x" + end
     source = write(tmp_path / "a", content)
@@ -207,6 +207,7 @@ def test_an_empty_input_has_a_shard(tmp_path: Path, job: Job) -> None:
         "ü\n😀\n".encode(),
         b"\n\n\n",
     ],
+    ids=["plain", "mark", "mark-and-empty-line", "other-line-ends", "utf-8", "empty-lines"],
 )
 def test_lines_are_those_of_translate(tmp_path: Path, content: bytes) -> None:
     expected = list(read_lines(io.BytesIO(content), "x"))

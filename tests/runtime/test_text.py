@@ -42,32 +42,32 @@ def lines_of(content: bytes) -> list[str]:
     return list(read_lines(io.BytesIO(content), "in.txt"))
 
 
-CASES = [
-    (b"", []),
-    (b"\n", [""]),
-    (b"\n\n", ["", ""]),
-    (b"a", ["a"]),
-    (b"a\n", ["a"]),
-    (b"a\nb", ["a", "b"]),
-    (b"a\r\nb\r\n", ["a", "b"]),
-    (b"a\r\r\n", ["a\r"]),
-    (b"a\rb\n", ["a\rb"]),
-    (b" \t \n", [" \t "]),
-    (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
-    (b"\xef\xbb\xbf", []),
-    (b"\xef\xbb\xbf\n", [""]),
-    (b"a\0b\x0bc\x0cd\x1ce\n", ["a\0b\x0bc\x0cd\x1ce"]),
-    ("a\x85b\u2028c\u2029d\n".encode(), ["a\x85b\u2028c\u2029d"]),
-    ("😀\n猫\n".encode(), ["😀", "猫"]),
-]
+CASES = {
+    "empty": (b"", []),
+    "newline": (b"\n", [""]),
+    "two-newlines": (b"\n\n", ["", ""]),
+    "unended-line": (b"a", ["a"]),
+    "line": (b"a\n", ["a"]),
+    "unended-second-line": (b"a\nb", ["a", "b"]),
+    "crlf": (b"a\r\nb\r\n", ["a", "b"]),
+    "two-returns": (b"a\r\r\n", ["a\r"]),
+    "return-inside": (b"a\rb\n", ["a\rb"]),
+    "blanks": (b" \t \n", [" \t "]),
+    "marks": (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+    "mark-alone": (b"\xef\xbb\xbf", []),
+    "mark-and-newline": (b"\xef\xbb\xbf\n", [""]),
+    "controls": (b"a\0b\x0bc\x0cd\x1ce\n", ["a\0b\x0bc\x0cd\x1ce"]),
+    "unicode-line-ends": ("a\x85b\u2028c\u2029d\n".encode(), ["a\x85b\u2028c\u2029d"]),
+    "utf-8": ("😀\n猫\n".encode(), ["😀", "猫"]),
+}
 
 
-@pytest.mark.parametrize(("content", "expected"), CASES)
+@pytest.mark.parametrize(("content", "expected"), CASES.values(), ids=CASES)
 def test_only_newlines_end_lines(content: bytes, expected: list[str]) -> None:
     assert lines_of(content) == expected
 
 
-@pytest.mark.parametrize(("content", "expected"), CASES)
+@pytest.mark.parametrize(("content", "expected"), CASES.values(), ids=CASES)
 def test_lines_are_counted_by_the_same_rule(
     content: bytes, expected: list[str], tmp_path: Path
 ) -> None:

@@ -183,9 +183,9 @@ BEAM = {"name": "BEAM_SIZE", "shape": [2, 1], "datatype": "INT32", "data": [1, 2
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"{",
-        b"\xff\xfe",
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"{", id="unended"),
+        pytest.param(b"\xff\xfe", id="not-utf-8"),
         {},
         {"inputs": []},
         {"inputs": [{**TEXT, "datatype": "FP32"}]},

@@ -17,15 +17,15 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.train.metrics import DAMAGED, METRICS, Metrics, read_metrics
 from translate_trt.train.run import TextPair, prepare_job
 
-DAMAGE = [
-    b'{"step": 8, "epoch": 1, "lo',
-    b"\0" * 30,
-    b'\xff{"step": 8}',
-    b'{"epoch": 1}',
-    b'{"step": 8, "loss": null}',
-    b"[]",
-    b"",
-]
+DAMAGE = {
+    "cut": b'{"step": 8, "epoch": 1, "lo',
+    "zeros": b"\0" * 30,
+    "not-utf-8": b'\xff{"step": 8}',
+    "no-step": b'{"epoch": 1}',
+    "null": b'{"step": 8, "loss": null}',
+    "array": b"[]",
+    "empty": b"",
+}
 
 
 def write(run: Path, *lines: bytes) -> None:
@@ -53,7 +53,7 @@ def test_steps_that_a_crash_has_undone_and_a_cut_line_go(tmp_path: Path) -> None
     assert not (tmp_path / DAMAGED).exists()
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_line_is_set_aside(
     tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -70,7 +70,7 @@ def test_a_damaged_line_is_set_aside(
 def test_many_damaged_lines_are_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(tmp_path, raw(4), *DAMAGE)
+    write(tmp_path, raw(4), *DAMAGE.values())
     with caplog.at_level(logging.WARNING, "translate_trt"):
         Metrics(tmp_path, 4, 100).close()
     (message,) = caplog.messages

@@ -165,7 +165,9 @@ def test_where_a_picture_can_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "begin"), [("a.png", b"\x89PNG\r\n\x1a\n"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF-")]
+    ("name", "begin"),
+    [("a.png", b"\x89PNG\r\n\x1a\n"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF-")],
+    ids=["png", "svg", "pdf"],
 )
 def test_the_ending_names_the_format(tmp_path: Path, name: str, begin: bytes) -> None:
     save_picture(Figure(), tmp_path / name)
