@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -27,25 +27,13 @@ from translate_trt.runtime.bundle import (
 )
 from translate_trt.runtime.prompt import Prompt
 
-pytest_plugins = ["support.bundles", "support.kernels", "support.operators",
+pytest_plugins = ["support.bundles", "support.collection", "support.kernels", "support.operators",
                   "support.static_bundles", "support.triton_server"]  # fmt: skip
 
 WORDS = """
     the a cat dog house tree runs sleeps eats green big small river walks over under
     Haus Hund läuft schläft frisst grün groß klein Fluss geht über unter
 """
-
-
-def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
-    """Refuse ids that pytest would make of bytes, paths and sets.
-
-    They may hold times, temporary folders or an order that changes with the hash seed. pytest-xdist
-    then runs nothing, since its processes have collected different tests.
-    """
-    if isinstance(val, bytes | bytearray | PurePath | set | frozenset):
-        kind = type(val).__name__
-        raise pytest.UsageError(f"parameter {argname} is of {kind}; give it an id (ids=...).")
-    return None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,28 @@
+"""Rules of collection: ids that stay the same, and a record of all collected tests."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+import pytest
+
+#: Node ids of all collected tests, in order, deselected ones included.
+COLLECTED = pytest.StashKey[list[str]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Record the node ids before -m, -k and the like deselect any."""
+    config.stash[COLLECTED] = [item.nodeid for item in items]
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Refuse ids that pytest would make of bytes, paths and sets.
+
+    They may hold times, temporary folders or an order that changes with the hash seed. pytest-xdist
+    then runs nothing, since its processes have collected different tests.
+    """
+    if isinstance(val, bytes | bytearray | PurePath | set | frozenset):
+        kind = type(val).__name__
+        raise pytest.UsageError(f"parameter {argname} is of {kind}; give it an id (ids=...).")
+    return None
