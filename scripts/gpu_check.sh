@@ -4,14 +4,14 @@
 #   bash scripts/gpu_check.sh [OUT]        default: gpu-check/
 #   TRANSLATE_TRT_VENV=none ...            with the environment that is active, as it is
 #
-# It needs torch for CUDA and `pip install 'translate-trt[export,tensorrt-rtx]'` (or [tensorrt]). What
+# It needs torch for CUDA and `pip install 'translate-trt[cpu,export,tensorrt-rtx]'` (or [tensorrt]). What
 # was built and logged stays in OUT. Each check prints a row of docs/gpu.md's table; the exit code
 # is 1 if one fails, 3 if there is no GPU.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 case ${1:-} in -*) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 out=${1:-$root/gpu-check}
-make_environment export,tensorrt-rtx
+make_environment cpu,export,tensorrt-rtx
 
 gpu=$(python -c '
 import torch

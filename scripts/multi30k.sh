@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 [ $# -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 data=$1 out=${2:-$root/multi30k} language=${3:-de}
-make_environment export,tensorrt-rtx
+make_environment cpu,export,tensorrt-rtx
 
 say "training"
 

@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
 done
 source_language=${pair%-*} target_language=${pair#*-}
 
-make_environment export
+make_environment cpu,export
 make_kernels "Going on without: bundles run all the same, only slower." ||
     say "The compiled kernels do not build here; going on without"
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from translate_trt.runtime.contract import FREE, GraphShape
 from translate_trt.runtime.engines import PACKAGES, EngineRecord
-from translate_trt.runtime.errors import BundleError, OptionError
+from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 from translate_trt.runtime.options import SearchOptions
 
 
@@ -184,10 +184,21 @@ Records = Mapping[str, EngineRecord]
 Loader = Callable[[Mapping[str, Path], GraphShape, Settings, Records], Backend]
 
 
+NO_ONNXRUNTIME = (
+    "ONNX Runtime is not installed. For CPUs: pip install 'translate-trt[cpu]'; "
+    "for NVIDIA GPUs: pip install 'translate-trt[gpu]'."
+)
+
+
 def _onnxruntime(
     files: Mapping[str, Path], shape: GraphShape, settings: Settings, records: Records
 ) -> Backend:
-    module = import_module("translate_trt.runtime.backends.onnxruntime")
+    try:
+        module = import_module("translate_trt.runtime.backends.onnxruntime")
+    except ModuleNotFoundError as error:
+        if error.name != "onnxruntime":
+            raise
+        raise BackendError(NO_ONNXRUNTIME) from error
     backend: Backend = module.OnnxRuntimeBackend(files, shape, settings)
     return backend
 

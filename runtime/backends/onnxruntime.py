@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -175,11 +176,23 @@ def _providers(settings: Settings) -> list[Any]:
     cuda = "CUDAExecutionProvider"
     if cuda not in ort.get_available_providers():
         raise BackendError(
-            f"onnxruntime {ort.__version__} is the one for CPUs, and device is {settings.device}. "
-            "Put the other one in its place: pip uninstall -y onnxruntime && "
-            "pip install 'translate-trt[gpu]'; or leave device out."
+            f"onnxruntime {ort.__version__} is the package for CPUs, and device is "
+            f"{settings.device}. Install the one for GPUs: pip uninstall -y onnxruntime "
+            "onnxruntime-gpu && pip install 'translate-trt[gpu]' (without [cpu]: the two packages "
+            "overwrite each other); or leave device out."
         )
+    _preload_cuda()
     return [(cuda, {"device_id": settings.gpu}), cpu]
+
+
+def _preload_cuda() -> None:
+    """Load CUDA and cuDNN from the packages that the extra `gpu` installs.
+
+    The system's loader does not look there. ONNX Runtime prints what it does not find; the session
+    reports it if it matters.
+    """
+    with contextlib.redirect_stdout(sys.stderr):
+        ort.preload_dlls()
 
 
 def _bound(

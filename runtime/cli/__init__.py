@@ -115,6 +115,10 @@ def _missing_package(command: str, error: ModuleNotFoundError) -> Exception:
     """What to tell of an import that failed: which extra to install, or the error as it is."""
     entry = SUBCOMMANDS.get(command)
     missing = (error.name or "").partition(".")[0]
+    if missing == "onnxruntime":
+        from translate_trt.runtime.backends import NO_ONNXRUNTIME
+
+        return TranslateTrtError(NO_ONNXRUNTIME)
     if entry is None or entry.extra is None or missing == "translate_trt":
         return error
     return TranslateTrtError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import os
 import re
 import shutil
@@ -14,8 +15,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import translate_trt.runtime as runtime
+from translate_trt.runtime.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("train", "export", "runtime")
@@ -141,6 +144,40 @@ def test_it_runs_where_torch_cannot_be_imported(compiled_bundle: Path, tmp_path:
     assert "pip install 'translate-trt[export]'" in refused.stderr
 
 
+@pytest.mark.parametrize("command", ["translate", "verify"])
+def test_without_onnx_runtime_the_extras_are_named(
+    compiled_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    for name in ("onnxruntime", "export.layers", "export.stand_in", "export.parity"):
+        module = name if name == "onnxruntime" else f"translate_trt.{name}"
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delitem(sys.modules, "translate_trt.runtime.backends.onnxruntime", raising=False)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # makes its import fail
+    lines = tmp_path / "lines"
+    lines.write_text("the cat runs.\n")
+    arguments = {
+        "translate": ["--bundle", str(compiled_bundle), str(lines)],
+        "verify": ["--bundle", str(compiled_bundle), "--checkpoint", str(tmp_path), "--source",
+                   str(lines), "--reference", str(lines)],
+    }  # fmt: skip
+    done = CliRunner().invoke(main, [command, *arguments[command]])
+    assert done.exit_code == 1
+    assert "pip install 'translate-trt[cpu]'" in done.stderr
+    assert "pip install 'translate-trt[gpu]'" in done.stderr
+
+
+def test_the_packages_of_onnx_runtime_are_never_installed_together() -> None:
+    metadata = importlib.metadata.requires("translate-trt") or []
+    plain = [line for line in metadata if "extra ==" not in line]
+    assert not [line for line in plain if "onnxruntime" in line]
+    cpu, gpu = (
+        [line for line in metadata if re.search(f"extra == .{extra}.", line)]
+        for extra in ("cpu", "gpu")
+    )
+    assert [line.startswith("onnxruntime>=") for line in cpu] == [True]
+    assert [line.startswith("onnxruntime-gpu[cuda,cudnn]>=") for line in gpu] == [True]
+
+
 def copy_tree(tree: Path) -> Path:
     """The tree as git sees it, so that no build folder appears beside it."""
     names = subprocess.run(
@@ -215,7 +252,7 @@ def test_an_installation_without_torch_translates(
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     subprocess.run(
         [binaries / "python", "-m", "pip", "install", "--quiet", "--constraint",
-         ROOT / "constraints.txt", wheel],
+         ROOT / "constraints.txt", f"{wheel}[cpu]"],
         check=True, env=environment, cwd=tmp_path,
     )  # fmt: skip
     no_torch = subprocess.run(
