@@ -29,6 +29,7 @@ from translate_trt.export.stand_in import (
 )
 from translate_trt.runtime.backends import Sources
 from translate_trt.runtime.backends.host import Arrays, HostBatch
+from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.cli.output import columns
 from translate_trt.runtime.contract import GraphShape
@@ -262,6 +263,7 @@ class _Session:
             )
         options = ort.SessionOptions()
         options.log_severity_level = 3
+        options.add_session_config_entry(*EXACT_INT8)
         if threads is not None:
             options.intra_op_num_threads = threads
         self._session = ort.InferenceSession(

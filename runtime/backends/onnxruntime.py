@@ -41,6 +41,10 @@ _OLDEST = (1, 21)
 # benchmarks/operator_choices.py).
 _DISABLED_OPTIMIZERS = "SkipLayerNormFusion"
 
+#: Session option: on x86 without VNNI, compute 8-bit matmuls in ONNX Runtime's exact kernel, not in
+#: the one that adds pairs of products in 16 bits and saturates. No effect on other processors.
+EXACT_INT8 = ("session.x64quantprecision", "1")
+
 
 # The compiled attention reads only slots that some beam sees, so caches may have more of them than
 # are needed yet, and seldom have to grow. ONNX Runtime's own reads every slot at every step.
@@ -137,6 +141,7 @@ def _options(settings: Settings) -> ort.SessionOptions:
     options.add_session_config_entry(
         "optimization.disable_specified_optimizers", _DISABLED_OPTIMIZERS
     )
+    options.add_session_config_entry(*EXACT_INT8)
     # A thread that calls a session works along with the session's own, which all callers share.
     options.intra_op_num_threads = 1 + settings.workers * (settings.threads - 1)
     if settings.gpu is None:

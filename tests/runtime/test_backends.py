@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import (
@@ -22,7 +23,7 @@ from translate_trt.runtime.backends import (
     request_values,
 )
 from translate_trt.runtime.backends.host import Arrays, Graphs, sized
-from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeBackend
+from translate_trt.runtime.backends.onnxruntime import EXACT_INT8, OnnxRuntimeBackend
 from translate_trt.runtime.bundle import Manifest, read_manifest
 from translate_trt.runtime.contract import FREE, NEXT, GraphShape, TensorSpec
 from translate_trt.runtime.errors import BundleError
@@ -281,6 +282,28 @@ def test_threads_of_all_workers_are_shared(
         load_backend("onnxruntime", files, shape, settings)
         assert seen == [threads, threads]
         seen.clear()
+
+
+def test_8_bit_matmuls_do_not_saturate() -> None:
+    # As the int8 pass makes them: unsigned activations, signed weights. Processors with AVX2 and
+    # without VNNI would add pairs of products in 16 bits.
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 256, (5, 64), dtype=np.uint8)
+    weights = rng.integers(-127, 128, (64, 32), dtype=np.int8)
+    constants = {"w": weights, "x_zero": np.uint8(128), "w_zero": np.int8(0)}
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w", "x_zero", "w_zero"], ["y"])],
+        "matmul",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, ["M", 64])],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, ["M", 32])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*EXACT_INT8)
+    session = ort.InferenceSession(model.SerializeToString(), options)
+    exact = (x.astype(np.int64) - 128) @ weights.astype(np.int64)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], exact)
 
 
 def test_onnxruntime_s_own_fusion_of_residuals_is_off(

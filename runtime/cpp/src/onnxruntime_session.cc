@@ -136,6 +136,8 @@ SessionOptions make_session_options(const OnnxRuntimeLibrary& library, const Set
       library.make<OrtSessionOptions>(api.ReleaseSessionOptions, api.CreateSessionOptions);
   library.check(api.SetSessionLogSeverityLevel(options.get(), ORT_LOGGING_LEVEL_FATAL));
   add_setting(library, *options, "optimization.disable_specified_optimizers", kDisabledOptimizers);
+  // On x86 without VNNI: the exact kernel of 8-bit matmuls, not the one that saturates.
+  add_setting(library, *options, "session.x64quantprecision", "1");
   // A thread that calls a session works along with the session's own, which all callers share.
   library.check(
       api.SetIntraOpNumThreads(options.get(), 1 + settings.workers * (settings.threads - 1)));
