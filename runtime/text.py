@@ -87,6 +87,20 @@ def is_regular(stream: BinaryIO) -> bool:
         return True
 
 
+def is_stream(path: str) -> bool:
+    """True for an input whose lines are waited for: a pipe, a terminal or another device.
+
+    Standard input that a shell redirects from a file is a file.
+    """
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode if path == STDIN else os.stat(path).st_mode
+    except io.UnsupportedOperation:  # standard input was replaced by something in memory
+        return True
+    except (OSError, AttributeError):  # missing or closed; `check_input` and reading report it
+        return False
+    return not stat.S_ISREG(mode)
+
+
 def read_lines(stream: BinaryIO, name: str) -> Iterator[str]:
     r"""The lines of a stream, each as soon as it is there, without their ends.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -76,10 +77,7 @@ def train_tokenizer(
     }
     status, answer = run_apart(_train, _messages(settings, lines))
     if status == _REFUSED:
-        raise InputError(
-            f"SentencePiece could not train a vocabulary of {vocabulary_size} pieces: "
-            f"{answer.decode()}. Give it more text or ask for fewer pieces (--vocabulary-size)."
-        )
+        raise InputError(_refusal(answer.decode(), vocabulary_size))
     if status:
         raise TranslateTrtError(
             f"the process that trains the vocabulary ended unexpectedly (status {status}), perhaps "
@@ -87,6 +85,24 @@ def train_tokenizer(
         )
     write_bytes_atomically(path, answer)
     return int(sentencepiece.SentencePieceProcessor(model_proto=answer).get_piece_size())
+
+
+def _refusal(message: str, vocabulary_size: int) -> str:
+    """Say what to do about an error of SentencePiece, whose own texts name its internals."""
+    if "sentences_.empty()" in message:
+        return (
+            "there is no text to train a vocabulary on: every line is empty, or longer than "
+            f"{LONGEST_LINE_BYTES} bytes. Check the files."
+        )
+    if "all_chars_count" in message:
+        return "the text to train a vocabulary on holds blanks alone. Check the files."
+    if required := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return (
+            f"a vocabulary of {vocabulary_size} pieces is too small for this text, whose "
+            f"characters and special pieces alone take {required[1]}; ask for more than that "
+            "(--vocabulary-size), or take out lines in other scripts."
+        )
+    return f"SentencePiece could not train a vocabulary of {vocabulary_size} pieces: {message}"
 
 
 def sample_rows(count: int, sentences: int, seed: int) -> NDArray[np.int64]:

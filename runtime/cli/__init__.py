@@ -5,19 +5,19 @@ A subcommand's module is imported when it is called, so that `translate` starts 
 
 from __future__ import annotations
 
+import difflib
 import importlib
-import logging
-import sys
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import click
 
 from translate_trt.runtime.cli.output import abandon_stdout
-from translate_trt.runtime.errors import TranslateTrtError
+from translate_trt.runtime.cli.verbosity import accept_verbosity, show_messages, verbosity_flags
+from translate_trt.runtime.cli.wording import in_flags
+from translate_trt.runtime.errors import OptionError, TranslateTrtError
 
-log = logging.getLogger("translate_trt")
-
+# As click's own usage errors: the command line is wrong, and no work has begun.
+_EXIT_USAGE = 2
 # 128 + the signal's number: what a shell reports of a program that the signal ended.
 _EXIT_INTERRUPTED = 130
 _EXIT_CLOSED_PIPE = 141
@@ -85,7 +85,17 @@ class _Main(click.Group):
             if ctx.resilient_parsing:  # shell completion: the name is all that can be said
                 return click.Command(cmd_name, short_help=entry.short_help)
             raise _missing_package(cmd_name, error) from error
+        accept_verbosity(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in SUBCOMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], SUBCOMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -94,9 +104,12 @@ class _Main(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return self._invoke_subcommand(ctx)
+        except OptionError as error:
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            _report(in_flags(str(error), command))
+            ctx.exit(_EXIT_USAGE)
         except TranslateTrtError as error:
-            # Not through the log, which is only set up once the subcommand has been found.
-            click.echo(f"translate-trt: error: {error}", err=True)
+            _report(str(error))
             ctx.exit(1)
         except KeyboardInterrupt:
             ctx.exit(_EXIT_INTERRUPTED)
@@ -127,37 +140,15 @@ def _missing_package(command: str, error: ModuleNotFoundError) -> Exception:
     )
 
 
-class _StderrHandler(logging.Handler):
-    """Messages as `translate-trt: warning: ...` on stderr, above a progress bar if there is one."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = f"translate-trt: {record.levelname.lower()}: {self.format(record)}"
-        if "tqdm" in sys.modules:  # else there is no bar, and no need to import it
-            sys.modules["tqdm"].tqdm.write(message, file=sys.stderr)
-        else:
-            click.echo(message, err=True)
-
-
-def _start_logging(level: int) -> Callable[[], None]:
-    """Show messages from `level` up; returns what undoes it."""
-    handler = _StderrHandler()
-    before = log.level
-    log.setLevel(level)
-    log.addHandler(handler)
-
-    def stop() -> None:
-        log.removeHandler(handler)
-        log.setLevel(before)
-
-    return stop
+def _report(message: str) -> None:
+    """Print an error; not through the log, which is set up once the subcommand is known."""
+    click.echo(f"translate-trt: error: {message}", err=True)
 
 
 @click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="translate-trt", prog_name="translate-trt")
-@click.option("-v", "--verbose", count=True, help="Tell what is done; -vv tells more.")
-@click.option("-q", "--quiet", is_flag=True, help="Show errors only, no warnings.")
+@verbosity_flags
 @click.pass_context
-def main(ctx: click.Context, verbose: int, quiet: bool) -> None:
+def main(ctx: click.Context) -> None:
     """Train a Transformer, compile it into a bundle, and translate with the bundle."""
-    shown = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    ctx.call_on_close(_start_logging(logging.ERROR if quiet else shown))
+    show_messages(ctx)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
 
 # Neither torch nor numpy yet: this module is imported for --help too.
@@ -93,7 +94,7 @@ def prepare(
     translate-trt data prepare wmt14-en-de --out wmt14/
     translate-trt data prepare --from train.en train.de --valid val.en val.de --out data/
     """  # noqa: D301
-    if not ctx.find_root().params.get("quiet"):
+    if not is_quiet(ctx):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # the counts are a result
     from translate_trt.train.prepare import DOWNLOADS, check_directory
     from translate_trt.train.prepare import prepare as run

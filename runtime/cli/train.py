@@ -13,6 +13,7 @@ import click
 
 # No torch yet: this module is imported for --help too.
 from translate_trt.runtime.cli.search import language_flags
+from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
 from translate_trt.train.config import FINE_TUNE_NAME, PRESETS, ModelConfig, TrainConfig
 
@@ -88,7 +89,7 @@ def train(
     last one. Under torchrun, its processes train one model together. At the end the last
     checkpoints are averaged; `translate-trt export` takes the result.
     """
-    if not ctx.find_root().params.get("quiet"):
+    if not is_quiet(ctx):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # progress is what one waits for
     from translate_trt.train.distributed import choose_device, open_group, started_again
     from translate_trt.train.run import (

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from translate_trt.runtime import kernels
 from translate_trt.runtime.cli.bundle import target_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search import replace_options, search_flags
@@ -24,6 +26,7 @@ from translate_trt.runtime.text import (
     check_input,
     count_lines,
     display_name,
+    is_stream,
     open_input,
     read_chunks,
     read_lines,
@@ -134,6 +137,7 @@ def translate(
         results = stack.enter_context(open_output(output, force))
         if workers is None:
             workers = _workers(inputs, threads)
+        begin = time.perf_counter()
         translator = _load(
             bundle,
             target,
@@ -144,25 +148,41 @@ def translate(
             device=device,
             trust_code=trust_code or None,
         )
+        loaded = time.perf_counter()
+        log.info("loaded %r in %.2f s", translator, loaded - begin)
+        log.info("compiled kernels: %s", kernels.status())
         options = replace_options(translator.default_options, search)
         chunks = _read(inputs, chunk_lines)
         prefixes = stack.enter_context(_Prefixes(target_prefix))
         as_json = as_json or options.num_hypotheses > 1 or bool(search["return_attention"])
         form = _json_line if as_json else _scored_line if scores else _plain_line
         bar = stack.enter_context(_progress(inputs, no_progress, to_file=output is not None))
+        count = cut = 0
         for chunk in chunks:
             translations = translator.translate(chunk.lines, options, prefixes.take(chunk))
             _warn_of_pieces(chunk, translations, translator)
             results.write(list(map(form, chunk.lines, translations)))
             bar.update(len(chunk.lines))
+            count += len(translations)
+            cut += sum(translation.hypotheses[0].truncated for translation in translations)
         prefixes.check_used_up()
+    seconds = time.perf_counter() - loaded
+    log.info("%d lines in %.2f s, %.1f lines/s", count, seconds, count / seconds)
+    if cut:
+        log.warning(
+            "%d of %d translations were cut off at the maximum length (%s); --json marks them",
+            cut,
+            count,
+            "source + 50 tokens" if options.max_length is None else f"{options.max_length} tokens",
+        )
 
 
 def _workers(inputs: Sequence[str], threads: int | None) -> int:
-    """A file has lines enough to keep a worker on every core busy; a pipe is waited for."""
+    """One worker per core for files; one with all cores for a pipe, whose lines are waited for."""
     from translate_trt.runtime.workers import available_cores
 
-    return 1 if STDIN in inputs else max(1, available_cores() // (threads or 1))
+    streamed = any(is_stream(path) for path in inputs)
+    return 1 if streamed else max(1, available_cores() // (threads or 1))
 
 
 def _load(bundle: Path, target: str | None, **given: int | str | None) -> Translator:

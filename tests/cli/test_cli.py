@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from translate_trt.runtime import cli
 from translate_trt.runtime.cli import SUBCOMMANDS, Subcommand, main
-from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.errors import InputError, OptionError
 
 HEAVY = ("torch", "onnx", "onnxscript", "translate_trt.train", "translate_trt.export")
 
@@ -66,7 +66,10 @@ def test_version() -> None:
 def test_unknown_command() -> None:
     result = run("tranlsate")
     assert result.exit_code == 2
-    assert "No such command 'tranlsate'" in result.stderr
+    assert "No such command 'tranlsate'. Did you mean 'translate'?" in result.stderr
+    far = run("xyz")
+    assert far.exit_code == 2
+    assert "No such command 'xyz'.\n" in far.stderr
 
 
 def install(monkeypatch: pytest.MonkeyPatch, body: object, extra: str | None = None) -> None:
@@ -91,6 +94,65 @@ def test_our_errors_are_one_message_and_exit_code_1(monkeypatch: pytest.MonkeyPa
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr == "translate-trt: error: there is no file x; check the path.\n"
+
+
+def test_wrong_options_are_usage_errors_in_the_words_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @click.option("--n-best", "num_hypotheses", type=int)
+    @click.option("-b", "--beam-size", type=int)
+    @click.option("--device")
+    def body(num_hypotheses: int | None, beam_size: int | None, device: str | None) -> None:
+        if device:
+            raise OptionError("device is 'x'; no device is one.")
+        raise OptionError("num_hypotheses is 5; at most beam_size (4), unlike other_name.")
+
+    install(monkeypatch, body)
+    result = run("probe")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "translate-trt: error: --n-best is 5; at most --beam-size (4), unlike other_name.\n"
+    )
+    assert run("probe", "--device", "x").stderr == (
+        "translate-trt: error: --device is 'x'; no device is one.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ([], [], ["a warning"]),
+        (["-v"], [], ["a warning", "a step"]),
+        ([], ["-v"], ["a warning", "a step"]),
+        (["-v"], ["-v"], ["a warning", "a step", "a detail"]),
+        ([], ["-vv"], ["a warning", "a step", "a detail"]),
+        (["-q"], [], []),
+        ([], ["--quiet"], []),
+        (["-vv"], ["-q"], []),
+    ],
+)
+def test_verbosity_stands_before_or_after_the_subcommand(
+    monkeypatch: pytest.MonkeyPatch, before: list[str], after: list[str], shown: list[str]
+) -> None:
+    log = logging.getLogger("translate_trt")
+
+    def body() -> None:
+        log.warning("a warning")
+        log.info("a step")
+        log.debug("a detail")
+
+    level = log.level
+    install(monkeypatch, body)
+    for _ in range(2):  # the flags are added once
+        result = run(*before, "probe", *after)
+        assert result.exit_code == 0
+        assert [line.split(": ")[-1] for line in result.stderr.splitlines()] == shown
+    assert log.level == level
+
+
+def test_subcommands_of_a_group_take_verbosity() -> None:
+    pytest.importorskip("torch", reason="the training packages are needed")
+    assert "--verbose" in run("data", "info", "--help").stdout
 
 
 def test_errors_are_shown_when_quiet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,9 +128,9 @@ def test_evidence_of_parity_is_no_other_setting(
         (["nowhere.txt"], 1, "there is no file nowhere.txt"),
         ([], 2, "nothing to translate; say what with --input"),
         (["{text}/b.txt", "--target", "tensorrt"], 1, "it has: onnx-fp32, onnx-int8"),
-        (["{text}/b.txt", "--beam-size", "0"], 1, "beam_size is 0"),
-        (["{text}/b.txt", "--workers", "0"], 1, "workers is 0"),
-        (["{text}/b.txt", "--shard-lines", "0"], 1, "shard_lines is 0"),
+        (["{text}/b.txt", "--beam-size", "0"], 2, "--beam-size is 0"),
+        (["{text}/b.txt", "--workers", "0"], 2, "--workers is 0"),
+        (["{text}/b.txt", "--shard-lines", "0"], 2, "--shard-lines is 0"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_made(

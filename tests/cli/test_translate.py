@@ -230,9 +230,9 @@ def test_a_file_has_a_worker_for_every_core_and_a_pipe_one(
 @pytest.mark.parametrize(
     ("flags", "exit_code", "message"),
     [
-        (["--beam-size", "0"], 1, "beam_size is 0"),
-        (["--n-best", "5"], 1, "Raise beam_size"),
-        (["--length-penalty", "nan"], 1, "length_penalty is nan"),
+        (["--beam-size", "0"], 2, "--beam-size is 0"),
+        (["--n-best", "5"], 2, "Raise --beam-size"),
+        (["--length-penalty", "nan"], 2, "--length-penalty is nan"),
         (["--length-penalty-form", "x"], 2, "gnmt"),
         (["--threads", "0"], 2, "--threads"),
         (["--workers", "0"], 2, "--workers"),
@@ -240,7 +240,7 @@ def test_a_file_has_a_worker_for_every_core_and_a_pipe_one(
         (["--target", "tensorrt"], 1, "it has: onnx-fp32, onnx-int8"),
         (["no-such-file"], 1, "there is no file no-such-file"),
         (["--target-prefix", "no-such-file"], 1, "there is no file no-such-file"),
-        (["-", "--target-prefix", "-"], 1, "are both -"),
+        (["-", "--target-prefix", "-"], 2, "are both -"),
     ],
 )
 def test_bad_options(
@@ -395,7 +395,7 @@ def test_a_line_cut_by_a_full_disk_is_not_kept(tmp_path: Path) -> None:
 def test_an_error_before_any_line_leaves_nothing(
     run: Callable[..., Result], tmp_path: Path
 ) -> None:
-    assert run("--output", tmp_path / "out", "--beam-size", 0, stdin=b"a\n").exit_code == 1
+    assert run("--output", tmp_path / "out", "--beam-size", 0, stdin=b"a\n").exit_code == 2
     assert not list(tmp_path.glob("out*"))
 
 

@@ -398,5 +398,5 @@ def test_the_command(text: Text, start: Path, tmp_path: Path) -> None:
     saved = json.loads((tmp_path / "run/run.json").read_text())["train"]
     assert (saved["warmup_steps"], saved["learning_rate"]) == (FINE_TUNE.warmup_steps, 1e-3)
     refused = CliRunner().invoke(main, [*command, "--force", "--heads", "2"])
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "--heads: with --from, the model is" in refused.output

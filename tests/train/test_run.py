@@ -317,5 +317,5 @@ def test_text_and_prepared_data_exclude_each_other(text: Text, tmp_path: Path) -
     train = ["--train", str(text[0].source), str(text[0].target)]
     for arguments in ([], train, [*train, "--data", str(tmp_path)]):
         done = CliRunner().invoke(main, ["train", "--out", str(tmp_path / "run"), *arguments])
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert "give --train and --valid, or --data alone" in done.output

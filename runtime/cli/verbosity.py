@@ -1,0 +1,99 @@
+"""Messages on stderr: -v and -q, accepted before and after the name of a subcommand."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+log = logging.getLogger("translate_trt")
+
+_VERBOSE, _QUIET = "translate_trt.verbose", "translate_trt.quiet"
+_Command = TypeVar("_Command", bound=Callable[..., Any] | click.Command)
+
+
+def show_messages(ctx: click.Context) -> None:
+    """Show warnings and errors on stderr until the context closes; -v and -q change the level."""
+    handler = _StderrHandler()
+    before = log.level
+    log.addHandler(handler)
+    _set_level(ctx)
+
+    def stop() -> None:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+    ctx.call_on_close(stop)
+
+
+def is_quiet(ctx: click.Context) -> bool:
+    """True with -q, wherever it stands."""
+    return bool(ctx.meta.get(_QUIET))
+
+
+def verbosity_flags(command: _Command) -> _Command:
+    """Add -v and -q to a command."""
+    options = (
+        click.Option(
+            ["-v", "--verbose"],
+            count=True,
+            expose_value=False,
+            callback=_more,
+            help="Say what is done; -vv says more.",
+        ),
+        click.Option(
+            ["-q", "--quiet"],
+            is_flag=True,
+            expose_value=False,
+            callback=_less,
+            help="Show errors only, no warnings.",
+        ),
+    )
+    if isinstance(command, click.Command):
+        command.params.extend(options)
+    else:  # a function that becomes a command; click reverses the list
+        command.__dict__.setdefault("__click_params__", []).extend(reversed(options))
+    return command
+
+
+def accept_verbosity(command: click.Command) -> None:
+    """Let a command and its subcommands take -v and -q; once, however often it is called."""
+    if isinstance(command, click.Group):
+        for subcommand in command.commands.values():
+            accept_verbosity(subcommand)
+    elif not any("--verbose" in parameter.opts for parameter in command.params):
+        verbosity_flags(command)
+
+
+def _more(ctx: click.Context, _: click.Parameter, count: int) -> None:
+    ctx.meta[_VERBOSE] = ctx.meta.get(_VERBOSE, 0) + count
+    _set_level_of_subcommand(ctx)
+
+
+def _less(ctx: click.Context, _: click.Parameter, quiet: bool) -> None:
+    ctx.meta[_QUIET] = ctx.meta.get(_QUIET, False) or quiet
+    _set_level_of_subcommand(ctx)
+
+
+def _set_level_of_subcommand(ctx: click.Context) -> None:
+    if ctx.parent is not None:  # else show_messages does, which keeps the level of before
+        _set_level(ctx)
+
+
+def _set_level(ctx: click.Context) -> None:
+    shown = (logging.WARNING, logging.INFO, logging.DEBUG)[min(ctx.meta.get(_VERBOSE, 0), 2)]
+    log.setLevel(logging.ERROR if is_quiet(ctx) else shown)
+
+
+class _StderrHandler(logging.Handler):
+    """Messages as `translate-trt: warning: ...` on stderr, above a progress bar if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = f"translate-trt: {record.levelname.lower()}: {self.format(record)}"
+        if "tqdm" in sys.modules:  # else there is no bar, and no need to import it
+            sys.modules["tqdm"].tqdm.write(message, file=sys.stderr)
+        else:
+            click.echo(message, err=True)
