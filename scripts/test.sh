@@ -1,8 +1,17 @@
 #!/usr/bin/env bash
 # Sets up .venv on a fresh machine, builds the compiled kernels where there is a compiler, then runs
 # every check: lint, format, types, tests.
-# Arguments go to pytest, for example: bash scripts/test.sh -m 'not slow' tests/runtime
+#
+#   bash scripts/test.sh [--quick] [arguments of pytest]
+#
+# --quick leaves out the tests that are marked slow: under three minutes on two cores, once the
+# environment is there.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+tests=()
+if [ "${1:-}" = --quick ]; then
+    shift
+    tests=(-m "not slow")
+fi
 make_environment dev
 make_kernels "Tests of compiled kernels will be skipped."
 
@@ -15,4 +24,4 @@ bash scripts/typecheck.sh
 
 say "pytest"
 # Two processes; tests of a file share what they build. -n 0 among the arguments: one, as with --pdb.
-python -m pytest --durations=20 -n 2 --dist loadfile "$@"
+python -m pytest --durations=20 -n 2 --dist loadfile "${tests[@]}" "$@"
