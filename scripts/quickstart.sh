@@ -38,7 +38,13 @@ done
 
 mkdir -p "$out"
 say "training ($config)"
-translate-trt train --config "$config" --out "$out/run" --force \
+again=()
+if [ -e "$out/run/run.json" ]; then
+    # Never trains anew over a run that may have taken days; one that is finished ends at once.
+    say "$out/run is there: going on with it (--out names another place)"
+    again=(--resume)
+fi
+translate-trt train --config "$config" --out "$out/run" "${again[@]}" \
     --train "$data/train.$source_language" "$data/train.$target_language" \
     --valid "$data/valid.$source_language" "$data/valid.$target_language"
 
