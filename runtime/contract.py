@@ -49,7 +49,7 @@ CACHE_TYPES = ("float32", "float16", "bfloat16")
 def given(token: int) -> int:
     """In `forced_tokens`: that token, whose log-probability does not count.
 
-    It is of a prompt (`Prompt`): what a translation begins with before there is any text.
+    Callers' prefixes and prompts (`Prompt`) are forced in this way.
     """
     return -2 - token
 

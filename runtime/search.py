@@ -42,7 +42,7 @@ class Sentence:
     Attributes:
         index: by which its result is told from others.
         tokens: without the end symbol; not empty.
-        prefix: forced first tokens; those of a prompt as `contract.given` has them.
+        prefix: forced first tokens, as `forced_tokens` in the contract has them.
     """
 
     index: int

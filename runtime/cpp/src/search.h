@@ -22,7 +22,7 @@ inline constexpr std::int64_t kSmallestCost = 8;
 struct Sentence {
   std::size_t index;  // by which its result is told from others
   Tokens tokens;      // without the end symbol; not empty
-  Tokens prefix;      // forced first tokens; those of a prompt as `given` has them
+  Tokens prefix;      // forced first tokens, as forced_tokens in the contract has them
 
   std::int64_t length() const { return static_cast<std::int64_t>(tokens.size()); }
 };
