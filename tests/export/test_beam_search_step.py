@@ -80,7 +80,7 @@ def graph_search(request: pytest.FixtureRequest, traced_search: Path) -> SearchS
     path, options = traced_search, ort.SessionOptions()
     if request.param == "kernels":
         status = kernels.status()
-        if status.startswith("none"):
+        if status.startswith("none"):  # every processor has that of the search
             pytest.skip(f"compiled kernels: {status}")
         model = ir.load(path)
         axes = {spec.name: spec.axes for spec in ScriptedGraphs.SHAPE.step_inputs()}

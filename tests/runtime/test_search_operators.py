@@ -91,7 +91,7 @@ def sessions() -> dict[str, tuple[Run, Run]]:
 
 @pytest.fixture
 def both(
-    compiled_kernels: str,
+    search_kernels: str,
     functions: dict[str, onnx.FunctionProto],
     sessions: dict[str, tuple[Run, Run]],
 ) -> Callable[[str, Inputs], tuple[list[Array], list[Array]]]:
@@ -110,7 +110,7 @@ def both(
 
 @pytest.fixture
 def kernel(
-    compiled_kernels: str, functions: dict[str, onnx.FunctionProto]
+    search_kernels: str, functions: dict[str, onnx.FunctionProto]
 ) -> Callable[[str, Inputs], list[Array]]:
     return lambda name, inputs: session(functions[name], inputs, True)(inputs)
 
