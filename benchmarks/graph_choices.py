@@ -91,8 +91,9 @@ def feeds(shape: GraphShape, sentences: int) -> dict[str, np.ndarray]:
     # Beams have about half of their past in common.
     values["ancestry"] = np.where(values["ancestry"] > 0, 0, MASKED).astype(np.float32)
     values["tokens"] = random.integers(4, VOCABULARY, (sentences, BEAMS))
-    values["length_penalty_alpha"] = np.array(0.6, np.float32)
-    values["length_penalty_beta"] = np.array(5, np.float32)
+    values["length_penalty_alpha"] = np.full(sentences, 0.6, np.float32)
+    values["length_penalty_beta"] = np.full(sentences, 5, np.float32)
+    values["early_stopping"] = np.full(sentences, False)
     return values
 
 

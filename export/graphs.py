@@ -375,9 +375,9 @@ class BeamSearchStep(nn.Module):
         forced_tokens: Tensor,  # [N]
         min_lengths: Tensor,  # [N]
         max_lengths: Tensor,  # [N]
-        alpha: Tensor,  # []
-        beta: Tensor,  # []
-        early_stopping: Tensor,  # []
+        alpha: Tensor,  # [N]
+        beta: Tensor,  # [N]
+        early_stopping: Tensor,  # [N]
         tokens: Tensor,  # [N, K]
         log_probs: Tensor,  # [N, K]
         positions: Tensor,  # [N]
@@ -401,7 +401,8 @@ class BeamSearchStep(nn.Module):
 
         # Rule 3: those that end enter the pool, which keeps the K best ever. Early stopping: of the
         # best K alone.
-        enter = ended & ~done[:, None] & ((torch.arange(2 * beams) < beams) | ~early_stopping)
+        counts = (torch.arange(2 * beams) < beams) | ~early_stopping[:, None]
+        enter = ended & ~done[:, None] & counts
         penalty = _length_penalty(lengths, alpha, beta)[:, None]
         new_scores = torch.where(enter, best / penalty, -math.inf)
         scores, place = torch.cat((finished_scores, new_scores), 1).topk(beams)

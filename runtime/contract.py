@@ -49,7 +49,7 @@ CACHE_TYPES = ("float32", "float16", "bfloat16")
 def given(token: int) -> int:
     """In `forced_tokens`: that token, whose log-probability does not count.
 
-    It is of a prompt (`Prompt`): what a translation begins with before there is any text.
+    Callers' prefixes and prompts (`Prompt`) are forced in this way.
     """
     return -2 - token
 
@@ -171,9 +171,9 @@ class GraphShape:
             TensorSpec("forced_tokens", "int64", ("N",)),  # or FREE, or one that is `given`
             TensorSpec("min_lengths", "int64", ("N",)),
             TensorSpec("max_lengths", "int64", ("N",)),
-            TensorSpec("length_penalty_alpha", "float32", ()),
-            TensorSpec("length_penalty_beta", "float32", ()),
-            TensorSpec("early_stopping", "bool", ()),  # a full pool ends the search
+            TensorSpec("length_penalty_alpha", "float32", ("N",)),
+            TensorSpec("length_penalty_beta", "float32", ("N",)),
+            TensorSpec("early_stopping", "bool", ("N",)),  # a full pool ends the search
         )
 
     def caches(self) -> tuple[TensorSpec, ...]:

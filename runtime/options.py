@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from translate_trt.runtime.errors import OptionError
 
@@ -74,9 +74,9 @@ class SearchOptions:
         """The beta of ((beta + n) / (beta + 1)) ** alpha for this form."""
         return LENGTH_PENALTY_BETA[self.length_penalty_form]
 
-    def without_languages(self) -> SearchOptions:
-        """What a batch has to know: languages are a matter of each sentence."""
-        return replace(self, source_language=None, target_language=None)
+    def of_batch(self) -> SearchOptions:
+        """The options that all sentences of a batch share; the others are each sentence's own."""
+        return SearchOptions(beam_size=self.beam_size, return_attention=self.return_attention)
 
     def max_length_for(self, source_length: int) -> int:
         """Largest number of generated tokens for a source of that many tokens (no end symbol)."""

@@ -15,8 +15,8 @@ class Hypothesis:
     Attributes:
         tokens: target token ids, without the end symbol.
         score: cumulative log-probability divided by the length penalty; higher is better.
-        token_log_probs: natural-log probability of each generated token; the last one is the end
-            symbol's unless the hypothesis is truncated.
+        token_log_probs: natural-log probability of each generated token, 0 of a forced one; the
+            last one is the end symbol's unless the hypothesis is truncated.
         truncated: the maximum length came before the end symbol.
         attention: [len(token_log_probs), source tokens + 1] cross-attention of the last decoder
             layer averaged over heads, when asked for; the last column is the source's end symbol.

@@ -42,12 +42,14 @@ class Sentence:
     Attributes:
         index: by which its result is told from others.
         tokens: without the end symbol; not empty.
-        prefix: forced first tokens; those of a prompt as `contract.given` has them.
+        prefix: forced first tokens, as `forced_tokens` in the contract has them.
+        options: its own; None: those of the search that takes it. Both have the same beam size.
     """
 
     index: int
     tokens: Sequence[int]
     prefix: Sequence[int] = ()
+    options: SearchOptions | None = None
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ class Search:
 
     Args:
         backend: with both graphs loaded.
-        options: of all sentences.
+        options: of sentences that have none of their own; beam size and attention are those of all.
         batch_tokens: see `Room`.
         start_token: the decoder's start symbol.
         end_token: the end symbol.
@@ -302,9 +304,14 @@ class Search:
     def _sources(self, sentences: Sequence[Sentence]) -> Sources | None:
         if not sentences:
             return None
+        options = [sentence.options or self._options for sentence in sentences]
         return Sources(
             [[*sentence.tokens, self._end_token] for sentence in sentences],
-            [self._options.max_length_for(len(sentence.tokens)) for sentence in sentences],
+            [
+                own.max_length_for(len(sentence.tokens))
+                for own, sentence in zip(options, sentences, strict=True)
+            ],
+            options,
         )
 
     def _forced(self) -> NDArray[np.int64] | None:
@@ -323,7 +330,8 @@ class Search:
     def _finish(self, row: int, running: Running) -> list[Hypothesis]:
         steps = self._trace.end - running.begin
         trace = self._trace.of(row, running.begin, steps)
-        return hypotheses(running.sentence, trace, self._batch.pool(row), self._options)
+        options = running.sentence.options or self._options
+        return hypotheses(running.sentence, trace, self._batch.pool(row), options)
 
 
 def _rearranged(step: StepResult, old: Sequence[int], new: Sequence[int], size: int) -> StepResult:

@@ -39,8 +39,8 @@ class TranslationService:
     A line that comes joins the batch of a worker that is translating others; a lone one is begun at
     once. What is found is what `Translator.translate` finds. Close it, or use it in a `with`.
 
-    Lines of equal options share batches. If there are more kinds of options than workers, they take
-    turns.
+    Lines of one beam size share batches, whatever their other options (`SearchOptions.of_batch`).
+    If there are more beam sizes than workers, they take turns.
     """
 
     def __init__(self, translator: Translator, *, capacity: int | None = None) -> None:
@@ -97,11 +97,11 @@ class TranslationService:
         if not pieces:
             line.future.set_result(self._translator.join([]))
             return line.future
-        sentences = [Sentence(next(self._numbers), *piece) for piece in pieces]
+        sentences = [Sentence(next(self._numbers), *piece, options) for piece in pieces]
         with self._lock:
             self._sentences |= {one.index: (line, n) for n, one in enumerate(sentences)}
         try:
-            self._queue.put(options.without_languages(), sentences)
+            self._queue.put(options.of_batch(), sentences)
         except TranslateTrtError:
             self._forget(sentences)
             raise

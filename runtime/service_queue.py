@@ -1,10 +1,11 @@
 """Sentences that wait in a service: who may share a batch, and who comes next.
 
-Sentences of equal options share batches. A worker serves one group of them as long as any of it
-wait, and lets them into the batch that is under way. So that no group starves, a worker whose batch
-is running takes no more into it once another group waits that nobody serves: it lets its batch run
-out and serves that one next. Within a group nobody starves either: what waits when the last of it
-were taken is taken, longest first, before what came later.
+Sentences of one group share batches: those whose `SearchOptions.of_batch` are equal. A worker
+serves one group as long as any of it wait, and lets them into the batch that is under way. So that
+no group starves, a worker whose batch is running takes no more into it once another group waits
+that nobody serves: it lets its batch run out and serves that one next. Within a group nobody
+starves either: what waits when the last of it were taken is taken, longest first, before what came
+later.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Group:
     """Sentences that may share a batch.
 
     Attributes:
-        options: of all of them.
+        options: what all of them share (`SearchOptions.of_batch`).
         alone: index of a sentence that a worker died with, which from then on shares with none.
     """
 

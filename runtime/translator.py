@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from translate_trt.runtime.backends import Settings, load_backend
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
-from translate_trt.runtime.contract import GraphShape, most_beams
+from translate_trt.runtime.contract import GraphShape, given, most_beams
 from translate_trt.runtime.engines import check_engines
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
@@ -295,7 +295,8 @@ class Translator:
         if not len(source):
             return (), ()
         prompt = self.manifest.prompt
-        piece = [*prompt.of_source(options), *source], [*prompt.of_target(options), *prefix]
+        forced = [*prompt.of_target(options), *map(given, prefix)]
+        piece = [*prompt.of_source(options), *source], forced
         longest = options.max_length_for(len(piece[0]))
         if len(piece[1]) >= longest:
             raise OptionError(

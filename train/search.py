@@ -235,8 +235,8 @@ def beam_search(
         sources: tokens per sentence, without the end symbol; an empty one gives one empty
             hypothesis without running the model.
         options: see docs/beam-search.md.
-        target_prefixes: forced first tokens, one sequence per sentence; those of a prompt as
-            `contract.given` has them.
+        target_prefixes: forced first tokens, one sequence per sentence, as `forced_tokens` in the
+            contract has them: `Translator` forces tokens that are `given`.
         batch_tokens: source tokens per batch, padding included.
 
     Returns:

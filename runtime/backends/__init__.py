@@ -25,16 +25,18 @@ class Sources:
     Attributes:
         tokens: of each, the end symbol included; none is empty.
         max_lengths: of each translation, in generated tokens, the end symbol included.
+        options: of each; empty: those of the batch. They have its beam size.
     """
 
     tokens: Sequence[Sequence[int]]
     max_lengths: Sequence[int]
+    options: Sequence[SearchOptions] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def __getitem__(self, part: slice) -> Sources:
-        return Sources(self.tokens[part], self.max_lengths[part])
+        return Sources(self.tokens[part], self.max_lengths[part], self.options[part])
 
     def padded(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Token ids [N, S] and their counts [N]; any valid id fills up a row."""
@@ -138,7 +140,7 @@ class Backend(Protocol):
         """An empty batch.
 
         Args:
-            options: of all its sentences.
+            options: of sentences that come without any; beam size and attention are those of all.
             start_token: the decoder's start symbol.
         """
         ...
@@ -249,14 +251,23 @@ def load_backend(
 
 
 def request_values(
-    options: SearchOptions, max_lengths: NDArray[np.int64]
+    options: SearchOptions | Sequence[SearchOptions], max_lengths: NDArray[np.int64]
 ) -> dict[str, NDArray[Any]]:
-    """The inputs of `GraphShape.request` for sentences of those maximum lengths [N], all free."""
+    """The inputs of `GraphShape.request` for sentences that are free.
+
+    Args:
+        options: of each, or of all.
+        max_lengths: [N].
+    """
+    count = len(max_lengths)
+    each = [options] * count if isinstance(options, SearchOptions) else options
     return {
-        "forced_tokens": np.full(len(max_lengths), FREE, dtype=np.int64),
-        "min_lengths": np.full(len(max_lengths), options.min_length, dtype=np.int64),
+        "forced_tokens": np.full(count, FREE, dtype=np.int64),
+        "min_lengths": np.array([one.min_length for one in each], dtype=np.int64),
         "max_lengths": max_lengths,
-        "length_penalty_alpha": np.array(options.length_penalty, dtype=np.float32),
-        "length_penalty_beta": np.array(options.length_penalty_beta, dtype=np.float32),
-        "early_stopping": np.array(options.early_stopping),
+        "length_penalty_alpha": np.array([one.length_penalty for one in each], dtype=np.float32),
+        "length_penalty_beta": np.array(
+            [one.length_penalty_beta for one in each], dtype=np.float32
+        ),
+        "early_stopping": np.array([one.early_stopping for one in each], dtype=np.bool_),
     }

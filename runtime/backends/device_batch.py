@@ -55,11 +55,13 @@ class _Row:
         length: source tokens, the end symbol included.
         most: tokens of its translation, at most.
         left: steps that it may still need.
+        options: its own.
     """
 
     length: int
     most: int
     left: int
+    options: SearchOptions
 
 
 class DeviceBatch:
@@ -67,7 +69,7 @@ class DeviceBatch:
 
     Args:
         lane: nobody else's as long as this lives.
-        options: of all sentences.
+        options: of sentences that come without any; beam size and attention are those of all.
         start_token: the decoder's start symbol.
     """
 
@@ -115,7 +117,7 @@ class DeviceBatch:
                 self._start(placed, new)
             for first, count in _runs(idle):
                 self._device.fill(self._state("done", first), 1, count)
-            self._send_lengths()
+            self._send_request()
         return kept, placed
 
     def step(self, forced: NDArray[np.int64] | None) -> list[StepResult]:
@@ -225,8 +227,8 @@ class DeviceBatch:
         """Everything that is the same for all sentences; all rows are idle."""
         buffers, rows = self._buffers, self._buffers.rows
         self._device.activate()
-        values = request_values(self._options, np.ones(rows, dtype=np.int64))
-        for name, value in values.items():
+        self._sent = request_values(self._options, np.ones(rows, dtype=np.int64))
+        for name, value in self._sent.items():
             buffers.send_request(name, value)
         buffers.send_fresh(start_token)
         self._reset(range(rows))
@@ -330,8 +332,11 @@ class DeviceBatch:
                 self._copy_rows(spec, target, source, count, (now, encoded))
                 first += count
         self._reset(rows)
-        for row, length, most in zip(rows, lengths.tolist(), new.max_lengths, strict=True):
-            self._rows[row] = _Row(length, most, most)
+        options = new.options or [self._options] * len(new)
+        for row, length, most, own in zip(
+            rows, lengths.tolist(), new.max_lengths, options, strict=True
+        ):
+            self._rows[row] = _Row(length, most, most, own)
 
     def _encode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         inputs = {"source_ids": ids, "source_lengths": lengths}
@@ -356,11 +361,17 @@ class DeviceBatch:
                 place = first * size
                 self._device.copy(self._state(spec.name, 0) + place, fresh, count * size)
 
-    def _send_lengths(self) -> None:
-        lengths = np.ones(self._buffers.rows, dtype=np.int64)
-        for row, running in self._rows.items():
-            lengths[row] = running.most
-        self._buffers.send_request("max_lengths", lengths)
+    def _send_request(self) -> None:
+        """Of each row its limits and options, where the device has not got them yet."""
+        rows = range(self._buffers.rows)
+        options = [self._rows[row].options if row in self._rows else self._options for row in rows]
+        most = [self._rows[row].most if row in self._rows else 1 for row in rows]
+        values = request_values(options, np.array(most, dtype=np.int64))
+        del values["forced_tokens"]  # which `step` sends
+        for name, value in values.items():
+            if not np.array_equal(value, self._sent[name]):
+                self._buffers.send_request(name, value)
+        self._sent |= values
 
     def _address(self, spec: TensorSpec) -> int:
         """Of a tensor with a row for each sentence, between steps."""

@@ -74,7 +74,7 @@ class HostBatch:
     Args:
         graphs: of the target.
         shape: of their inputs and outputs.
-        options: of all sentences.
+        options: of sentences that come without any; beam size and attention are those of all.
         start_token: the decoder's start symbol.
         cancel: ends what the graphs run for this batch, now and later.
         spare_slots: that caches get beyond what their rows need at once. More of them are less to
@@ -281,7 +281,9 @@ class HostBatch:
         )
         for name in self._state_names:
             self._now[name][list(rows)] = fresh[name]
-        self._now["max_lengths"][list(rows)] = new.max_lengths
+        most = np.array(new.max_lengths, dtype=np.int64)
+        for name, values in request_values(new.options or self._options, most).items():
+            self._now[name][list(rows)] = values
 
     def _encode(self, rows: Sequence[int], new: Sources) -> None:
         """What the encoder finds, into rows; straight there if they lie so."""

@@ -73,7 +73,7 @@ class OnnxRuntimeBackend:
         if settings.gpu is None:
             log.info("compiled kernels: %s", kernels.status(compiled))
         self._shape = shape
-        self._spare_slots = _SPARE_SLOTS if compiled else 0
+        self._spare_slots = _SPARE_SLOTS if kernels.has_attention(compiled) else 0
         providers = _providers(settings)
         encoder, step = _options(settings), _options(settings)
         if compiled:

@@ -17,6 +17,9 @@ VARIABLE = "TRANSLATE_TRT_KERNELS"
 FILE_NAME = "libtranslate_trt_kernels.so"
 _NONE = "none"
 
+#: The name of what every processor has: operators of the beam search and the embedding alone.
+PORTABLE = "portable"
+
 
 def library() -> Path | None:
     """The library to use; None: it is not built, or switched off.
@@ -58,6 +61,11 @@ def describe() -> str:
     ask.restype = ctypes.c_char_p
     found: bytes = ask()
     return found.decode()
+
+
+def has_attention(described: str) -> bool:
+    """Whether the library of which `describe` said that has attention for this processor."""
+    return described not in ("", PORTABLE)
 
 
 def status(described: str | None = None) -> str:

@@ -52,9 +52,8 @@ def traced_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
     example = (
         torch.randn(n, k, v),
         *(torch.zeros(n, dtype=torch.int64) for _ in range(3)),
-        torch.tensor(0.6),
-        torch.tensor(5.0),
-        torch.tensor(False),
+        *(torch.ones(n) for _ in range(2)),
+        torch.zeros(n, dtype=torch.bool),
         torch.zeros(n, k, dtype=torch.int64),
         torch.zeros(n, k),
         torch.zeros(n, dtype=torch.int64),
@@ -81,7 +80,7 @@ def graph_search(request: pytest.FixtureRequest, traced_search: Path) -> SearchS
     path, options = traced_search, ort.SessionOptions()
     if request.param == "kernels":
         status = kernels.status()
-        if status.startswith("none"):
+        if status.startswith("none"):  # every processor has that of the search
             pytest.skip(f"compiled kernels: {status}")
         model = ir.load(path)
         axes = {spec.name: spec.axes for spec in ScriptedGraphs.SHAPE.step_inputs()}
@@ -229,8 +228,8 @@ def test_a_finished_sentence_no_longer_changes(graph_search: SearchStep) -> None
     pool = np.array([[-0.5, -0.7]], np.float32)
     lengths, parents = np.array([[4, 2]]), np.array([[1, 0]])
     outputs = graph_search(
-        logits, -one, 0 * one, 50 * one, np.array(0.6, np.float32), np.array(5, np.float32),
-        np.array(False), np.array([[5, 6]]),
+        logits, -one, 0 * one, 50 * one, np.array([0.6], np.float32), np.array([5], np.float32),
+        np.array([False]), np.array([[5, 6]]),
         np.array([[-0.1, -0.2]], np.float32), 5 * one, np.array([True]),
         pool, lengths, parents,
     )  # fmt: skip
@@ -259,15 +258,18 @@ LOWEST = -np.inf
 
 
 def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[Any]]:
-    """Outputs of one step of N sentences; what is not given is a search amid, its pool empty."""
+    """Outputs of one step of N sentences; what is not given is a search amid, its pool empty.
+
+    One number is that of all sentences.
+    """
     logits = np.asarray(logits, np.float32)
     n, k, _ = logits.shape
     inputs: dict[str, Any] = {
         "forced_tokens": [-1] * n,
         "min_lengths": [0] * n,
         "max_lengths": [50] * n,
-        "length_penalty_alpha": np.float32(0),
-        "length_penalty_beta": np.float32(5),
+        "length_penalty_alpha": 0,
+        "length_penalty_beta": 5,
         "early_stopping": False,
         "tokens": np.full((n, k), 9),
         "log_probs": np.zeros((n, k)),
@@ -282,7 +284,10 @@ def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[
     floats = ("length_penalty_alpha", "length_penalty_beta", "log_probs", "finished_scores")
     flags = ("early_stopping", "done")
     typed = [
-        np.asarray(x, np.float32 if name in floats else bool if name in flags else np.int64)
+        np.array(
+            np.broadcast_to(x, (n,)) if np.ndim(x) == 0 else x,
+            np.float32 if name in floats else bool if name in flags else np.int64,
+        )
         for name, x in inputs.items()
     ]
     outputs = graph(logits, *typed)
@@ -503,6 +508,28 @@ def test_rule_9_a_done_sentence_keeps_its_pool_while_its_neighbour_goes_on(
         np.testing.assert_array_equal(out[name][0], np.array(before[0], out[name].dtype))
         assert out[name][1].tolist() != out[name][0].tolist()
     assert out["done"][0]
+
+
+def test_rule_10_each_sentence_has_options_of_its_own(graph_search: SearchStep) -> None:
+    # Every combination at once, on the same numbers; then each by itself.
+    combinations = list(itertools.product((0, 0.6, 1, 3), (0, 5), (False, True), (0, 6), (5, 19)))
+    names = ("length_penalty_alpha", "length_penalty_beta", "early_stopping", "min_lengths",
+             "max_lengths")  # fmt: skip
+    logits = np.stack([row(t3=3, t5=4, t6=2.5), row(t3=4, t6=3.75)])
+    same: dict[str, Any] = {"log_probs": [-2, -2.5], "finished_scores": [-2.75, LOWEST]}
+
+    def step(chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
+        columns = dict(zip(names, zip(*chosen, strict=True), strict=True))
+        alike = {name: [value] * len(chosen) for name, value in same.items()}
+        return one_step(graph_search, [logits] * len(chosen), **alike, **columns)
+
+    together = step(combinations)
+    for place, one in enumerate(combinations):
+        for name, value in step([one]).items():
+            np.testing.assert_array_equal(together[name][place], value[0], str((name, one)))
+    # They are of consequence.
+    assert len(np.unique(together["finished_scores"], axis=0)) > 10
+    assert 0 < together["done"].sum() < len(combinations)
 
 
 def test_rule_10_a_forced_token_though_it_be_the_worst(graph_search: SearchStep) -> None:

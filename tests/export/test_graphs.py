@@ -19,6 +19,8 @@ from translate_trt.export.graphs import SharedSlots
 from translate_trt.runtime.backends import Sources, host
 from translate_trt.runtime.contract import MASKED
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.search import Sentence, Waiting
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
@@ -63,6 +65,25 @@ def test_equal_to_the_reference(
     sources = random_sources(24)
     found = translator.translate_ids(sources, options)
     assert_same(found, beam_search(model, sources, options))
+
+
+@pytest.mark.parametrize("batch_tokens", [64, 2000])
+def test_options_of_one_beam_size_share_a_batch(
+    batch_tokens: int, translator: Translator, compiled_bundle: Path
+) -> None:
+    mixed = [one for one in OPTIONS if one.beam_size == 4 and not one.return_attention]
+    assert len(mixed) > 6
+    sources = random_sources(3 * len(mixed), seed=5)
+    own = [mixed[index % len(mixed)] for index in range(len(sources))]
+    found: dict[int, list[Hypothesis]] = {}
+    given = enumerate(zip(sources, own, strict=True))
+    together = Translator(compiled_bundle, threads=1, batch_tokens=batch_tokens)
+    together.new_search(SearchOptions()).run(
+        Waiting([Sentence(index, source, (), one) for index, (source, one) in given]),
+        lambda one, best: found.update({one.index: best}),
+    )
+    for index, (source, one) in enumerate(zip(sources, own, strict=True)):
+        assert_same([found[index]], translator.translate_ids([source], one))
 
 
 @pytest.mark.parametrize(

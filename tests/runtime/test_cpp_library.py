@@ -576,14 +576,14 @@ def test_the_example_service(
 
 
 def test_kernels_beside_the_library_are_found(
-    library: Library, service: Path, compiled_bundle: Path, compiled_kernels: str
+    library: Library, service: Path, compiled_bundle: Path, search_kernels: str
 ) -> None:
     environment = library.environment()
     del environment["TRANSLATE_TRT_KERNELS"]
     done = subprocess.run(
         [service, compiled_bundle], input=b"the cat\n", env=environment, capture_output=True
     )
-    assert done.stderr.decode() == f"compiled kernels: {compiled_kernels}\n"
+    assert done.stderr.decode() == f"compiled kernels: {search_kernels}\n"
 
 
 # ---- under sanitizers ----

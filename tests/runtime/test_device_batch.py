@@ -27,6 +27,7 @@ from translate_trt.runtime.engines import Profile
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.search import Sentence, Waiting
 from translate_trt.runtime.translator import Translator
 
 SEARCH = SearchOptions(num_hypotheses=4)
@@ -112,6 +113,28 @@ def test_other_options_on_the_same_memory(
     )
     assert_same(translator.translate_ids(sources, SEARCH), reference.translate_ids(sources, SEARCH))
     assert machine.device.counts["capture"] <= captured + 1  # a bucket that ran once before
+
+
+def test_each_sentence_has_options_of_its_own(machine: Machine, reference: Translator) -> None:
+    options = [
+        dataclasses.replace(SEARCH, **changes)
+        for changes in (
+            {},
+            {"length_penalty": 1.5, "max_length": 9},
+            {"length_penalty_form": "length", "early_stopping": True},
+            {"min_length": 12, "max_length": 30, "num_hypotheses": 1},
+        )
+    ]
+    sources = random_sources(24)
+    own = [options[index % len(options)] for index in range(len(sources))]
+    found: dict[int, list[Hypothesis]] = {}
+    given = enumerate(zip(sources, own, strict=True))
+    machine.translator().new_search(SEARCH).run(
+        Waiting([Sentence(index, source, (), one) for index, (source, one) in given]),
+        lambda one, best: found.update({one.index: best}),
+    )
+    for index, (source, one) in enumerate(zip(sources, own, strict=True)):
+        assert_same([found[index]], reference.translate_ids([source], one))
 
 
 def test_prefixes(machine: Machine, reference: Translator) -> None:

@@ -6,6 +6,8 @@ that a slot lost on the way is an error, and what is found can be held against t
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import os
 import random
 import sys
@@ -21,6 +23,7 @@ from support.scripted import (
     END,
     START,
     Script,
+    ScriptedBackend,
     ScriptedGraphs,
     ScriptedModel,
     attention_of,
@@ -34,7 +37,7 @@ from translate_trt.runtime.backends.host import HostBatch, zeros
 from translate_trt.runtime.contract import FREE, GraphForm
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
-from translate_trt.runtime.search import Sentence, SentenceTrace, hypotheses
+from translate_trt.runtime.search import Search, Sentence, SentenceTrace, Waiting, hypotheses
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
@@ -368,9 +371,42 @@ def test_options_reach_every_row() -> None:
     assert seen[1]["forced_tokens"].tolist() == [FREE, FREE]
     assert seen[0]["min_lengths"].tolist() == [3, 3]
     assert seen[0]["max_lengths"].tolist() == [5, 4]
-    assert float(seen[0]["length_penalty_alpha"]) == 2.0
-    assert float(seen[0]["length_penalty_beta"]) == 0.0
-    assert bool(seen[0]["early_stopping"])
+    assert seen[0]["length_penalty_alpha"].tolist() == [2.0, 2.0]
+    assert seen[0]["length_penalty_beta"].tolist() == [0.0, 0.0]
+    assert seen[0]["early_stopping"].tolist() == [True, True]
+
+
+#: All that sentences of a batch may differ in.
+MIXED = [
+    SearchOptions(beam_size=BEAMS, length_penalty=alpha, length_penalty_form=form,
+                  early_stopping=early, min_length=minimum, max_length=maximum,
+                  num_hypotheses=count)
+    for (alpha, form), early, (minimum, maximum), count in itertools.product(
+        [(0.0, "gnmt"), (0.6, "gnmt"), (1.0, "length"), (3.0, "length")], [False, True],
+        [(0, LONGEST), (5, 9)], [1, BEAMS],
+    )
+]  # fmt: skip
+
+
+@FORMS
+@pytest.mark.parametrize("batch_tokens", [40, 400])
+def test_sentences_of_mixed_options_are_found_as_alone(form: GraphForm, batch_tokens: int) -> None:
+    scripts = scripts_of(len(MIXED))
+    random.Random(batch_tokens).shuffle(scripts)
+    sentences = [
+        dataclasses.replace(one, options=options)
+        for one, options in zip(sentences_of(len(MIXED), seed=2), MIXED, strict=True)
+    ]
+    graphs = ScriptedGraphs(scripts, form=form)
+    search = Search(ScriptedBackend(graphs), SearchOptions(BEAMS), batch_tokens, START, END)
+    found: dict[int, list[Hypothesis]] = {}
+    search.run(Waiting(sentences), lambda one, best: found.update({one.index: best}))
+    assert max(n for n, _, _ in graphs.sizes) > 1
+    for one, options in zip(sentences, MIXED, strict=True):
+        graphs = ScriptedGraphs(scripts, form=form)
+        alone = scripted_search(graphs, options, [one.tokens], [one.prefix])
+        assert found[one.index] == alone[0]
+        assert_same(alone, reference(scripts, [one], options))
 
 
 # ---- caches that grow, slots that are used again ----

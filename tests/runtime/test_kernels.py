@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
-from collections.abc import Callable
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,8 @@ from translate_trt.runtime.backends.onnxruntime import _SPARE_SLOTS
 from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.contract import GraphShape
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 LINES = [
     "the cat runs.",
@@ -198,7 +203,7 @@ TOLERANCE = {"onnx-fp32": 1e-4, "onnx-int8": 2e-2}
 
 @pytest.mark.parametrize("target", list(TOLERANCE))
 def test_translations_are_the_same_with_and_without(
-    compiled_kernels: str, compiled_bundle: Path, target: str, monkeypatch: pytest.MonkeyPatch
+    search_kernels: str, compiled_bundle: Path, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_kernels = translations(compiled_bundle, target)
     monkeypatch.setenv(kernels.VARIABLE, "none")
@@ -211,7 +216,7 @@ def test_translations_are_the_same_with_and_without(
     )
 
 
-@pytest.mark.parametrize("name", ["avx512_vnni", ""])
+@pytest.mark.parametrize("name", ["avx512_vnni", "portable", ""])
 def test_caches_have_spare_slots_where_attention_does_not_read_them(
     name: str, place: Path, compiled_bundle: Path, make_library: Callable[..., Path]
 ) -> None:
@@ -220,7 +225,41 @@ def test_caches_have_spare_slots_where_attention_does_not_read_them(
     batch.update([], Sources([[5, 6, 3]], [10]))
     assert isinstance(batch, HostBatch)
     slots = batch._now["ancestry"].shape[2]
-    assert slots == (_SLOT_STEP + _SPARE_SLOTS if name else _SLOT_STEP)
+    assert slots == (_SLOT_STEP + _SPARE_SLOTS if name == "avx512_vnni" else _SLOT_STEP)
+
+
+def defined(objects: Sequence[Path]) -> set[str]:
+    """Functions that object files have; several may have one, of which the linker keeps one."""
+    found = subprocess.run(["nm", "-P", *objects], capture_output=True, text=True, check=True)
+    lines = (line.split() for line in found.stdout.splitlines())
+    return {words[0] for words in lines if len(words) > 1 and words[1] in "TtWwVv"}
+
+
+def test_portable_code_has_no_instructions_of_one_processor() -> None:
+    """No copy of a template that is made for AVX-512 is kept where portable files have one, too."""
+    folder = ROOT / "build/kernels/CMakeFiles/translate_trt_kernels.dir/kernels"
+    library = kernels.library()
+    if library is None or not folder.is_dir() or shutil.which("objdump") is None:
+        pytest.skip("the library was not built here, or there is no objdump")
+    special = sorted(folder.glob("*_avx512.cc.o")) + sorted(folder.glob("*_amx.cc.o"))
+    if not special:
+        pytest.skip("there are no files for special instructions here")
+    portable = sorted(set(folder.glob("*.o")) - set(special))
+    names = defined(portable)
+    assert names & defined(special)  # else this would say nothing
+    code = subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", ROOT / "build/kernels" / kernels.FILE_NAME],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    seen, wrong = 0, []
+    for part in code.split("\n\n"):
+        name = re.match(r"[0-9a-f]+ <(\S+)>:", part.strip())
+        if name is not None and name[1] in names:
+            seen += 1
+            # Names of AVX's instructions and all later ones begin with v.
+            wrong += [name[1]] * bool(re.search(r"\tv[a-z]", part))
+    assert seen > 50
+    assert wrong == []
 
 
 def model_with_a_function(path: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.prompts import SOURCE, TARGET, with_prompt
 from support.translations import assert_same, random_sources
@@ -63,13 +64,14 @@ def test_tokens_stand_before_the_text(several: Translator, checkpoint: Checkpoin
     prefixes = [[9, 8, 7][: index % 4] for index in range(len(sources))]
     found = several.translate_ids(sources, ENGLISH, prefixes)
     whole = [[5, 21, *source] for source in sources]
-    begin = [[given(6), given(31), *prefix] for prefix in prefixes]
+    begin = [[given(token) for token in (6, 31, *prefix)] for prefix in prefixes]
     assert_same(found, beam_search(checkpoint.load_model(), whole, ENGLISH, begin))
     for hypotheses, prefix in zip(found, prefixes, strict=True):
         for one in hypotheses:
-            assert one.tokens[: 2 + len(prefix)] == (6, 31, *prefix)
-            assert one.token_log_probs[:2] == (0, 0)
-            assert all(score < 0 for score in one.token_log_probs[2 : 2 + len(prefix)])
+            forced, free = np.split(one.token_log_probs, [2 + len(prefix)])
+            assert one.tokens[: len(forced)] == (6, 31, *prefix)
+            assert not forced.any()
+            assert (free < 0).all()
     dutch = several.translate_ids(sources, dataclasses.replace(ENGLISH, target_language="nl"))
     assert all(one[0].tokens[:2] == (6, 32) for one in dutch)
 
@@ -177,7 +179,7 @@ def test_a_language_that_is_not_said_is_the_bundles(compiled_bundle: Path, tmp_p
 def test_a_model_of_two_languages_may_be_told_them(compiled_bundle: Path) -> None:
     translator = Translator(compiled_bundle, "onnx-fp32", threads=1)
     assert translator.translate(["the cat"], ENGLISH) == translator.translate(
-        ["the cat"], ENGLISH.without_languages()
+        ["the cat"], dataclasses.replace(ENGLISH, source_language=None, target_language=None)
     )
     with pytest.raises(OptionError, match="'nl': this model was made for de alone"):
         translator.translate(["the cat"], SearchOptions(target_language="nl"))

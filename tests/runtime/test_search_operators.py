@@ -91,7 +91,7 @@ def sessions() -> dict[str, tuple[Run, Run]]:
 
 @pytest.fixture
 def both(
-    compiled_kernels: str,
+    search_kernels: str,
     functions: dict[str, onnx.FunctionProto],
     sessions: dict[str, tuple[Run, Run]],
 ) -> Callable[[str, Inputs], tuple[list[Array], list[Array]]]:
@@ -110,7 +110,7 @@ def both(
 
 @pytest.fixture
 def kernel(
-    compiled_kernels: str, functions: dict[str, onnx.FunctionProto]
+    search_kernels: str, functions: dict[str, onnx.FunctionProto]
 ) -> Callable[[str, Inputs], list[Array]]:
     return lambda name, inputs: session(functions[name], inputs, True)(inputs)
 
@@ -174,9 +174,9 @@ def selection(kind: str, k: int, alpha: float, beta: float, n: int = 24) -> dict
         "forced_tokens": forced_tokens(rng, n),
         "min_lengths": np.where(rng.random(n) < 0.3, positions + rng.integers(0, 4, n), 0),
         "max_lengths": positions + rng.integers(1, 30, n),
-        "length_penalty_alpha": np.array(alpha, np.float32),
-        "length_penalty_beta": np.array(beta, np.float32),
-        "early_stopping": np.array(False),
+        "length_penalty_alpha": np.full(n, alpha, np.float32),
+        "length_penalty_beta": np.full(n, beta, np.float32),
+        "early_stopping": np.full(n, False),
         "positions": positions,
         "done": rng.random(n) < 0.2,
     }
@@ -188,7 +188,8 @@ def selection(kind: str, k: int, alpha: float, beta: float, n: int = 24) -> dict
 def test_selection(both: Any, kind: str, k: int, alpha: float, beta: float) -> None:
     inputs = selection(kind, k, alpha, beta)
     for early in (False, True):
-        by_kernel, by_body = both("SelectBeams", {**inputs, "early_stopping": np.array(early)})
+        inputs["early_stopping"][:] = early
+        by_kernel, by_body = both("SelectBeams", inputs)
         # Of the scores alone is a power taken, which is ONNX Runtime's own affair.
         scores = [found.pop(5) for found in (by_kernel, by_body)]
         np.testing.assert_allclose(*scores, rtol=1e-6)
@@ -219,11 +220,18 @@ def test_of_equal_candidates_the_smaller_beam_and_the_earlier_choice_wins(both: 
 
 def test_a_sentence_is_selected_for_as_it_is_alone(both: Any) -> None:
     inputs = selection("ties", 4, 0.6, 5)
-    together = both("SelectBeams", inputs)[0]
-    row = 7
-    alone = {name: x[row : row + 1] if x.ndim else x for name, x in inputs.items()}
-    for one, other in zip(both("SelectBeams", alone)[0], together, strict=True):
-        np.testing.assert_array_equal(one, other[row : row + 1])
+    rng, n = np.random.default_rng(3), len(inputs["done"])
+    inputs |= {
+        "length_penalty_alpha": rng.choice([0, 0.6, 1, 2], n).astype(np.float32),
+        "length_penalty_beta": rng.choice([0, 5], n).astype(np.float32),
+        "early_stopping": rng.random(n) < 0.5,
+    }
+    together = both("SelectBeams", inputs)
+    for row in range(n):
+        alone = {name: x[row : row + 1] if x.ndim else x for name, x in inputs.items()}
+        for several, single in zip(together, both("SelectBeams", alone), strict=True):
+            for one, other in zip(single, several, strict=True):
+                np.testing.assert_array_equal(one, other[row : row + 1])
 
 
 @pytest.mark.parametrize(
@@ -232,6 +240,8 @@ def test_a_sentence_is_selected_for_as_it_is_alone(both: Any) -> None:
         ("choices", (24, 4, 8), "candidates and beams do not fit"),
         ("log_probs", (24, 3), "candidates and beams do not fit"),
         ("done", (23,), "not one value for each sentence"),
+        ("length_penalty_alpha", (), "not one value for each sentence"),
+        ("early_stopping", (1,), "not one value for each sentence"),
         ("finished_parents", (24, 5), "the pool has not the shape"),
     ],
 )

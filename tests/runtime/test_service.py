@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -85,7 +86,7 @@ class ScriptedTranslator:
         return [(piece, ()) for piece in pieces]
 
     def new_search(self, options: SearchOptions) -> Search:
-        if options.min_length == 7:
+        if options.beam_size == 7:
             raise OptionError("no batch of those")
         return Search(self.backend, options, 64, START, END)
 
@@ -159,7 +160,36 @@ def test_who_comes_joins_the_batch_that_is_under_way(
     assert backend.taken[0][0] == 4 + 8
 
 
-def test_other_options_do_not_starve(start: Callable[..., TranslationService]) -> None:
+def test_options_of_one_beam_size_share_a_batch(start: Callable[..., TranslationService]) -> None:
+    backend = Held()
+    service = start(backend)
+    first = service.submit(SOURCES[8])
+    backend.begun.acquire()
+    options = [
+        dataclasses.replace(OPTIONS, **changes)
+        for changes in (
+            *({"length_penalty": index / 4} for index in range(9)),
+            {"length_penalty": 1.0, "length_penalty_form": "length"},
+            {"early_stopping": True},
+            {"min_length": 6},
+            {"max_length": 5, "num_hypotheses": 1},
+            {"source_language": "en", "target_language": "de"},
+        )
+    ]
+    futures = [service.submit(SOURCES[9], one) for one in options]
+    backend.let_go()
+    assert_same(result(first), expected(SOURCES[8]))
+    for one, future in zip(options, futures, strict=True):
+        assert result(future) == expected(SOURCES[9], one)
+    assert len(backend.taken) == 1
+    # Attention is fetched for a whole batch.
+    with_attention = dataclasses.replace(OPTIONS, return_attention=True)
+    (found,) = result(service.submit(SOURCES[9], with_attention))
+    assert found[0].attention is not None
+    assert len(backend.taken) == 2
+
+
+def test_other_beam_sizes_do_not_starve(start: Callable[..., TranslationService]) -> None:
     backend, order = Held(), list[str]()
     service = start(backend)
     lock = threading.Lock()
@@ -252,7 +282,7 @@ def test_a_batch_that_dies_once_costs_nobody_anything(
 
 def test_options_for_which_there_is_no_batch(start: Callable[..., TranslationService]) -> None:
     service = start(FailingBackend())
-    bad = SearchOptions(max_length=12, min_length=7)
+    bad = SearchOptions(beam_size=7, max_length=12)
     futures = [service.submit(SOURCES[index], bad) for index in range(3)]
     for future in futures:
         with pytest.raises(OptionError, match="no batch of those"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import os
 import shutil
 import threading
@@ -20,7 +21,10 @@ from translate_trt.runtime import Hypothesis, SearchOptions, Translator
 from translate_trt.runtime.backends import Settings
 from translate_trt.runtime.backends.host import HostBatch
 from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
+from translate_trt.runtime.contract import given
 from translate_trt.runtime.errors import BackendError, BundleError, InputError, OptionError
+from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.search import beam_search
 
 LINES = ["the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps"]
 
@@ -99,8 +103,8 @@ def test_threads_are_shared_out_among_workers(
 
     monkeypatch.setattr("translate_trt.runtime.translator.load_backend", load)
     monkeypatch.setattr("translate_trt.runtime.translator.available_cores", lambda: 12)
-    for given in ({}, {"workers": 4}, {"workers": 40}, {"workers": 4, "threads": 2}):
-        Translator(compiled_bundle, **given)  # type: ignore[arg-type]
+    for settings in ({}, {"workers": 4}, {"workers": 40}, {"workers": 4, "threads": 2}):
+        Translator(compiled_bundle, **settings)  # type: ignore[arg-type]
     assert seen == [Settings(12, 1), Settings(3, 4), Settings(1, 40), Settings(2, 4)]
 
 
@@ -165,6 +169,21 @@ def test_a_prefix_begins_the_translation(translator: Translator) -> None:
     ]
     assert begins[0]
     assert not all(begins)
+
+
+def test_a_prefix_costs_nothing_and_counts_in_lengths(
+    translator: Translator, checkpoint: Checkpoint
+) -> None:
+    options, prefix = SearchOptions(num_hypotheses=4, length_penalty=1.5), [9, 31, 17]
+    sources = random_sources(12, seed=8)
+    found = translator.translate_ids(sources, options, [prefix] * len(sources))
+    forced = [[given(token) for token in prefix]] * len(sources)
+    assert_same(found, beam_search(checkpoint.load_model(), sources, options, forced))
+    for one in itertools.chain(*found):
+        assert one.tokens[:3] == tuple(prefix)
+        assert one.token_log_probs[:3] == (0, 0, 0)
+        penalty = ((5 + len(one.token_log_probs)) / 6) ** 1.5
+        assert one.score * penalty == pytest.approx(sum(one.token_log_probs), abs=1e-4)
 
 
 def test_attention(translator: Translator) -> None:

@@ -18,12 +18,20 @@ void* RegisterCustomOps(void* options, const void* api) {{ return 0; }}
 
 
 @pytest.fixture
-def compiled_kernels() -> str:
-    """What the library has for this processor; skips where that is nothing."""
+def search_kernels() -> str:
+    """What the library has for this processor, the beam search at least; skips without it."""
     status = kernels.status()
     if status.startswith("none"):
         pytest.skip(f"compiled kernels: {status}")
     return status
+
+
+@pytest.fixture
+def compiled_kernels(search_kernels: str) -> str:
+    """The same; skips where it has no products and no attention."""
+    if search_kernels == kernels.PORTABLE:
+        pytest.skip(f"compiled kernels: {search_kernels}")
+    return search_kernels
 
 
 @pytest.fixture

@@ -124,41 +124,44 @@ struct Attention {
   float* context;         // [N, queries, H * D]
 };
 
-// The kernels that one kind of processor has.
+// The kernels that one kind of processor has. Operators without one are not registered: ONNX Runtime
+// runs their bodies.
 struct Kernels {
   const char* name;
-  void (*column_sums)(const Matrix8&, std::int32_t* sums);
-  void (*linear8)(const Linear8&, const float* x, std::size_t rows, float* y, const ParallelFor&);
+  void (*column_sums)(const Matrix8&, std::int32_t* sums) = nullptr;
+  void (*linear8)(const Linear8&, const float* x, std::size_t rows, float* y, const ParallelFor&) = nullptr;
   // bias [blocks * 16].
   void (*candidates8)(const Matrix8&, const float* bias, const float* x, std::size_t rows,
-                      const Candidates&, const ParallelFor&);
-  void (*linear)(const Linear&, const float* x, std::size_t rows, float* y, const ParallelFor&);
+                      const Candidates&, const ParallelFor&) = nullptr;
+  void (*linear)(const Linear&, const float* x, std::size_t rows, float* y, const ParallelFor&) = nullptr;
   // From columns [outputs, inputs] and a bias [outputs] or null.
   Vocabulary (*vocabulary)(const float* columns, const float* bias, std::size_t outputs,
-                           std::size_t inputs);
+                           std::size_t inputs) = nullptr;
   // `columns` are those that the vocabulary was made from.
   void (*candidates)(const Vocabulary&, const float* columns, const float* x, std::size_t rows,
-                     const Candidates&, const ParallelFor&);
+                     const Candidates&, const ParallelFor&) = nullptr;
   void (*top_logits)(const float* logits, std::size_t rows, std::size_t columns, const Candidates&,
-                     const ParallelFor&);
+                     const ParallelFor&) = nullptr;
   // x [N, K, inputs] times rows of a matrix [V, inputs].
   void (*listed)(const Lists&, const float* matrix, const float* x, const Candidates&,
-                 const ParallelFor&);
+                 const ParallelFor&) = nullptr;
   // In 8 bits, with a scale [V] for each of its rows, and their sums [V].
   void (*listed8)(const Lists&, const std::int8_t* matrix, const float* scales,
                   const std::int32_t* row_sums, const float* x, const Candidates&,
-                  const ParallelFor&);
-  void (*attention)(const Attention<float>&, const ParallelFor&);
-  void (*attention16)(const Attention<Half>&, const ParallelFor&);
+                  const ParallelFor&) = nullptr;
+  void (*attention)(const Attention<float>&, const ParallelFor&) = nullptr;
+  void (*attention16)(const Attention<Half>&, const ParallelFor&) = nullptr;
   // The nearest of `Half`; what is beyond them becomes the largest.
-  void (*to_half)(const float* x, std::size_t count, Half* y);
+  void (*to_half)(const float* x, std::size_t count, Half* y) = nullptr;
   void (*add_norm)(const float* x, const float* residual, std::size_t rows, std::size_t columns,
-                   const Norm&, float* y, const ParallelFor&);
+                   const Norm&, float* y, const ParallelFor&) = nullptr;
 };
 
-// Those for this processor; null: it has none, and graphs run as ONNX Runtime inlines them.
-const Kernels* kernels_here();
+// Those for this processor.
+const Kernels& kernels_here();
 
+// None: those operators alone that any processor computes alike (search.h).
+extern const Kernels portable;
 #ifdef TRANSLATE_TRT_AVX512
 extern const Kernels avx512_vnni;
 #endif

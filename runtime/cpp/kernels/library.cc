@@ -23,14 +23,16 @@ const Kernels* choose() {
     return &avx512_vnni;
   }
 #endif
-  return nullptr;
+  return &portable;
 }
 
 }  // namespace
 
-const Kernels* kernels_here() {
+const Kernels portable = {"portable"};
+
+const Kernels& kernels_here() {
   static const auto* const here = choose();
-  return here;
+  return *here;
 }
 
 }  // namespace translate_trt
@@ -39,8 +41,7 @@ const Kernels* kernels_here() {
 
 // Which kernels RegisterCustomOps registers on this processor; empty: none.
 TRANSLATE_TRT_EXPORT const char* translate_trt_kernels() {
-  const auto* here = translate_trt::kernels_here();
-  return here == nullptr ? "" : here->name;
+  return translate_trt::kernels_here().name;
 }
 
 // What ONNX Runtime calls (SessionOptions.register_custom_ops_library).
@@ -52,10 +53,7 @@ TRANSLATE_TRT_EXPORT OrtStatus* RegisterCustomOps(OrtSessionOptions* options,
   }
   try {
     Ort::InitApi(api);
-    const auto* here = translate_trt::kernels_here();
-    if (here != nullptr) {
-      translate_trt::add_operators(*here, options);
-    }
+    translate_trt::add_operators(translate_trt::kernels_here(), options);
   } catch (const std::exception& error) {
     return api->CreateStatus(ORT_FAIL, error.what());
   }

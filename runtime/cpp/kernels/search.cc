@@ -57,8 +57,9 @@ struct Memory {
 };
 
 // ((beta + n) / (beta + 1)) ** alpha
-float length_penalty(const Selection& s, std::int64_t length) {
-  return std::pow((s.beta + static_cast<float>(length)) / (s.beta + 1.0F), s.alpha);
+float length_penalty(const Selection& s, std::size_t n, std::int64_t length) {
+  const float beta = s.betas[n];
+  return std::pow((beta + static_cast<float>(length)) / (beta + 1.0F), s.alphas[n]);
 }
 
 // Rule 2, and those of rule 10 that bar candidates: the best 2K of all, of a greedy search one.
@@ -94,7 +95,7 @@ void expand(const Selection& s, std::size_t n, Memory& memory) {
 // score.
 float retire(const Selection& s, std::size_t n, Memory& memory) {
   const auto length = s.positions[n] + 1;
-  const float penalty = length_penalty(s, length);
+  const float penalty = length_penalty(s, n, length);
   const auto pool = n * s.beams;
   auto& best = memory.few;
   best.clear();
@@ -103,7 +104,7 @@ float retire(const Selection& s, std::size_t n, Memory& memory) {
   }
   for (std::size_t rank = 0; rank < 2 * s.beams; ++rank) {
     const auto& one = memory.kept[rank];
-    const bool counts = rank < s.beams || !s.early_stopping;
+    const bool counts = rank < s.beams || !s.early_stopping[n];
     const bool enters = one.token == s.end_token && counts && !s.done[n];
     best.offer(enters ? one.log_prob / penalty : kNothing, s.beams + rank);
   }
@@ -137,8 +138,8 @@ float live_on(const Selection& s, std::size_t n, Memory& memory) {
 
 // Rule 5.
 bool is_done(const Selection& s, std::size_t n, float worst, float best_live) {
-  const bool full = s.early_stopping && worst > kNothing;
-  const float bound = best_live / length_penalty(s, s.max_lengths[n]);
+  const bool full = s.early_stopping[n] && worst > kNothing;
+  const float bound = best_live / length_penalty(s, n, s.max_lengths[n]);
   return s.done[n] || full || bound <= worst || s.positions[n] + 1 >= s.max_lengths[n];
 }
 

@@ -41,8 +41,8 @@ struct Selection {
   std::int64_t end_token;
 
   const std::int64_t *forced_tokens, *min_lengths, *max_lengths;  // [N]
-  float alpha, beta;                                              // of the length penalty
-  bool early_stopping;
+  const float *alphas, *betas;                                    // [N], of the length penalty
+  const bool* early_stopping;                                     // [N]
 
   const float* log_probs;         // [N, K]
   const std::int64_t* positions;  // [N]

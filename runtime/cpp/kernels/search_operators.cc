@@ -100,7 +100,7 @@ class SelectBeamsNode : public PortableNode {
     require(beams == Shape{shape[0], shape[1]} && call.shape(1) == shape &&
                 call.shape(2) == Shape{shape[0], shape[1], 1},
             "candidates and beams do not fit each other");
-    for (const std::size_t input : {4, 5, 6, 11, 12}) {
+    for (const std::size_t input : {4, 5, 6, 7, 8, 9, 11, 12}) {
       require(call.shape(input) == rows, "there is not one value for each sentence");
     }
     for (const std::size_t input : {13, 14, 15}) {
@@ -118,9 +118,9 @@ class SelectBeamsNode : public PortableNode {
         call.input<std::int64_t>(4),
         call.input<std::int64_t>(5),
         call.input<std::int64_t>(6),
-        *call.input<float>(7),
-        *call.input<float>(8),
-        *call.input<bool>(9),
+        call.input<float>(7),
+        call.input<float>(8),
+        call.input<bool>(9),
         call.input<float>(10),
         call.input<std::int64_t>(11),
         call.input<bool>(12),

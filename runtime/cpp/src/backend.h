@@ -16,6 +16,8 @@ namespace translate_trt::runtime {
 struct Sources {
   std::vector<Tokens> tokens;             // of each, the end symbol included; none is empty
   std::vector<std::int64_t> max_lengths;  // of each translation
+  // Of each, with the beam size of the batch; empty, or null: those of the batch.
+  std::vector<const SearchOptions*> options = {};
 
   std::size_t size() const { return tokens.size(); }
 };
@@ -66,6 +68,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
+  // options: of sentences that come without any; beam size and attention are those of all.
   virtual std::unique_ptr<Batch> batch(const SearchOptions& options,
                                        std::int64_t start_token) const = 0;
 };

@@ -82,9 +82,12 @@ Specs GraphShape::encoder_outputs() const {
 }
 
 Specs GraphShape::request() const {
-  return {{"forced_tokens", Type::kInt64, {kN}},       {"min_lengths", Type::kInt64, {kN}},
-          {"max_lengths", Type::kInt64, {kN}},         {"length_penalty_alpha", Type::kFloat32, {}},
-          {"length_penalty_beta", Type::kFloat32, {}}, {"early_stopping", Type::kBool, {}}};
+  return {{"forced_tokens", Type::kInt64, {kN}},
+          {"min_lengths", Type::kInt64, {kN}},
+          {"max_lengths", Type::kInt64, {kN}},
+          {"length_penalty_alpha", Type::kFloat32, {kN}},
+          {"length_penalty_beta", Type::kFloat32, {kN}},
+          {"early_stopping", Type::kBool, {kN}}};
 }
 
 Specs GraphShape::caches() const {

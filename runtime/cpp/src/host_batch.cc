@@ -183,13 +183,19 @@ void HostBatch::allocate(std::int64_t rows, std::int64_t source_size, std::int64
   }
   fill(now_.at("source_bias"), kMasked);
   fill(now_.at("forced_tokens"), kFree);
-  fill(now_.at("min_lengths"), std::int64_t{options_.min_length});
-  fill(now_.at("max_lengths"), std::int64_t{1});
-  fill(now_.at("length_penalty_alpha"), static_cast<float>(options_.length_penalty));
-  fill(now_.at("length_penalty_beta"), static_cast<float>(options_.length_penalty_beta()));
-  fill(now_.at("early_stopping"), options_.early_stopping);
-  for (std::int64_t row = 0; row < rows; ++row) reset(row);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    reset(row);
+    request(row, options_, 1);
+  }
   fill(now_.at("done"), true);
+}
+
+void HostBatch::request(std::int64_t row, const SearchOptions& options, std::int64_t max_length) {
+  fill_row(now_.at("min_lengths"), row, std::int64_t{options.min_length});
+  fill_row(now_.at("max_lengths"), row, max_length);
+  fill_row(now_.at("length_penalty_alpha"), row, static_cast<float>(options.length_penalty));
+  fill_row(now_.at("length_penalty_beta"), row, static_cast<float>(options.length_penalty_beta()));
+  fill_row(now_.at("early_stopping"), row, options.early_stopping);
 }
 
 void HostBatch::reset(std::int64_t row) {
@@ -232,7 +238,8 @@ void HostBatch::start(const Rows& rows, const Sources& arriving) {
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     reset(rows[i]);
-    now_.at("max_lengths")->row<std::int64_t>(rows[i])[0] = arriving.max_lengths[i];
+    const SearchOptions* own = arriving.options.empty() ? nullptr : arriving.options[i];
+    request(rows[i], own == nullptr ? options_ : *own, arriving.max_lengths[i]);
   }
 }
 

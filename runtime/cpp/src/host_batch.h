@@ -56,6 +56,7 @@ class HostBatch : public Batch {
   void start(const Rows& rows, const Sources& arriving);
   void encode(const Rows& rows, const Sources& arriving, std::size_t first, std::size_t count);
   void reset(std::int64_t row);  // to the state before the first step
+  void request(std::int64_t row, const SearchOptions& options, std::int64_t max_length);
   StepResult result() const;
   void grow_if_full(const StepResult& result);
   void grow(const std::vector<char>& full);

@@ -19,6 +19,8 @@ namespace {
 constexpr const char* kVariable = "TRANSLATE_TRT_KERNELS";
 constexpr const char* kFileName = "libtranslate_trt_kernels.so";
 constexpr const char* kNone = "none";
+// What every processor has: operators of the beam search and the embedding alone.
+constexpr const char* kPortable = "portable";
 
 fs::path beside_this_library() {
   Dl_info here;
@@ -58,6 +60,8 @@ std::string CompiledKernels::status() const {
   if (!path.empty()) return "none: there are none for this processor";
   return switched_off ? "none: switched off" : "none: there is no library of them";
 }
+
+bool CompiledKernels::has_attention() const { return !name.empty() && name != kPortable; }
 
 CompiledKernels find_kernels(const std::string& chosen) {
   const std::string given = chosen.empty() ? environment_value(kVariable) : chosen;

@@ -9,6 +9,7 @@ struct CompiledKernels {
   std::string path;            // of the library; "": there is none, or it is switched off
   std::string name;            // what it has for this processor, such as "avx512_vnni"; "": nothing
   std::string status() const;  // what is in use, or why nothing is, for people
+  bool has_attention() const;  // for this processor
   bool switched_off = false;
 };
 

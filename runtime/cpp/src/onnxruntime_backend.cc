@@ -77,6 +77,7 @@ OnnxRuntimeBackend::OnnxRuntimeBackend(const std::filesystem::path& encoder,
     settings.log("compiled kernels: " + kernels.status());
   }
   kernels_ = kernels.name;
+  spare_slots_ = kernels.has_attention() ? kSpareSlots : 0;
   const SessionOptions of_encoder = make_session_options(*library_, settings, kernels);
   const SessionOptions of_step = make_session_options(*library_, settings, kernels);
   // Threads of a session go on spinning for a while when it has run, in case it runs again. The
@@ -91,8 +92,7 @@ OnnxRuntimeBackend::OnnxRuntimeBackend(const std::filesystem::path& encoder,
 std::unique_ptr<Batch> OnnxRuntimeBackend::batch(const SearchOptions& options,
                                                  std::int64_t start_token) const {
   return std::make_unique<HostBatch>(std::make_unique<BatchGraphs>(library_, *encoder_, *step_),
-                                     shape_, options, start_token,
-                                     kernels_.empty() ? 0 : kSpareSlots);
+                                     shape_, options, start_token, spare_slots_);
 }
 
 }  // namespace translate_trt::runtime

@@ -51,6 +51,7 @@ class OnnxRuntimeBackend : public Backend {
   std::shared_ptr<const OnnxRuntimeLibrary> library_;
   GraphShape shape_;
   std::string kernels_;
+  std::int64_t spare_slots_ = 0;
   Owned<OrtSession> encoder_, step_;
 };
 

@@ -126,7 +126,8 @@ void Search::take_in(StepResult result, const Found& found) {
       continue;
     }
     const SentenceTrace trace(trace_, row, running.begin, options_.beam_size);
-    found(*running.sentence, hypotheses(*running.sentence, trace, batch_->pool(row), options_));
+    const Sentence& sentence = *running.sentence;
+    found(sentence, hypotheses(sentence, trace, batch_->pool(row), options_of(sentence)));
     place = rows_.erase(place);
   }
 }
@@ -162,12 +163,17 @@ bool Search::fill(Waiting& waiting) {
   return true;
 }
 
+const SearchOptions& Search::options_of(const Sentence& sentence) const {
+  return sentence.options == nullptr ? options_ : *sentence.options;
+}
+
 Sources Search::sources(const Sentences& sentences) const {
   Sources sources;
   for (const Sentence* sentence : sentences) {
     sources.tokens.push_back(sentence->tokens);
     sources.tokens.back().push_back(end_token_);
-    sources.max_lengths.push_back(options_.max_length_for(sentence->length()));
+    sources.max_lengths.push_back(options_of(*sentence).max_length_for(sentence->length()));
+    sources.options.push_back(sentence->options);
   }
   return sources;
 }

@@ -22,7 +22,9 @@ inline constexpr std::int64_t kSmallestCost = 8;
 struct Sentence {
   std::size_t index;  // by which its result is told from others
   Tokens tokens;      // without the end symbol; not empty
-  Tokens prefix;      // forced first tokens; those of a prompt as `given` has them
+  Tokens prefix;      // forced first tokens, as forced_tokens in the contract has them
+  // Its own, with the beam size of the search that takes it; null: those of the search.
+  const SearchOptions* options = nullptr;
 
   std::int64_t length() const { return static_cast<std::int64_t>(tokens.size()); }
 };
@@ -112,6 +114,7 @@ class Search {
   void take_in(StepResult result, const Found& found);
   bool has_idle_places(const Waiting& waiting) const;
   bool fill(Waiting& waiting);
+  const SearchOptions& options_of(const Sentence& sentence) const;
   Sources sources(const Sentences& sentences) const;
   std::vector<std::int64_t> forced() const;
 

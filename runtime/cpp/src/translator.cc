@@ -159,7 +159,7 @@ Translator::Piece Translator::piece(const std::string& name, const Tokens& sourc
   if (source.empty()) return {};
   Piece piece = {manifest_.prompt.of_source(options), manifest_.prompt.of_target(options)};
   piece.source.insert(piece.source.end(), source.begin(), source.end());
-  piece.forced.insert(piece.forced.end(), prefix.begin(), prefix.end());
+  std::transform(prefix.begin(), prefix.end(), std::back_inserter(piece.forced), given);
   const std::int64_t longest = options.max_length_for(length(piece.source));
   if (length(piece.forced) >= longest) {
     throw option_error("the target prefix of " + name + " has " + number(length(piece.forced)) +

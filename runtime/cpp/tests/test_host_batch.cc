@@ -84,8 +84,56 @@ void test_rows_keep_what_is_theirs() {
   CHECK(batch.step({}).tokens == Rows({13}) && batch.rows() == 1);
 }
 
+// Graphs that only show what the step was told.
+class WatchingGraphs : public TracingGraphs {
+ public:
+  explicit WatchingGraphs(Arrays& seen) : seen_(seen) {}
+  std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
+    return [this, inputs, step = TracingGraphs::bind(inputs, outputs)] {
+      seen_ = inputs;
+      step();
+    };
+  }
+
+ private:
+  Arrays& seen_;
+};
+
+void test_rows_have_options_of_their_own() {
+  GraphShape shape = {1, 1, 1, 1, false, {}};
+  shape.form.cache_type = Type::kFloat16;
+  SearchOptions options, own;
+  options.beam_size = own.beam_size = 1;
+  own.length_penalty = 2, own.length_penalty_form = TT_LENGTH_PENALTY_LENGTH;
+  own.early_stopping = true, own.min_length = 3;
+  Arrays seen;
+  HostBatch batch(std::make_unique<WatchingGraphs>(seen), shape, options, 2, 0);
+  const auto has = [&](std::int64_t row, const SearchOptions& expected, std::int64_t most) {
+    return seen.at("length_penalty_alpha")->row<float>(row)[0] ==
+               static_cast<float>(expected.length_penalty) &&
+           seen.at("length_penalty_beta")->row<float>(row)[0] ==
+               static_cast<float>(expected.length_penalty_beta()) &&
+           seen.at("early_stopping")->row<bool>(row)[0] == expected.early_stopping &&
+           seen.at("min_lengths")->row<std::int64_t>(row)[0] == expected.min_length &&
+           seen.at("max_lengths")->row<std::int64_t>(row)[0] == most;
+  };
+  const Tokens source = {11, 3};
+  batch.update({}, {{source, source, source}, {7, 8, 9}, {nullptr, &own, &options}});
+  batch.step({});
+  CHECK(has(0, options, 7) && has(1, own, 8) && has(2, options, 9));
+  batch.update({1}, {{source}, {6}});  // rows move, and with them what is theirs
+  batch.step({});
+  CHECK(has(0, own, 8) && has(1, options, 6));
+  batch.update({1}, {{source}, {5}, {&own}});  // in the place of the one that left
+  batch.step({});
+  CHECK(batch.rows() == 2 && has(0, own, 5) && has(1, options, 6));
+}
+
 }  // namespace
 
-void test_host_batch() { test_rows_keep_what_is_theirs(); }
+void test_host_batch() {
+  test_rows_keep_what_is_theirs();
+  test_rows_have_options_of_their_own();
+}
 
 }  // namespace translate_trt::runtime

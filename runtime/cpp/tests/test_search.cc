@@ -142,6 +142,58 @@ void test_a_backend_that_fails_for_good() {
   CHECK(contains(thrown(search), "TT_BACKEND_ERROR translation failed twice: out of order"));
 }
 
+void test_sentences_have_options_of_their_own() {
+  auto sentences = sentences_of({4, 4, 4});
+  SearchOptions options, own;
+  options.beam_size = own.beam_size = 1;
+  options.max_length = 3, own.max_length = 4;
+  options.length_penalty = 1, options.length_penalty_form = TT_LENGTH_PENALTY_LENGTH;
+  own.length_penalty = 0;
+  sentences[1].options = &own;
+  // Their pools are empty, so that hypotheses are what is cut off at a sentence's own limit.
+  class Empty : public CountingBatch {
+   public:
+    using CountingBatch::CountingBatch;
+    std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override {
+      for (std::size_t i = 0; i < arriving.size(); ++i) {
+        told.emplace_back(arriving.max_lengths[i], arriving.options[i]);
+      }
+      return CountingBatch::update(keep, arriving);
+    }
+    Pool pool(std::int64_t) const override {
+      return {{-std::numeric_limits<float>::infinity()}, {0}, {0}};
+    }
+    std::vector<std::pair<std::int64_t, const SearchOptions*>> told;
+  };
+  class Backends : public CountingBackend {
+   public:
+    Backends() : CountingBackend(0) {}
+    std::unique_ptr<Batch> batch(const SearchOptions&, std::int64_t) const override {
+      auto made = std::make_unique<Empty>(never_);
+      last = made.get();
+      return made;
+    }
+    mutable std::atomic<int> never_ = 0;
+    mutable Empty* last = nullptr;
+  } backend;
+  Search search(backend, options, 100, 2, 3);
+  Waiting waiting(pointers(sentences), 1);
+  std::vector<double> scores(3);
+  const std::atomic<bool> stop = false;
+  const auto keep = [&](const Sentence& one, const std::vector<Hypothesis>& found) {
+    CHECK(found.size() == 1 && found[0].truncated);
+    scores[one.index] = found.at(0).score;
+  };
+  search.run(waiting, keep, stop);
+  CHECK(scores == std::vector<double>({-0.25, -1, -0.25}));  // of a log-probability of -1
+  std::size_t owned = 0;
+  for (const auto& [most, theirs] : backend.last->told) {
+    owned += theirs == &own;
+    CHECK(most == (theirs == &own ? 4 : 3));
+  }
+  CHECK(owned == 1 && backend.last->told.size() == 3);
+}
+
 // ---- from a trace to hypotheses ----
 
 void test_hypotheses() {
@@ -170,6 +222,7 @@ void test_search() {
   test_waiting();
   test_every_sentence_is_found_once();
   test_a_backend_that_fails_for_good();
+  test_sentences_have_options_of_their_own();
   test_hypotheses();
 }
 

@@ -130,7 +130,7 @@ class Answer:
 
         Args:
             lines: checked.
-            service: translates each in a batch with others of its options.
+            service: translates each in a batch with others of its beam size.
         """
         self.lines = lines
         self._futures = [service.submit(line.source, line.options) for line in lines]

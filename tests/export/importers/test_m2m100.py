@@ -212,6 +212,62 @@ def test_ctranslate2_begins_with_the_language_too(
             assert ours.score == pytest.approx(right.scores[0], abs=1e-4)
 
 
+@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 0.6)])
+def test_ctranslate2_scores_a_prefix_as_we_do(
+    beams: int, penalty: float, m2m100: Pair, translator: Translator, converted: Path
+) -> None:
+    import ctranslate2
+
+    options = SearchOptions(
+        beams, penalty, "length", early_stopping=True, max_length=60, source_language="en",
+        target_language="de",
+    )  # fmt: skip
+    sources = m2m100.random_sentences(40, 5)
+    prefixes = [source[:2] for source in m2m100.random_sentences(40, 6)]
+    pieces = m2m100.tokenizer.target_pieces(range(m2m100.tokenizer.vocabulary_size))
+    theirs = ctranslate2.Translator(str(converted), compute_type="float32", intra_threads=1)
+    expected = theirs.translate_batch(
+        [["__en__", *(pieces[token] for token in source), "</s>"] for source in sources],
+        target_prefix=[["__de__", *(pieces[token] for token in prefix)] for prefix in prefixes],
+        beam_size=beams, length_penalty=penalty, return_scores=True, min_decoding_length=0,
+        max_decoding_length=60,
+    )  # fmt: skip
+    found = translator.translate_ids(sources, options, prefixes)
+    ended = [index for index, [ours] in enumerate(found) if not ours.truncated]
+    assert len(ended) > 20
+    for index in ended:
+        [ours], right = found[index], expected[index]
+        assert [pieces[token] for token in ours.tokens] == right.hypotheses[0]
+        assert ours.score == pytest.approx(right.scores[0], abs=1e-4)
+
+
+def test_hugging_face_leaves_a_prefix_out_of_the_length_too(
+    m2m100: Pair, translator: Translator
+) -> None:
+    options = SearchOptions(
+        3, 0.0, early_stopping=True, max_length=60, source_language="en", target_language="de"
+    )
+    prefix = m2m100.random_sentences(1, 6)[0][:2]
+    language = m2m100.checkpoint.prompt.target_languages["de"]
+    forced = [END_ID, *(m2m100.ids[token] for token in (language, *prefix))]
+    for source in m2m100.random_sentences(10, 5):
+        [ours] = translator.translate_ids([source], options, [prefix])[0]
+        scores = {}
+        for penalty in (0.0, 1.0):
+            theirs = m2m100.theirs.generate(
+                **m2m100.inputs([[*m2m100.checkpoint.prompt.of_source(options), *source]]),
+                decoder_input_ids=torch.tensor([forced]), num_beams=3, early_stopping=True,
+                length_penalty=penalty, max_length=61, output_scores=True,
+                return_dict_in_generate=True,
+            )  # fmt: skip
+            scores[penalty] = float(theirs.sequences_scores[0]), theirs.sequences[0].tolist()
+        (score, tokens), (divided, others) = scores[0.0], scores[1.0]
+        assert [m2m100.ids[token] for token in ours.tokens] == tokens[1:-1]
+        assert ours.score == pytest.approx(score, abs=1e-4)
+        if others == tokens:
+            assert divided == pytest.approx(score / (len(tokens) - len(forced)), abs=1e-4)
+
+
 # ---- tokenizers ----
 
 
