@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn, get_type_hints
@@ -19,6 +19,7 @@ from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.fields import AGAIN, Fields
 from translate_trt.runtime.files import write_json
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.outputs import Kind
 from translate_trt.runtime.prompt import Prompt
 
 FORMAT_VERSION = 6
@@ -356,6 +357,32 @@ def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = T
                 f"{path} has SHA-256 {found}, the manifest says {entry.sha256}: "
                 f"the file was changed or damaged. {AGAIN}"
             )
+
+
+def bundle_files(directory: Path) -> set[str] | None:
+    """Relative paths of all files of a bundle of any format version; None: no bundle is there."""
+    try:
+        value = json.loads((directory / MANIFEST_NAME).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("format_version"), int):
+        return None
+    if not (isinstance(value.get("targets"), dict) and "tokenizer" in value):
+        return None
+    return {MANIFEST_NAME, *_named_files(value["tokenizer"]), *_named_files(value["targets"])}
+
+
+def _named_files(value: object) -> Iterator[str]:
+    """The paths of all file entries in a part of a manifest."""
+    if isinstance(value, dict):
+        if isinstance(value.get("path"), str) and "sha256" in value:
+            yield value["path"]
+        for part in value.values():
+            yield from _named_files(part)
+
+
+#: For --force.
+BUNDLE = Kind("bundle", "translate-trt export", bundle_files)
 
 
 def _names(cls: type) -> tuple[str, ...]:
