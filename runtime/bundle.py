@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn, get_type_hints
@@ -17,7 +18,8 @@ from typing import Any, NoReturn, get_type_hints
 from translate_trt.runtime.contract import CACHE_TYPES, GraphForm, ShortlistForm
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.fields import AGAIN, Fields
-from translate_trt.runtime.files import write_json
+from translate_trt.runtime.files import clear_leftovers, write_json
+from translate_trt.runtime.locks import lock_beside, locked
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.outputs import Kind
 from translate_trt.runtime.prompt import Prompt
@@ -30,6 +32,9 @@ MANIFEST_NAME = "manifest.json"
 SHORTLIST = "-shortlist"
 
 _HASH_BLOCK = 1 << 20  # bytes
+
+# What others write into a manifest takes no longer.
+_SECONDS_TO_CHANGE = 60.0
 
 
 @dataclass(frozen=True)
@@ -317,6 +322,20 @@ def write_manifest(bundle: Path, manifest: Manifest) -> None:
         OutputError: the disk is full, or the directory may not be written.
     """
     write_json(bundle / MANIFEST_NAME, manifest.to_json())
+
+
+@contextmanager
+def changing(bundle: Path) -> Iterator[None]:
+    """Keep other processes from changing a bundle while its manifest is read and written again.
+
+    Raises:
+        OutputError: another process is writing the bundle and does not end soon.
+    """
+    bundle = bundle.resolve()
+    # Who may not write beside the bundle can only write into it; nobody like that replaces it.
+    with locked(lock_beside(bundle), bundle, _SECONDS_TO_CHANGE, optional=True):
+        clear_leftovers(bundle / MANIFEST_NAME)
+        yield
 
 
 def hash_file(bundle: Path, path: str) -> FileEntry:

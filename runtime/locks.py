@@ -42,17 +42,21 @@ def lock_beside(path: Path) -> Path:
 
 
 @contextmanager
-def locked(lock: Path, output: Path, wait: float = 0.0) -> Iterator[None]:
+def locked(lock: Path, output: Path, wait: float = 0.0, optional: bool = False) -> Iterator[None]:
     """Hold the only lock on an output for the time of the block.
 
     Args:
         lock: the lock file; its directory must exist. The file is removed at the end.
         output: what is written, for messages.
         wait: seconds to wait for another process.
+        optional: go on without a lock where the file may not be made.
 
     Raises:
         OutputError: another process holds the lock, or the file cannot be made.
     """
+    if optional and not lock.exists() and not os.access(lock.parent, os.W_OK):
+        yield
+        return
     descriptor = _acquire(lock, output, wait)
     try:
         yield
