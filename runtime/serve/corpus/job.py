@@ -331,6 +331,8 @@ def _check_result(job: Job, source: Input, force: bool) -> None:
     clear_leftovers(result)
     clear_leftovers(job.output / source.bad_name)
     record = InputRecord.read(job.done(source))
+    if job.complete(source) is not None:  # a run was ended before it had removed all parts
+        shutil.rmtree(job.parts(source), ignore_errors=True)
     # A run that was ended as it joined has parts still, and perhaps no record of its output.
     if result.exists() and not job.parts(source).exists():
         if record is None:
