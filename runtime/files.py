@@ -1,4 +1,4 @@
-"""Writing files and directories that are either complete or not there."""
+"""Files and directories that are either complete or not there (docs/architecture.md, Outputs)."""
 
 from __future__ import annotations
 
