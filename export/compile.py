@@ -28,6 +28,7 @@ from translate_trt.export.precision import precision_pass
 from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, contract, declare, trace
 from translate_trt.runtime.bundle import (
+    BUNDLE,
     FORMAT_VERSION,
     FileEntry,
     Limits,
@@ -40,6 +41,7 @@ from translate_trt.runtime.bundle import (
 from translate_trt.runtime.contract import GraphShape, ShortlistForm, most_beams
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.files import new_directory
+from translate_trt.runtime.outputs import check_apart
 from translate_trt.runtime.version import version
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, PAD, START, UNKNOWN, ModelConfig
@@ -163,7 +165,7 @@ def compile_bundle(
 
     Raises:
         CheckpointError: the checkpoint is damaged.
-        OutputError: `out` exists, or the disk is full.
+        OutputError: `out` exists, is not apart from what it is made of, or the disk is full.
         TranslateTrtError: the model cannot be compiled for a target, and why.
     """
     limits = options.limits(int(checkpoint.train.get("max_length", 256)), checkpoint.model.longest)
@@ -182,7 +184,11 @@ def compile_bundle(
     shortlist = None
     if options.shortlist is not None:
         shortlist = Shortlist.load(options.shortlist, tokenizer_hash(*checkpoint.tokenizers))
-    with new_directory(out, force) as directory:
+    inputs = [checkpoint.path, options.shortlist]
+    if options.dump is not None:
+        check_apart(options.dump, [*inputs, out])
+        inputs.append(options.dump)
+    with new_directory(out, force, kind=BUNDLE, inputs=inputs) as directory:
         model = checkpoint.load_model()
         compiler = Compiler(model, limits, options, shortlist)
         manifest = Manifest(

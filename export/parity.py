@@ -18,6 +18,7 @@ from translate_trt.export.stand_in import stand_in, why_engine_cannot_run
 from translate_trt.runtime.bundle import (
     Manifest,
     TargetEntry,
+    changing,
     read_manifest,
     verify_files,
     write_manifest,
@@ -178,10 +179,28 @@ def verify(
         gate = GATES[entry.precision] if entry.form.shortlist is None else SHORTLIST_GATE
         evidence = compare(yardsticks[options], output, reference, options, gate)
         found[entry.name] = replace(evidence, engine_not_run=reason)
-        proven = replace(entry, parity=asdict(found[entry.name]))
-        manifest = replace(manifest, targets={**manifest.targets, entry.name: proven})
-    write_manifest(bundle, manifest)
+    with changing(bundle):
+        _record(bundle, entries, found)
     return found
+
+
+def _record(bundle: Path, verified: Sequence[TargetEntry], found: Mapping[str, Parity]) -> None:
+    """Write evidence into the manifest, which may have changed since `verified` was read from it.
+
+    Raises:
+        BundleError: a target's files are not those that were verified.
+    """
+    manifest = read_manifest(bundle)
+    for before in verified:
+        entry = manifest.targets.get(before.name)
+        if entry is None or entry.files != before.files:
+            raise BundleError(
+                f"{bundle} was replaced while {before.name} was verified, so that the result says "
+                "nothing of it; run verify again."
+            )
+        proven = replace(entry, parity=asdict(found[before.name]))
+        manifest = replace(manifest, targets={**manifest.targets, before.name: proven})
+    write_manifest(bundle, manifest)
 
 
 def _yardstick(model: Transformer, prompt: Prompt) -> TranslateIds:

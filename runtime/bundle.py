@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn, get_type_hints
@@ -17,8 +18,10 @@ from typing import Any, NoReturn, get_type_hints
 from translate_trt.runtime.contract import CACHE_TYPES, GraphForm, ShortlistForm
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.fields import AGAIN, Fields
-from translate_trt.runtime.files import write_json
+from translate_trt.runtime.files import clear_leftovers, write_json
+from translate_trt.runtime.locks import lock_beside, locked
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.outputs import Kind
 from translate_trt.runtime.prompt import Prompt
 
 FORMAT_VERSION = 7
@@ -29,6 +32,9 @@ MANIFEST_NAME = "manifest.json"
 SHORTLIST = "-shortlist"
 
 _HASH_BLOCK = 1 << 20  # bytes
+
+# What others write into a manifest takes no longer.
+_SECONDS_TO_CHANGE = 60.0
 
 
 @dataclass(frozen=True)
@@ -318,6 +324,20 @@ def write_manifest(bundle: Path, manifest: Manifest) -> None:
     write_json(bundle / MANIFEST_NAME, manifest.to_json())
 
 
+@contextmanager
+def changing(bundle: Path) -> Iterator[None]:
+    """Keep other processes from changing a bundle while its manifest is read and written again.
+
+    Raises:
+        OutputError: another process is writing the bundle and does not end soon.
+    """
+    bundle = bundle.resolve()
+    # Who may not write beside the bundle can only write into it; nobody like that replaces it.
+    with locked(lock_beside(bundle), bundle, _SECONDS_TO_CHANGE, optional=True):
+        clear_leftovers(bundle / MANIFEST_NAME)
+        yield
+
+
 def hash_file(bundle: Path, path: str) -> FileEntry:
     """The manifest's entry for the file at that relative path of the bundle.
 
@@ -356,6 +376,32 @@ def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = T
                 f"{path} has SHA-256 {found}, the manifest says {entry.sha256}: "
                 f"the file was changed or damaged. {AGAIN}"
             )
+
+
+def bundle_files(directory: Path) -> set[str] | None:
+    """Relative paths of all files of a bundle of any format version; None: no bundle is there."""
+    try:
+        value = json.loads((directory / MANIFEST_NAME).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("format_version"), int):
+        return None
+    if not (isinstance(value.get("targets"), dict) and "tokenizer" in value):
+        return None
+    return {MANIFEST_NAME, *_named_files(value["tokenizer"]), *_named_files(value["targets"])}
+
+
+def _named_files(value: object) -> Iterator[str]:
+    """The paths of all file entries in a part of a manifest."""
+    if isinstance(value, dict):
+        if isinstance(value.get("path"), str) and "sha256" in value:
+            yield value["path"]
+        for part in value.values():
+            yield from _named_files(part)
+
+
+#: For --force.
+BUNDLE = Kind("bundle", "translate-trt export", bundle_files)
 
 
 def _names(cls: type) -> tuple[str, ...]:

@@ -15,8 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +27,9 @@ from torch import Tensor
 
 from translate_trt.runtime.errors import BundleError, CheckpointError, OptionError, OutputError
 from translate_trt.runtime.fields import Fields
-from translate_trt.runtime.files import new_directory
+from translate_trt.runtime.files import new_directory, remove_directory
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.outputs import Kind, stranger
 from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json
 from translate_trt.train.model import Transformer
@@ -41,6 +41,41 @@ AVERAGED = "checkpoint-averaged"
 TOKENIZER = "tokenizer.spm"
 TOKENIZERS = ("source.spm", "target.spm")  # where each side has its own
 PREFIX = "checkpoint-"
+
+
+def checkpoint_files(directory: Path) -> set[str] | None:
+    """Relative paths of all files of a checkpoint; None: none is there."""
+    return _WRITTEN if _recipe(directory) is not None else None
+
+
+def imported_files(directory: Path) -> set[str] | None:
+    """The same, of a checkpoint that `translate-trt import` made."""
+    return _WRITTEN if "imported_from" in (_recipe(directory) or {}) else None
+
+
+def _recipe(directory: Path) -> dict[str, Any] | None:
+    """What a checkpoint says of its training; None if the directory holds no checkpoint."""
+    try:
+        values = json.loads((directory / "config.json").read_bytes())
+        if isinstance(values["format_version"], int) and isinstance(values["model"], dict):
+            return dict(values.get("train", {}))
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        pass
+    return None
+
+
+_WRITTEN = {
+    "config.json",
+    "model.safetensors",
+    TOKENIZER,
+    *TOKENIZERS,
+    "training/optimizer.safetensors",
+    "training/state.json",
+}
+
+#: For --force: of any model, and of one of another toolkit.
+CHECKPOINT = Kind("checkpoint", "translate-trt train", checkpoint_files)
+IMPORTED = Kind("imported checkpoint", "translate-trt import", imported_files)
 
 
 @dataclass(frozen=True)
@@ -357,7 +392,7 @@ def save_checkpoint(
     """
     models = tokenizers[0].read_bytes(), tokenizers[1].read_bytes()
     train = dataclasses.asdict(train_config) | ({"from": origin} if origin else {})
-    with new_directory(path, force=True) as directory:
+    with new_directory(path, force=True, kind=CHECKPOINT) as directory:
         _write(directory, model, model_config, train, models, usage)
         if state is not None:
             state.save(directory / "training")
@@ -393,6 +428,7 @@ def save_imported(
     prompt: Prompt,
     languages: tuple[str | None, str | None] = (None, None),
     force: bool = False,
+    inputs: Sequence[Path] = (),
 ) -> None:
     """Write a checkpoint of a model that was trained elsewhere.
 
@@ -404,13 +440,15 @@ def save_imported(
         search: options (`SearchOptions`) that it is best decoded with, by name.
         prompt: what stands before texts in its input and output.
         languages: source and target language codes, for the record.
-        force: replace a directory that is there.
+        force: replace an imported checkpoint that is there.
+        inputs: files and directories that it was read from.
 
     Raises:
-        OutputError: there is one; the disk is full or not writable.
+        OutputError: there is one, or it is not apart from the inputs; the disk is full or not
+            writable.
     """
     usage = Usage(*languages, search, prompt)
-    with new_directory(path, force) as directory:
+    with new_directory(path, force, kind=IMPORTED, inputs=inputs) as directory:
         _write(directory, model.state_dict(), model.config, origin, tokenizers, usage)
 
 
@@ -440,16 +478,12 @@ def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:
 
 
 def remove_old_checkpoints(run: Path, keep: int) -> None:
-    """Delete all but the last `keep` numbered checkpoints."""
+    """Delete all but the last `keep` numbered checkpoints; one with a user's files in it stays."""
     for path in numbered_checkpoints(run)[:-keep]:
-        shutil.rmtree(path)
-
-
-def remove_leftovers(run: Path) -> None:
-    """Delete what a run that was killed while it wrote a checkpoint has left half-done."""
-    for kind in ("partial", "old"):
-        for path in run.glob(f".{PREFIX}*.{kind}"):
-            shutil.rmtree(path, ignore_errors=True)
+        if (other := stranger(path, _WRITTEN)) is None:
+            remove_directory(path)
+        else:
+            log.info("%s is kept, because no run has written its %s", path, other)
 
 
 class CheckpointWriter:

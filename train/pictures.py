@@ -13,40 +13,47 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from translate_trt.runtime.errors import OptionError, OutputError
-from translate_trt.runtime.files import write_bytes_atomically
+from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.files import clear_leftovers, write_bytes_atomically
+from translate_trt.runtime.outputs import check_apart, check_file
 
 log = logging.getLogger("translate_trt")
 
 FORMATS = (".png", ".svg", ".pdf")
 DOTS_PER_INCH = 100
 
+_CREATOR = "translate-trt"  # in the metadata of each picture
+
 Colour = tuple[float, float, float]
 
 _MISSING_GLYPH = re.compile(r"Glyph (\d+) .*missing from")
 
 
-def check_picture(path: Path, force: bool) -> None:
+def check_picture(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
     """Find out, before any work is done, whether a picture can be written to `path`.
 
     Args:
         path: of the file; its ending names the format.
-        force: it may replace a file.
+        force: it may replace a picture that `save_picture` made.
+        inputs: what it shows.
 
     Raises:
         OptionError: the ending is none of `FORMATS`.
-        OutputError: the path is taken, or its directory is not there.
+        OutputError: the path is taken, or in an input, or its directory is not there.
     """
     if path.suffix.lower() not in FORMATS:
         raise OptionError(
             f"{path}: a picture's name ends in {', '.join(FORMATS)}; give such a one."
         )
-    if path.is_dir():
-        raise OutputError(f"{path} is a directory; name a file.")
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists; choose another path or add --force.")
-    if not path.parent.is_dir():
-        raise OutputError(f"{path.parent} is no directory; make it, or choose another path.")
+    check_apart(path, inputs)
+    check_file(path, force, _is_picture, "a picture of translate-trt")
+
+
+def _is_picture(sample: bytes) -> bool:
+    """By the program that it names; pictures of earlier versions name matplotlib alone."""
+    return sample.startswith((b"\x89PNG", b"<?xml", b"%PDF-")) and (
+        _CREATOR.encode() in sample or b"Matplotlib" in sample
+    )
 
 
 def save_picture(figure: Figure, path: Path) -> None:
@@ -62,8 +69,10 @@ def save_picture(figure: Figure, path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         kind = path.suffix[1:].lower()
-        figure.savefig(content, format=kind, dpi=DOTS_PER_INCH)
+        creator = {("Software" if kind == "png" else "Creator"): _CREATOR}
+        figure.savefig(content, format=kind, dpi=DOTS_PER_INCH, metadata=creator)
     _tell(str(warning.message) for warning in caught)
+    clear_leftovers(path)
     write_bytes_atomically(path, content.getvalue())
 
 

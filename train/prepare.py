@@ -10,8 +10,8 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import itertools
+import json
 import logging
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from translate_trt.runtime.errors import InputError, OutputError
-from translate_trt.runtime.files import output_error, write_json
+from translate_trt.runtime.files import (
+    clear_leftovers_in,
+    finish_switch,
+    is_switching,
+    new_contents,
+    output_error,
+    write_json,
+)
+from translate_trt.runtime.locks import LOCK, PASSING, locked
 from translate_trt.runtime.text import check_input
 from translate_trt.train.cleaning import REASONS, CleanChunk, clean_chunk, first_occurrences
 from translate_trt.train.corpora import PrepareOptions
@@ -38,8 +46,8 @@ FORMAT_VERSION = 1
 INDEX = "data.json"
 TOKENIZER = "tokenizer.spm"
 DOWNLOADS = "downloads"
-# Under way; its presence marks a directory as ours, its absence and data.json as complete.
-_WORK = "unfinished"
+# A reader waits so long for a process that is just putting new files in place.
+_SECONDS_TO_SWITCH = 60.0
 
 # Pairs per task: a few megabytes of text, so that a task's start costs nothing beside its work.
 CHUNK_PAIRS = 10_000
@@ -74,23 +82,51 @@ def check_directory(out: Path, force: bool) -> None:
     Raises:
         OutputError: it is complete and `force` is not given, or holds something else.
     """
-    if (out / INDEX).is_file():
+    if out.exists() and not out.is_dir():
+        raise OutputError(f"{out} is a file, not a directory; choose another --out.")
+    if _is_prepared(out):
         if not force:
             raise OutputError(f"{out} is complete; choose another --out or add --force.")
-    elif out.exists() and not out.is_dir():
-        raise OutputError(f"{out} is a file, not a directory; choose another --out.")
-    elif out.is_dir() and not (out / _WORK).is_dir():
-        others = sorted(path.name for path in out.iterdir() if path.name != DOWNLOADS)
+    elif out.is_dir():
+        others = sorted(
+            path.name
+            for path in out.iterdir()
+            if path.name != DOWNLOADS and not PASSING.fullmatch(path.name)
+        )
         if others:
             raise OutputError(
                 f"{out} holds something else ({', '.join(others[:3])}); choose another --out."
             )
 
 
+def _is_prepared(out: Path) -> bool:
+    """By what is in data.json, and not by its name."""
+    try:
+        values = json.loads((out / INDEX).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and {"splits", "tokenizer_sha256"} <= values.keys()
+
+
+def recover(directory: Path) -> None:
+    """Put files in place that a `data prepare` had finished and was ended before they were.
+
+    Raises:
+        OutputError: that cannot be done, or another process is at it and does not end.
+    """
+    if is_switching(directory):
+        with locked(directory / LOCK, directory, _SECONDS_TO_SWITCH):
+            try:
+                finish_switch(directory, _obsolete, INDEX)
+            except OSError as error:
+                raise output_error(directory, error) from error
+
+
 def prepare(preparation: Preparation, out: Path, workers: int, force: bool = False) -> None:
     """Clean, train the vocabulary, tokenize, and leave everything training needs in `out`.
 
-    `out` counts as complete once it has data.json, which is written last.
+    `out` holds either what was complete in it before, or all of the new files (`new_contents`).
+    The caller holds its lock.
 
     Args:
         preparation: the texts and how to treat them.
@@ -108,20 +144,13 @@ def prepare(preparation: Preparation, out: Path, workers: int, force: bool = Fal
     held_out = {"valid": _HeldOut.read(preparation.valid)}  # known to be there before hours of work
     if preparation.test is not None:
         held_out["test"] = _HeldOut.read(preparation.test)
-    work = out / _WORK
     try:
         out.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(work, ignore_errors=not work.exists())
-        work.mkdir()
-        try:
+        clear_leftovers_in(out)
+        with new_contents(out, _obsolete, INDEX) as work:
             with WorkerPool(workers) as pool:
                 index = _fill(preparation, held_out, work, pool)
-        except BaseException:  # Ctrl-C too: it would be gigabytes of text that nobody needs
-            shutil.rmtree(work, ignore_errors=True)
-            raise
-        _move_into_place(work, out)
-        write_json(out / INDEX, index)
-        work.rmdir()
+            write_json(work / INDEX, index)
     except OSError as error:
         raise output_error(error.filename or out, error) from error
 
@@ -156,15 +185,14 @@ def _fill(
     }
 
 
-def _move_into_place(work: Path, out: Path) -> None:
-    """Rename the new files into `out`, which is incomplete from the first of them to data.json."""
-    (out / INDEX).unlink(missing_ok=True)
+def _obsolete(out: Path) -> Iterator[Path]:
+    """All that an earlier preparation may have written, data.json first."""
+    yield out / INDEX
+    yield out / TOKENIZER
     for name in ("test", "valid", "train"):  # an old test set must not stay beside new ones
         for side in SIDES:
             for suffix in ("tokens", "offsets", "txt"):
-                (out / f"{name}.{side}.{suffix}").unlink(missing_ok=True)
-    for path in sorted(work.iterdir()):
-        path.replace(out / path.name)
+                yield out / f"{name}.{side}.{suffix}"
 
 
 class _Clock:

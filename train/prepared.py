@@ -1,7 +1,7 @@
 """Directories of `translate-trt data prepare`, opened without reading them.
 
 DIR/
-  data.json                        what is in it; written last, so that without it nothing counts
+  data.json                        what is in it; moved last, so that without it nothing counts
   tokenizer.spm
   train.source.tokens   .offsets   token ids end to end, and where each sentence begins (int64)
   train.target.tokens   .offsets
@@ -25,7 +25,7 @@ from translate_trt.runtime.text import read_parallel
 from translate_trt.train.corpora import CORPORA
 from translate_trt.train.data import ParallelData, TokenArray
 from translate_trt.train.encode import SIDES, fingerprint_files
-from translate_trt.train.prepare import FORMAT_VERSION, INDEX, TOKENIZER
+from translate_trt.train.prepare import FORMAT_VERSION, INDEX, TOKENIZER, recover
 
 _MAKE_AGAIN = "Make the directory again with: translate-trt data prepare --force"
 
@@ -143,6 +143,7 @@ def open_prepared(path: Path) -> PreparedData:
 
     Raises:
         InputError: it is missing, unfinished, damaged, or of a newer format.
+        OutputError: files of an interrupted `data prepare` cannot be put in place.
     """
     index = _read_index(path)
     version = index.get("format_version")
@@ -179,6 +180,7 @@ def open_prepared(path: Path) -> PreparedData:
 
 
 def _read_index(path: Path) -> dict[str, Any]:
+    recover(path)
     try:
         index = json.loads((path / INDEX).read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import logging
-import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ import torch
 
 from translate_trt.runtime.contract import forced_token
 from translate_trt.runtime.errors import InputError, OptionError, OutputError
+from translate_trt.runtime.files import clear_leftovers_in, finish_switch, new_contents
+from translate_trt.runtime.locks import PASSING
+from translate_trt.runtime.outputs import check_apart, stranger
 from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.text import read_parallel
 from translate_trt.runtime.tokenizer import Tokenizer
@@ -25,9 +28,9 @@ from translate_trt.train.checkpoint import (
     TOKENIZERS,
     Checkpoint,
     Usage,
+    checkpoint_files,
     numbered_checkpoints,
     open_checkpoint,
-    remove_leftovers,
     write_tokenizers,
 )
 from translate_trt.train.data import ParallelData, encode_parallel
@@ -82,33 +85,62 @@ def _check_run_directory(out: Path, resume: bool, force: bool) -> bool:
     Raises:
         OutputError: it holds something that may not be replaced.
     """
+    if out.is_dir():
+        finish_switch(out, _obsolete, SETTINGS)
     begun = (out / SETTINGS).is_file()
     if resume:
         if not begun:
             log.warning("%s holds no run to resume; starting a new one", out)
+        elif (averaged := out / AVERAGED).is_dir():  # known before days of training
+            _check_is_ours(averaged)
         return begun
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or not _is_empty(out)):
         if not force:
             raise OutputError(
                 f"{out} exists; choose another --out, continue the run in it with --resume, "
                 "or start over with --force."
             )
-        if not begun:
+        if not begun or not _is_run(out):
             raise OutputError(f"{out} holds no run of translate-trt; --force will not delete it.")
+        # Files beside the run's own are left alone anyway.
+        for path in filter(Path.is_dir, _obsolete(out)):
+            _check_is_ours(path)
     return False
 
 
-def _clear_run_directory(out: Path) -> None:
-    """Make `out`; if a run is in it, delete what the run wrote."""
+def _is_empty(out: Path) -> bool:
+    """Whether there is nothing but the lock, and what killed processes have left."""
+    return all(PASSING.fullmatch(path.name) for path in out.iterdir())
+
+
+def _is_run(out: Path) -> bool:
+    """By what is in it, and not by the name of a file."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{out} cannot be made: {error.strerror}.") from error
-    for path in (*numbered_checkpoints(out), out / AVERAGED, out / TENSORBOARD):
-        shutil.rmtree(path, ignore_errors=not path.exists())
-    remove_leftovers(out)
-    for name in (SETTINGS, METRICS, DAMAGED, TOKENIZER, *TOKENIZERS):
-        (out / name).unlink(missing_ok=True)
+        values = json.loads((out / SETTINGS).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and {"model", "train"} <= values.keys()
+
+
+def _check_is_ours(directory: Path) -> None:
+    """Raise OutputError if a directory that is to be replaced has files that no run has written."""
+    if directory.name == TENSORBOARD:
+        made = {one.name for one in directory.glob("events.out.tfevents.*")}
+    else:
+        made = checkpoint_files(directory) or set()
+    if (other := stranger(directory, made)) is not None:
+        raise OutputError(
+            f"{directory / other} was not written by translate-trt train, and would be deleted; "
+            "move it away, or choose another --out."
+        )
+
+
+def _obsolete(out: Path) -> Iterator[Path]:
+    """What the run in a directory has written; the settings, which make it a run, come first."""
+    names = (SETTINGS, METRICS, DAMAGED, TOKENIZER, *TOKENIZERS, AVERAGED, TENSORBOARD)
+    for path in (*(out / name for name in names), *numbered_checkpoints(out)):
+        if path.exists():
+            yield path
 
 
 @dataclass(frozen=True)
@@ -168,7 +200,8 @@ def prepare_job(
         validation = Validation(valid_data, valid_source, valid_target)
         return _Material(data, validation, tokenizers, train.languages)
 
-    return _make_job(read, out, (preset_name, None), overrides, resume, force, start)
+    inputs = (*vars(train).values(), *vars(valid).values())
+    return _make_job(read, out, (preset_name, None), overrides, resume, force, start, inputs)
 
 
 def prepare_job_from_data(
@@ -214,7 +247,8 @@ def prepare_job_from_data(
         languages = (prepared.source_language, prepared.target_language)
         return _Material(prepared.split("train"), validation, tokenizers, languages)
 
-    return _make_job(read, out, (preset_name, prepared.name), overrides, resume, force, start)
+    recipe = preset_name, prepared.name
+    return _make_job(read, out, recipe, overrides, resume, force, start, (directory,))
 
 
 def _check_vocabulary(prepared: PreparedData, settings: Settings) -> None:
@@ -291,6 +325,7 @@ def _make_job(
     resume: bool,
     force: bool,
     start: Path | None,
+    inputs: Sequence[Path],
 ) -> Job:
     """Check everything, then clear or reopen `out` and write down the settings."""
     if resume and force:
@@ -305,32 +340,53 @@ def _make_job(
         checkpoint = _open_start(start, out)
         beginning = checkpoint.load_model()
         settings = fine_tuning_settings(checkpoint, *recipe, overrides)
-    # What can be wrong with text and settings shows in `read`, which writes into a place of its
-    # own: none of it may cost the run that is in `out`.
+    if not begun:
+        check_apart(out, inputs)
+    # What can be wrong with text and settings shows in `read`, which writes into a directory of
+    # its own: none of it may cost the run that is in `out`.
     with tempfile.TemporaryDirectory() as scratch:
         material = read(settings, Path(scratch))
         settings = _completed(settings, material)
-        if not begun:
-            models = material.tokenizers[0].read_bytes(), material.tokenizers[1].read_bytes()
-            _clear_run_directory(out)
-            settings = dataclasses.replace(settings, tokenizers=write_tokenizers(out, models))
-    data, tokenizers = material.data, settings.tokenizers or material.tokenizers
-    job = Job(
+        if begun:
+            settings.write(out)
+        else:
+            settings = _begin(out, settings, material, beginning)
+    data = material.data
+    log.info("%d training pairs, %d target tokens", len(data), len(data.target.tokens))
+    return _job(out, settings, material)
+
+
+def _begin(
+    out: Path, settings: Settings, material: _Material, beginning: Transformer | None
+) -> Settings:
+    """Replace the run in `out`, if there is one, by what a new one begins with."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{out} cannot be made: {error.strerror}.") from error
+    clear_leftovers_in(out)
+    models = material.tokenizers[0].read_bytes(), material.tokenizers[1].read_bytes()
+    with new_contents(out, _obsolete, SETTINGS) as new:
+        settings = dataclasses.replace(settings, tokenizers=write_tokenizers(new, models))
+        settings.write(new)
+        if beginning is not None:
+            save_beginning(_job(new, settings, material), beginning)
+        source, target = (path.name for path in settings.tokenizers or ())
+    return dataclasses.replace(settings, tokenizers=(out / source, out / target))
+
+
+def _job(out: Path, settings: Settings, material: _Material) -> Job:
+    return Job(
         out,
         settings.model,
         settings.train,
-        data,
+        material.data,
         material.validation,
-        tokenizers,
-        data.fingerprint(),
+        settings.tokenizers or material.tokenizers,
+        material.data.fingerprint(),
         settings.usage,
         settings.origin,
     )
-    if beginning is not None:
-        save_beginning(job, beginning)
-    settings.write(out)
-    log.info("%d training pairs, %d target tokens", len(data), len(data.target.tokens))
-    return job
 
 
 def _open_start(start: Path, out: Path) -> Checkpoint:
@@ -340,6 +396,7 @@ def _open_start(start: Path, out: Path) -> Checkpoint:
         raise OptionError(
             f"{checkpoint.path} is in --out, where a new run would replace it; choose another."
         )
+    check_apart(out, [start, checkpoint.path])
     return checkpoint
 
 

@@ -264,6 +264,16 @@ def best_translations(
     )
 
 
+def is_shortlist(sample: bytes) -> bool:
+    """Tell a shortlist of any version by the beginning of its file."""
+    size = int.from_bytes(sample[:8], "little")
+    try:
+        head = json.loads(sample[8 : 8 + size])
+        return _KIND in head["__metadata__"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return False
+
+
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Description and arrays of a file that says it is a shortlist."""
     try:

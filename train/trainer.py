@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from translate_trt.runtime.errors import CheckpointError, InputError, TranslateTrtError
+from translate_trt.runtime.files import clear_leftovers_in
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     AVERAGED,
@@ -26,7 +27,6 @@ from translate_trt.train.checkpoint import (
     average_weights,
     load_weights,
     numbered_checkpoints,
-    remove_leftovers,
     remove_old_checkpoints,
     save_checkpoint,
     step_of,
@@ -343,7 +343,7 @@ class Trainer:
         """Go back to the last checkpoint that can be read; to the same one in all processes."""
         found = numbered_checkpoints(self.job.out)
         if self.group.leads:
-            remove_leftovers(self.job.out)
+            clear_leftovers_in(self.job.out)
             while found and (damage := self._try_to_load(found[-1])):
                 if len(found) == 1:
                     raise damage

@@ -41,17 +41,23 @@ class Imported:
     prompt: Prompt = field(default_factory=Prompt)
 
     def save(
-        self, path: Path, languages: tuple[str | None, str | None], force: bool = False
+        self,
+        path: Path,
+        languages: tuple[str | None, str | None],
+        force: bool = False,
+        inputs: Sequence[Path] = (),
     ) -> None:
         """Write it as a checkpoint.
 
         Raises:
-            OutputError: there is one and `force` is not set; the disk is full or not writable.
+            OutputError: there is one and `force` is not set, or it is not apart from the `inputs`
+                that the model was read from; the disk is full or not writable.
         """
         origin = {"imported_from": self.origin}
         save_imported(
-            path, self.model, self.tokenizers, origin, self.search, self.prompt, languages, force
-        )
+            path, self.model, self.tokenizers, origin, self.search, self.prompt, languages, force,
+            inputs,
+        )  # fmt: skip
 
 
 def find_file(directory: Path, names: Sequence[str]) -> Path | None:

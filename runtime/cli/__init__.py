@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
+import sys
 from typing import Any, NamedTuple
 
 import click
@@ -101,6 +103,10 @@ class _Main(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.short_help) for name, entry in SUBCOMMANDS.items()])
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        _occupy_closed_streams()
+        return super().main(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return self._invoke_subcommand(ctx)
@@ -122,6 +128,21 @@ class _Main(click.Group):
             return super().invoke(ctx)
         except ModuleNotFoundError as error:  # imported inside the subcommand
             raise _missing_package(ctx.invoked_subcommand or "", error) from error
+
+
+def _occupy_closed_streams() -> None:
+    """Let no file that is opened later get the number of a closed standard stream.
+
+    Otherwise messages of libraries end up in that file. Messages of our own go nowhere then;
+    `sys.stdin` and `sys.stdout` stay None, so that commands which need them say so.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _missing_package(command: str, error: ModuleNotFoundError) -> Exception:

@@ -86,7 +86,7 @@ def attention(
     heads = _numbers("--head", head, config.heads, "each layer has heads")
     out = _DEFAULT_OUT if out is None and not as_json else out
     if out is not None:
-        check_picture(out, force)
+        check_picture(out, force, [checkpoint])
     options = replace_options(opened.search_options(), search)
     opened.check_languages(options)
     found = attend_sentence(

@@ -17,6 +17,7 @@ import click
 from translate_trt.runtime.cli.bundle import target_flags
 from translate_trt.runtime.cli.output import columns, open_output
 from translate_trt.runtime.cli.search import replace_options, search_flags
+from translate_trt.runtime.outputs import check_apart
 
 if TYPE_CHECKING:
     from translate_trt.runtime.serve.corpus.cluster import Work
@@ -151,6 +152,7 @@ def _prepare(
     search = replace_options(manifest.search_options(), flags)
     manifest.check_languages(search)
     sources = find_inputs(inputs, options.column)
+    check_apart(output, [bundle])
     job = Job(output.resolve(), make_settings(manifest, entry.name, search, options))
     return Work(str(bundle.resolve()), entry.name, search, options, workers, job), sources
 

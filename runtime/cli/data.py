@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
 from collections.abc import Callable
@@ -14,6 +15,8 @@ import click
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.locks import locked_directory
+from translate_trt.runtime.outputs import check_apart
 
 # Neither torch nor numpy yet: this module is imported for --help too.
 from translate_trt.train.corpora import BASE_URL, CORPORA, Corpus, PrepareOptions
@@ -96,7 +99,7 @@ def prepare(
     """  # noqa: D301
     if not is_quiet(ctx):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # the counts are a result
-    from translate_trt.train.prepare import DOWNLOADS, check_directory
+    from translate_trt.train.prepare import DOWNLOADS, check_directory, recover
     from translate_trt.train.prepare import prepare as run
     from translate_trt.train.stop import exit_on_sigterm
     from translate_trt.train.workers import available_cores
@@ -107,16 +110,19 @@ def prepare(
         given.setdefault("vocabulary_size", corpus.vocabulary_size)
     options = PrepareOptions(**given)
     languages = (source_language, target_language)
-    check_directory(out, force)  # before gigabytes are downloaded
-    if train_files:
-        job = _local(name, languages, train_files, valid, test, options)
-    elif corpus is None or name is None:
+    if corpus is None and not train_files:
         raise OptionError(f"name a corpus ({', '.join(CORPORA)}) or give text with --from.")
-    elif valid or test:
+    if not train_files and (valid or test):
         raise OptionError("--valid and --test go with --from; a named corpus brings its own.")
-    else:
-        job = _named(name, languages, downloads or out / DOWNLOADS, mirror, options)
-    with exit_on_sigterm():
+    if out.is_dir():
+        recover(out)
+    check_directory(out, force)  # before gigabytes are downloaded
+    check_apart(out, itertools.chain(*train_files, valid or (), test or ()))
+    with exit_on_sigterm(), locked_directory(out):
+        if train_files or name is None:
+            job = _local(name, languages, train_files, valid, test, options)
+        else:
+            job = _named(name, languages, downloads or out / DOWNLOADS, mirror, options)
         run(job, out, workers or available_cores(), force)
     click.echo(out)
 

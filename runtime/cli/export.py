@@ -138,8 +138,10 @@ def export(
         default_cache,
         parse_profiles,
     )
+    from translate_trt.runtime.outputs import check_apart
     from translate_trt.train.checkpoint import open_checkpoint
 
+    check_apart(out, [checkpoint])  # a whole run, too
     engines = EngineOptions(
         profiles=() if profiles is None else parse_profiles(profiles),
         cache=None if no_engine_cache else engine_cache or default_cache(),

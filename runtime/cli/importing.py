@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from translate_trt.runtime.outputs import check_apart
 
 if TYPE_CHECKING:
     from translate_trt.export.importers.imported import Imported
@@ -14,8 +17,14 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 
 
-def _destination(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that every importer has."""
+def _destination(importer: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that every importer has; all its other paths are inputs."""
+
+    @functools.wraps(importer)
+    def command(**given: Any) -> Any:
+        check_apart(given["out"], _inputs(given))  # before a large model is read
+        return importer(**given)
+
     for option in (
         click.option("--force", is_flag=True, help="Replace the checkpoint at --out."),
         click.option(
@@ -26,6 +35,11 @@ def _destination(command: Callable[..., Any]) -> Callable[..., Any]:
     ):  # fmt: skip
         command = option(command)
     return command
+
+
+def _inputs(given: Mapping[str, Any]) -> list[Path]:
+    """The files and directories among an importer's arguments that it reads."""
+    return [one for name, one in given.items() if name != "out" and isinstance(one, Path)]
 
 
 def _pieces(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -181,7 +195,7 @@ def marian(
 def _save(
     imported: Imported, out: Path, languages: tuple[str | None, str | None], force: bool
 ) -> None:
-    imported.save(out, languages, force)
+    imported.save(out, languages, force, _inputs(click.get_current_context().params))
     config = imported.model.config
     parameters = sum(parameter.numel() for parameter in imported.model.parameters())
     click.echo(

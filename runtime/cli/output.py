@@ -1,19 +1,24 @@
-"""Where the commands write results: standard output, or a file that appears when it is complete."""
+"""Results of commands: standard output, or a file that appears when it is complete."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import logging
 import os
+import re
+import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from translate_trt.runtime.errors import OutputError
-from translate_trt.runtime.files import output_error
+from translate_trt.runtime.files import claimed_file, output_error
+from translate_trt.runtime.locks import abandoned, take
+from translate_trt.runtime.outputs import check_standard_output, is_text
 
 log = logging.getLogger("translate_trt")
 
@@ -49,34 +54,55 @@ class LineOutput:
         try:
             self._stream.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
             self._stream.flush()
+            self._check_is_there()
         except BrokenPipeError:
             raise
         except OSError as error:
             raise output_error(self._name, error) from error
 
+    def _check_is_there(self) -> None:
+        """Find out now, and not after hours, that the file was removed."""
+        with contextlib.suppress(io.UnsupportedOperation):  # in memory
+            if os.fstat(self._stream.fileno()).st_nlink == 0:
+                raise FileNotFoundError(errno.ENOENT, "the file was removed while it was written")
+
 
 @contextmanager
-def open_output(path: Path | None, force: bool) -> Iterator[LineOutput]:
+def open_output(
+    path: Path | None, force: bool, inputs: Iterable[Path | str | None] = ()
+) -> Iterator[LineOutput]:
     """Standard output for None, else a file that is complete when the block has ended.
 
-    Until then the lines are in `<path>.partial`. It stays there if the block ends early, by an
-    error or by Ctrl-C, so that the lines which are done are not lost.
+    Until then the lines are in `<path>.<random>.partial`. That file stays if the block ends
+    early, by an error or by Ctrl-C, so that the lines which are done are not lost. Meanwhile no
+    other process can write the same file.
+
+    Args:
+        path: of the file.
+        force: replace a text that is there, and what earlier runs that ended early have left.
+        inputs: what the lines are made of.
 
     Raises:
-        OutputError: the path exists and `force` is not given, or it cannot be written.
+        OutputError: the path exists and may not be replaced, or is not apart from the inputs;
+            another process is writing it; it cannot be written.
     """
     if path is None:
+        check_standard_output(inputs)
         with _standard_output() as output:
             yield output
     elif path.exists() and not path.is_file() and not path.is_dir():
         # /dev/null, a named pipe, >(a process): nothing there to lose, and nothing to rename onto.
-        stream = _open_binary(path)
+        stream = _open_binary(path, "wb")
         try:
             yield LineOutput(stream, str(path))
         finally:
             _close_quietly(stream)
     else:
-        with _file_in_steps(path.resolve(), force) as output:
+        path = path.resolve()
+        with (
+            claimed_file(path, force, is_text, "a text", inputs),
+            _file_in_steps(path, force) as output,
+        ):
             yield output
 
 
@@ -104,23 +130,29 @@ def _buffered_stdout() -> BinaryIO:
 
 @contextmanager
 def _file_in_steps(path: Path, force: bool) -> Iterator[LineOutput]:
-    partial = path.with_name(path.name + ".partial")
-    if path.is_dir():
-        raise OutputError(f"{path} is a directory; name a file.")
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists; choose another path or add --force.")
-    if partial.exists() and not force:
-        raise OutputError(
-            f"{partial} exists, left by a run that was interrupted; move it away or add --force."
-        )
-    stream = _open_binary(partial)
+    for left in _left_partial(path):
+        if not force:
+            raise OutputError(
+                f"{left} exists, left by a run that was interrupted; move it away or add --force."
+            )
+        with abandoned(left) as ours:
+            if ours:
+                left.unlink(missing_ok=True)
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    stream = _open_binary(partial, "xb")
     try:
+        take(stream.fileno())  # for `abandoned`; no other process knows the name yet
         yield LineOutput(stream, str(path))
         _finish(stream, partial, path)
     except BaseException:
         _close_quietly(stream)
         _keep_or_remove(partial)
         raise
+
+
+def _left_partial(path: Path) -> list[Path]:
+    pattern = re.compile(re.escape(path.name) + r"\.[0-9a-f]{8}\.partial")
+    return sorted(one for one in path.parent.iterdir() if pattern.fullmatch(one.name))
 
 
 def _finish(stream: BinaryIO, partial: Path, path: Path) -> None:
@@ -140,12 +172,15 @@ def _close_quietly(stream: BinaryIO) -> None:
 
 def _keep_or_remove(partial: Path) -> None:
     """Keep the whole lines of an unfinished file and tell of them; without any, remove it."""
-    lines, end = _whole_lines(partial)
-    if lines:
-        os.truncate(partial, end)  # a full disk can cut a line
-        log.warning("stopped early; the first %d lines are in %s", lines, partial)
-    else:
-        partial.unlink(missing_ok=True)
+    try:
+        lines, end = _whole_lines(partial)
+        if lines:
+            os.truncate(partial, end)  # a full disk can cut a line
+            log.warning("stopped early; the first %d lines are in %s", lines, partial)
+        else:
+            partial.unlink(missing_ok=True)
+    except OSError as error:  # its directory was removed, or a disk is gone
+        log.warning("the lines in %s are lost: %s", partial, error.strerror)
 
 
 def _whole_lines(path: Path) -> tuple[int, int]:
@@ -163,9 +198,9 @@ def _whole_lines(path: Path) -> tuple[int, int]:
     return lines, end
 
 
-def _open_binary(path: Path) -> BinaryIO:
+def _open_binary(path: Path, mode: Literal["wb", "xb"]) -> BinaryIO:
     try:
-        return path.open("wb")
+        return path.open(mode)
     except OSError as error:
         raise output_error(path, error) from error
 

@@ -30,6 +30,6 @@ def plot(runs: tuple[Path, ...], out: Path, force: bool) -> None:
     from translate_trt.train.pictures import check_picture, save_picture
     from translate_trt.train.plots import draw_curves, read_runs
 
-    check_picture(out, force)
+    check_picture(out, force, runs)
     save_picture(draw_curves(read_runs(runs)), out)
     log.info("%s shows %d runs", out, len(runs))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from translate_trt.runtime.cli.output import columns, open_output
-from translate_trt.runtime.errors import OptionError, OutputError
+from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.files import claimed_file
 from translate_trt.runtime.text import read_parallel
 
 if TYPE_CHECKING:
@@ -105,21 +106,20 @@ def shortlist(
         build_shortlist,
         measure_coverage,
     )
+    from translate_trt.train.shortlist import is_shortlist
     from translate_trt.train.stop import exit_on_sigterm
     from translate_trt.train.workers import WorkerPool, available_cores
 
     size = ShortlistSize(frequent, best, min_probability)
-    if out.is_dir():
-        raise OutputError(f"{out} is a directory; name a file.")
-    if out.exists() and not force:
-        raise OutputError(f"{out} exists; choose another path or add --force.")
+    inputs = (prepared, source, target, tokenizer, *(coverage or ()))
     held_out = list(read_parallel(*coverage)) if coverage else None  # errors before hours of work
-    with exit_on_sigterm(), WorkerPool(workers or available_cores()) as pool:
-        text, models = _text(prepared, (source, target), tokenizer, pool)
-        made = build_shortlist(
-            text.spread(pairs or len(text)), Vocabularies.of(*models), size, iterations, pool
-        )
-    made.save(out)
+    with exit_on_sigterm(), claimed_file(out, force, is_shortlist, "a shortlist", inputs):
+        with WorkerPool(workers or available_cores()) as pool:
+            text, models = _text(prepared, (source, target), tokenizer, pool)
+            made = build_shortlist(
+                text.spread(pairs or len(text)), Vocabularies.of(*models), size, iterations, pool
+            )
+        made.save(out)
     found = measure_coverage(made, held_out, Tokenizer(*models)) if held_out is not None else None
     with open_output(None, force=False) as output:
         output.write([str(out), *columns(_rows(made, found))])

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ import click
 from translate_trt.runtime.cli.search import language_flags
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.locks import locked_directory
 from translate_trt.train.config import FINE_TUNE_NAME, PRESETS, ModelConfig, TrainConfig
 
 log = logging.getLogger("translate_trt")
+
+_SECONDS_TO_GO_AWAY = 60.0
 
 _FILES = click.Path(path_type=Path)
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
@@ -124,8 +128,12 @@ def train(
                 None if reopen else start,
             )  # fmt: skip
 
-    with open_group(chosen) as group:
-        if not group.leads:  # one process tells for all
+    with open_group(chosen) as group, ExitStack() as stack:
+        if group.leads:
+            # Torchrun starts processes again while one that has died may still be going away.
+            wait = _SECONDS_TO_GO_AWAY if started_again() else 0.0
+            stack.enter_context(locked_directory(out, wait))
+        else:  # one process tells for all
             log.setLevel(logging.ERROR)
         path = train_model(in_turn(group, prepare), group, resume)
     if group.leads and path is not None:

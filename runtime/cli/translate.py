@@ -134,7 +134,8 @@ def translate(
         raise OptionError(f"--target-prefix and an input are both {target_prefix}; name a file.")
     with ExitStack() as stack:
         # Before the model is loaded: what cannot be written need not be translated.
-        results = stack.enter_context(open_output(output, force))
+        read = (bundle, *inputs, target_prefix)
+        results = stack.enter_context(open_output(output, force, read))
         if workers is None:
             workers = _workers(inputs, threads)
         begin = time.perf_counter()

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -351,11 +352,15 @@ def test_existing_output_is_refused_before_anything_is_loaded(
 def test_lines_of_an_interrupted_run_are_not_overwritten(
     run: Callable[..., Result], tmp_path: Path
 ) -> None:
-    (tmp_path / "out.partial").write_text("kept")
+    left, others = tmp_path / "out.0123abcd.partial", tmp_path / "out.mine.partial"
+    for path in (left, others):
+        path.write_text("kept")
     result = run("--output", tmp_path / "out", stdin=b"a\n")
     assert result.exit_code == 1
-    assert "left by a run that was interrupted" in result.stderr
-    assert (tmp_path / "out.partial").read_text() == "kept"
+    assert f"{left} exists, left by a run that was interrupted" in result.stderr
+    assert left.read_text() == "kept"
+    assert run("--output", tmp_path / "out", "--force", stdin=b"a\n").exit_code == 0
+    assert sorted(path.name for path in tmp_path.glob("*out*")) == ["out", "out.mine.partial"]
 
 
 @pytest.mark.parametrize("place", [".", "no/such/place"])
@@ -373,7 +378,7 @@ def test_an_error_keeps_the_lines_that_are_done(run: Callable[..., Result], tmp_
     flags = ("--target-prefix", tmp_path / "prefixes", "--chunk-lines", 2)
     result = run(tmp_path / "in", "--output", tmp_path / "out", *flags)
     assert result.exit_code == 1
-    partial = tmp_path / "out.partial"
+    (partial,) = tmp_path.glob("out.*.partial")
     assert f"stopped early; the first 2 lines are in {partial}\n" in result.stderr
     assert partial.read_text() == "b a\nd c\n"
     assert not (tmp_path / "out").exists()
@@ -384,12 +389,12 @@ def test_a_line_cut_by_a_full_disk_is_not_kept(tmp_path: Path) -> None:
         with open_output(tmp_path / "out", force=False) as output:
             output.write(["first", "second"])
             output.write(["x" * (2 << 20)])
-            os.truncate(tmp_path / "out.partial", 1 << 20)
+            os.truncate(next(tmp_path.glob("out.*.partial")), 1 << 20)
             raise OutputError("full")
 
     with pytest.raises(OutputError):
         fail_halfway()
-    assert (tmp_path / "out.partial").read_text() == "first\nsecond\n"
+    assert next(tmp_path.glob("out.*.partial")).read_text() == "first\nsecond\n"
 
 
 def test_an_error_before_any_line_leaves_nothing(
@@ -399,11 +404,66 @@ def test_an_error_before_any_line_leaves_nothing(
     assert not list(tmp_path.glob("out*"))
 
 
-def test_input_may_be_the_output(run: Callable[..., Result], tmp_path: Path) -> None:
-    path = tmp_path / "text"
+@pytest.mark.parametrize("role", ["input", "prefixes", "link", "hard link"])
+def test_an_input_is_not_replaced(run: Callable[..., Result], tmp_path: Path, role: str) -> None:
+    path, prefixes, out = tmp_path / "text", tmp_path / "prefixes", tmp_path / "out"
     path.write_text("a b\nc d\n")
-    assert run(path, "--output", path, "--force", "--chunk-lines", 1).exit_code == 0
-    assert path.read_text() == "b a\nd c\n"
+    prefixes.write_text("\n\n")
+    if role == "link":
+        out.symlink_to("text")
+    elif role == "hard link":
+        os.link(path, out)
+    else:
+        out = path if role == "input" else prefixes
+    result = run(path, "--target-prefix", prefixes, "--output", out, "--force")
+    assert result.exit_code == 1
+    assert "is the input" in result.stderr
+    assert (path.read_text(), prefixes.read_text()) == ("a b\nc d\n", "\n\n")
+
+
+def test_what_is_no_text_is_not_replaced(run: Callable[..., Result], tmp_path: Path) -> None:
+    for name, content in (("weights", b"a\0b"), ("picture", b"\x89PNG\r\n")):
+        (tmp_path / name).write_bytes(content)
+        result = run("--output", tmp_path / name, "--force", stdin=b"a\n")
+        assert result.exit_code == 1
+        assert "is not a text, so --force does not replace it" in result.stderr
+        assert (tmp_path / name).read_bytes() == content
+
+
+def test_two_at_once(
+    run: Callable[..., Result], start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.write_text("old")
+    first = start("--output", out, "--force")
+    assert first.stdin is not None
+    first.stdin.write(b"a b\n")
+    first.stdin.flush()
+    while first.poll() is None and not list(tmp_path.glob("out.*.partial")):
+        time.sleep(0.01)
+    second = run("--output", out, "--force", stdin=b"c d\n")
+    assert second.exit_code == 1
+    assert f"process {first.pid} on " in second.stderr
+    assert out.read_text() == "old"
+    first.communicate(timeout=WAIT)
+    assert out.read_text() == "b a\n"
+    assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == ["out"]
+
+
+def test_a_directory_that_disappears(run: Callable[..., Result], tmp_path: Path) -> None:
+    def vanish(*, at_once: bool) -> None:
+        directory = tmp_path / "od"
+        directory.mkdir()
+        with open_output(directory / "o.txt", force=False) as output:
+            output.write(["first"])
+            shutil.rmtree(directory)
+            if at_once:
+                output.write(["second"])
+
+    for at_once in (True, False):
+        with pytest.raises(OutputError, match=r"cannot write .*o\.txt: .*Choose another path"):
+            vanish(at_once=at_once)
+    assert not (tmp_path / "od").exists()
 
 
 def test_devices_are_written_and_not_replaced(run: Callable[..., Result], tmp_path: Path) -> None:
@@ -448,10 +508,11 @@ def test_ctrl_c_keeps_the_lines_that_are_done(
     assert process.stdin is not None
     process.stdin.write(b"a b\n\nc d\n")
     process.stdin.flush()
-    partial = tmp_path / "out.partial"
     done = b"b a\n\nd c\n"
+    partial = tmp_path / "not there yet"
     while process.poll() is None and not (partial.exists() and partial.read_bytes() == done):
         time.sleep(0.01)
+        partial = next(tmp_path.glob("out.*.partial"), partial)
     process.send_signal(signal.SIGINT)
     assert process.wait(WAIT) == 130
     assert process.stderr is not None
@@ -512,6 +573,16 @@ def test_standard_output_that_is_closed(start: Callable[..., subprocess.Popen[by
     _, err = process.communicate(b"a\n", timeout=WAIT)
     assert process.returncode == 1
     assert b"error: standard output is closed; name a file with --output." in err
+
+
+def test_messages_that_nobody_can_read(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    """Descriptor 2, closed by 2>&-, is not reused for the output."""
+    process = start("--output", tmp_path / "out", preexec_fn=lambda: os.close(2))
+    out, _ = process.communicate(b"a b\n", timeout=WAIT)
+    assert (process.returncode, out) == (0, b"")
+    assert (tmp_path / "out").read_text() == "b a\n"
 
 
 def test_standard_input_that_is_closed(start: Callable[..., subprocess.Popen[bytes]]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -70,6 +71,16 @@ def test_learned_positions_bound_the_limits() -> None:
         BuildOptions(max_source_length=51).limits(256, 100)
 
 
+# The least that an older version's bundle says of itself: one file beside the manifest.
+OLD = json.dumps(
+    {
+        "format_version": 1,
+        "tokenizer": {"path": "left over", "sha256": ""},
+        "targets": {},
+    }
+)
+
+
 def test_an_existing_bundle_is_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
     out = tmp_path / "bundle"
     out.mkdir()
@@ -85,7 +96,7 @@ def test_a_failure_midway_leaves_no_half_bundle(
 ) -> None:
     old = tmp_path / "old"
     old.mkdir()
-    (old / "manifest.json").write_text("old")
+    (old / "manifest.json").write_text(OLD)
 
     def fail(*_: object) -> None:
         raise failure
@@ -105,7 +116,7 @@ def test_force_replaces_all_of_a_bundle(
 ) -> None:
     out = tmp_path / "bundle"
     out.mkdir()
-    (out / "manifest.json").write_text("old")
+    (out / "manifest.json").write_text(OLD)
     (out / "left over").write_text("old")
     targets = ("onnx-int8", "onnx-fp32")  # the first is the default
     compile_bundle(checkpoint, out, BuildOptions(targets, attention=True), force=True)
@@ -135,7 +146,7 @@ def test_a_failure_at_the_last_graph_leaves_the_old_bundle(
     monkeypatch.setattr(onnx, "save", fail_at_the_fourth)
     out = tmp_path / "bundle"
     out.mkdir()
-    (out / "manifest.json").write_text("old")
+    (out / "manifest.json").write_text(OLD)
     with pytest.raises((OutputError, KeyboardInterrupt)):
         compile_bundle(checkpoint, out, BuildOptions(("onnx-fp32", "onnx-int8")), force=True)
     assert len(saved) == 3

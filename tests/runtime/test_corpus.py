@@ -392,12 +392,15 @@ def test_other_settings_are_refused(
     assert job.complete(source) is not None
     with open_job(Job(job.output, other), [source], force=True):
         assert Job(job.output, other).complete(source) is None
-        assert not (job.output / "a").exists()
+        assert (job.output / "a").read_text() == "A\n"  # until there is a new one
+        (job.output / "notes").write_text("mine")
+    assert not (job.output / "a").exists()  # it is of no input of the run that is complete
+    assert (job.output / "notes").read_text() == "mine"
     assert "translated anew, with other settings" in caplog.text
 
 
 def test_one_run_at_a_time(tmp_path: Path, job: Job) -> None:
-    refused = pytest.raises(OutputError, match="another run is writing")
+    refused = pytest.raises(OutputError, match=r"process .* is writing to")
     with open_job(job, [], force=False), refused, open_job(job, [], force=True):
         pass
     with open_job(job, [], force=False):
@@ -412,10 +415,38 @@ def test_files_of_others_stay(tmp_path: Path, job: Job) -> None:
         pass
     with pytest.raises(OutputError, match="would replace"):
         open_job(Job(tmp_path, {}), [source], True).__enter__()
+    with pytest.raises(OutputError, match="no run made it"), open_job(job, [source], force=True):
+        pass
     assert (job.output / "a").read_text() == "mine"
+    (job.output / "a").unlink()
+    with open_job(job, [source], force=False):
+        translate(job, source)
+    (job.output / "a").write_text("A, and what I think of it\n")
+    with pytest.raises(OutputError, match="has been changed"), open_job(job, [source], False):
+        pass
     with open_job(job, [source], force=True):
         translate(job, source)
     assert (job.output / "a").read_text() == "A\n"
+
+
+def test_a_run_that_is_killed_loses_no_output(tmp_path: Path, job: Job) -> None:
+    """With other settings: the old output stays until it is replaced by the new one."""
+    source, other = write(tmp_path / "a", b"a\n"), write(tmp_path / "b", b"b\n")
+    with open_job(job, [source, other], force=False):
+        translate(job, source)
+        translate(job, other)
+    anew = Job(job.output, {"search": {"beam_size": 5}})
+
+    def killed() -> None:
+        with open_job(anew, [source, other], force=True):
+            translate(anew, source)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        killed()
+    assert anew.complete(source) is not None
+    assert anew.complete(other) is None
+    assert (job.output / "b").read_text() == "B\n"
 
 
 def test_what_an_ended_run_left_goes(tmp_path: Path, job: Job) -> None:

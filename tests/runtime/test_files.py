@@ -6,12 +6,22 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from translate_trt.runtime import files
 from translate_trt.runtime.errors import InputError, OutputError
-from translate_trt.runtime.files import new_directory, write_json, write_text_atomically
+from translate_trt.runtime.files import (
+    clear_leftovers,
+    new_contents,
+    new_directory,
+    new_file,
+    write_json,
+    write_text_atomically,
+)
+from translate_trt.runtime.locks import held, locked
+from translate_trt.runtime.outputs import Kind, check_apart
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -24,6 +34,14 @@ def ours(path: Path, content: str = "old") -> Path:
     path.mkdir()
     (path / "manifest.json").write_text(content)
     return path
+
+
+def made(directory: Path) -> list[str] | None:
+    """The files of a directory that `ours` made."""
+    return ["manifest.json", "more/weights"] if (directory / "manifest.json").exists() else None
+
+
+THING = Kind("thing", "translate-trt make", made)
 
 
 def test_text_is_written_as_it_is(tmp_path: Path) -> None:
@@ -118,27 +136,55 @@ def test_existing_path_is_refused_before_any_work(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a"]
 
 
-@pytest.mark.parametrize("marker", ["manifest.json", "config.json", None])
-def test_force_replaces_what_is_ours_or_empty(tmp_path: Path, marker: str | None) -> None:
+@pytest.mark.parametrize("empty", [True, False], ids=["empty", "ours"])
+def test_force_replaces_what_is_ours_or_empty(tmp_path: Path, empty: bool) -> None:
     path = tmp_path / "a"
-    path.mkdir()
-    if marker:
-        (path / marker).write_text("old")
-        (path / "extra").write_text("old")
-    with new_directory(path, force=True) as work:
+    if empty:
+        path.mkdir()
+    else:
+        ours(path)
+        (path / "more").mkdir()
+        (path / "more" / "weights").write_text("old")
+        (path / ".manifest.json.0123abcd.partial").write_text("half")  # left by a killed process
+    with new_directory(path, force=True, kind=THING) as work:
         (work / "new").write_text("x")
     assert names(path) == ["new"]
     assert names(tmp_path) == ["a"]
 
 
-def test_force_refuses_what_is_not_ours(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [THING, None], ids=["another", "none"])
+def test_force_refuses_what_is_not_ours(tmp_path: Path, kind: Kind | None) -> None:
     path = tmp_path / "home"
     path.mkdir()
     (path / "thesis.txt").write_text("precious")
-    refused = pytest.raises(OutputError, match="neither a bundle nor a checkpoint")
-    with refused, new_directory(path, force=True):
+    refused = pytest.raises(OutputError, match="so --force does not replace it")
+    with refused, new_directory(path, force=True, kind=kind):
         pytest.fail("the block must not run")
     assert (path / "thesis.txt").read_text() == "precious"
+    assert names(tmp_path) == ["home"]
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("name", ["notes.txt", "more/notes.txt", "link"])
+def test_force_names_a_file_that_is_not_ours(tmp_path: Path, name: str, when: str) -> None:
+    path = ours(tmp_path / "a")
+    (path / "more").mkdir()
+
+    def add() -> None:
+        if name == "link":
+            (path / "link").symlink_to(tmp_path)
+        else:
+            (path / name).write_text("precious")
+
+    if when == "before":
+        add()
+    refused = pytest.raises(OutputError, match=f"{path / name} is no part of the thing there")
+    with refused, new_directory(path, force=True, kind=THING):
+        assert when == "meanwhile"
+        add()
+    assert (path / name).exists()
+    assert (path / "manifest.json").read_text() == "old"
+    assert names(tmp_path) == ["a"]
 
 
 def test_force_refuses_a_file(tmp_path: Path) -> None:
@@ -152,7 +198,7 @@ def test_force_refuses_a_file(tmp_path: Path) -> None:
 def test_force_follows_a_link_to_the_real_directory(tmp_path: Path) -> None:
     ours(tmp_path / "real")
     (tmp_path / "link").symlink_to("real")
-    with new_directory(tmp_path / "link", force=True) as work:
+    with new_directory(tmp_path / "link", force=True, kind=THING) as work:
         (work / "new").write_text("x")
     assert (tmp_path / "link").is_symlink()
     assert names(tmp_path / "real") == ["new"]
@@ -175,7 +221,7 @@ def test_failure_leaves_the_old_directory_and_nothing_else(
     path = ours(tmp_path / "a")
 
     def fail_halfway() -> None:
-        with new_directory(path, force=True) as work:
+        with new_directory(path, force=True, kind=THING) as work:
             (work / "half").write_text("x")
             raise raised
 
@@ -205,8 +251,10 @@ def test_old_directory_survives_a_failed_rename(
             raise OSError(errno.EBUSY, "Device or resource busy")
         rename(source, target)
 
+    monkeypatch.setattr(files, "_exchange", lambda first, second: False)
     monkeypatch.setattr(files.os, "rename", flaky)
-    with pytest.raises(OutputError, match="busy"), new_directory(path, force=True):
+    refused = pytest.raises(OutputError, match="busy")
+    with refused, new_directory(path, force=True, kind=THING):
         pass
     assert names(tmp_path) == ["a"]
     assert (path / "manifest.json").read_text() == "old"
@@ -223,9 +271,11 @@ def test_ctrl_c_in_a_process_leaves_the_old_directory(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys, pathlib\n"
         "from translate_trt.runtime.files import new_directory\n"
+        "from translate_trt.runtime.outputs import Kind\n"
+        "kind = Kind('thing', 'make', lambda path: ['manifest.json'])\n"
         # A shell starts what runs in the background with Ctrl-C ignored, and that is inherited.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "with new_directory(pathlib.Path(sys.argv[1]), force=True) as work:\n"
+        "with new_directory(pathlib.Path(sys.argv[1]), force=True, kind=kind) as work:\n"
         "    (work / 'half').write_text('x')\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    signal.pause()\n"
@@ -236,3 +286,186 @@ def test_ctrl_c_in_a_process_leaves_the_old_directory(tmp_path: Path) -> None:
     assert b"KeyboardInterrupt" in done.stderr
     assert names(tmp_path) == ["a"]
     assert names(tmp_path / "a") == ["manifest.json"]
+
+
+@pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "two renames"])
+def test_a_directory_is_replaced_with_and_without_an_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
+) -> None:
+    path = ours(tmp_path / "a")
+    if not exchange:
+        monkeypatch.setattr(files, "_exchange", lambda first, second: False)
+    with new_directory(path, force=True, kind=THING) as work:
+        (work / "manifest.json").write_text("new")
+    assert (path / "manifest.json").read_text() == "new"
+    assert names(tmp_path) == ["a"]
+
+
+def test_what_a_killed_process_left_is_cleared_and_what_is_under_way_is_not(tmp_path: Path) -> None:
+    (tmp_path / ".a.0123abcd.partial").mkdir()
+    (tmp_path / ".a.0123abcd.partial" / "weights").write_text("half")
+    for name in (".a.89ab0123.partial", ".b.0123abcd.partial", ".a.mine.partial", ".a.lock"):
+        (tmp_path / name).write_text("")
+    with held(tmp_path / ".a.89ab0123.partial") as ours, new_directory(tmp_path / "a"):
+        assert ours
+        clear_leftovers(tmp_path / "a")
+    assert names(tmp_path) == [".a.89ab0123.partial", ".a.mine.partial", ".b.0123abcd.partial", "a"]
+
+
+def test_a_directory_lost_between_two_renames_is_put_back(tmp_path: Path) -> None:
+    """As a SIGKILL leaves it where two names cannot be exchanged."""
+    ours(tmp_path / ".a.0123abcd.old")
+    ours(tmp_path / ".a.89ab0123.partial", "new")
+    with pytest.raises(OutputError, match="exists"), new_directory(tmp_path / "a"):
+        pytest.fail("the block must not run")
+    assert (tmp_path / "a" / "manifest.json").read_text() == "old"
+    with new_directory(tmp_path / "a", force=True, kind=THING) as work:
+        (work / "new").write_text("x")
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_partial_file_that_another_process_cleared_at_once_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, made_files = files._make_file, []
+
+    def robbed(path: Path) -> None:
+        make(path)
+        made_files.append(path)
+        if len(made_files) == 1:
+            clear_leftovers(tmp_path / "a")
+
+    monkeypatch.setattr(files, "_make_file", robbed)
+    with new_file(tmp_path / "a") as file:
+        clear_leftovers(tmp_path / "a")
+        file.write(b"whole")
+    assert len(made_files) == 2
+    assert (tmp_path / "a").read_bytes() == b"whole"
+    assert names(tmp_path) == ["a"]
+
+
+def test_the_second_process_is_told_who_writes(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys\n"
+        "from translate_trt.runtime.files import new_directory\n"
+        "with new_directory(pathlib.Path(sys.argv[1])) as work:\n"
+        "    print('at work', flush=True)\n"
+        "    sys.stdin.read()\n"
+        "    (work / 'f').write_text('first')\n"
+    )
+    first = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "a")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert first.stdout is not None
+    assert first.stdout.readline() == b"at work\n"
+    refused = pytest.raises(OutputError, match=rf"process {first.pid} on \S+ is writing to .*/a;")
+    with refused, new_directory(tmp_path / "a"):
+        pytest.fail("the block must not run")
+    first.communicate(timeout=60)
+    assert (tmp_path / "a" / "f").read_text() == "first"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, signal, sys\n"
+        "from translate_trt.runtime.files import new_directory\n"
+        "with new_directory(pathlib.Path(sys.argv[1])) as work:\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], timeout=60, check=False)
+    assert len(names(tmp_path)) == 2  # its lock file and its partial directory
+    with new_directory(tmp_path / "a"):
+        pass
+    assert names(tmp_path) == ["a"]
+
+
+def test_without_locks_there_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("translate_trt.runtime.locks.take", lambda descriptor: None)
+    (tmp_path / ".a.0123abcd.partial").mkdir()  # nobody can know whose that is
+    with new_directory(tmp_path / "a"):
+        pass
+    assert names(tmp_path) == [".a.0123abcd.partial", "a"]
+    assert "has no locks" in caplog.text
+
+
+def test_a_lock_file_that_was_removed_meanwhile_is_no_lock(tmp_path: Path) -> None:
+    with locked(tmp_path / "lock", tmp_path):
+        (tmp_path / "lock").unlink()
+        with locked(tmp_path / "lock", tmp_path):  # somebody's mistake, but no endless loop
+            pass
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 3, 4])
+def test_contents_are_switched_wherever_that_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    """As by SIGKILL before the rename of that number."""
+    old, new = {"index": "old", "a": "old", "gone": "old"}, {"index": "new", "a": "new", "b": "new"}
+    directory = tmp_path / "data"
+    directory.mkdir()
+    for name, text in old.items():
+        (directory / name).write_text(text)
+
+    def obsolete(path: Path) -> list[Path]:
+        return [path / "index", path / "a", path / "gone"]
+
+    class KilledError(Exception):
+        pass
+
+    calls = []
+    for name in ("rename", "replace"):
+        original = getattr(os, name)
+
+        def cut(source: Path, target: Path, original: Any = original) -> None:
+            calls.append(source)
+            if len(calls) > before:
+                raise KilledError
+            original(source, target)
+
+        monkeypatch.setattr(files.os, name, cut)
+
+    def switch() -> None:
+        with new_contents(directory, obsolete, "index") as fresh:
+            for name, text in new.items():
+                (fresh / name).write_text(text)
+
+    with pytest.raises(KilledError):
+        switch()
+    monkeypatch.undo()
+    files.finish_switch(directory, obsolete, "index")
+    found = {path.name: path.read_text() for path in directory.iterdir() if path.is_file()}
+    assert found == (old if before == 0 else new)
+    assert not any(path.is_dir() for path in directory.iterdir())
+
+
+@pytest.mark.parametrize("link", ["none", "symbolic", "hard"])
+def test_an_output_is_never_its_input(tmp_path: Path, link: str) -> None:
+    given, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    given.write_text("text")
+    if link == "none":
+        out = tmp_path / "." / "in.txt"
+    elif link == "symbolic":
+        out.symlink_to(given)
+    else:
+        os.link(given, out)
+    with pytest.raises(OutputError, match="is the input"):
+        check_apart(out, [given])
+
+
+def test_an_output_lies_in_no_input_and_holds_none(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").write_text("")
+    (tmp_path / "link").symlink_to("model")
+    for out in (tmp_path / "model" / "new" / "deeper", tmp_path / "link" / "new"):
+        with pytest.raises(OutputError, match=r"lies in the input .*/model;"):
+            check_apart(out, [None, tmp_path / "model"])
+    for out in (tmp_path / "model", tmp_path / "link"):
+        with pytest.raises(OutputError, match="would replace the input"):
+            check_apart(out, [tmp_path / "model" / "weights"])
+    check_apart(tmp_path / "models", [tmp_path / "model", "-", tmp_path / "missing"])
+    check_apart(Path(os.devnull), [os.devnull])

@@ -164,8 +164,8 @@ def test_a_bundle_is_not_linked_from_where_it_goes_away(tmp_path: Path, make_bun
     (tmp_path / "bundle").rename(inside)
     given = ["triton", "--bundle", inside, "--out", tmp_path / "repo", "--link", "--force"]
     result = CliRunner().invoke(main, list(map(str, given)))
-    assert result.exit_code == 2
-    assert "which it is to be linked from; leave --link out" in result.stderr
+    assert result.exit_code == 1
+    assert "would replace the input" in result.stderr
     assert (inside / "manifest.json").exists()
 
 
@@ -183,10 +183,46 @@ def test_one_that_is_there_needs_force(triton: Callable[..., Result], tmp_path: 
 
 def test_other_directories_are_not_replaced(triton: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "repo/resnet").mkdir(parents=True)
+    (tmp_path / "repo/config.json").write_text("{}")
     refused = triton("--force")
     assert refused.exit_code == 1
-    assert "nor a model repository" in refused.stderr
+    assert "is no model repository that `translate-trt triton` made" in refused.stderr
     assert (tmp_path / "repo/resnet").exists()
+
+
+def test_notes_in_a_repository_are_not_deleted(
+    triton: Callable[..., Result], tmp_path: Path
+) -> None:
+    assert triton().exit_code == 0
+    cache = tmp_path / "repo/translation/1/__pycache__/model.cpython-312.pyc"
+    cache.parent.mkdir()
+    cache.write_text("of the server")
+    notes = tmp_path / "repo/translation/1/bundle/notes.txt"
+    notes.write_text("mine")
+    refused = triton("--force")
+    assert refused.exit_code == 1
+    assert f"{notes} is no part of the model repository there" in refused.stderr
+    notes.unlink()
+    assert triton("--force").exit_code == 0
+
+
+@pytest.mark.parametrize("place", [".", "repo", "targets/onnx-fp32", "../link"])
+def test_a_bundle_is_not_replaced_by_its_repository(
+    tmp_path: Path, make_bundle: Any, place: str
+) -> None:
+    bundle = make_bundle("bundle")
+    (tmp_path / "link").symlink_to(bundle)
+    given = ["triton", "--bundle", bundle, "--out", bundle / place, "--force"]
+    result = CliRunner().invoke(main, list(map(str, given)))
+    assert result.exit_code == 1
+    assert "the output" in result.stderr
+    assert "the input" in result.stderr
+    read_manifest(bundle)
+    assert sorted(path.name for path in bundle.iterdir()) == [
+        "manifest.json",
+        "shared.spm",
+        "targets",
+    ]
 
 
 @pytest.mark.parametrize(

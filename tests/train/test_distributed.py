@@ -109,7 +109,9 @@ def test_a_process_that_dies_costs_no_sentence(text: Text, exact: Settings, tmp_
     rows.mkdir()
     exact |= {"steps": 20, "checkpoint_every": 4, "average_checkpoints": 9}
     out.mkdir()
-    (out / "run.json").write_text("{}")  # of an old run: --force is for it, not for the new one
+    (out / "run.json").write_text(
+        '{"model": {}, "train": {}}'
+    )  # of an old run: --force is for it, not for the new one
     arguments = flags(text, out, exact, "--force")
     command = torchrun(2, "--max-restarts", "1", str(MEMBER), *arguments)
     done = run(command, ROWS_DIRECTORY=str(rows), DIE_AT_STEP="10")

@@ -152,6 +152,7 @@ def test_metrics_that_cannot_be_drawn(tmp_path: Path, text: str | None, message:
 def test_where_a_picture_can_go(tmp_path: Path) -> None:
     (tmp_path / "there.png").write_bytes(b"old")
     (tmp_path / "folder.png").mkdir()
+    (tmp_path / "run").mkdir()
     with pytest.raises(OptionError, match=r"ends in \.png, \.svg, \.pdf"):
         check_picture(tmp_path / "curves.jpeg", force=True)
     with pytest.raises(OutputError, match="exists; choose another path or add --force"):
@@ -160,8 +161,14 @@ def test_where_a_picture_can_go(tmp_path: Path) -> None:
         check_picture(tmp_path / "folder.png", force=True)
     with pytest.raises(OutputError, match="nowhere is no directory"):
         check_picture(tmp_path / "nowhere" / "curves.png", force=True)
-    check_picture(tmp_path / "there.png", force=True)
-    check_picture(tmp_path / "new.PNG", force=False)
+    with pytest.raises(OutputError, match="is not a picture of translate-trt"):
+        check_picture(tmp_path / "there.png", force=True)
+    with pytest.raises(OutputError, match="lies in the input"):
+        check_picture(tmp_path / "run" / "curves.png", force=True, inputs=[tmp_path / "run"])
+    for name in ("new.PNG", "new.svg", "new.pdf"):
+        check_picture(tmp_path / name, force=False)
+        save_picture(Figure(), tmp_path / name)
+        check_picture(tmp_path / name, force=True)
 
 
 @pytest.mark.parametrize(

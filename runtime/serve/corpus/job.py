@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import glob
 import hashlib
 import json
 import logging
@@ -33,8 +32,15 @@ from typing import Any, TypeVar
 
 from translate_trt.runtime.bundle import Manifest
 from translate_trt.runtime.errors import InputError, OutputError
-from translate_trt.runtime.files import output_error, write_json
+from translate_trt.runtime.files import (
+    clear_leftovers,
+    clear_leftovers_in,
+    output_error,
+    write_json,
+)
+from translate_trt.runtime.locks import locked
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.outputs import check_apart
 from translate_trt.runtime.serve.corpus.options import CorpusOptions
 from translate_trt.runtime.serve.corpus.plan import BOOKKEEPING, Input, Shard
 from translate_trt.runtime.version import version
@@ -184,7 +190,7 @@ class Job:
         same = (record.fingerprint, record.size, record.mtime_ns) == (
             self.fingerprint, source.size, source.mtime_ns,
         )  # fmt: skip
-        return same and output.is_file() and output.stat().st_size == record.output_bytes
+        return same and _is_of(record, output)
 
     def all_finished(self, shards: list[Shard]) -> list[ShardRecord | None]:
         """`finished` of many shards."""
@@ -247,35 +253,25 @@ def open_job(job: Job, inputs: list[Input], force: bool) -> Iterator[None]:
         force: forget what another run with other settings has done.
 
     Raises:
-        OutputError: another run is at work, or has made the directory with other settings; or an
-            output is there that no run has made.
+        OutputError: another run is at work, or has made the directory with other settings; an
+            output is there that no run has made; the directory holds an input.
     """
+    paths = [source.path for source in inputs]
+    check_apart(job.output, paths)
     for source in inputs:
-        if job.result(source).resolve() == Path(source.path).resolve():
-            raise OutputError(f"the output would replace {source.path}; choose another --output.")
+        check_apart(job.result(source), paths)  # a hard link
     try:
         job.home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise output_error(job.home, error) from error
-    with _locked(job.home / "lock"):
-        _check_settings(job, force)
+    with locked(job.home / "lock", job.output):
+        for directory in (job.home, job.home / "done"):
+            clear_leftovers_in(directory)
         for source in inputs:
             _check_result(job, source, force)
+        _check_settings(job, force)
         yield
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    import fcntl
-
-    with path.open("wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputError(
-                f"another run is writing to {path.parent.parent}; wait for it, or end it."
-            ) from None
-        yield  # the lock goes with the process, however it ends
+        _remove_other_results(job)
 
 
 def _check_settings(job: Job, force: bool) -> None:
@@ -289,19 +285,28 @@ def _check_settings(job: Job, force: bool) -> None:
                 "another --output, or add --force to translate everything anew."
             )
         log.warning("%s: translated anew, with other settings (%s)", job.output, others)
-        _remove_results(job)
+        shutil.rmtree(job.home / "parts", ignore_errors=True)
     value = {"format_version": _FORMAT_VERSION, "created_by": f"translate-trt {version()}"}
     write_json(path, {**value, "fingerprint": job.fingerprint, "settings": job.settings})
 
 
-def _remove_results(job: Job) -> None:
-    """Take away what a run has made, so that results of two never lie beside each other."""
+def _remove_other_results(job: Job) -> None:
+    """Remove what a run with other settings has made, as that of this run is complete.
+
+    So results of two do not stay beside each other; until then, each is replaced by its new one.
+    """
     for done in (job.home / "done").glob("*.json"):
-        name = done.name.removesuffix(".json")
-        for result in (name, f"{name}.bad.jsonl"):
-            (job.output / result).unlink(missing_ok=True)
-    for name in ("parts", "done"):
-        shutil.rmtree(job.home / name, ignore_errors=True)
+        record = InputRecord.read(done)
+        if record is not None and record.fingerprint != job.fingerprint:
+            name = done.name.removesuffix(".json")
+            if _is_of(record, job.output / name):
+                (job.output / name).unlink()
+                (job.output / f"{name}.bad.jsonl").unlink(missing_ok=True)
+            done.unlink()
+
+
+def _is_of(record: _Record, output: Path) -> bool:
+    return output.is_file() and output.stat().st_size == record.output_bytes
 
 
 def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
@@ -322,16 +327,24 @@ def _check_result(job: Job, source: Input, force: bool) -> None:
 
     What a run that was ended while it joined has left is removed.
     """
-    for leftover in job.output.glob(f".{glob.escape(source.name)}.*.partial"):
-        leftover.unlink(missing_ok=True)
+    result = job.result(source)
+    clear_leftovers(result)
+    clear_leftovers(job.output / source.bad_name)
     record = InputRecord.read(job.done(source))
-    if record is None:
-        if job.result(source).exists() and not job.parts(source).exists() and not force:
+    if job.complete(source) is not None:  # a run was ended before it had removed all parts
+        shutil.rmtree(job.parts(source), ignore_errors=True)
+    # A run that was ended as it joined has parts still, and perhaps no record of its output.
+    if result.exists() and not job.parts(source).exists():
+        if record is None:
             raise OutputError(
-                f"{job.result(source)} exists, and no run made it; choose another --output, or "
-                "add --force to replace it."
+                f"{result} exists, and no run made it; move it away, or choose another --output."
             )
-    elif (record.size, record.mtime_ns) != (source.size, source.mtime_ns):
+        if not _is_of(record, result) and not force:
+            raise OutputError(
+                f"{result} has been changed since it was translated; move it away, choose another "
+                "--output, or add --force to replace it."
+            )
+    if record is not None and (record.size, record.mtime_ns) != (source.size, source.mtime_ns):
         log.warning("%s has changed since it was translated; it is translated anew", source.path)
 
 

@@ -12,6 +12,7 @@ repository/
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,12 +21,14 @@ from typing import TypeAlias
 from translate_trt.runtime.bundle import (
     Manifest,
     TargetEntry,
+    bundle_files,
     read_manifest,
     verify_files,
     write_manifest,
 )
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.files import new_directory, write_bytes_atomically, write_json
+from translate_trt.runtime.outputs import Kind
 from translate_trt.runtime.serve.triton import interface
 from translate_trt.runtime.serve.triton.options import ServerOptions
 from translate_trt.runtime.version import version
@@ -36,6 +39,8 @@ from translate_trt.runtime.serve.triton.model import TritonPythonModel
 
 __all__ = ["TritonPythonModel"]
 '''
+# Says that a repository is one of ours; the copy of the bundle, beside model.py.
+_DESCRIPTION, _COPY = "repository.json", "bundle"
 # Sentences of the larger warm-up: enough for all workers.
 _WARM_UP_BATCH = 16
 _WARM_UP_TEXT = "Two men are working in the garden, and a dog runs along the river."
@@ -77,21 +82,17 @@ def write_repository(
     Raises:
         BundleError: the bundle is missing, incomplete or changed, or has no such target.
         OptionError: the options do not go with the bundle or with each other.
-        OutputError: `out` exists, or cannot be written.
+        OutputError: `out` exists, is not apart from the bundle, or cannot be written.
     """
     manifest = read_manifest(bundle)
     entry = manifest.target(target, shortlist)
     verify_files(bundle, manifest, entry.name)
     _check(manifest, entry, options)
-    if link and bundle.resolve().is_relative_to(out.resolve()):
-        raise OptionError(
-            f"the bundle {bundle} lies in {out}, which it is to be linked from; leave --link out."
-        )
-    with new_directory(out, force) as directory:
+    with new_directory(out, force, kind=REPOSITORY, inputs=[bundle]) as directory:
         model = directory / options.name
         (model / "1").mkdir(parents=True)
         (model / "warmup").mkdir()
-        place = str(bundle.resolve()) if link else "bundle"
+        place = str(bundle.resolve()) if link else _COPY
         warm_up = _warm_up_request(manifest)
         config = configuration(entry, place, options, list(warm_up))
         write_bytes_atomically(model / "config.pbtxt", to_text(config).encode("ascii"))
@@ -104,8 +105,30 @@ def write_repository(
             "created_by": f"translate-trt {version()}",
             "models": {options.name: {"target": entry.name, "bundle": place}},
         }
-        write_json(directory / "repository.json", description)
+        write_json(directory / _DESCRIPTION, description)
     return entry
+
+
+def repository_files(directory: Path) -> set[str] | None:
+    """Relative paths of all files of a repository; None: none is there."""
+    try:
+        models = json.loads((directory / _DESCRIPTION).read_bytes())["models"]
+        places = {name: model["bundle"] for name, model in models.items()}
+    except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        return None
+    found = {_DESCRIPTION}
+    tensors = [interface.TEXT, *interface.OPTIONS.values()]
+    for name, place in places.items():
+        found |= {f"{name}/config.pbtxt", f"{name}/1/model.py"}
+        found |= {f"{name}/warmup/{_file(tensor)}" for tensor in tensors}
+        if place == _COPY:
+            copied = bundle_files(directory / name / "1" / _COPY) or set()
+            found |= {f"{name}/1/{_COPY}/{path}" for path in copied}
+    return found
+
+
+#: For --force.
+REPOSITORY = Kind("model repository", "translate-trt triton", repository_files)
 
 
 def _check(manifest: Manifest, entry: TargetEntry, options: ServerOptions) -> None:

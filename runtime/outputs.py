@@ -1,0 +1,221 @@
+"""Rules for outputs: never an input, and nothing is replaced but what the same command made."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from translate_trt.runtime.errors import OutputError
+from translate_trt.runtime.locks import PASSING
+from translate_trt.runtime.text import STDIN, display_name
+
+_SAMPLE_BYTES = 1 << 24
+
+
+_Identity = tuple[int, int]  # device and inode
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of directory that --force may replace.
+
+    Attributes:
+        name: for messages, such as "bundle".
+        command: the one that makes such directories.
+        files: from a directory, the relative paths (with /) of all files that the command wrote
+            there, by what is in them; None: the directory is of another kind.
+    """
+
+    name: str
+    command: str
+    files: Callable[[Path], Collection[str] | None]
+
+
+# ---- outputs and inputs ----
+
+
+def check_apart(output: Path, inputs: Iterable[Path | str | None]) -> None:
+    """Refuse an output that is an input, contains one, or lies inside one.
+
+    Files and directories themselves are compared, so that links and other spellings of a path do
+    not matter. Devices and pipes are left out.
+
+    Args:
+        output: a file or a directory, there or not.
+        inputs: files and directories; "-" is standard input, None none.
+
+    Raises:
+        OutputError: output and input are not apart.
+    """
+    around = list(_identities(output))
+    own = _identity(output)
+    for given in inputs:
+        if given is None:
+            continue
+        found = _identity(given)
+        if found is None:  # not there, or a device
+            continue
+        name = display_name(str(given))
+        if found == own:
+            raise OutputError(f"the output {output} is the input {name}; choose another path.")
+        if str(given) != STDIN and _contains(output, own, Path(given)):
+            raise OutputError(
+                f"the output {output} would replace the input {name}, which lies in it; choose "
+                "another path."
+            )
+        if found in around:
+            raise OutputError(
+                f"the output {output} lies in the input {name}; choose a path outside of it."
+            )
+
+
+def _contains(output: Path, own: _Identity | None, given: Path) -> bool:
+    # An output that is not there yet has a path alone.
+    return output.resolve() in given.resolve().parents or (
+        own is not None and own in _identities(given)
+    )
+
+
+def check_standard_output(inputs: Iterable[Path | str | None]) -> None:
+    """Refuse standard output that is appended to an input, which would never end.
+
+    Raises:
+        OutputError: standard output is an input.
+    """
+    try:
+        descriptor = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):  # closed, or replaced by something in memory
+        return
+    own = _regular(os.fstat(descriptor))
+    for given in inputs:
+        if given is not None and own is not None and _identity(given) == own:
+            raise OutputError(
+                f"standard output is the input {display_name(str(given))}; write into another file."
+            )
+
+
+def _identity(path: Path | str) -> _Identity | None:
+    """Device and inode of a file or directory; None: it is not there, or something else."""
+    try:
+        if str(path) == STDIN:
+            return _regular(os.fstat(sys.stdin.fileno()))
+        return _regular(os.stat(path))
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _regular(found: os.stat_result) -> _Identity | None:
+    if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
+        return found.st_dev, found.st_ino
+    return None
+
+
+def _identities(path: Path) -> Iterator[_Identity]:
+    """Those of a path and of all directories that it lies in."""
+    path = path.resolve()
+    for one in (path, *path.parents):
+        if (found := _identity(one)) is not None:
+            yield found
+
+
+# ---- what may be replaced ----
+
+
+def check_directory(path: Path, force: bool, kind: Kind | None) -> None:
+    """Refuse to replace a directory unless that is wanted and it is of the kind, and of that alone.
+
+    Args:
+        path: where a directory is to be made.
+        force: one that is there may be replaced.
+        kind: what it may be; None: nothing but empty.
+
+    Raises:
+        OutputError: it may not be replaced.
+    """
+    if not path.exists():
+        return
+    if not force:
+        raise OutputError(f"{path} exists; choose another path or add --force.")
+    if not path.is_dir():
+        raise OutputError(f"{path} is a file, not a directory; choose another path.")
+    if not any(path.iterdir()):
+        return
+    made = kind.files(path) if kind is not None else None
+    if made is None or kind is None:
+        what = f"no {kind.name} that `{kind.command}` made" if kind else "not empty"
+        raise OutputError(f"{path} is {what}, so --force does not replace it; choose another path.")
+    if (other := stranger(path, made)) is not None:
+        raise OutputError(
+            f"{path / other} is no part of the {kind.name} there, and --force would delete it; "
+            "move it away, or choose another path."
+        )
+
+
+def stranger(directory: Path, made: Collection[str]) -> str | None:
+    """Relative path of a file that is not one of those; what passes and caches do not count."""
+    known = set(made)
+    for folder, directories, names in os.walk(directory, onerror=_refuse):
+        place = Path(folder).relative_to(directory)
+        links = [name for name in directories if Path(folder, name).is_symlink()]
+        kept = []
+        for name in directories:
+            # Half an output that a killed process left; Python's own cache of model.py.
+            if not PASSING.fullmatch(name) and name not in links:
+                kept.append(name)
+        directories[:] = kept
+        for name in sorted([*names, *links]):
+            relative = (place / name).as_posix()
+            cached = place.name == "__pycache__" and name.endswith(".pyc")
+            if relative not in known and not PASSING.fullmatch(name) and not cached:
+                return relative
+    return None
+
+
+def _refuse(error: OSError) -> None:
+    raise OutputError(f"cannot look into {error.filename}: {error.strerror}.") from error
+
+
+def check_file(path: Path, force: bool, is_ours: Callable[[bytes], bool], what: str) -> None:
+    """Refuse to replace a file unless that is wanted and it is of the kind.
+
+    Args:
+        path: where a file is to be made.
+        force: one that is there may be replaced.
+        is_ours: tells a file of the kind by its first megabytes.
+        what: the kind, for messages, such as "a picture of translate-trt".
+
+    Raises:
+        OutputError: it may not be replaced, or the directory is not there.
+    """
+    if path.is_dir():
+        raise OutputError(f"{path} is a directory; name a file.")
+    if not path.parent.is_dir():
+        raise OutputError(f"{path.parent} is no directory; make it, or choose another path.")
+    if not path.exists():
+        return
+    if not force:
+        raise OutputError(f"{path} exists; choose another path or add --force.")
+    try:
+        with path.open("rb") as file:
+            sample = file.read(_SAMPLE_BYTES)
+    except OSError as error:
+        raise OutputError(f"cannot read {path}: {error.strerror}.") from error
+    if sample and not is_ours(sample):
+        raise OutputError(
+            f"{path} is not {what}, so --force does not replace it; choose another path."
+        )
+
+
+def is_text(sample: bytes) -> bool:
+    """Whether the beginning of a file is UTF-8 without NUL."""
+    cut = len(sample) == _SAMPLE_BYTES
+    try:
+        sample.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if not cut or error.start < len(sample) - 4:
+            return False
+    return b"\0" not in sample

@@ -1,0 +1,317 @@
+"""Kill every command that writes at random moments, and look at what each kill leaves.
+
+    python scripts/kill_writers.py DIRECTORY [--kills 20] [--seed 1] [--only COMMAND]...
+
+Makes a small corpus and a tiny model in DIRECTORY, which must not exist, then starts each command
+again and again, replacing its finished output, and ends it by SIGKILL after a random part of the
+time that it takes. After each kill the output must be the old one or the new one, whole: opened,
+loaded and held to its hashes. In the end the command runs undisturbed and must leave nothing
+behind. Exits with 1 if anything else was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+PROGRAM = [sys.executable, "-m", "translate_trt.runtime.cli"]
+WORDS = {
+    "en": "the a cat dog house tree runs sleeps eats green big small".split(),  # noqa: SIM905
+    "de": "der ein Katze Hund Haus Baum rennt schläft frisst grün groß klein".split(),  # noqa: SIM905
+}
+TINY = ["--encoder-layers", "1", "--decoder-layers", "1", "--d-model", "16", "--d-ff", "16",
+        "--heads", "2", "--vocabulary-size", "320", "--batch-tokens", "512", "--steps", "20",
+        "--micro-batch-tokens", "512", "--checkpoint-every", "5", "--validate-every", "0",
+        "--device", "cpu", "--threads", "1", "--precision", "fp32"]  # fmt: skip
+
+
+class Command(NamedTuple):
+    """A command that writes.
+
+    Attributes:
+        arguments: of it; with an `old` or a `new` input, so that the outputs differ.
+        output: the file or directory.
+        check: raises if the output is not whole; returns what tells versions apart.
+    """
+
+    arguments: Callable[[str], list[str]]
+    output: Path
+    check: Callable[[Path], str]
+
+
+def call(*arguments: object) -> str:
+    """Standard output of a command that must succeed."""
+    done = subprocess.run(
+        [*PROGRAM, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, arguments[:2]))}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def check_bundle(path: Path) -> str:
+    call("info", "--bundle", path)  # reads and hashes every file
+    manifest = json.loads((path / "manifest.json").read_text())
+    return json.dumps([manifest["limits"], [one["parity"] for one in manifest["targets"].values()]])
+
+
+def check_checkpoint(path: Path) -> str:
+    from translate_trt.train.checkpoint import open_checkpoint
+
+    found = open_checkpoint(path)
+    found.load_model()
+    return str(found.source_language)
+
+
+def check_run(path: Path) -> str:
+    """Every checkpoint that is there is whole; which run they are of."""
+    from translate_trt.train.checkpoint import (
+        AVERAGED,
+        TrainingState,
+        numbered_checkpoints,
+        open_checkpoint,
+    )
+
+    seeds = set()
+    averaged = [path / AVERAGED] if (path / AVERAGED).exists() else []
+    for checkpoint in (*numbered_checkpoints(path), *averaged):
+        found = open_checkpoint(checkpoint)
+        found.load_model()
+        if checkpoint.name != AVERAGED:
+            TrainingState.load(checkpoint / "training")
+        seeds.add(str(found.train["seed"]))
+    if len(seeds) > 1:
+        raise ValueError(f"checkpoints of runs with seeds {seeds} lie in one directory")
+    return f"seed {seeds.pop()}" if seeds else "begun anew"
+
+
+def check_data(path: Path) -> str:
+    call("data", "info", path, "--check")
+    return str(json.loads((path / "data.json").read_text())["source_language"])
+
+
+def check_lines(path: Path) -> str:
+    lines = path.read_text().splitlines()
+    if len(lines) != COUNT:
+        raise ValueError(f"{path} has {len(lines)} lines of {COUNT}")
+    return sha256(path)
+
+
+def check_corpus(path: Path) -> str:
+    return " ".join(check_lines(path / f"{name}.txt")[:8] for name in ("a", "b"))
+
+
+def check_repository(path: Path) -> str:
+    (model,) = json.loads((path / "repository.json").read_text())["models"]
+    check_bundle(path / model / "1" / "bundle")
+    return str(model)
+
+
+COUNT = 40
+
+
+def write_text(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    rng = random.Random(1)
+    for name, count in (("train", 400), ("valid", 20), ("a", COUNT), ("b", COUNT)):
+        rows = [[rng.randrange(12) for _ in range(rng.randint(2, 8))] for _ in range(count)]
+        for language, words in WORDS.items():
+            text = "".join(" ".join(words[index] for index in row) + "\n" for row in rows)
+            (directory / f"{name}.{language}").write_text(text)
+    for name in "ab":
+        shutil.copy(directory / f"{name}.en", directory / f"{name}.txt")
+
+
+def save_foreign(checkpoint: Path, out: Path) -> None:
+    """A random model of transformers with the checkpoint's tokenizer, to import."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from support.marian_models import save_random_marian
+
+    tokenizer = checkpoint / "tokenizer.spm"
+    save_random_marian(out, tokenizer, tokenizer)
+
+
+def commands(home: Path) -> dict[str, Command]:
+    text = home / "text"
+    sides = [str(text / f"train.{language}") for language in WORDS]
+    valid = [str(text / f"valid.{language}") for language in WORDS]
+    bundle, run = str(home / "bundle"), str(home / "run")
+
+    def data(version: str) -> list[str]:
+        return ["data", "prepare", "--from", *sides, "--valid", *valid, "--source-language",
+                version, "--vocabulary-size", "320", "--workers", "1", "--force"]  # fmt: skip
+
+    def train(version: str) -> list[str]:
+        seed = {"old": "1", "new": "2"}[version]
+        return ["train", "--config", "tiny", "--train", *sides, "--valid", *valid, *TINY,
+                "--seed", seed, "--force"]  # fmt: skip
+
+    def export(version: str) -> list[str]:
+        length = {"old": "20", "new": "30"}[version]
+        return ["export", run, "--max-source-length", length, "--force"]
+
+    def import_(version: str) -> list[str]:
+        return ["import", "marian-hf", str(home / "foreign"), "--languages", version, "de",
+                "--force"]  # fmt: skip
+
+    def translate(version: str) -> list[str]:
+        beam = {"old": "1", "new": "4"}[version]
+        given = ["translate", "--bundle", bundle, "--beam-size", beam, "--scores", "--force"]
+        return [*given, "--chunk-lines", "8", str(text / "a.txt")]
+
+    def corpus(version: str) -> list[str]:
+        beam = {"old": "1", "new": "3"}[version]
+        given = ["corpus", "--bundle", bundle, str(text / "a.txt"), str(text / "b.txt")]
+        return [*given, "--beam-size", beam, "--workers", "1", "--shard-lines", "10", "--force"]
+
+    def verify(version: str) -> list[str]:
+        # More lines are stronger evidence, which replaces what is there.
+        lines = {"old": "valid", "new": "a"}[version]
+        files = [str(text / f"{lines}.{language}") for language in WORDS]
+        return ["verify", "--checkpoint", run, "--source", files[0], "--reference", files[1]]
+
+    def triton(version: str) -> list[str]:
+        return ["triton", "--bundle", bundle, "--name", version, "--force"]
+
+    def to(
+        option: str, arguments: Callable[[str], list[str]], output: Path
+    ) -> Callable[[str], list[str]]:
+        return lambda version: [*arguments(version), option, str(output)]
+
+    out = home / "out"
+    return {
+        "data prepare": Command(to("--out", data, out / "data"), out / "data", check_data),
+        "train": Command(to("--out", train, out / "run"), out / "run", check_run),
+        "import": Command(
+            to("--out", import_, out / "checkpoint"), out / "checkpoint", check_checkpoint
+        ),
+        "export": Command(to("--out", export, out / "bundle"), out / "bundle", check_bundle),
+        "triton": Command(
+            to("--out", triton, out / "repository"), out / "repository", check_repository
+        ),
+        "verify": Command(
+            to("--bundle", verify, out / "verified"), out / "verified", check_bundle
+        ),
+        "translate": Command(to("--output", translate, out / "a.txt"), out / "a.txt", check_lines),
+        "corpus": Command(to("--output", corpus, out / "corpus"), out / "corpus", check_corpus),
+    }  # fmt: skip
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL for the command; then, so that nothing runs on, for what it had started."""
+    process.kill()
+    process.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def leftovers(output: Path) -> list[str]:
+    """Names of what is hidden or partial, beside the output and in it."""
+    inside = output.rglob("*") if output.is_dir() else []
+    found = [*output.parent.glob(f"*{output.name}*"), *inside]
+    return sorted(
+        str(path.relative_to(output.parent)) for path in found
+        if path != output and (path.name.startswith(".") or path.name.endswith(".partial"))
+    )  # fmt: skip
+
+
+def attempt(command: Command, name: str, kills: int, rng: random.Random, home: Path) -> list[str]:
+    """Kill a command so often; what was wrong."""
+    saved = home / "saved"
+    command.output.parent.mkdir(exist_ok=True)
+    if name == "verify":
+        shutil.copytree(home / "bundle", command.output)
+    call(*command.arguments("old"))
+    old = command.check(command.output)
+    copy = shutil.copytree if command.output.is_dir() else shutil.copy
+    copy(command.output, saved)
+    begin = time.perf_counter()
+    call(*command.arguments("new"))
+    seconds = time.perf_counter() - begin
+    new = command.check(command.output)
+    if old == new:
+        return ["the old and the new output cannot be told apart"]
+    found: Counter[str] = Counter()
+    wrong = []
+    for _ in range(kills):
+        remove(command.output)
+        copy(saved, command.output)
+        process = subprocess.Popen(
+            [*PROGRAM, *command.arguments("new")],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        # Most changes come at the end, so every second kill does, too.
+        least = 0.0 if rng.random() < 0.5 else 0.8
+        moment = rng.uniform(least, 1.02) * seconds
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(moment)
+        end_group(process)
+        try:
+            left = command.check(command.output)
+        except Exception as error:
+            wrong.append(f"killed after {moment:.2f} of {seconds:.2f} s: {error!r}")
+            continue
+        found["old" if left == old else "new" if left == new else "between"] += 1
+        if left not in (old, new) and name not in ("train", "corpus"):
+            wrong.append(f"killed after {moment:.2f} s: neither old nor new")
+    call(*command.arguments("new"))
+    if command.check(command.output) != new:
+        wrong.append("the run after the kills made something else")
+    if left_behind := leftovers(command.output):
+        wrong.append(f"left behind: {', '.join(left_behind)}")
+    remove(saved)
+    print(f"{name}: {dict(found)}, {seconds:.1f} s undisturbed", *wrong, sep="\n  ", flush=True)
+    return wrong
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("directory", type=Path)
+    options.add_argument("--kills", type=int, default=20)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--only", action="append", default=[])
+    given = options.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    home = given.directory.resolve()
+    write_text(home / "text")
+    made = commands(home)
+    chosen = given.only or list(made)
+    call(*made["train"].arguments("old")[:-1], home / "run")
+    call("export", home / "run", "--out", home / "bundle")
+    if "import" in chosen:
+        save_foreign(home / "run" / "checkpoint-averaged", home / "foreign")
+    rng = random.Random(given.seed)
+    wrong = [
+        f"{name}: {one}"
+        for name in chosen
+        for one in attempt(made[name], name, given.kills, rng, home)
+    ]
+    sys.exit("\n".join(wrong) or None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,462 @@
+"""Kill commands that write, at every step that changes a file, and look at what they leave.
+
+    python tests/support/killed_writers.py NAME DIRECTORY TOKENIZER CHECKPOINT BUNDLE [--everywhere]
+
+A writer is forked for each step, which is a call that creates, renames, syncs or removes something,
+and ends itself by SIGKILL there. This process has one thread and does no more than fork and wait,
+so that nothing can hang; what a command computes is left out where it takes time.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import io
+import json
+import os
+import shutil
+import signal
+import sys
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# As in tests/conftest.py: before torch is imported.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+# Of each writer: at renames and right after them, where one output takes another's name, and at
+# other steps, evenly spread.
+MOST_AT_RENAMES, MOST_ELSEWHERE = 10, 8
+
+
+_RENAMES = {"replace", "rename", "_exchange"}
+
+
+class Writer(NamedTuple):
+    """A command that writes.
+
+    Attributes:
+        write: makes its output in a directory, of a version: "old" or "new".
+        version: says which version's output is there, after it has checked that it is whole.
+    """
+
+    write: Callable[[Path, str], None]
+    version: Callable[[Path], str]
+
+
+# ---- killing ----
+
+
+def _instrument(kill_at: int | None) -> list[str]:
+    """Note the steps of this process, and end it at one of them; returns their names so far."""
+    steps: list[str] = []
+
+    def step(name: str) -> None:
+        steps.append(name)
+        if len(steps) == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def before(module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            step(name)
+            return original(*arguments, **named)
+
+        setattr(module, name, call)
+
+    for name in ("replace", "rename", "unlink", "remove", "rmdir", "mkdir", "fsync", "truncate"):
+        before(os, name)
+    from translate_trt.runtime import files
+
+    before(files, "_exchange")
+    open_file = io.open
+
+    def opened(file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+        stream = open_file(file, mode, *arguments, **named)
+        if set(mode) & set("wxa+"):
+            step("open")  # what is there now is empty
+        return stream
+
+    io.open = builtins.open = opened  # type: ignore[assignment]
+    return steps
+
+
+def _in_child(work: Callable[[], object], kill_at: int | None = None, steps: bool = False) -> Any:
+    """What `work` returns in a forked process, or the names of its steps; None: it was killed."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            os.close(reading)
+            names = _instrument(kill_at) if steps or kill_at is not None else []
+            result = work()
+            os.write(writing, json.dumps(names if steps else result).encode())
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        answer = stream.read()
+    _, status = os.waitpid(process, 0)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        return None
+    if os.waitstatus_to_exitcode(status) != 0:
+        raise AssertionError(f"the process ended with status {status}")
+    return json.loads(answer)
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*"))
+
+
+def _spread(numbers: Sequence[int], most: int) -> set[int]:
+    """At most so many of them, the first and the last among these."""
+    if len(numbers) <= most:
+        return set(numbers)
+    return {numbers[round(i * (len(numbers) - 1) / (most - 1))] for i in range(most)}
+
+
+def _choose(steps: Sequence[str]) -> list[int]:
+    """Steps to kill at, from 1."""
+    renames = {i for i, name in enumerate(steps, start=1) if name in _RENAMES}
+    near = {number for i in renames for number in (i, i + 1) if number <= len(steps)}
+    others = [number for number in range(1, len(steps) + 1) if number not in near]
+    return sorted(_spread(sorted(near), MOST_AT_RENAMES) | _spread(others, MOST_ELSEWHERE))
+
+
+def run(writer: Writer, directory: Path, everywhere: bool = False) -> dict[str, Any]:
+    """Kill the writer at its steps, and let it run again; what it left, by version.
+
+    Raises:
+        AssertionError: something else than whole old or whole new output.
+    """
+    threads = len(os.listdir("/proc/self/task"))
+    assert threads == 1, f"{threads} threads: a fork could hang"
+    old, new, work = directory / "old", directory / "new", directory / "work"
+    for path, version in ((old, "old"), (new, "new")):
+        path.mkdir()
+        _in_child(lambda path=path, version=version: writer.write(path, version))
+    shutil.copytree(old, work, symlinks=True)
+    steps = _in_child(lambda: writer.write(work, "new"), steps=True)
+    assert _names(work) == _names(new)
+    chosen = _choose(steps) if not everywhere else list(range(1, len(steps) + 1))
+    found = {"old": 0, "new": 0}
+    for number, at in enumerate(chosen):
+        shutil.rmtree(work)
+        shutil.copytree(old, work, symlinks=True)
+        assert _in_child(lambda: writer.write(work, "new"), kill_at=at) is None
+        left = _in_child(lambda: writer.version(work))
+        assert left in found, f"killed at step {at}: {left}"
+        found[left] += 1
+        if everywhere or number % 3 == 0:
+            _in_child(lambda: writer.write(work, "new"))
+            again = _in_child(lambda: writer.version(work))
+            assert again == "new", f"run again after a kill at step {at}: {again}"
+            assert _names(work) == _names(new), f"killed at step {at}: {_names(work)}"
+    assert found["old"], "nothing of the old output was ever left"
+    return {"steps": len(steps), "killed": len(chosen), **found}
+
+
+# ---- writers ----
+
+
+def translate(*_: Path) -> Writer:
+    from translate_trt.runtime.cli.output import open_output
+
+    def write(directory: Path, version: str) -> None:
+        with open_output(directory / "out.txt", force=True) as output:
+            for number in range(3):
+                output.write([f"{version} {number}"])
+
+    def version(directory: Path) -> str:
+        lines = (directory / "out.txt").read_text().splitlines()
+        assert len(lines) == 3
+        (one,) = {line.split()[0] for line in lines}
+        return one
+
+    return Writer(write, version)
+
+
+def export(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
+    import onnx_ir as ir
+
+    from translate_trt.export.compile import BuildOptions, Compiler, compile_bundle
+    from translate_trt.runtime.bundle import read_manifest, verify_files
+    from translate_trt.train.checkpoint import open_checkpoint
+
+    def graphs(self: Compiler, name: str) -> dict[str, ir.Model]:
+        self.reports[name] = []
+        files = read_manifest(bundle).target(name).files
+        return {role: ir.load(file.locate(bundle)) for role, file in files.items()}
+
+    Compiler.graphs = graphs  # type: ignore[method-assign]
+
+    def write(directory: Path, version: str) -> None:
+        source = dataclasses.replace(open_checkpoint(checkpoint), source_language=version)
+        options = BuildOptions(("onnx-fp32",))
+        compile_bundle(source, directory / "bundle", options, force=True)
+
+    def version(directory: Path) -> str:
+        manifest = read_manifest(directory / "bundle")
+        verify_files(directory / "bundle", manifest, "onnx-fp32")
+        return str(manifest.source_language)
+
+    return Writer(write, version)
+
+
+def triton(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
+    from translate_trt.runtime.bundle import read_manifest, verify_files
+    from translate_trt.runtime.serve.triton.options import ServerOptions
+    from translate_trt.runtime.serve.triton.repository import write_repository
+
+    def write(directory: Path, version: str) -> None:
+        options = ServerOptions(name=version)
+        write_repository(bundle, "onnx-fp32", directory / "repository", options, force=True)
+
+    def version(directory: Path) -> str:
+        (model,) = json.loads((directory / "repository/repository.json").read_text())["models"]
+        copied = directory / "repository" / model / "1" / "bundle"
+        verify_files(copied, read_manifest(copied), "onnx-fp32")
+        return str(model)
+
+    return Writer(write, version)
+
+
+def verify(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
+    # Importing it starts a thread, and nothing is translated here.
+    sys.modules["onnxruntime"] = types.ModuleType("onnxruntime")
+    from translate_trt.export import parity
+    from translate_trt.runtime.bundle import changing, read_manifest, verify_files
+
+    def write(directory: Path, version: str) -> None:
+        out = directory / "bundle"
+        if not out.exists():
+            shutil.copytree(bundle, out)
+        entry = read_manifest(out).target("onnx-fp32")
+        sentences = {"old": 1, "new": 2}[version]  # more of them are stronger evidence
+        found = parity.Parity(
+            sentences, 100.0, 0.0, 1.0, 1.0, 0.0, (0.0, 0.0), "", 1.0, 1.0, 4, 0.6, "", True
+        )
+        with changing(out):
+            parity._record(out, [entry], {"onnx-fp32": found})
+
+    def version(directory: Path) -> str:
+        manifest = read_manifest(directory / "bundle")
+        verify_files(directory / "bundle", manifest, "onnx-fp32")
+        evidence = manifest.target("onnx-fp32").parity
+        assert evidence is not None
+        return ["old", "new"][evidence["sentences"] - 1]
+
+    return Writer(write, version)
+
+
+def import_(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
+    from translate_trt.runtime.prompt import Prompt
+    from translate_trt.train.checkpoint import open_checkpoint, save_imported
+
+    models = tokenizer.read_bytes(), tokenizer.read_bytes()
+
+    def write(directory: Path, version: str) -> None:
+        model = open_checkpoint(checkpoint).load_model()
+        origin, out = {"imported_from": "a test"}, directory / "checkpoint"
+        save_imported(out, model, models, origin, {}, Prompt(), (version, None), force=True)
+
+    def version(directory: Path) -> str:
+        found = open_checkpoint(directory / "checkpoint")
+        found.load_model()
+        return str(found.source_language)
+
+    return Writer(write, version)
+
+
+def _prepare(directory: Path, tokenizer: Path, version: str) -> None:
+    """`data prepare --force`, its vocabulary given."""
+    import logging
+
+    from translate_trt.runtime.locks import locked_directory
+    from translate_trt.train import prepare as module
+    from translate_trt.train.corpora import PrepareOptions
+    from translate_trt.train.prepare import Preparation, recover
+    from translate_trt.train.text_sources import TextSource
+
+    logging.disable(logging.WARNING)
+    vocabulary = tokenizer.read_bytes()
+
+    def train_tokenizer(lines: Any, size: int, path: Path, kind: str) -> int:
+        list(lines)
+        path.write_bytes(vocabulary)
+        return size
+
+    module.train_tokenizer = train_tokenizer  # type: ignore[assignment]
+    text = [directory.parent / f"{directory.name}.{side}" for side in ("source", "target")]
+    for path in text:
+        if not path.exists():
+            path.write_text(
+                "".join(f"{word} dog sleeps\n" for word in ("the", "a", "big", "green"))
+            )
+    pair = TextSource(text[0]), TextSource(text[1])
+    # The old one has a test set, which the new one must not keep.
+    test = pair if version == "old" else None
+    options = PrepareOptions(vocabulary_size=320)
+    wanted = Preparation(version, ("en", "en"), [pair], pair, test, options)
+    if directory.is_dir():
+        recover(directory)
+    with locked_directory(directory):
+        module.prepare(wanted, directory, 1, force=True)
+
+
+def data_prepare(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
+    from translate_trt.train.prepared import open_prepared
+
+    def write(directory: Path, version: str) -> None:
+        _prepare(directory / "data", tokenizer, version)
+
+    def version(directory: Path) -> str:
+        prepared = open_prepared(directory / "data")
+        for name in prepared.splits:
+            prepared.check(name)
+        assert ("test" in prepared.splits) == (prepared.name == "old")
+        prepared.text("valid")
+        return prepared.name
+
+    return Writer(write, version)
+
+
+def train(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
+    import torch
+    import torch._dynamo  # takes seconds, which each child would wait for at its first Adam
+
+    from translate_trt.runtime.locks import locked_directory
+    from translate_trt.train import metrics
+    from translate_trt.train.checkpoint import (
+        AVERAGED,
+        TrainingState,
+        numbered_checkpoints,
+        open_checkpoint,
+    )
+    from translate_trt.train.distributed import Group
+    from translate_trt.train.run import prepare_job_from_data, train_model
+
+    metrics._tensorboard = lambda *_: None  # it has threads and files of its own
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 8, "heads": 1}
+    recipe = {
+        "batch_tokens": 64, "micro_batch_tokens": 64, "checkpoint_every": 1, "validate_every": 0,
+        "average_checkpoints": 2, "precision": "fp32",
+    }  # fmt: skip
+    steps = {"old": 1, "new": 3}
+
+    def write(directory: Path, version: str) -> None:
+        data, out = directory / "data", directory / "run"
+        torch.set_num_threads(1)
+        if not data.exists():
+            _prepare(data, tokenizer, "data")
+        overrides: dict[str, Any] = {**sizes, **recipe, "steps": steps[version]}
+        with locked_directory(out):
+            # A killed run of the same settings is what one resumes.
+            begun = (out / "run.json").exists() and _steps(out) == steps[version]
+            job = prepare_job_from_data(
+                data, out, "tiny", {} if begun else overrides, resume=begun, force=not begun
+            )
+            train_model(job, Group(torch.device("cpu")), begun)
+
+    def _steps(out: Path) -> int:
+        return int(json.loads((out / "run.json").read_text())["train"]["steps"])
+
+    def version(directory: Path) -> str:
+        out = directory / "run"
+        averaged = [out / AVERAGED] if (out / AVERAGED).exists() else []
+        for path in numbered_checkpoints(out):
+            TrainingState.load(path / "training")
+        found = {
+            len(numbered_checkpoints(out)) and open_checkpoint(path).train["steps"]
+            for path in (*averaged, *numbered_checkpoints(out))
+            if open_checkpoint(path).load_model()
+        }
+        # The old run is whole, or the new one has begun; what is not moved yet counts as begun.
+        if found and found != {steps["new"]}:
+            assert found == {steps["old"]}
+            begun = (out / ".switch").exists()
+            assert begun or (_steps(out) == steps["old"] and averaged)
+            return "new" if begun else "old"
+        return "new"
+
+    return Writer(write, version)
+
+
+def corpus(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
+    from translate_trt.runtime.options import SearchOptions
+    from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+    from translate_trt.runtime.serve.corpus.job import Job, open_job
+    from translate_trt.runtime.serve.corpus.join import join_parts
+    from translate_trt.runtime.serve.corpus.options import CorpusOptions
+    from translate_trt.runtime.serve.corpus.plan import find_inputs, plan
+    from translate_trt.runtime.serve.corpus.shard import translate_shard
+
+    options, search = CorpusOptions(shard_lines=2), SearchOptions()
+    names = ("a.txt", "b.txt")
+
+    class Marking:
+        def __init__(self, version: str) -> None:
+            self.version = version
+
+        def translate(self, lines: Any, options: Any = None) -> list[Translation]:
+            none = (Hypothesis((), 0.0, (0.0,)),)
+            return [
+                Translation((TextHypothesis(f"{self.version} {line}", 0.0, none),))
+                for line in lines
+            ]
+
+    def write(directory: Path, version: str) -> None:
+        given = directory.parent / "given"
+        given.mkdir(exist_ok=True)
+        for name in names:
+            if not (given / name).exists():
+                (given / name).write_text("one\ntwo\nthree\n")
+        inputs = find_inputs([str(given / name) for name in names], "text")
+        job = Job(directory / "out", {"search": {"version": version}})
+        with open_job(job, inputs, force=True):
+            for source in inputs:
+                if job.complete(source) is not None:
+                    continue
+                shards = plan(source, options)
+                records = [
+                    translate_shard(shard, job, Marking(version), search, options)
+                    for shard in shards
+                ]
+                records = [dataclasses.replace(one, seconds=0.0, pid=0) for one in records]
+                join_parts(job, source, shards, records)
+
+    def version(directory: Path) -> str:
+        found = []
+        for name in names:
+            lines = (directory / "out" / name).read_text().splitlines()
+            (one,) = {line.split()[0] for line in lines}
+            assert [line.split()[1] for line in lines] == ["one", "two", "three"]
+            found.append(one)
+        assert found in (["old", "old"], ["new", "old"], ["new", "new"])  # file by file
+        return found[-1]
+
+    return Writer(write, version)
+
+
+WRITERS: dict[str, Callable[..., Writer]] = {
+    "translate": translate,
+    "export": export,
+    "triton": triton,
+    "verify": verify,
+    "import": import_,
+    "data prepare": data_prepare,
+    "train": train,
+    "corpus": corpus,
+}
+
+if __name__ == "__main__":
+    everywhere = "--everywhere" in sys.argv
+    name, directory, *paths = (one for one in sys.argv[1:] if one != "--everywhere")
+    print(json.dumps(run(WRITERS[name](*map(Path, paths)), Path(directory), everywhere)))
