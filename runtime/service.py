@@ -205,6 +205,11 @@ class TranslationService:
         for line, _ in self._forget(self._queue.drop_waiting(request)):
             self._drop(line, "was cancelled")
 
+    @property
+    def failed(self) -> bool:
+        """True once a worker has ended before its time; there will be no more translations."""
+        return self._queue.failed
+
     def statistics(self) -> Statistics:
         """What there is to do, and was done so far."""
         load = self._queue.load()
@@ -283,19 +288,19 @@ class TranslationService:
             if turn.search is None:
                 turn.search = self._translator.new_search(group.options)
             waiting = _OfWorker(self._queue, worker, group)
-            if not turn.search.advance(waiting, partial(self._found, group)):
-                return None
+            rows = turn.search.advance(waiting, partial(self._found, group))
         except Exception as error:
             # Where there is not even a batch, the line that it was for has failed.
             sentences = [] if turn.search is None else turn.search.unfinished()
             self._died(group, sentences or self._queue.take(worker, group, Room(1)), error)
             return None
-        rows = turn.search.sentences
+        if not rows:
+            return None
         with self._lock:
             self._done = replace(
-                self._done, steps=self._done.steps + 1, rows=self._done.rows + len(rows)
+                self._done, steps=self._done.steps + 1, rows=self._done.rows + rows
             )
-        return max(self._queue.requests(rows), 1)
+        return max(self._queue.requests(turn.search.sentences), 1)
 
     def _begin(self, sentence: Sentence) -> bool:
         """See `ServiceQueue`, which asks for one sentence at a time."""
