@@ -385,7 +385,7 @@ def test_execute_refuses_what_there_is_no_capacity_for_and_the_end_answers_all(
     assert "has 2 requests in work, as many as it takes; send the request again later" in said
     held.let_go()
     assert best(requests[0].sender.response()) == expected(translator.translate(["a"]))
-    wait_for(lambda: model._admission._count < 2, "the answered one to leave")
+    wait_for(lambda: model._admission.requests < 2, "the answered one to leave")
     again = request("c")
     model.execute([again])
     model.finalize()
@@ -435,7 +435,7 @@ def test_metrics(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_triton.MetricFamily.ALL.clear()
     model = load(repository, capacity="1")
     (first,) = answers(model, [request(["the cat runs.", "Haus"])])
-    wait_for(lambda: not model._admission._count, "it to leave")
+    wait_for(lambda: not model._admission.requests, "it to leave")
     held = Held(monkeypatch)
     answers_to = [request("x" * 201), request("a", timeout=1), request("b")]
     gone = request("c")

@@ -23,9 +23,14 @@ class Admission:
     """
 
     def __init__(self, requests: int, cost: int) -> None:
-        self._requests, self._cost = requests, cost
+        self._most, self._cost = requests, cost
         self._lock = Lock()
         self._count, self._admitted = 0, 0
+
+    @property
+    def requests(self) -> int:
+        """Those that were let in and have not left."""
+        return self._count
 
     def admit(self, cost: int) -> None:
         """Let a request in, which `leave` has to be called for.
@@ -34,7 +39,7 @@ class Admission:
             BusyError: there is too much to do.
         """
         with self._lock:
-            if self._count >= self._requests:
+            if self._count >= self._most:
                 raise BusyError(
                     f"this server has {self._count} requests in work, as many as it takes; send "
                     "the request again later, or to another server."

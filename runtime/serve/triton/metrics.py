@@ -52,10 +52,17 @@ class Metrics:
     Args:
         labels: of all metrics.
         statistics: asks the service.
+        in_work: asks for the number of requests that are not answered yet.
     """
 
-    def __init__(self, labels: Mapping[str, str], statistics: Callable[[], Statistics]) -> None:
+    def __init__(
+        self,
+        labels: Mapping[str, str],
+        statistics: Callable[[], Statistics],
+        in_work: Callable[[], int],
+    ) -> None:
         self._statistics, self._published = statistics, Statistics()
+        self._in_work = in_work
         self._lock = threading.Lock()
         self._outcomes: Counter[Outcome] = Counter()
         self._seconds: list[float] = []
@@ -102,6 +109,9 @@ class Metrics:
         for kind, named in ((counter, _COUNTERS), (gauge, _GAUGES)):
             for field, (name, description) in named.items():
                 self._metrics[field] = family(name, description, kind).Metric(labels=labels)
+        self._metrics["in_work"] = family(
+            "translate_trt_requests_in_work", "Requests that are not answered yet", gauge
+        ).Metric(labels=labels)
         if hasattr(triton.MetricFamily, "HISTOGRAM"):  # not before Triton 2.53
             self._latency = family(
                 "translate_trt_request_seconds",
@@ -121,10 +131,12 @@ class Metrics:
                 log.warning("metrics of this instance could not be published: %s", error)
 
     def _publish(self) -> None:
+        # First asked for and last published: where it says 0, the others know of all requests.
+        in_work = self._in_work()
+        now, before = self._statistics(), self._published
         with self._lock:
             outcomes, self._outcomes = self._outcomes, Counter()
             seconds, self._seconds = self._seconds, []
-        now, before = self._statistics(), self._published
         self._published = now
         for outcome, count in outcomes.items():
             self._metrics[outcome.value].increment(count)
@@ -136,3 +148,4 @@ class Metrics:
                 self._metrics[field].set(getattr(now, field))
         for one in seconds:
             self._latency.observe(one)
+        self._metrics["in_work"].set(in_work)

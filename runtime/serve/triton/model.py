@@ -96,6 +96,7 @@ class TritonPythonModel:
                 "instance": args["model_instance_name"],
             },
             self._service.statistics,
+            lambda: self._admission.requests,
         )
         self._reader = ThreadPoolExecutor(1, "reader")
         self._responder = _Responder(self._service, self._admission, self._metrics)
@@ -205,9 +206,9 @@ class _Responder:
                     return
                 with self._lock:
                     client = self._expected.pop(answer, None)
-                self._admission.leave(answer.cost)
                 if client is not None:  # else its time was up
                     self._respond(client, answer)
+                self._admission.leave(answer.cost)
             self._give_up_late()
             if time.monotonic() > look:
                 self._drop_cancelled()
