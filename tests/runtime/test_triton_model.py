@@ -483,7 +483,7 @@ def test_an_instance_whose_service_has_failed_ends(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = threading.Event()
-    monkeypatch.setattr(f"{MODULE}._end_instance", ended.set)
+    monkeypatch.setattr(f"{MODULE}._end_instance", lambda _: ended.set())
     model = load(repository)
 
     def fails(*_: object) -> None:
@@ -497,6 +497,23 @@ def test_an_instance_whose_service_has_failed_ends(
     assert (code, "has failed" in said) == (TritonError.INTERNAL, True)
     assert ended.wait(60)
     model.finalize()
+
+
+def test_an_instance_that_cannot_answer_ends(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = list[object]()
+    monkeypatch.setattr(f"{MODULE}._end_instance", ended.append)
+
+    def fails(*_: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{MODULE}._Responder._respond", fails)
+        model = load(repository)
+        model.execute([request("a")])
+        model.finalize()
+    assert [type(one) for one in ended] == [SystemExit]
 
 
 def test_what_fails_together_is_tried_alone(

@@ -198,6 +198,12 @@ class _Responder:
         self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:  # without this thread nobody is answered any more
+            _end_instance(error)
+
+    def _serve(self) -> None:
         look = time.monotonic() + _SECONDS_TO_CANCEL
         while True:
             with contextlib.suppress(Empty):
@@ -214,7 +220,7 @@ class _Responder:
                 self._drop_cancelled()
                 look = time.monotonic() + _SECONDS_TO_CANCEL
                 if self._service.failed and not self._expected:
-                    _end_instance()
+                    _end_instance("its workers have ended")
 
     def _pause(self) -> float:
         """Seconds to the next look at clients, or the next deadline."""
@@ -265,9 +271,10 @@ class _Responder:
             log.exception("an answer could not be sent")
 
 
-def _end_instance() -> None:
-    """End this process, whose service has failed; `Watch` ends the server."""
-    log.critical("the translation service has failed; this instance ends")
+def _end_instance(why: object) -> None:
+    """End this process, which has failed for good; `Watch` ends the server."""
+    with contextlib.suppress(BaseException):
+        log.critical("this instance cannot go on and ends: %r", why)
     os._exit(1)
 
 
