@@ -37,14 +37,19 @@ _MOST_SECONDS_TO_START = 120
 
 
 @contextmanager
-def server(repository: Path, log: Path) -> Iterator[tuple[str, str]]:
-    """A server on the loopback interface until the block ends: its gRPC address and version."""
-    http, grpc = (free_port(), free_port())
+def server(repository: Path, log: Path) -> Iterator[tuple[str, str, str]]:
+    """A server on the loopback interface until the block ends.
+
+    Yields:
+        Its gRPC address, its version, and the page of its metrics.
+    """
+    http, grpc, metrics = free_port(), free_port(), free_port()
     with log.open("wb") as output:
         process = subprocess.Popen(
             [PLACE / "bin/tritonserver", "--model-repository", repository,
              "--http-address", "127.0.0.1", "--http-port", str(http),
-             "--grpc-address", "127.0.0.1", "--grpc-port", str(grpc), "--allow-metrics", "false"],
+             "--grpc-address", "127.0.0.1", "--grpc-port", str(grpc),
+             "--metrics-address", "127.0.0.1", "--metrics-port", str(metrics)],
             stdout=output, stderr=output,
         )  # fmt: skip
     try:
@@ -55,7 +60,7 @@ def server(repository: Path, log: Path) -> Iterator[tuple[str, str]]:
             sleep(0.1)
         with urllib.request.urlopen(f"http://127.0.0.1:{http}/v2") as answer:
             version = json.load(answer)["version"]
-        yield f"127.0.0.1:{grpc}", version
+        yield f"127.0.0.1:{grpc}", version, f"http://127.0.0.1:{metrics}/metrics"
     finally:
         process.terminate()
         process.wait()
@@ -132,7 +137,7 @@ def main() -> None:
         translator = Translator(
             given.bundle, given.target, threads=1, workers=available_cores()
         )  # fmt: skip
-        with server(repository, Path(directory, "log")) as (address, version):
+        with server(repository, Path(directory, "log")) as (address, version, _):
             systems = {
                 str(count): lambda count=count: by_clients(
                     address, served.name, spread(text, max(given.requests, 8 * count)), count

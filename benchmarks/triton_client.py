@@ -10,7 +10,8 @@ Reads a job, a JSON object:
     clients    how many send at once, each its next request when it has an answer
     requests   each {"inputs": {NAME: {"type", "shape", "data"}}, "outputs": [NAME, ...]}; strings
                hold a byte per character (Latin-1), so that bytes which are no text can be sent.
-               "cancel": seconds after which the client goes away
+               "cancel": seconds after which the client goes away; "timeout": microseconds after
+               which the server is to give up; "priority": as Triton has it
     patience   seconds for which a request is sent again where there is no server
 
 Writes a line of JSON per request as its answer comes: "request" (its number), "seconds" (that it
@@ -107,6 +108,8 @@ class Sender:
                 self._job["model"],
                 arrays(request["inputs"], self._module),
                 outputs=[self._module.InferRequestedOutput(name) for name in names],
+                timeout=request.get("timeout"),
+                priority=request.get("priority", 0),
             )
         )
         if "cancel" in request:

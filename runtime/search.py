@@ -243,12 +243,22 @@ class Search:
             found: is given each sentence with its n best hypotheses, best first.
             stop: ends the search before the next step.
         """
-        while not (stop is not None and stop.is_set()):
-            if self._should_fill(waiting):
-                self._take_in(self._batch.drain(), found)
-                if not self._fill(waiting):
-                    return
-            self._take_in(self._batch.step(self._forced()), found)
+        while not (stop is not None and stop.is_set()) and self.advance(waiting, found):
+            pass
+
+    def advance(self, waiting: Queue, found: Callable[[Sentence, list[Hypothesis]], None]) -> bool:
+        """Take the next step of `run`; False: nobody waits and all are done."""
+        if self._should_fill(waiting):
+            self._take_in(self._batch.drain(), found)
+            if not self._fill(waiting):
+                return False
+        self._take_in(self._batch.step(self._forced()), found)
+        return True
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """What is in the batch and not done yet."""
+        return [running.sentence for running in self._rows.values()]
 
     def cancel(self) -> None:
         """Let a call of the backend that is under way end early; `run` may raise an error of it."""

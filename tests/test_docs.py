@@ -205,7 +205,9 @@ def test_every_flag_the_docs_name_exists() -> None:
     scripts = "\n".join(path.read_text() for path in (ROOT / "scripts").glob("*.*"))
     unknown = []
     for page in PAGES:
-        ours = re.sub(r"^```sh\n.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
+        ours = re.sub(
+            r"^```(?:sh|yaml)\n.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S
+        )
         for flag in re.findall(r"`[^`]*?(--[a-z][a-z0-9-]+)", ours):
             if flag not in known and flag not in scripts:
                 unknown.append(f"{page}: {flag}")

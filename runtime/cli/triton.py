@@ -33,8 +33,8 @@ from translate_trt.runtime.cli.bundle import target_flags
     help="Microseconds that a sentence may wait for others.",
 )  # fmt: skip
 @click.option(
-    "--capacity", type=int, default=128, show_default=True,
-    help="Sentences in an instance; with so many, requests wait in the server.",
+    "--capacity", type=int, default=1024, show_default=True,
+    help="Requests in an instance; with so many, others are refused as unavailable.",
 )  # fmt: skip
 @click.option(
     "--instances", type=int, default=1, show_default=True,
@@ -54,6 +54,10 @@ from translate_trt.runtime.cli.bundle import target_flags
 @click.option(
     "--max-characters", type=int, default=10_000, show_default=True,
     help="Requests with longer texts are refused.",
+)  # fmt: skip
+@click.option(
+    "--max-cost", type=int, default=1_000_000, show_default=True,
+    help="Requests that cost more, characters times beam size of all sentences, are refused.",
 )  # fmt: skip
 @click.option(
     "--trust-code",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, wait
@@ -21,7 +23,7 @@ from translate_trt.runtime.errors import BackendError, InputError, OptionError, 
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.search import Room, Search, Sentence
-from translate_trt.runtime.service_queue import Group, ServiceQueue
+from translate_trt.runtime.service_queue import LONG, Group, Load, ServiceQueue
 
 OPTIONS = SearchOptions(beam_size=3, num_hypotheses=3, max_length=12)
 OTHERS = [SearchOptions(beam_size=2, max_length=12), SearchOptions(beam_size=4, max_length=9)]
@@ -191,7 +193,7 @@ def test_options_of_one_beam_size_share_a_batch(start: Callable[..., Translation
 
 def test_other_beam_sizes_do_not_starve(start: Callable[..., TranslationService]) -> None:
     backend, order = Held(), list[str]()
-    service = start(backend)
+    service = start(backend, clock=itertools.count().__next__)  # a step is a second
     lock = threading.Lock()
     left = 40
 
@@ -210,8 +212,8 @@ def test_other_beam_sizes_do_not_starve(start: Callable[..., TranslationService]
     other.add_done_callback(lambda _: order.append("other"))
     backend.let_go()
     assert_same(result(other), expected(SOURCES[5], OTHERS[0]))
-    # Those that ran when it came, and at most a batch of those that had come before.
-    assert order.index("other") <= 3
+    # A step for each step of the three others, which have up to 12 and 3 to a batch.
+    assert order.index("other") <= 3 * 4
     service.close()
     assert order.count("other") == 1
 
@@ -290,6 +292,179 @@ def test_options_for_which_there_is_no_batch(start: Callable[..., TranslationSer
     assert_same(result(service.submit(SOURCES[0])), expected(SOURCES[0]))
 
 
+def test_an_expensive_request_takes_turns_with_a_cheap_one(
+    start: Callable[..., TranslationService],
+) -> None:
+    steps = list[int]()
+    backend = Held(lambda step, batch: steps.append(batch))
+    service = start(backend, clock=itertools.count().__next__)
+    request = service.new_request()
+    wide = SearchOptions(beam_size=8, max_length=40, min_length=40)
+    expensive = [service.submit([5, *[9] * 20], wide, request=request) for _ in range(64)]
+    backend.begun.acquire()
+    cheap = service.submit(SOURCES[5])
+    finished = list[int]()
+    cheap.add_done_callback(lambda _: finished.append(len(steps)))
+    backend.let_go()
+    assert_same(result(cheap), expected(SOURCES[5]))
+    own = [index for index, batch in enumerate(steps[: finished[0]]) if batch == 1]
+    assert len(own) <= 12
+    # At most one step of the other batch before each of its own.
+    assert own[0] <= 1
+    assert finished[0] <= 1 + 2 * len(own)
+    service.cancel(request)
+    assert sum(one.cancelled() for one in expensive) >= 64 - 64 // 8
+
+
+def test_equal_options_take_turns_by_request(start: Callable[..., TranslationService]) -> None:
+    backend, order = Held(), list[str]()
+    service = start(backend)
+    request = service.new_request()
+    for _ in range(64):
+        future = service.submit(SOURCES[5], request=request)
+        future.add_done_callback(lambda _: order.append("expensive"))
+    backend.begun.acquire()
+    service.submit(SOURCES[5]).add_done_callback(lambda _: order.append("cheap"))
+    backend.let_go()
+    service.close()
+    in_a_batch = len([one for one in backend.taken[0] if one == SOURCES[5][0]]) - 1
+    assert len(order) == 65
+    # Those of the first batch are done before, and no more than take its rows along with it.
+    assert order.index("cheap") <= 2 * 64 // 8 < in_a_batch
+
+
+def test_a_cancelled_request_begins_nothing_more(start: Callable[..., TranslationService]) -> None:
+    backend = Held()
+    service = start(backend, capacity=30)
+    request = service.new_request()
+    line = [5, *[0, 9, 9] * 19]
+    futures = [service.submit(line, request=request), service.submit(SOURCES[1], request=request)]
+    backend.begun.acquire()
+    begun = [one for batch in backend.taken for one in batch]
+    other = service.submit(SOURCES[2])
+    service.cancel(request)
+    assert futures[1].cancelled() or SOURCES[1][0] in begun
+    with pytest.raises(TranslateTrtError, match="was cancelled before all of it was translated"):
+        futures[0].result(60)
+    assert service.statistics().waiting == 1
+    backend.let_go()
+    assert_same(result(other), expected(SOURCES[2]))
+    assert 0 < len(begun) < 20
+    assert [one for batch in backend.taken for one in batch] == [*begun, SOURCES[2][0]]
+    service.close()
+    statistics = service.statistics()
+    assert (statistics.waiting, statistics.running) == (0, 0)
+    assert statistics.sentences == len(begun) + 1
+
+
+class Rude(BaseException):
+    """What no `except Exception` catches."""
+
+
+class RudeHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise Rude
+
+
+@pytest.fixture
+def rude_logging() -> Iterator[None]:
+    handler = RudeHandler()
+    loggers = [logging.getLogger(name) for name in ("translate_trt", "concurrent.futures")]
+    for one in loggers:
+        one.addHandler(handler)
+    yield
+    for one in loggers:
+        one.removeHandler(handler)
+
+
+@pytest.mark.parametrize("error", [Rude, SystemExit, ValueError])
+def test_what_a_callback_raises_ends_no_worker(
+    start: Callable[..., TranslationService], rude_logging: None, error: type[BaseException]
+) -> None:
+    backend = Held()
+    service = start(backend)
+    told = list[str]()
+
+    def raises(_: object) -> None:
+        told.append("first")
+        raise error
+
+    first = service.submit(SOURCES[0])
+    first.add_done_callback(raises)
+    first.add_done_callback(lambda _: told.append("second"))
+    backend.let_go()
+    assert_same(result(first), expected(SOURCES[0]))
+    assert_same(result(service.submit(SOURCES[1])), expected(SOURCES[1]))
+    assert told == ["first", "second"]
+    if error is not ValueError:  # which a future of the standard library logs
+        with pytest.raises(error):  # the caller's own thread
+            service.submit([]).add_done_callback(raises)
+
+
+def test_a_logging_handler_that_raises_ends_no_worker(
+    start: Callable[..., TranslationService], rude_logging: None
+) -> None:
+    backend = FailingBackend(lambda step, batch: 1 / (step - 2))  # type: ignore[arg-type,return-value]
+    service = start(backend)
+    futures = [service.submit(one) for one in SOURCES[:4]]
+    for future, source in zip(futures, SOURCES, strict=False):
+        assert_same(result(future), expected(source))
+
+
+def test_the_end_of_a_worker_is_the_end_of_all_futures(
+    start: Callable[..., TranslationService], rude_logging: None
+) -> None:
+    def before(step: int, batch: int) -> None:
+        raise Rude
+
+    backend = Held(before)
+    service = start(backend, 2, capacity=3)
+    futures = [service.submit(SOURCES[index]) for index in range(2)]
+    futures.append(service.submit([*SOURCES[3], 0, *SOURCES[4]]))
+    waits = list[BaseException]()
+
+    def blocked() -> None:
+        try:
+            service.submit(SOURCES[5])
+        except TranslateTrtError as error:
+            waits.append(error)
+
+    thread = threading.Thread(target=blocked)
+    thread.start()
+    backend.begun.acquire()
+    backend.let_go()
+    for future in futures:
+        assert "a worker of the translation service has ended (Rude())" in str(future.exception(60))
+    thread.join(60)
+    assert len(waits) == 1
+    with pytest.raises(TranslateTrtError, match=r"has failed \(Rude\(\)\); make another one"):
+        service.submit(SOURCES[1])
+    service.close()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_is_told_at_once(start: Callable[..., TranslationService]) -> None:
+    service = start(FailingBackend())
+    result(service.submit(SOURCES[0]))
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            service.submit(SOURCES[1])
+            said = "nothing"
+        except TranslateTrtError as error:
+            said = str(error)
+        service.close()
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as end:
+        said = end.read()
+    assert os.waitpid(child, 0)[1] == 0
+    assert f"made by process {os.getpid()}, whose threads this process ({child})" in said
+    assert_same(result(service.submit(SOURCES[1])), expected(SOURCES[1]))
+
+
 @pytest.mark.parametrize("cancel", [False, True])
 def test_closed_while_busy(start: Callable[..., TranslationService], cancel: bool) -> None:
     backend = Held()
@@ -350,6 +525,8 @@ def test_submit_waits_while_the_service_is_full(start: Callable[..., Translation
 
 # ---- who comes next ----
 
+FIRST = Group(OPTIONS)
+
 
 def queue_of(
     workers: int, *groups: tuple[SearchOptions, Sequence[int]]
@@ -358,7 +535,7 @@ def queue_of(
     queue, number = ServiceQueue(workers, None, lambda _: True), 0
     for options, lengths in groups:
         for length in lengths:
-            queue.put(options, [Sentence(number, [9] * (length - 1))])
+            queue.put(options, [Sentence(number, [9] * (length - 1))], number)
             number += 1
     return queue, [queue.next_group(worker) for worker in range(workers)]
 
@@ -369,36 +546,93 @@ def lengths(sentences: Sequence[Sentence]) -> list[int]:
 
 def test_the_longest_first_but_not_before_those_that_came_earlier() -> None:
     queue, _ = queue_of(1, (OPTIONS, [10, 30, 20]))
-    assert lengths(queue.take(0, Room(64))) == [30, 20]
-    queue.put(OPTIONS, [Sentence(7, [9] * 49), Sentence(8, [9] * 7)])
+    assert lengths(queue.take(0, FIRST, Room(64))) == [30, 20]
+    queue.put(OPTIONS, [Sentence(7, [9] * 49)], 7)
+    queue.put(OPTIONS, [Sentence(8, [9] * 7)], 8)
     # The short one first, though the others of that turn are gone; then as many as fit.
-    assert lengths(queue.take(0, Room(200, beside=2, longest=30))) == [10, 50]
-    assert queue.ready(0, Room(200, beside=4, longest=50)) == 0
-    assert lengths(queue.take(0, Room(300, beside=4, longest=50))) == [8]
+    assert lengths(queue.take(0, FIRST, Room(200, beside=2, longest=30))) == [10, 50]
+    assert queue.ready(0, FIRST, Room(200, beside=4, longest=50)) == 0
+    assert lengths(queue.take(0, FIRST, Room(300, beside=4, longest=50))) == [8]
 
 
 def test_workers_of_a_group_get_like_numbers() -> None:
     queue, _ = queue_of(2, (OPTIONS, [10] * 9))
-    assert len(queue.take(0, Room(1000))) == 5
-    assert len(queue.take(1, Room(1000))) == 4
-    queue.put(OPTIONS, [Sentence(20, [9] * 9)])
-    assert queue.ready(0, Room(1000, beside=5, longest=10)) == 0
-    assert queue.ready(1, Room(1000, beside=4, longest=10)) == 1
+    assert len(queue.take(0, FIRST, Room(1000))) == 5
+    assert len(queue.take(1, FIRST, Room(1000))) == 4
+    queue.put(OPTIONS, [Sentence(20, [9] * 9)], 20)
+    assert queue.ready(0, FIRST, Room(1000, beside=5, longest=10)) == 0
+    assert queue.ready(1, FIRST, Room(1000, beside=4, longest=10)) == 1
 
 
 def test_a_group_that_nobody_serves_gets_the_worker_that_asks_first() -> None:
     queue, served = queue_of(2, (OPTIONS, [10] * 20), (OTHERS[0], [10]), (OTHERS[1], [10]))
     assert served == [Group(OPTIONS), Group(OTHERS[0])]
-    assert len(queue.take(0, Room(20))) == 2
+    assert len(queue.take(0, FIRST, Room(20))) == 2
     running = Room(100, beside=2, longest=10)
-    assert queue.ready(0, running) == 0  # its batch runs out, for the third group
-    assert queue.take(0, running) == []
-    assert lengths(queue.take(1, Room(100))) == [10]
-    assert queue.ready(1, running) == 0  # has no more of its own group
+    assert queue.ready(0, FIRST, running) == 0  # its batch runs out, for the third group
+    assert queue.take(0, FIRST, running) == []
+    assert queue.next_group(0, wait=False) is None  # until that one has run out
+    second = Group(OTHERS[0])
+    assert lengths(queue.take(1, second, Room(100))) == [10]
+    assert queue.ready(1, second, running) == 0  # has no more of its own group
+    queue.end(0, FIRST)
     assert queue.next_group(0) == Group(OTHERS[1])
+    queue.end(1, second)
     # Nobody serves the first group now, so the other worker takes it up.
-    assert queue.next_group(1) == Group(OPTIONS)
-    assert len(queue.take(1, Room(100))) == 10
+    assert queue.next_group(1) == FIRST
+    assert len(queue.take(1, FIRST, Room(100))) == 10
+
+
+def test_requests_of_a_group_take_turns() -> None:
+    queue = ServiceQueue(1, None, lambda _: True)
+    queue.put(OPTIONS, [Sentence(n, [9] * (9 + n)) for n in range(6)], 0)
+    queue.put(OPTIONS, [Sentence(6, [9] * 4), Sentence(7, [9] * 5)], 1)
+    queue.put(OPTIONS, [Sentence(8, [9] * 20)], 2)
+    assert queue.next_group(0) == FIRST
+    room = Room(3 * 21)
+    assert [one.index for one in queue.take(0, FIRST, room)] == [8, 5, 7]
+    # The next round is one of each again, without those that had a single one.
+    assert [one.index for one in queue.take(0, FIRST, Room(4 * 14))] == [4, 6, 3, 2]
+    assert [one.index for one in queue.drop_waiting(0)] == [1, 0]
+    assert queue.load() == Load(0, 7)
+
+
+def test_long_sentences_are_a_group_of_their_own() -> None:
+    queue = ServiceQueue(1, None, lambda _: True, batches=2)
+    queue.put(OPTIONS, [Sentence(0, [9] * (LONG + 1)), Sentence(1, [9] * LONG)], 0)
+    begun = [queue.next_group(0) for _ in range(2)]
+    assert begun == [Group(OPTIONS), Group(OPTIONS, long=True)]
+    taken = {group: queue.take(0, group, Room(512)) for group in begun if group is not None}
+    assert [one.index for some in taken.values() for one in some] == [1, 0]
+
+
+def test_batches_of_a_worker_share_its_tokens() -> None:
+    queue = ServiceQueue(1, None, lambda _: True, batches=3)
+    queue.put(OPTIONS, [Sentence(n, [9] * 9) for n in range(40)], 0)
+    group = queue.next_group(0)
+    assert group is not None
+    assert len(queue.take(0, group, Room(200))) == 20
+    for number, options in enumerate(OTHERS):
+        queue.put(options, [Sentence(50 + 30 * number + n, [9] * 9) for n in range(30)], number + 1)
+    second, third = (queue.next_group(0, wait=False) for _ in range(2))
+    assert (second, third) == (Group(OTHERS[0]), Group(OTHERS[1]))
+    assert queue.next_group(0, wait=False) is None
+    assert len(queue.take(0, Group(OTHERS[0]), Room(200))) == 200 // 3 // 10
+    assert queue.ready(0, group, Room(200, beside=10, longest=10)) == 0
+
+
+def test_a_worker_helps_where_more_requests_wait_than_it_serves() -> None:
+    queue = ServiceQueue(2, None, lambda _: True, batches=2)
+    queue.put(OPTIONS, [Sentence(n, [9] * 9) for n in range(4)], 0)
+    for worker in range(2):
+        assert queue.next_group(worker) == FIRST
+        assert len(queue.take(worker, FIRST, Room(1000))) == 2
+    cheap = Group(OTHERS[0])
+    queue.put(OTHERS[0], [Sentence(10, [9] * 9)], 1)
+    assert queue.next_group(0, wait=False) == cheap
+    assert queue.next_group(1, wait=False) is None  # one request waits, and it serves one
+    queue.put(OTHERS[0], [Sentence(11, [9] * 9)], 2)
+    assert queue.next_group(1, wait=False) == cheap
 
 
 # ---- with a real model ----

@@ -9,9 +9,12 @@ import runpy
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -25,14 +28,29 @@ from translate_trt.runtime.backends.host import HostBatch
 from translate_trt.runtime.errors import BackendError, BundleError
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.triton import interface
+from translate_trt.runtime.serve.triton.admission import Admission, BusyError
 from translate_trt.runtime.serve.triton.options import ServerOptions
 from translate_trt.runtime.serve.triton.repository import write_repository
 
 pytest.importorskip("torch", reason="the export packages are needed")
 
 MODULE = "translate_trt.runtime.serve.triton.model"
+METRICS = "translate_trt.runtime.serve.triton.metrics"
 ALL = [one.name for one in interface.OUTPUTS]
 LINES = ["the cat runs.", "a big dog sleeps under the tree.", "", "Haus", "the river walks."]
+
+
+class NoWatch:
+    """In place of a process that watches this one."""
+
+    def arm(self) -> None:
+        pass
+
+    def disarm(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,17 +58,20 @@ def backend() -> Iterator[None]:
     """`triton_python_backend_utils` is there, as it is in the server."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "triton_python_backend_utils", fake_triton)
-        patch.delitem(sys.modules, MODULE, raising=False)
+        for module in (MODULE, METRICS):
+            patch.delitem(sys.modules, module, raising=False)
         # It would end these tests; test_triton_server.py kills a server.
-        patch.setattr(f"{MODULE}._end_with_server", lambda: None)
+        patch.setattr(f"{MODULE}.Watch", NoWatch)
         yield
-        patch.delitem(sys.modules, MODULE, raising=False)
+        for module in (MODULE, METRICS):
+            patch.delitem(sys.modules, module, raising=False)
 
 
 @pytest.fixture(scope="module")
 def repository(compiled_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("triton") / "repo"
-    write_repository(compiled_bundle, "onnx-int8", path, ServerOptions(max_characters=200))
+    options = ServerOptions(max_characters=200, max_cost=20_000)
+    write_repository(compiled_bundle, "onnx-int8", path, options)
     return path
 
 
@@ -68,6 +89,8 @@ def load(repository: Path, kind: str = "CPU", instances: int = 1, **changed: str
                     "instance_group": [{"count": instances}],
                 }
             ),
+            "model_name": "translation",
+            "model_instance_name": "translation_0_0",
             "model_repository": str(home),
             "model_version": "1",
             "model_instance_kind": kind,
@@ -97,6 +120,7 @@ def texts(*lines: str | bytes) -> np.ndarray[Any, Any]:
 def request(
     text: Any = None,
     outputs: Sequence[str] = ALL,
+    timeout: int = 0,
     **options: Any,
 ) -> Request:
     """A client's request for one line, a list of lines, or arrays of inputs by name."""
@@ -110,7 +134,7 @@ def request(
     for name, value in options.items():
         array = np.array(value, numpy_kinds[kinds[name]])
         inputs[name] = array if array.ndim == 2 else array.reshape(-1, 1)
-    return Request(inputs, outputs)
+    return Request(inputs, outputs, timeout)
 
 
 def answers(model: Any, requests: Sequence[Request]) -> list[InferenceResponse]:
@@ -245,6 +269,15 @@ BAD: dict[str, tuple[Callable[[], Request], str]] = {
     "one row": (lambda: request(["a", "b"], BEAM_SIZE=[2, -1]), "beam_size is -1"),
     "token": (lambda: request(TOKENS=[[5, 99999]]), "sentence 0 has token 99999, outside"),
     "gap": (lambda: request(TOKENS=[[5, -1, 6]]), "sentence 0 has token -1, outside"),
+    "shortest": (
+        lambda: request(["a", "b"], MIN_LENGTH=[1, 10**9]),
+        "min_length 1000000000 is more than the",
+    ),
+    "cost": (
+        lambda: request(["x" * 200] * 6 + ["x" * 100] * 6, BEAM_SIZE=[16] * 12),
+        "costs 28800 (characters times beam_size, of 12 sentences), more than the 20000 that this "
+        "server takes; send at most 6 of them in a request",
+    ),
     "tokens": (lambda: request(TOKENS=[[5] * 999]), "sentence 0 has 999 tokens; this bundle takes"),
 }
 
@@ -310,27 +343,177 @@ def test_requests_cancelled_before_and_meanwhile(
     assert len(held.encoded) == 2
 
 
-def test_execute_waits_once_the_service_is_full_and_the_end_answers_all(
+def test_a_request_cancelled_when_some_of_it_runs(
+    repository: Path, translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A batch takes two of these sentences, and the next one two more.
+    model = load(repository, workers="1", batch_tokens="48")
+    held = Held(monkeypatch)
+    many, other = request([f"Haus {n}" for n in range(64)]), request("e")
+    model.execute([many])
+    held.begun.acquire()
+    model.execute([other])
+    begun = len(held.encoded)
+    many.cancelled.set()
+    wait_for(lambda: model._service.statistics().waiting == 1, "its rest to be dropped")
+    held.let_go()
+    assert failure(many.sender.response())[0] == TritonError.CANCELLED
+    found = best(other.sender.response())
+    model.finalize()
+    monkeypatch.undo()
+    assert found == expected(translator.translate(["e"]))
+    assert 0 < begun < 32
+    assert len(held.encoded) == begun + 1
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait for something that comes soon, or fail."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+
+
+def test_execute_refuses_what_there_is_no_capacity_for_and_the_end_answers_all(
     repository: Path, translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, held = load(repository, workers="1", capacity="2"), Held(monkeypatch)
-    requests, returned = [request("a"), request("b"), request("c")], threading.Event()
-
-    def execute() -> None:
-        model.execute(requests)
-        returned.set()
-
-    thread = threading.Thread(target=execute)
-    thread.start()
-    held.begun.acquire()
-    assert not returned.wait(0.1)
+    requests = [request("a"), request("b"), request("c")]
+    model.execute(requests)  # returns
+    code, said = failure(requests[2].sender.response())
+    assert code == TritonError.UNAVAILABLE
+    assert "has 2 requests in work, as many as it takes; send the request again later" in said
     held.let_go()
-    thread.join(60)
+    assert best(requests[0].sender.response()) == expected(translator.translate(["a"]))
+    wait_for(lambda: model._admission.requests < 2, "the answered one to leave")
+    again = request("c")
+    model.execute([again])
     model.finalize()
     monkeypatch.undo()
-    assert [best(one.sender.response()) for one in requests] == [
-        expected([one]) for one in translator.translate(["a", "b", "c"])
+    assert [best(one.sender.response()) for one in (requests[1], again)] == [
+        expected([one]) for one in translator.translate(["b", "c"])
     ]
+
+
+def test_a_request_may_cost_half_of_what_is_left() -> None:
+    admission = Admission(requests=4, cost=100)
+    admission.admit(90)  # alone
+    with pytest.raises(BusyError, match="too much to do for a request that costs 6"):
+        admission.admit(6)
+    admission.admit(5)
+    admission.leave(90)
+    admission.admit(47)
+    admission.admit(1)
+    admission.admit(1)
+    with pytest.raises(BusyError, match="has 4 requests in work"):
+        admission.admit(1)
+
+
+def test_a_request_whose_time_is_up(
+    repository: Path, translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, held = load(repository, workers="1"), Held(monkeypatch)
+    runs, waits, patient = (
+        request("a", timeout=1000), request(["b", "c"], timeout=1000), request("d", timeout=10**9)
+    )  # fmt: skip
+    model.execute([runs])
+    held.begun.acquire()
+    model.execute([waits, patient])
+    for one in (runs, waits):
+        code, said = failure(one.sender.response())
+        assert code == TritonError.UNAVAILABLE
+        assert "timeout of 1000 microseconds was over before it was translated; send" in said
+    held.let_go()
+    found = best(patient.sender.response())
+    model.finalize()
+    monkeypatch.undo()
+    assert found == expected(translator.translate(["d"]))
+    assert len(held.encoded) == 2
+
+
+def test_metrics(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_triton.MetricFamily.ALL.clear()
+    model = load(repository, capacity="1")
+    (first,) = answers(model, [request(["the cat runs.", "Haus"])])
+    wait_for(lambda: not model._admission.requests, "it to leave")
+    held = Held(monkeypatch)
+    answers_to = [request("x" * 201), request("a", timeout=1), request("b")]
+    gone = request("c")
+    gone.cancelled.set()
+    model.execute([answers_to[0], gone, *answers_to[1:]])
+    for one in (gone, *answers_to):
+        failure(one.sender.response())
+    held.let_go()
+    model.finalize()
+    found = fake_triton.MetricFamily.ALL
+    outcomes = {
+        one.labels["outcome"]: one.value for one in found["translate_trt_requests_total"].metrics
+    }
+    assert outcomes == {
+        "success": 1, "refused": 1, "busy": 1, "timeout": 1, "cancelled": 1, "failed": 0,
+    }  # fmt: skip
+    values = {name: family.metrics[0].value for name, family in found.items()}
+    assert values["translate_trt_sentences_total"] in (2, 3)  # "a" may have begun
+    tokens = int((first.outputs["TRANSLATION_TOKENS"] != interface.NO_TOKEN).sum())
+    assert values["translate_trt_target_tokens_total"] >= tokens > 0
+    assert values["translate_trt_source_tokens_total"] > 2
+    assert values["translate_trt_batch_rows_total"] >= values["translate_trt_batch_steps_total"] > 0
+    assert values["translate_trt_waiting_sentences"] == 0
+    (latency,) = found["translate_trt_request_seconds"].metrics
+    assert len(latency.observed) == 1
+    assert latency.labels == {
+        "model": "translation", "version": "1", "instance": "translation_0_0"
+    }  # fmt: skip
+
+
+def test_a_server_without_metrics(
+    repository: Path,
+    translator: Translator,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.delattr(fake_triton, "MetricFamily")
+    model = load(repository)
+    assert "no metrics of this instance are published" in caplog.text
+    assert best(answers(model, [request("a")])[0]) == expected(translator.translate(["a"]))
+    model.finalize()
+
+
+def test_an_instance_whose_service_has_failed_ends(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(f"{MODULE}._end_instance", lambda _: ended.set())
+    model = load(repository)
+
+    def fails(*_: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HostBatch, "update", fails)
+        code, said = failure(answers(model, [request("a")])[0])
+    assert (code, "has ended (SystemExit())" in said) == (TritonError.INTERNAL, True)
+    code, said = failure(answers(model, [request("a")])[0])
+    assert (code, "has failed" in said) == (TritonError.INTERNAL, True)
+    assert ended.wait(60)
+    model.finalize()
+
+
+def test_an_instance_that_cannot_answer_ends(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = list[object]()
+    monkeypatch.setattr(f"{MODULE}._end_instance", ended.append)
+
+    def fails(*_: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{MODULE}._Responder._respond", fails)
+        model = load(repository)
+        model.execute([request("a")])
+        model.finalize()
+    assert [type(one) for one in ended] == [SystemExit]
 
 
 def test_what_fails_together_is_tried_alone(
@@ -376,13 +559,16 @@ class Asked:
     """Stands in for `Translator` and keeps what it was made with."""
 
     def __init__(self, bundle: Path, target: str, **given: Any) -> None:
-        self.bundle, self.target, self.given = bundle, target, given
+        self.bundle, self.given = bundle, given
+        self.target = SimpleNamespace(name=target, engine=None)
 
 
 def made(monkeypatch: pytest.MonkeyPatch, repository: Path, cores: int = 8, **given: Any) -> Asked:
     module = importlib.import_module(MODULE)
     monkeypatch.setattr(module, "Translator", Asked)
-    monkeypatch.setattr(module, "TranslationService", lambda *_, **__: None)
+    monkeypatch.setattr(module, "TranslationService", lambda *_, **__: mock.Mock())
+    monkeypatch.setattr(module, "Metrics", mock.Mock())
+    monkeypatch.setattr(module, "_Responder", mock.Mock())
     monkeypatch.setattr(module, "available_cores", lambda: cores)
     return load(repository, **given)._translator
 
@@ -401,7 +587,7 @@ def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch, repository: Path)
 
 def test_where_and_what(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
     asked = made(monkeypatch, repository)
-    assert (asked.bundle, asked.target) == (repository / "translation/1/bundle", "onnx-int8")
+    assert (asked.bundle, asked.target.name) == (repository / "translation/1/bundle", "onnx-int8")
     assert (asked.given["device"], asked.given["trust_code"]) == ("cpu", False)
     assert made(monkeypatch, repository, kind="GPU").given["device"] == "cuda:3"
     linked = made(monkeypatch, repository, bundle="/elsewhere", trust_code="true")
@@ -409,7 +595,7 @@ def test_where_and_what(monkeypatch: pytest.MonkeyPatch, repository: Path) -> No
 
 
 def test_a_repository_of_another_version(repository: Path) -> None:
-    with pytest.raises(BundleError, match="format 1, this one reads 2"):
+    with pytest.raises(BundleError, match="format 1, this one reads 3"):
         load(repository, format="1")
 
 

@@ -81,6 +81,7 @@ def test_the_configuration(triton: Callable[..., Result], tmp_path: Path) -> Non
     flags += ["--preferred-batch-size", 16, "--queue-delay", 500, "--instances", 2]
     flags += ["--workers", 3, "--threads", 4, "--batch-tokens", 99, "--max-beam-size", 5]
     flags += ["--capacity", 9, "--max-characters", 77, "--trust-code"]
+    flags += ["--max-cost", 7777]
     assert triton(*flags).exit_code == 0
     config = configuration(tmp_path / "repo", "en-de")
     assert (config["name"], config["backend"]) == (["en-de"], ["python"])
@@ -95,9 +96,9 @@ def test_the_configuration(triton: Callable[..., Result], tmp_path: Path) -> Non
         (["batch"], ["16"]),
     ]
     assert parameters(config) == {
-        "format": "2", "bundle": "bundle", "target": "onnx-fp32", "trust_code": "true",
+        "format": "3", "bundle": "bundle", "target": "onnx-fp32", "trust_code": "true",
         "workers": "3", "threads": "4", "batch_tokens": "99", "capacity": "9",
-        "max_beam_size": "5", "max_characters": "77",
+        "max_beam_size": "5", "max_characters": "77", "max_cost": "7777",
     }  # fmt: skip
 
 
@@ -238,6 +239,10 @@ def test_a_bundle_is_not_replaced_by_its_repository(
         (["--capacity", "0"], "--capacity is 0; it must be at least 1"),
         (["--device", "cuda:1"], "Which GPU an instance gets is the server's to say"),
         (["--max-beam-size", "3"], "less than the bundle's own beam size, 4"),
+        (
+            ["--max-cost", "39999"],
+            "max_cost 39999 is less than 40000, what a text of max_characters",
+        ),
         (["--shortlist"], "there is no shortlist to use"),
     ],
 )

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.triton_server import ROOT, TritonServer, free_ports, wait_until, wait_until_ready
+from support.triton_server import (
+    ROOT,
+    WAIT,
+    TritonServer,
+    free_ports,
+    wait_until,
+    wait_until_ready,
+)
 
 from translate_trt.runtime import SearchOptions, Translation, Translator
 from translate_trt.runtime.serve.triton import interface
@@ -35,7 +42,8 @@ LIMIT = 16  # sentences in a batch
 @pytest.fixture(scope="module")
 def repository(compiled_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("triton") / "repo"
-    write_repository(compiled_bundle, "onnx-int8", path, ServerOptions(max_batch_size=LIMIT))
+    # Not int8, whose rounding makes more of differences that come with the batch.
+    write_repository(compiled_bundle, "onnx-fp32", path, ServerOptions(max_batch_size=LIMIT))
     return path
 
 
@@ -51,7 +59,7 @@ def server(
 
 @pytest.fixture(scope="module")
 def translator(compiled_bundle: Path) -> Translator:
-    return Translator(compiled_bundle, "onnx-int8", threads=1)
+    return Translator(compiled_bundle, "onnx-fp32", threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -62,18 +70,23 @@ def lines() -> list[str]:
 
 
 def request(
-    text: str | bytes | Sequence[str] | None = None, cancel: float | None = None, **options: Any
+    text: str | bytes | Sequence[str] | None = None,
+    cancel: float | None = None,
+    timeout: int | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Of a line, or of several, with a value of each option for all or for each of them."""
-    given = [text] if isinstance(text, (str, bytes)) else text
+    texts = [text] if isinstance(text, (str, bytes)) else text
     inputs: dict[str, Any] = {}
-    if given is not None:
-        options["TEXT"] = [one.encode() if isinstance(one, str) else one for one in given]
+    if texts is not None:
+        options["TEXT"] = [one.encode() if isinstance(one, str) else one for one in texts]
     for name, value in options.items():
         values = value if isinstance(value, list) else [value]
         data = [one.decode("latin-1") if isinstance(one, bytes) else one for one in values]
         inputs[name] = {"type": TYPES[name], "shape": [len(values), 1], "data": data}
-    return {"inputs": inputs, "outputs": OUTPUTS} | ({"cancel": cancel} if cancel else {})
+    given = {"cancel": cancel, "timeout": timeout}
+    more = {name: value for name, value in given.items() if value is not None}
+    return {"inputs": inputs, "outputs": OUTPUTS, **more}
 
 
 def of_tokens(tokens: Sequence[int], **options: Any) -> dict[str, Any]:
@@ -81,6 +94,14 @@ def of_tokens(tokens: Sequence[int], **options: Any) -> dict[str, Any]:
     data = list(tokens)
     made["inputs"]["TOKENS"] = {"type": "INT32", "shape": [1, len(data)], "data": data}
     return made
+
+
+def expensive(characters: int, **more: Any) -> dict[str, Any]:
+    """16 texts, each translated by 16 beams to the maximum length of every piece."""
+    text = ("the cat runs over the green tree. " * 300)[:characters]
+    options = {"BEAM_SIZE": 16, "MIN_LENGTH": 90}
+    given = {name: [value] * LIMIT for name, value in options.items()}
+    return request([text] * LIMIT, **given, **more)
 
 
 def check(answer: dict[str, Any], translations: Sequence[Translation]) -> None:
@@ -130,11 +151,11 @@ def test_the_server_reads_the_configuration_as_it_was_meant(server: TritonServer
         ]
     assert all(one["optional"] for one in config["input"])
     assert [one["batch_size"] for one in config["model_warmup"]] == [1, LIMIT]
-    assert config["parameters"]["target"] == {"string_value": "onnx-int8"}
+    assert config["parameters"]["target"] == {"string_value": "onnx-fp32"}
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_64_clients_at_once(
+def test_200_clients_at_once(
     server: TritonServer, translator: Translator, lines: list[str], protocol: str
 ) -> None:
     rng = random.Random(2)
@@ -144,7 +165,7 @@ def test_64_clients_at_once(
         requests.append(request(line, BEAM_SIZE=options.beam_size))
         expected.append(translator.translate([line], options))
     for answer, translations in zip(
-        server.ask(requests, protocol=protocol, clients=64), expected, strict=True
+        server.ask(requests, protocol=protocol, clients=200), expected, strict=True
     ):
         check(answer, translations)
     stats = json.loads(server.get("v2/models/translation/stats")[1])["model_stats"][0]
@@ -163,6 +184,9 @@ def test_bad_requests_fail_alone(
         "has neither TEXT nor TOKENS": request(BEAM_SIZE=2),
         "token 99999, outside the vocabulary": of_tokens([5, 99999]),
         "batch-size must be <= 16": request(["a"] * 17),
+        "min_length 1000000000 is more than the 98 tokens": request("a", MIN_LENGTH=10**9),
+        "costs 2547200 (characters times beam_size, of 16 sentences), more than the 1000000 that "
+        "this server takes; send at most 6 of them": expensive(9950),
     }
     mixed: list[dict[str, Any]] = []
     for line, one in zip(lines, bad.values(), strict=False):
@@ -215,12 +239,12 @@ def test_cancelled_requests(server: TritonServer, translator: Translator, lines:
     before = successes(server)
     many = server.clients([slow] * 40, clients=40)
     many.wait_for(1)  # the others keep the model busy for a while
-    gone = server.clients([request(line, cancel=0.05) for line in lines[:40]], clients=40)
+    gone = server.clients([{**slow, "cancel": 0.05}] * 40, clients=40)
     kept = server.ask([request(line) for line in lines[:20]], clients=20)
     for answer, translation in zip(kept, translator.translate(lines[:20]), strict=True):
         check(answer, [translation])
     cancelled = [one for one in gone.answers() if one.get("error") == "cancelled by the client"]
-    assert cancelled
+    assert len(cancelled) == 40
     assert all("error" not in one for one in many.answers())
     # Those that waited were not translated.
     assert successes(server) - before < 40 + 40 + 20
@@ -233,26 +257,98 @@ def successes(server: TritonServer) -> int:
     return int(stats["inference_stats"]["success"]["count"])
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_an_expensive_request_beside_cheap_ones(
+    server: TritonServer, translator: Translator, lines: list[str]
+) -> None:
+    before = settled(server)
+    text = 3900 * LIMIT  # characters
+    large = server.clients([expensive(3900)])
+    wait_until(lambda: server.metrics()["waiting_sentences"] > 0)
+    some = lines[:20]
+    for answer, one in zip(
+        server.ask([request(line) for line in some]), translator.translate(some), strict=True
+    ):
+        check(answer, [one])
+    (late,) = server.ask([expensive(3000, timeout=300_000)])
+    assert "timeout of 300000 microseconds was over before it was translated" in late["error"]
+    assert late["status"] == "StatusCode.UNAVAILABLE"
+    assert not large.answered()
+    large.stop()
+    wait_until(lambda: server.metrics()["requests_in_work"] == 0)
+    after = {name: value - before[name] for name, value in settled(server).items()}
+    outcomes = ("success", "busy", "timeout", "cancelled", "failed")
+    assert [after[name] for name in outcomes] == [20, 0, 1, 1, 0]
+    # Of the two, what was not begun was not translated: a piece has less than 48 characters.
+    assert 0 < after["sentences_total"] < text / 48 / 2
+    assert after["waiting_sentences"] == after["running_sentences"] == 0
+    assert after["request_seconds_count"] == 20
+
+
+def settled(server: TritonServer) -> dict[str, float]:
+    """Metrics, once they know of all requests that are answered: they do of a later one."""
+    found = server.metrics()
+    for _ in range(2):  # the first may be among numbers of before that are being published
+        refused = found["refused"]
+        server.ask([request(BEAM_SIZE=2)])
+        wait_until(lambda refused=refused: server.metrics()["refused"] > refused)
+        found = server.metrics()
+    return found
+
+
+@pytest.mark.parametrize("how", ["server SIGKILL", "server SIGTERM", "instance SIGKILL"])
 def test_restarted_under_load(
-    start_triton: Any,
-    repository: Path,
-    translator: Translator,
-    lines: list[str],
-    how: signal.Signals,
+    start_triton: Any, repository: Path, translator: Translator, lines: list[str], how: str
 ) -> None:
     server = start_triton(repository)
     many = lines * 5
     load = server.clients([request(line) for line in many], clients=16, patience=60)
     load.wait_for(50)
-    model = server.model_processes()
-    server.stop(how)
+    (model,) = server.model_processes()
+    whom, name = how.split()
+    if whom == "server":
+        server.stop(signal.Signals[name])
+    else:
+        os.kill(int(model.name), signal.Signals[name])
+        assert server.process.wait(WAIT) != 0  # so that an orchestrator starts another one
     server.start()
     expected = translator.translate(lines) * 5
     for answer, translation in zip(load.answers(), expected, strict=True):
         check(answer, [translation])
-    assert len(model) == 1
-    wait_until(lambda: not model[0].exists())  # nothing of the old server is left
+    wait_until(lambda: not model.exists())  # nothing of the old server is left
+
+
+def test_drained_under_load(
+    start_triton: Any, repository: Path, translator: Translator, lines: list[str]
+) -> None:
+    """The recipe of docs/serve.md: when its preStop is over, nobody sends any more requests."""
+    (recipe,) = re.findall(r"^```yaml\n(.*?)^```$", page(), re.MULTILINE | re.DOTALL)
+    (flag,) = re.findall(r"--exit-timeout-secs=\d+", recipe)
+    grace, pause = (
+        int(*re.findall(rf"{name}: (\d+)", recipe))
+        for name in ("terminationGracePeriodSeconds", "seconds")
+    )
+    assert pause + int(flag.partition("=")[2]) < grace
+    server = start_triton(repository, flag)
+    before = settled(server)["success"]
+    text = "the cat runs over the green tree. " * 20
+    requests = [request([f"{n} {text}"] * LIMIT, BEAM_SIZE=[8] * LIMIT) for n in range(12)]
+    load = [server.clients(requests, protocol, len(requests)) for protocol in ("http", "grpc")]
+
+    def all_came() -> bool:
+        found = server.metrics()
+        return found["requests_in_work"] + found["success"] - before >= 2 * len(requests)
+
+    wait_until(all_came)
+    assert server.stop(signal.SIGTERM) == 0, server.log()
+    options = SearchOptions(beam_size=8)
+    expected = translator.translate([f"{n} {text}" for n in range(12)], options)
+    for one in load:
+        for answer, translation in zip(one.answers(), expected, strict=True):
+            check(answer, [translation] * LIMIT)
+
+
+def page() -> str:
+    return (ROOT / "docs/serve.md").read_text(encoding="utf-8")
 
 
 def test_a_damaged_bundle_is_not_served(
@@ -280,8 +376,8 @@ def test_the_commands_of_the_page(
     (tmp_path / "repo").symlink_to(repository)
     (tmp_path / ".cache").symlink_to(ROOT / ".cache")
     http, grpc, metrics = map(str, free_ports(3))
-    text = (ROOT / "docs/serve.md").read_text(encoding="utf-8")
-    make, serve, curl, python = (
+    text = page()
+    make, serve, curl, python, probe = (
         block.replace(":8000", f":{http}").replace(":8001", f":{grpc}")
         for block in BLOCK.findall(text)
     )
@@ -296,6 +392,8 @@ def test_the_commands_of_the_page(
             done = subprocess.run([*shell, curl], capture_output=True, check=True)
             (output,) = json.loads(done.stdout)["outputs"]
             assert output["data"] == [translator.translate(["A dog runs."])[0].text]
+            done = subprocess.run([*shell, probe], capture_output=True, check=True)
+            assert json.loads(done.stdout)["outputs"][0]["data"] == [1]
         done = subprocess.run(
             [triton_server_program.with_name("python"), "-c", python],
             capture_output=True, check=True, text=True,

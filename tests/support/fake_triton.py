@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from threading import Event
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 
 class TritonError:
-    INTERNAL, INVALID_ARG, CANCELLED = 1, 3, 7
+    INTERNAL, INVALID_ARG, UNAVAILABLE, CANCELLED = 1, 3, 4, 7
 
     def __init__(self, message: str, code: int = INTERNAL) -> None:
         self.message, self.code = message, code
@@ -38,6 +38,41 @@ class InferenceResponse:
     ) -> None:
         self.outputs = {one.name(): one.as_numpy() for one in output_tensors}
         self.error = error
+
+
+class Metric:
+    """A number, or the numbers that a histogram has observed."""
+
+    def __init__(self, labels: Mapping[str, str], buckets: Sequence[float] = ()) -> None:
+        self.labels, self.buckets = dict(labels), list(buckets)
+        self.value, self.observed = 0.0, list[float]()
+
+    def increment(self, value: float) -> None:
+        assert value > 0
+        self.value += value
+
+    def set(self, value: float) -> None:
+        self.value = value
+
+    def observe(self, value: float) -> None:
+        assert self.buckets
+        self.observed.append(value)
+
+
+class MetricFamily:
+    COUNTER, GAUGE, HISTOGRAM = range(3)
+    ALL: ClassVar[dict[str, MetricFamily]] = {}
+
+    def __init__(self, name: str, description: str, kind: int) -> None:
+        self.kind, self.metrics = kind, list[Metric]()
+        self.ALL[name] = self
+
+    def Metric(  # noqa: N802
+        self, labels: Mapping[str, str], buckets: Sequence[float] = ()
+    ) -> Metric:
+        assert bool(buckets) == (self.kind == self.HISTOGRAM)
+        self.metrics.append(Metric(labels, buckets))
+        return self.metrics[-1]
 
 
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
@@ -69,8 +104,10 @@ class Sender:
 class Request:
     """A client's."""
 
-    def __init__(self, inputs: Mapping[str, NDArray[Any]], outputs: Sequence[str]) -> None:
-        self._inputs, self._outputs = inputs, outputs
+    def __init__(
+        self, inputs: Mapping[str, NDArray[Any]], outputs: Sequence[str], timeout: int = 0
+    ) -> None:
+        self._inputs, self._outputs, self._timeout = inputs, outputs, timeout
         self.cancelled = Event()
         self.sender = Sender(self.cancelled)
 
@@ -79,6 +116,9 @@ class Request:
 
     def requested_output_names(self) -> list[str]:
         return list(self._outputs)
+
+    def timeout(self) -> int:
+        return self._timeout
 
     def get_response_sender(self) -> Sender:
         return self.sender

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import select
 import signal
 import socket
 import subprocess
@@ -67,20 +69,21 @@ class TritonServer:
 
     def __init__(self, repository: Path, log: Path) -> None:
         self.repository, self._log = repository, log
-        self._http_port, self._grpc_port = free_ports(2)
+        self._http_port, self._grpc_port, self._metrics_port = free_ports(3)
         self.address = {
             "http": f"127.0.0.1:{self._http_port}", "grpc": f"127.0.0.1:{self._grpc_port}",
         }  # fmt: skip
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start it and wait until it is ready."""
+    def start(self, *more: str) -> None:
+        """Start it, with more arguments, and wait until it is ready."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [PLACE / "bin/tritonserver", "--model-repository", self.repository,
                  "--http-address", "127.0.0.1", "--http-port", str(self._http_port),
                  "--grpc-address", "127.0.0.1", "--grpc-port", str(self._grpc_port),
-                 "--allow-metrics", "false"],
+                 "--metrics-address", "127.0.0.1", "--metrics-port", str(self._metrics_port),
+                 *more],
                 stdout=log, stderr=log,
             )  # fmt: skip
         wait_until_ready(self.process, f"http://{self.address['http']}", self.log)
@@ -102,6 +105,19 @@ class TritonServer:
                 if int(parent) == self.process.pid:
                     found.append(path.parent)
         return found
+
+    def metrics(self) -> dict[str, float]:
+        """Of the model, by name without `translate_trt_`, those of requests by their outcome."""
+        address = f"http://127.0.0.1:{self._metrics_port}/metrics"
+        with urllib.request.urlopen(address, timeout=WAIT) as answer:
+            text = answer.read().decode()
+        found = re.findall(r"^translate_trt_(\w+)\{([^}]*)\} (\S+)$", text, re.MULTILINE)
+        outcome = re.compile(r'outcome="(\w+)"')
+        return {
+            by[1] if (by := outcome.search(labels)) else name: float(value)
+            for name, labels, value in found
+            if not name.endswith("_bucket")
+        }
 
     def log(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")
@@ -153,6 +169,17 @@ class Clients:
             line = json.loads(self._process.stdout.readline())
             self._found[line["request"]] = line
 
+    def answered(self) -> bool:
+        """True if an answer has come that nobody has waited for."""
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
+    def stop(self) -> None:
+        """All clients go away."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
     def answers(self) -> list[dict[str, Any]]:
         self.wait_for(self._count)
         assert self._process.wait(WAIT) == 0
@@ -177,13 +204,13 @@ def triton_server_program() -> Path:
 @pytest.fixture
 def start_triton(
     triton_server_program: Path, tmp_path: Path
-) -> Iterator[Callable[[Path], TritonServer]]:
+) -> Iterator[Callable[..., TritonServer]]:
     """Starts servers that end with the test."""
     servers = []
 
-    def start(repository: Path) -> TritonServer:
+    def start(repository: Path, *more: str) -> TritonServer:
         servers.append(TritonServer(repository, tmp_path / f"triton-{len(servers)}.log"))
-        servers[-1].start()
+        servers[-1].start(*more)
         return servers[-1]
 
     yield start

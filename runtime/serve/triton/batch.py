@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,10 +36,31 @@ class Line:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may ask for."""
+    """What a request may ask for.
+
+    Attributes:
+        beam_size: of each sentence.
+        characters: of each text.
+        cost: of all sentences together, see `cost`.
+    """
 
     beam_size: int
     characters: int
+    cost: int
+
+
+#: A token of a source is counted as so many characters.
+_CHARACTERS_PER_TOKEN = 4
+
+
+def cost(lines: Sequence[Line]) -> int:
+    """What a request costs at most: characters, or MIN_LENGTH if that is more, times the beam."""
+    total = 0
+    for line in lines:
+        per_token = 1 if isinstance(line.source, str) else _CHARACTERS_PER_TOKEN
+        size = max(len(line.source) * per_token, line.options.min_length, 1)
+        total += size * line.options.beam_size
+    return total
 
 
 # ---- requests ----
@@ -69,7 +91,13 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
         Line(source, _options(inputs, row, translator.default_options))
         for row, source in enumerate(sources)
     ]
+    longest = translator.manifest.limits.max_target_length
     for row, line in enumerate(lines):
+        if line.options.min_length > longest:
+            raise OptionError(
+                f"min_length {line.options.min_length} is more than the {longest} tokens of the "
+                "longest translation that this bundle was exported for; ask for less."
+            )
         if line.options.beam_size > limits.beam_size:
             raise OptionError(
                 f"beam_size {line.options.beam_size} is more than the {limits.beam_size} that "
@@ -78,7 +106,26 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
             )
         source = None if isinstance(line.source, str) else line.source
         translator.check(line.options, source, f"sentence {row}")
+    _check_cost(lines, limits)
     return lines
+
+
+def _check_cost(lines: Sequence[Line], limits: Limits) -> None:
+    found = cost(lines)
+    if found <= limits.cost:
+        return
+    # What fits if the most expensive sentence stands for all.
+    fitting = limits.cost // max(cost([line]) for line in lines)
+    if fitting:
+        instead = f"send at most {fitting} of them in a request"
+    elif len(lines) > 1:
+        instead = "send shorter texts, one in a request, or ask for a smaller beam_size"
+    else:
+        instead = "send a shorter text, or ask for a smaller beam_size"
+    raise InputError(
+        f"the request costs {found} (characters times beam_size, of {len(lines)} sentences), more "
+        f"than the {limits.cost} that this server takes; {instead}."
+    )
 
 
 def _text(row: int, content: bytes | str, limits: Limits) -> str:
@@ -119,54 +166,76 @@ def _options(inputs: Mapping[str, Array], row: int, defaults: SearchOptions) -> 
 
 
 class Answer:
-    """Sentences of one request in a service.
+    """Sentences of one request, which take turns as one in a service.
 
     Attributes:
         lines: what was asked for.
+        cost: of them.
     """
 
     def __init__(self, lines: Sequence[Line], service: TranslationService) -> None:
-        """Hand the sentences in; waits while the service is full.
+        """Nothing is handed in before `send`.
 
         Args:
             lines: checked.
             service: translates each in a batch with others of its beam size.
         """
-        self.lines = lines
-        self._futures = [service.submit(line.source, line.options) for line in lines]
+        self.lines, self.cost = lines, cost(lines)
+        self._service, self._request = service, service.new_request()
+        self._futures: list[Future[Translation]] = []
+        self._error: Exception | None = None
+        self._cancelled = Event()
         self._left, self._lock = len(lines), Lock()
 
-    def call_when_done(self, call: Callable[[Answer], None]) -> None:
-        """Let some thread call that with this answer, once all sentences are done."""
+    def send(self, call: Callable[[Answer], None]) -> None:
+        """Hand the sentences in.
 
-        def one_done(_: object) -> None:
+        Args:
+            call: is given this answer by some thread once all sentences are done.
+        """
+
+        def done(_: object, count: int = 1) -> None:
             with self._lock:
-                self._left -= 1
+                self._left -= count
                 last = not self._left
             if last:
                 call(self)
 
-        if not self._futures:
+        if not self.lines:
             call(self)
-        for future in self._futures:
-            future.add_done_callback(one_done)
-
-    def begun(self) -> bool:
-        """True if any sentence is being translated, or was."""
-        return any(future.running() or future.done() for future in self._futures)
+        # Cutting a text into pieces takes a while, during which no lock is held.
+        for line in self.lines:
+            if self._cancelled.is_set():
+                break
+            try:
+                future = self._service.submit(line.source, line.options, request=self._request)
+            except Exception as error:
+                self._error = error
+                break
+            self._futures.append(future)
+            future.add_done_callback(done)
+            if self._cancelled.is_set():  # meanwhile
+                self._service.cancel(self._request)
+        if rest := len(self.lines) - len(self._futures):
+            self.cancel()
+            done(None, rest)
 
     def cancel(self) -> None:
-        """Drop the sentences that no batch has taken yet."""
-        for future in self._futures:
-            future.cancel()
+        """Drop what no batch has taken yet."""
+        self._cancelled.set()
+        self._service.cancel(self._request)
 
     def result(self) -> list[Translation] | Exception | None:
         """Once it is done: the translations, or what went wrong first; None: it was cancelled."""
+        if self._error is not None:
+            return self._error
+        if len(self._futures) < len(self.lines):
+            return None
         translations = []
         for future in self._futures:
-            if future.cancelled():
+            error = None if future.cancelled() else future.exception()
+            if future.cancelled() or (error is not None and self._cancelled.is_set()):
                 return None
-            error = future.exception()
             if isinstance(error, Exception):
                 return error
             translations.append(future.result())

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from translate_trt.runtime.options import SearchOptions
 
 #: Of the model's parameters in its configuration; another version's repository is refused.
-FORMAT = "2"
+FORMAT = "3"
 
 #: Fills up rows of tokens; no token has this id.
 NO_TOKEN = -1

@@ -22,7 +22,7 @@ class ServerOptions:
     max_batch_size: int = 64  # sentences at most
     preferred_batch_sizes: tuple[int, ...] = ()  # sent on at once; none: whatever waits is taken
     queue_delay: int = 0  # microseconds that a sentence may wait for others
-    capacity: int = 128  # sentences in an instance; with so many, requests wait in the server
+    capacity: int = 1024  # requests in an instance; with so many, others are refused
 
     # ---- who translates ----
     instances: int = 1  # processes, each with weights of its own; on GPUs: for each GPU
@@ -35,6 +35,7 @@ class ServerOptions:
     # ---- what a request may ask for ----
     max_beam_size: int = 16  # memory grows with the beam: without a limit, one request takes it all
     max_characters: int = 10_000  # of a text: a longer one is hardly a sentence, and hours of work
+    max_cost: int = 1_000_000  # of a request: characters times beam, added up; seconds of work
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", self.name):

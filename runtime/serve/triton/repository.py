@@ -142,6 +142,14 @@ def _check(manifest: Manifest, entry: TargetEntry, options: ServerOptions) -> No
             f"max_beam_size {options.max_beam_size} is less than the bundle's own beam size, "
             f"{beam_size}, which requests that name none ask for."
         )
+    warm_up = min(_WARM_UP_BATCH, options.max_batch_size) * len(_WARM_UP_TEXT)
+    least = beam_size * max(options.max_characters, warm_up)
+    if options.max_cost < least:
+        raise OptionError(
+            f"max_cost {options.max_cost} is less than {least}, what a text of max_characters "
+            f"({options.max_characters}) costs with the bundle's own beam size, {beam_size}; raise "
+            "max_cost or lower max_characters."
+        )
 
 
 def _copy_bundle(bundle: Path, manifest: Manifest, entry: TargetEntry, place: Path) -> None:
@@ -260,6 +268,7 @@ def _parameters(entry: TargetEntry, bundle: str, options: ServerOptions) -> dict
     }
     for name in (
         "workers", "threads", "batch_tokens", "capacity", "max_beam_size", "max_characters",
+        "max_cost",
     ):  # fmt: skip
         value = getattr(options, name)
         if value is not None:

@@ -1,0 +1,209 @@
+"""A Triton server beside clients that ask too much of it.
+
+    bash scripts/triton_server.sh
+    python benchmarks/serving_attack.py --bundle DIR --source test.en [--target onnx-int8]
+        [--requests 40] [--rounds 3]
+
+Measures, on one server that takes requests of any cost:
+
+- the latency of a client that sends a line at a time, alone and beside a client that sends 16 rows
+  of 9,950 characters again and again, translated by 16 beams up to the maximum length, or with the
+  same options as the line;
+- the processor time of a request of 64 rows that its client cancels, as a multiple of what the
+  sentences take that had been begun;
+- throughput, latency and errors with 200 clients at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+from report import parser, write
+from serving import PLACE, by_clients, request, server, spread
+
+from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.serve.triton.options import ServerOptions
+from translate_trt.runtime.serve.triton.repository import write_repository
+
+ROWS, CHARACTERS, BEAM = 16, 9_950, 16
+CLIENT = Path(__file__).with_name("triton_client.py")
+
+
+def many_rows(line: str, rows: int, characters: int, **options: int) -> dict[str, Any]:
+    """A request of equal texts."""
+    text = (f"{line} " * (characters // len(line) + 1))[:characters]
+    made = request(text)
+    one = made["inputs"]["TEXT"]
+    one["shape"], one["data"] = [rows, 1], one["data"] * rows
+    for name, value in options.items():
+        made["inputs"][name] = {"type": "INT32", "shape": [rows, 1], "data": [value] * rows}
+    return made
+
+
+def job(address: str, requests: Sequence[dict[str, Any]]) -> bytes:
+    """Of one client, as `triton_client.py` reads it."""
+    return json.dumps(
+        {"protocol": "grpc", "address": address, "model": "translation", "clients": 1,
+         "requests": requests}
+    ).encode()  # fmt: skip
+
+
+@contextlib.contextmanager
+def attacker(address: str, sent: dict[str, Any]) -> Iterator[None]:
+    """Sends a request again and again until the block ends, and then goes away."""
+    process = subprocess.Popen(
+        [PLACE / "bin/python", CLIENT], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    assert process.stdin is not None
+    process.stdin.write(job(address, [sent] * 1_000))
+    process.stdin.close()
+    try:
+        sleep(5)  # its process starts, and its first request is begun
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Instance:
+    """The one instance of a server: its processor time, and its metrics."""
+
+    def __init__(self, metrics: str) -> None:
+        self._metrics = metrics
+        (self._pid,) = (
+            path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if _is_instance(path)
+        )
+
+    def seconds(self) -> float:
+        """Processor time so far."""
+        fields = Path("/proc", self._pid, "stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def metric(self, name: str) -> float:
+        with urllib.request.urlopen(self._metrics) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(one.split()[-1]) for one in lines if one.startswith(f"{name}{{"))
+
+    def wait_until_idle(self) -> None:
+        """Until nothing is in work any more, and its metrics say so."""
+        sleep(2.5)  # metrics are brought up to date every second
+        while self.metric("translate_trt_requests_in_work"):
+            sleep(0.2)
+
+
+def _is_instance(path: Path) -> bool:
+    """True of the Python backend's process that is a child of this one's child, the server."""
+    with contextlib.suppress(OSError):
+        if b"triton_python_backend_stub" not in path.read_bytes():
+            return False
+        server = _parent(path.parent)
+        return _parent(Path("/proc", server)) == str(os.getpid())
+    return False
+
+
+def _parent(process: Path) -> str:
+    return (process / "stat").read_text().rpartition(")")[2].split()[1]
+
+
+def cancelled(
+    address: str, instance: Instance, sent: dict[str, Any], after: float
+) -> dict[str, Any]:
+    """Processor time and sentences of a request whose client goes away."""
+    before = instance.seconds(), instance.metric("translate_trt_sentences_total")
+    subprocess.run(
+        [PLACE / "bin/python", CLIENT],
+        input=job(address, [{**sent, "cancel": after}]), stdout=subprocess.DEVNULL, check=True,
+    )  # fmt: skip
+    instance.wait_until_idle()
+    return {
+        "processor_seconds": round(instance.seconds() - before[0], 2),
+        "sentences": instance.metric("translate_trt_sentences_total") - before[1],
+    }
+
+
+def main() -> None:
+    """Measure and write."""
+    options = parser(__doc__)
+    options.set_defaults(rounds=3)
+    options.add_argument("--bundle", type=Path, required=True)
+    options.add_argument("--target", default="onnx-int8")
+    options.add_argument("--source", type=Path, required=True)
+    options.add_argument("--requests", type=int, default=40, help="of the cheap client, a round")
+    options.add_argument("--note", default="", help="what else the machine did")
+    given = options.parse_args()
+    text = given.source.read_text(encoding="utf-8").split("\n")[:-1]
+    lines = spread(text, given.requests)
+    longest = read_manifest(given.bundle).limits.max_target_length
+    costly = many_rows(text[0], ROWS, CHARACTERS, BEAM_SIZE=BEAM, MIN_LENGTH=min(longest, 10**9))
+    plain = many_rows(text[0], ROWS, CHARACTERS)
+    rows64 = many_rows(text[0], 64, 2_000)
+    served = ServerOptions(max_cost=10**9)
+    samples: dict[str, Any] = {"alone": [], "beside 16 beams": [], "beside equal options": []}
+    with tempfile.TemporaryDirectory() as directory:
+        repository = Path(directory, "repository")
+        write_repository(given.bundle, given.target, repository, served)
+        with server(repository, Path(directory, "log")) as (address, version, page):
+            instance = Instance(page)
+            for _ in range(given.rounds):
+                samples["alone"].append(by_clients(address, served.name, lines, 1))
+                for name, sent in (("beside 16 beams", costly), ("beside equal options", plain)):
+                    with attacker(address, sent):
+                        samples[name].append(by_clients(address, served.name, lines, 1))
+                    instance.wait_until_idle()
+            whole = [cancelled(address, instance, rows64, 3_600.0)]
+            parts = [cancelled(address, instance, rows64, 4.0) for _ in range(given.rounds)]
+            samples["whole request of 64 rows"], samples["cancelled request of 64 rows"] = (
+                whole, parts,
+            )  # fmt: skip
+            samples["200 clients"] = [
+                by_clients(address, served.name, spread(text, 600), 200)
+                for _ in range(given.rounds)
+            ]
+    settings = {
+        "target": given.target, "triton": version, "source": given.source.name,
+        "note": given.note, "requests": given.requests,
+    }  # fmt: skip
+    for name, value in summary(samples).items():
+        print(f"{name}: {value}")
+    print(write("serving-attack", settings, samples, given.out))
+
+
+def summary(samples: dict[str, Any]) -> dict[str, str]:
+    """What the samples say."""
+
+    def median(name: str) -> float:
+        return statistics.median(one for round in samples[name] for one in round["latencies"])
+
+    alone, (whole,) = median("alone"), samples["whole request of 64 rows"]
+    per_sentence = whole["processor_seconds"] / whole["sentences"]
+    ratios = [
+        one["processor_seconds"] / (one["sentences"] * per_sentence)
+        for one in samples["cancelled request of 64 rows"]
+    ]
+    many = [one for round in samples["200 clients"] for one in round["latencies"]]
+    found = {"alone": f"median {1e3 * alone:.0f} ms"}
+    for name in ("beside 16 beams", "beside equal options"):
+        found[name] = f"median {1e3 * median(name):.0f} ms, {median(name) / alone:.2f} times alone"
+    begun = [one["sentences"] for one in samples["cancelled request of 64 rows"]]
+    found["cancelled"] = (
+        f"{min(begun):.0f} to {max(begun):.0f} of {whole['sentences']:.0f} sentences begun; "
+        f"processor time {min(ratios):.2f} to {max(ratios):.2f} times what they take"
+    )
+    found["200 clients"] = (
+        f"{len(many)} requests, median {1e3 * statistics.median(many):.0f} ms, no errors"
+    )
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Metrics of an instance: Triton's own count requests as successful that were refused."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+import triton_python_backend_utils as triton
+
+from translate_trt.runtime.service import Statistics
+
+log = logging.getLogger("translate_trt")
+
+_SECONDS = 1.0  # between two updates, each of which is some messages to the server
+_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Outcome(Enum):
+    """How a request ended."""
+
+    SUCCESS = "success"
+    REFUSED = "refused"  # its own fault: 400
+    BUSY = "busy"  # too much to do
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+_COUNTERS = {
+    "sentences": (
+        "translate_trt_sentences_total",
+        "Sentences translated, pieces of long ones each",
+    ),
+    "source_tokens": ("translate_trt_source_tokens_total", "Source tokens translated"),
+    "target_tokens": ("translate_trt_target_tokens_total", "Tokens of the best translations"),
+    "steps": ("translate_trt_batch_steps_total", "Steps of batches"),
+    "rows": ("translate_trt_batch_rows_total", "Sentences in those batches, step by step"),
+}
+_GAUGES = {
+    "waiting": ("translate_trt_waiting_sentences", "Sentences that no batch has taken yet"),
+    "running": ("translate_trt_running_sentences", "Sentences in batches"),
+}
+
+
+class Metrics:
+    """Publishes what an instance did, every second.
+
+    Args:
+        labels: of all metrics.
+        statistics: asks the service.
+        in_work: asks for the number of requests that are not answered yet.
+    """
+
+    def __init__(
+        self,
+        labels: Mapping[str, str],
+        statistics: Callable[[], Statistics],
+        in_work: Callable[[], int],
+    ) -> None:
+        self._statistics, self._published = statistics, Statistics()
+        self._in_work = in_work
+        self._lock = threading.Lock()
+        self._outcomes: Counter[Outcome] = Counter()
+        self._seconds: list[float] = []
+        self._families: list[Any] = []
+        self._metrics: dict[str, Any] = {}
+        self._latency: Any = None
+        self._ended = threading.Event()
+        try:
+            self._create(dict(labels))
+        except Exception as error:  # of the backend, which has its own kinds
+            log.warning("no metrics of this instance are published: %s", error)
+            self._ended.set()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._thread.start()
+
+    def answered(self, outcome: Outcome, seconds: float) -> None:
+        """Count an answer, and how long its request was in the instance."""
+        with self._lock:
+            self._outcomes[outcome] += 1
+            if outcome is Outcome.SUCCESS and self._latency is not None:
+                self._seconds.append(seconds)
+
+    def close(self) -> None:
+        """Publish the last numbers."""
+        self._ended.set()
+        self._thread.join()
+        # A family has to go after its metrics.
+        self._metrics.clear()
+        self._latency = None
+        self._families.clear()
+
+    def _create(self, labels: dict[str, str]) -> None:
+        def family(name: str, description: str, kind: Any) -> Any:
+            made = triton.MetricFamily(name=name, description=description, kind=kind)
+            self._families.append(made)
+            return made
+
+        counter, gauge = triton.MetricFamily.COUNTER, triton.MetricFamily.GAUGE
+        requests = family("translate_trt_requests_total", "Requests by how they ended", counter)
+        for outcome in Outcome:
+            self._metrics[outcome.value] = requests.Metric(
+                labels={**labels, "outcome": outcome.value}
+            )
+        for kind, named in ((counter, _COUNTERS), (gauge, _GAUGES)):
+            for field, (name, description) in named.items():
+                self._metrics[field] = family(name, description, kind).Metric(labels=labels)
+        self._metrics["in_work"] = family(
+            "translate_trt_requests_in_work", "Requests that are not answered yet", gauge
+        ).Metric(labels=labels)
+        if hasattr(triton.MetricFamily, "HISTOGRAM"):  # not before Triton 2.53
+            self._latency = family(
+                "translate_trt_request_seconds",
+                "From a successful request's arrival in the instance to its answer",
+                triton.MetricFamily.HISTOGRAM,
+            ).Metric(labels=labels, buckets=list(_BUCKETS))
+
+    def _run(self) -> None:
+        if self._ended.is_set():
+            return
+        ended = False
+        while not ended:
+            ended = self._ended.wait(_SECONDS)
+            try:
+                self._publish()
+            except Exception as error:  # as above
+                log.warning("metrics of this instance could not be published: %s", error)
+
+    def _publish(self) -> None:
+        # First asked for and last published: where it says 0, the others know of all requests.
+        in_work = self._in_work()
+        now, before = self._statistics(), self._published
+        with self._lock:
+            outcomes, self._outcomes = self._outcomes, Counter()
+            seconds, self._seconds = self._seconds, []
+        self._published = now
+        for outcome, count in outcomes.items():
+            self._metrics[outcome.value].increment(count)
+        for field in _COUNTERS:
+            if more := getattr(now, field) - getattr(before, field):
+                self._metrics[field].increment(more)
+        for field in _GAUGES:
+            if getattr(now, field) != getattr(before, field):
+                self._metrics[field].set(getattr(now, field))
+        for one in seconds:
+            self._latency.observe(one)
+        self._metrics["in_work"].set(in_work)
