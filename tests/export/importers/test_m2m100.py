@@ -188,7 +188,10 @@ def test_ctranslate2_begins_with_the_language_too(
 ) -> None:
     import ctranslate2
 
-    imported = import_ctranslate2(converted, m2m100.directory / MODEL)
+    imported = import_ctranslate2(
+        converted, m2m100.directory / MODEL, None, "{source_language} {text} </s>",
+        "{target_language}",
+    )  # fmt: skip
     assert imported.prompt == m2m100.checkpoint.prompt
     options = SearchOptions(
         beams, penalty, "length", early_stopping=True, max_length=60, source_language="en",
