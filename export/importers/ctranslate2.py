@@ -219,7 +219,10 @@ class _Variables:
             scale = self.take(scale_name).astype(np.float32)
             if scale.shape not in ((), (1,), array.shape[:1]):
                 raise InputError(f"{self.path} is damaged: {scale_name} does not fit {name}.")
-            array = array / (scale[:, None] if scale.size > 1 else scale)
+            with np.errstate(all="ignore"):
+                array = array / (scale[:, None] if scale.size > 1 else scale)
+            if not np.isfinite(array).all():
+                raise InputError(f"{self.path} is damaged: by {scale_name}, {name} is not finite.")
         elif not np.issubdtype(stored.dtype, np.floating):
             raise InputError(f"{self.path}: {name} is quantized, but there is no {scale_name}.")
         return torch.from_numpy(np.ascontiguousarray(array))

@@ -163,7 +163,7 @@ class Generation:
                 )
         try:
             SearchOptions(**search)
-        except (OptionError, TypeError) as error:
+        except (OptionError, TypeError, OverflowError) as error:
             raise InputError(
                 f"{self.config.path.parent}: how to generate is not represented: {error}"
             ) from error

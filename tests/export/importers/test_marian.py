@@ -394,7 +394,11 @@ def test_what_is_not_represented_is_named(
         import_marian(copied)
 
 
-@pytest.mark.parametrize("values", [{"length_penalty": -1.0}, {"num_beams": "many"}])
+@pytest.mark.parametrize(
+    "values",
+    [{"length_penalty": -1.0}, {"length_penalty": 10**400}, {"num_beams": "many"}],
+    ids=["negative", "huge", "word"],
+)
 def test_a_search_that_is_none(values: dict[str, Any], copied: Path) -> None:
     (copied / "generation_config.json").write_text(json.dumps(values))
     with pytest.raises(InputError, match="how to generate is not represented"):
