@@ -43,7 +43,7 @@ def import_bart(directory: Path, pieces: Path | None = None) -> Imported:
     numbering, tokenizers = tokens.arrange(tokens.numbering(config, generation))
     tensors = Tensors(directory, read_weights(directory))
     source, target = (
-        tensors.take(f"model.{stack}.embed_positions.weight")[_OFFSET:]
+        tensors.table(f"model.{stack}.embed_positions.weight")[_OFFSET:]
         for stack in ("encoder", "decoder")
     )
     norm = "pre" if config.values["model_type"] == "mbart" else "post"
@@ -68,8 +68,7 @@ def import_bart(directory: Path, pieces: Path | None = None) -> Imported:
 def _begins_with_language(config: Config, generation: Generation, tokens: Tokens) -> bool:
     """Whether texts begin with their languages, or else with the begin symbol or nothing."""
     name = tokens.class_name(config)
-    start = generation.values.get("decoder_start_token_id")
-    start = config.values.get("decoder_start_token_id") if start is None else start
+    start = generation.start(config, len(tokens.names))
     languages = languages_of(tokens.names, MBART50)
     if name == "MBartTokenizer" or start is None or start in languages.values():
         raise InputError(
@@ -79,7 +78,7 @@ def _begins_with_language(config: Config, generation: Generation, tokens: Tokens
         )
     if name not in (None, _LANGUAGES, *_BEGIN):
         raise InputError(
-            f"{tokens.directory}: tokenizer_class is {name!r}; represented are "
+            f"{tokens.directory}: tokenizer_class is {name!r:.60}; represented are "
             f"{', '.join(_BEGIN)} and {_LANGUAGES}."
         )
     if name == _LANGUAGES and not languages:
@@ -91,6 +90,6 @@ def _begins_with_language(config: Config, generation: Generation, tokens: Tokens
 
 
 def _begin(config: Config, numbering: Numbering, forced: int | None) -> Prompt:
-    ours = {row: place for place, row in reversed([*enumerate(numbering.rows)])}
-    target = () if forced is None else (ours[forced],)
-    return Prompt(source=(ours[config.integer("bos_token_id")],), target=target)
+    target = () if forced is None else (numbering.place_of(forced),)
+    begin = config.token("bos_token_id", numbering.count)
+    return Prompt(source=(numbering.place_of(begin),), target=target)

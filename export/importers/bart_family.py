@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from translate_trt.export.importers.hugging_face import Config, Tensors, layers
 from translate_trt.export.importers.imported import Placed
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.vocabulary import Numbering
+from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _STACKS = ("encoder", "decoder")
 _SHARED = "model.shared.weight"
-#: Computed, or only for the record.
-IGNORED = {
-    f"model.{stack}.{name}" for stack in _STACKS for name in ("version", "embed_positions.weights")
-}
+#: Only for the record.
+IGNORED = {f"model.{stack}.version" for stack in _STACKS}
 
 
-def read_matrices(tensors: Tensors) -> Matrices:
-    """Those of tokens; what is tied may be saved once."""
+def read_matrices(config: Config, tensors: Tensors) -> Matrices:
+    """Those of tokens; what is tied may be saved once.
+
+    Raises:
+        InputError: what is said to be tied is not.
+    """
+    tied = config.flag("tie_word_embeddings", True)
+    own = "lm_head.weight" in tensors
+    if not own and not tied:
+        raise config.refused("tie_word_embeddings", "the weights lack lm_head.weight, then")
     source, target = (
-        tensors.take(f"model.{stack}.embed_tokens.weight", _SHARED, "lm_head.weight")
+        tensors.table(f"model.{stack}.embed_tokens.weight", _SHARED, "lm_head.weight")
         for stack in _STACKS
     )
-    output = tensors.take("lm_head.weight", "model.decoder.embed_tokens.weight", _SHARED)
+    output = tensors.table("lm_head.weight", "model.decoder.embed_tokens.weight", _SHARED)
+    if tied and not torch.equal(output, target):
+        raise InputError(
+            f"{config.path.parent}: lm_head.weight is not the matrix of the decoder's embeddings, "
+            "but tie_word_embeddings, which is true unless config.json says otherwise, ties them."
+        )
     bias = None
     if "final_logits_bias" in tensors:
         bias = tensors.take("final_logits_bias").reshape(-1)
@@ -55,12 +68,12 @@ def convert(
         InputError: it is not represented.
     """
     activation = config.values.get("activation_function")
-    if activation not in _ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise config.refused("activation_function", f"represented are {', '.join(_ACTIVATIONS)}")
     for name, least in (("attention_heads", "as many"), ("ffn_dim", "the same")):
         if config.integer(f"decoder_{name}") != config.integer(f"encoder_{name}"):
             raise config.refused(f"decoder_{name}", f"both stacks must have {least}")
-    matrices = read_matrices(tensors)
+    matrices = read_matrices(config, tensors)
     if config.integer("d_model") != matrices.target.shape[1]:
         raise config.refused("d_model", f"embeddings are {matrices.target.shape[1]} wide")
     matrices.check(config.path.parent, *numberings)

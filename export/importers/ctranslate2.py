@@ -7,9 +7,8 @@ refused, so that nothing the model needs is left out silently.
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +24,22 @@ from translate_trt.export.importers.imported import (
     find_file,
     read_positions,
 )
+from translate_trt.export.importers.json_file import load_json, shown
 from translate_trt.export.importers.languages import (
     is_opus,
+    languages_among,
     opus_prompt,
     prompt_of,
     whole_family,
 )
+from translate_trt.export.importers.prompt_format import Format
 from translate_trt.export.importers.vocabulary import (
     Numbering,
     Special,
     make_tokenizers,
 )
 from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.config import ModelConfig
 
 # Heads of the specifications from before revision 3, which do not say.
@@ -56,10 +59,29 @@ _NO_MATTER = {
     "alignment_layer", "alignment_heads", "decoder/alignment_layer", "decoder/alignment_heads",
     "embeddings_merge", "encoder/embeddings_merge",
 }  # fmt: skip
+# Switches, by the last part of their names, of what is not represented; they must be off.
+_SWITCHES = {"alibi", "alibi_use_positive_positions", "scale_alibi", "multi_query_attention"}
+_ZERO_START = "start_from_zero_embedding"
+# Fields of config.json that are read; any other must be one of the following, with that value.
+_FIELDS = {
+    "unk_token", "bos_token", "eos_token", "decoder_start_token", "add_source_bos",
+    "add_source_eos", "layer_norm_epsilon",
+}  # fmt: skip
+_OFF: dict[str, tuple[Any, ...]] = {
+    "multi_query_attention": (False,), "quantization_type": (None,), "quantization_bits": (None,),
+    "quantization_group_size": (None,),
+}  # fmt: skip
+# OpenNMT's name of the padding symbol; no other toolkit's vocabularies have it. Its models never
+# read an end symbol behind the source unless add_source_eos says so.
+_OPENNMT = "<blank>"
 
 
 def import_ctranslate2(
-    directory: Path, source_model: Path | None = None, target_model: Path | None = None
+    directory: Path,
+    source_model: Path | None = None,
+    target_model: Path | None = None,
+    source_format: str | None = None,
+    target_prefix: str | None = None,
 ) -> Imported:
     """The model in a directory that CTranslate2's converters made.
 
@@ -68,10 +90,14 @@ def import_ctranslate2(
         source_model: SentencePiece model of the source, where the vocabulary is of its pieces;
             None: one beside model.bin, or there is none and tokens are words.
         target_model: of the target; None: as the source's.
+        source_format: what the encoder reads around a text, such as "<s> {text} </s>"; None: the
+            model's files say, or it is of a known family.
+        target_prefix: tokens that translations begin with, such as "{target_language}"; None: as
+            of the source.
 
     Raises:
         InputError: a file is missing or damaged, or the model is of a kind that is not
-            represented; the message names what.
+            represented, or needs a `source_format`; the message names what.
     """
     if not directory.is_dir():
         raise InputError(f"there is no directory {directory}; give the one with model.bin in it.")
@@ -80,23 +106,87 @@ def import_ctranslate2(
     vocabularies = _Vocabularies.read(directory, variables, settings)
     source_model = source_model or find_file(directory, _TOKENIZERS)
     target_model = target_model or find_file(directory, ("target.spm",)) or source_model
-    # The family of M2M100's models: requests bring the languages and the end of the source.
-    shared = vocabularies.source is vocabularies.target
-    several = shared and bool(whole_family(vocabularies.target.names))
-    if several:
-        settings = replace(settings, source_end=True)
+    around = _around(directory, variables, settings, vocabularies, source_format, target_prefix)
+    several = bool(around.languages)
     numberings, tokenizers = make_tokenizers(
         (source_model, target_model), (vocabularies.source, vocabularies.target), is_opus,
         is_hidden=lambda token: several,
     )  # fmt: skip
     vocabularies = _Vocabularies(*numberings)
-    config, weights = _convert(variables, settings, vocabularies)
+    config, weights = _convert(variables, settings, vocabularies, around.source_end)
     variables.check_all_used()
     model = build_model(config, weights, directory)
-    prompt = opus_prompt(vocabularies.source.names, tokenizers[0])
-    if several:
-        prompt = prompt_of(whole_family(vocabularies.target.names))
+    prompt = around.prompt or opus_prompt(vocabularies.source.names, tokenizers[0])
     return Imported(model, tokenizers, "ctranslate2", settings.search(), prompt)
+
+
+@dataclass(frozen=True)
+class _Around:
+    """Tokens around texts.
+
+    Attributes:
+        source_end: as in `ModelConfig`.
+        languages: tokens of languages are part of the prompt.
+        prompt: by our ids; None: what the vocabulary has of OPUS-MT's languages.
+    """
+
+    source_end: bool
+    languages: bool = False
+    prompt: Prompt | None = None
+
+
+def _around(
+    directory: Path,
+    variables: _Variables,
+    settings: _Settings,
+    vocabularies: _Vocabularies,
+    source_format: str | None,
+    target_prefix: str | None,
+) -> _Around:
+    """What stands around texts: as the caller says, as the files say, or as of a known family."""
+    source, target = vocabularies.source.names, vocabularies.target.names
+    if source_format is not None or target_prefix is not None:
+        fallback = "{text} " + settings.end if _known_end(variables, settings) else None
+        if not fallback and _OPENNMT in source:
+            fallback = "{text}"
+        chosen = source_format or fallback
+        if chosen is None:
+            raise _unknown_format(directory)
+        found = Format.parse(chosen, target_prefix or "", settings.end)
+        if settings.source_end and not found.source_end:
+            raise InputError(
+                f"--source-format {chosen!r} does not end with {settings.end}, but add_source_eos "
+                f"in {directory / 'config.json'} says that sources do."
+            )
+        prompt = found.prompt((source, target), (languages_among(source), languages_among(target)))
+        return _Around(found.source_end, found.has_languages, prompt)
+    # Requests bring the languages and the end of the source. SMaLL-100 has the vocabulary of
+    # M2M100 and another prompt; unlike all published models of these families, it has more layers
+    # in the encoder.
+    family = whole_family(target) if vocabularies.source is vocabularies.target else {}
+    if family and _count_layers(variables, "encoder") == _count_layers(variables, "decoder"):
+        return _Around(True, True, prompt_of(family))
+    if not family and _known_end(variables, settings):
+        return _Around(True)
+    if not family and _OPENNMT in source:
+        return _Around(False)
+    raise _unknown_format(directory)
+
+
+def _known_end(variables: _Variables, settings: _Settings) -> bool:
+    """Whether sources surely end with the end symbol: it is said, or the model is Marian's."""
+    return settings.source_end or variables.zero_start()
+
+
+def _unknown_format(directory: Path) -> InputError:
+    return InputError(
+        f"{directory}: add_source_eos is false, so that each request to CTranslate2 brings what "
+        "the model reads around a text, and the files do not say what that is. Say it with "
+        "--source-format: '{text} </s>', '<s> {text} </s>' (BART, BARThez), "
+        "'{source_language} {text} </s>' with --target-prefix '{target_language}' (M2M100, NLLB, "
+        "mBART-50), '{target_language} {text} </s>' (SMaLL-100), or '{text}' if nothing is added "
+        "(docs/import.md)."
+    )
 
 
 class _Variables:
@@ -105,7 +195,7 @@ class _Variables:
     def __init__(self, path: Path, file: ModelFile) -> None:
         if file.specification not in _SPECIFICATIONS or file.revision < 2:
             raise InputError(
-                f"{path} is a {file.specification or 'model'} of revision {file.revision}; "
+                f"{path} is a {file.specification[:60] or 'model'} of revision {file.revision}; "
                 "encoder-decoder Transformers (TransformerSpec) from revision 2 on are imported."
             )
         self.path, self.file = path, file
@@ -127,10 +217,22 @@ class _Variables:
         array = stored.astype(np.float32)
         if scale_name in self:
             scale = self.take(scale_name).astype(np.float32)
-            array = array / (scale[:, None] if scale.ndim == 1 else scale)
+            if scale.shape not in ((), (1,), array.shape[:1]):
+                raise InputError(f"{self.path} is damaged: {scale_name} does not fit {name}.")
+            with np.errstate(all="ignore"):
+                array = array / (scale[:, None] if scale.size > 1 else scale)
+            if not np.isfinite(array).all():
+                raise InputError(f"{self.path} is damaged: by {scale_name}, {name} is not finite.")
         elif not np.issubdtype(stored.dtype, np.floating):
             raise InputError(f"{self.path}: {name} is quantized, but there is no {scale_name}.")
         return torch.from_numpy(np.ascontiguousarray(array))
+
+    def number(self, name: str) -> float:
+        """An array of one number."""
+        array = self.take(name)
+        if array.size != 1:
+            raise InputError(f"{self.path} is damaged: {name} has {array.size} numbers, not one.")
+        return float(array.reshape(()))
 
     def setting(self, name: str, default: float) -> float:
         """A number of one of the stacks, the same for both."""
@@ -138,7 +240,7 @@ class _Variables:
             places = [name]
         else:
             places = [f"{stack}/{name}" for stack in _STACKS]
-        found = {float(self.take(place)) if place in self else default for place in places}
+        found = {self.number(place) if place in self else default for place in places}
         if len(found) > 1:
             raise self.refused(name, f"differs between encoder and decoder: {sorted(found)}")
         return found.pop()
@@ -147,13 +249,19 @@ class _Variables:
         """The error that says a setting cannot be represented."""
         return InputError(f"{self.path}: {name} {why}, which translate-trt does not represent.")
 
+    def zero_start(self) -> bool:
+        """Whether decoding starts with an embedding of zeros, as Marian's models do."""
+        name = f"decoder/{_ZERO_START}"
+        return name in self and bool(self.take(name).any())
+
     def check_all_used(self) -> None:
         """Raise an InputError if there is an array that nobody took."""
         rest = set(self.file.arrays) - self._taken - _NO_MATTER
-        # Of one element and zero: a switch that is off.
-        on = sorted(n for n in rest if self.file.arrays[n].size != 1 or self.file.arrays[n].any())
+        off = {name for name in rest if name.rsplit("/", 1)[-1] in _SWITCHES}
+        off = {name for name in off if not self.file.arrays[name].any()}
+        on = sorted(rest - off)
         if on:
-            raise self.refused(on[0], f"is part of the model{_and_more(len(on) - 1)}")
+            raise self.refused(on[0][:100], f"is part of the model{_and_more(len(on) - 1)}")
 
 
 def _and_more(count: int) -> str:
@@ -166,32 +274,41 @@ class _Settings:
 
     unknown: str
     end: str
-    start: str
+    start: str | None  # None: an embedding of zeros
     source_end: bool
     epsilon: float
 
     @classmethod
     def read(cls, directory: Path, variables: _Variables) -> _Settings:
-        values = _read_config(directory / "config.json")
-        end = str(values.get("eos_token", "</s>"))
-        begin = str(values.get("bos_token", "<s>"))
+        path = directory / "config.json"
+        values = _read_config(path)
+        unknown = _text(path, values, "unk_token", "<unk>")
+        end = _text(path, values, "eos_token", "</s>")
+        begin = _text(path, values, "bos_token", "<s>")
 
         def flag(name: str, old: str) -> bool:
-            value = values.get(name, old in variables and bool(variables.take(old)))
-            return bool(value)
+            value = values.get(name, old in variables and bool(variables.number(old)))
+            if not isinstance(value, bool):
+                raise _wrong(path, name, value, "true or false is needed")
+            return value
 
         if flag("add_source_bos", "with_source_bos"):
             raise variables.refused("add_source_bos", f"puts {begin} before every source")
-        with_target_bos = "with_target_bos" not in variables or variables.take("with_target_bos")
-        start = values.get("decoder_start_token", begin if with_target_bos else end)
-        if start is None:
-            raise variables.refused(
-                "decoder_start_token", "is null: each request must say what decoding starts with"
-            )
+        with_target_bos = "with_target_bos" not in variables or variables.number("with_target_bos")
+        start = None
+        if not variables.zero_start():
+            if values.get("decoder_start_token", "") is None:
+                raise variables.refused(
+                    "decoder_start_token",
+                    "is null: each request must say what decoding starts with",
+                )
+            start = _text(path, values, "decoder_start_token", begin if with_target_bos else end)
         epsilon = values.get("layer_norm_epsilon")
+        if epsilon is not None and (isinstance(epsilon, bool) or not isinstance(epsilon, float)):
+            raise _wrong(path, "layer_norm_epsilon", epsilon, "a number such as 1e-5 is needed")
         return cls(
-            str(values.get("unk_token", "<unk>")), end, str(start),
-            flag("add_source_eos", "with_source_eos"), 1e-5 if epsilon is None else float(epsilon),
+            unknown, end, start, flag("add_source_eos", "with_source_eos"),
+            1e-5 if epsilon is None else epsilon,
         )  # fmt: skip
 
     def search(self) -> dict[str, Any]:
@@ -205,13 +322,25 @@ class _Settings:
 def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}.") from error
+    values = load_json(path)
     if not isinstance(values, dict):
         raise InputError(f"{path} holds no JSON object; copy or convert the model again.")
+    for name, value in values.items():
+        if name not in _FIELDS and value not in _OFF.get(name, ()):
+            why = "is not known, and may" if name not in _OFF else "would"
+            raise _wrong(path, name, value, f"this setting {why} change what the model computes")
     return values
+
+
+def _text(path: Path, values: dict[str, Any], name: str, default: str) -> str:
+    value = values.get(name, default)
+    if not isinstance(value, str):
+        raise _wrong(path, name, value, "a token is needed")
+    return value
+
+
+def _wrong(path: Path, name: str, value: object, why: str) -> InputError:
+    return InputError(f"{path}: {name} is {shown(value)}; {why}.")
 
 
 @dataclass(frozen=True)
@@ -240,7 +369,7 @@ class _Vocabularies:
                     f"{variables.path}: {name} has {rows} rows, but the vocabulary "
                     f"{len(tokens)} tokens; they are of different models."
                 )
-        if settings.end not in target or settings.start not in target:
+        if settings.end not in target or settings.start not in (None, *target):
             raise InputError(
                 f"{directory}: the target vocabulary lacks the end symbol {settings.end!r} or the "
                 f"start symbol {settings.start!r} that config.json names."
@@ -256,12 +385,13 @@ def _read_vocabulary(directory: Path, name: str, settings: _Settings) -> list[st
     path = find_file(directory, (f"{name}.json", f"{name}.txt"))
     if path is None:
         return None
-    try:
-        text = path.read_text(encoding="utf-8")
-        tokens = json.loads(text) if path.suffix == ".json" else text.split("\n")
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}.") from error
-    if path.suffix == ".txt":
+    if path.suffix == ".json":
+        tokens = load_json(path)
+    else:
+        try:
+            tokens = path.read_text(encoding="utf-8").split("\n")
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read {path}: {error}.") from error
         tokens = [token.removesuffix("\r") for token in tokens[: -1 if tokens[-1] == "" else None]]
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise InputError(f"{path} is no list of tokens; copy or convert the model again.")
@@ -269,8 +399,10 @@ def _read_vocabulary(directory: Path, name: str, settings: _Settings) -> list[st
 
 
 def _numbering(tokens: list[str], settings: _Settings) -> Numbering:
-    def place(*names: str) -> int | None:
-        return next((tokens.index(name) for name in names if name in tokens), None)
+    known = set(tokens)
+
+    def place(*names: str | None) -> int | None:
+        return next((tokens.index(name) for name in names if name in known), None)
 
     special = Special(
         place(*_PADDING), place(settings.unknown), place(settings.start), place(settings.end)
@@ -287,7 +419,7 @@ def _source_table(variables: _Variables) -> str:
 
 
 def _convert(
-    variables: _Variables, settings: _Settings, vocabularies: _Vocabularies
+    variables: _Variables, settings: _Settings, vocabularies: _Vocabularies, source_end: bool
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """The configuration, and the weights by their names in `Transformer`."""
     source = vocabularies.source.matrix(variables.matrix(_source_table(variables)))
@@ -321,7 +453,7 @@ def _convert(
         activation=_activation(variables),
         scale_embedding=_scales_embeddings(variables, width),
         norm_embedding="encoder/layernorm_embedding/gamma" in variables,
-        source_end=settings.source_end,
+        source_end=source_end,
         **placed.fields,
     )
     weights = {"embedding.weight": target, **placed.weights}

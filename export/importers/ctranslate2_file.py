@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from translate_trt.export.importers.json_file import shown
 from translate_trt.runtime.errors import InputError
 
 Array = NDArray[Any]
@@ -28,6 +29,8 @@ _VERSIONS = range(2, 7)
 _TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
 _TYPES_BY_SIZE = {1: "int8", 2: "int16", 4: "float32"}  # before version 4
 _MOST_AXES = 4
+# In 8 bits a number has one byte, and arrays that are shared (aliases) are several in the model.
+_MOST_NUMBERS_PER_BYTE = 64
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,14 @@ def read_model_file(path: Path) -> ModelFile:
     for _ in range(reader.number("I") if version >= 3 else 0):
         alias, name = reader.text(), reader.text()
         if name not in arrays:
-            raise InputError(f"{path} is damaged: {alias} stands for {name}, which it has not.")
+            raise reader.damaged(f"{shown(alias)} stands for {shown(name)}, which it has not")
         arrays[alias] = arrays[name]
+        # Quantized, it has the same scale; the file does not name that (model.cc does the same).
+        if f"{name}_scale" in arrays:
+            arrays.setdefault(f"{alias}_scale", arrays[f"{name}_scale"])
+    count = sum(array.size for array in arrays.values())
+    if count > _MOST_NUMBERS_PER_BYTE * len(content):
+        raise reader.damaged(f"its {len(content)} bytes stand for {count} numbers")
     return ModelFile(specification, revision, arrays)
 
 
@@ -80,16 +89,16 @@ def _arrays(reader: _Reader, version: int) -> Iterator[tuple[str, Array]]:
     for _ in range(reader.number("I")):
         name, rank = reader.text(), reader.number("B")
         if rank > _MOST_AXES:
-            raise reader.damaged(f"{name} has {rank} axes")
+            raise reader.damaged(f"{shown(name)} has {rank} axes")
         axes = [reader.number("I") for _ in range(rank)]
         kind = reader.number("B")
         types = dict(enumerate(_TYPES)) if version >= 4 else _TYPES_BY_SIZE
         if kind not in types:
-            raise reader.damaged(f"{name} has element type {kind}")
+            raise reader.damaged(f"{shown(name)} has element type {kind}")
         dtype = np.dtype("uint16" if types[kind] == "bfloat16" else types[kind])
         size = reader.number("I") * (1 if version >= 4 else dtype.itemsize)
         if size != math.prod(axes) * dtype.itemsize:
-            raise reader.damaged(f"{name} has {size} bytes and axes {axes}")
+            raise reader.damaged(f"{shown(name)} has {size} bytes and axes {axes}")
         array: Array = np.frombuffer(reader.bytes(size), dtype.newbyteorder("<")).reshape(axes)
         if types[kind] == "bfloat16":  # the upper half of a float32
             array = (array.astype(np.uint32) << 16).view(np.float32)

@@ -6,16 +6,18 @@ tensors in it. Every tensor must find its place in ours; one that does not is na
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from translate_trt.export.importers.hugging_face_settings import check_model_settings
+from translate_trt.export.importers.json_file import load_json, shown
+from translate_trt.export.importers.torch_file import read_torch_file
 from translate_trt.runtime.errors import InputError
 
 _SAFE = "model.safetensors"
@@ -37,15 +39,7 @@ def read_json_file(path: Path) -> Any:
     Raises:
         InputError: it is missing, or no JSON.
     """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}; give a directory of Hugging Face's "
-            "transformers with all its files."
-        ) from error
-    except ValueError as error:
-        raise InputError(f"{path} is no JSON: {error}. Copy the directory again.") from error
+    return load_json(path, "give a directory of Hugging Face's transformers with all its files")
 
 
 @dataclass
@@ -74,11 +68,28 @@ class Config:
         if values.get("model_type") not in model_types:
             known = " or ".join(repr(name) for name in model_types)
             raise config.refused("model_type", f"{known} is what this command imports")
+        check_model_settings(path, values)
+        config.check_sizes()
         return config
+
+    def check_sizes(self) -> None:
+        """Find out whether the vocabulary can be as large as declared, before it is made.
+
+        Raises:
+            InputError: the weights have fewer bytes than the embeddings numbers, or are missing.
+        """
+        size = sum(path.stat().st_size for path in weight_files(self.path.parent))
+        width = self.values.get("d_model")
+        for name in ("vocab_size", "decoder_vocab_size"):
+            rows = self.values.get(name)
+            if isinstance(rows, int) and rows * (width if isinstance(width, int) else 1) > size:
+                raise self.refused(
+                    name, f"the weights have {size} bytes, too few for it: they are damaged"
+                )
 
     def refused(self, name: str, why: str) -> InputError:
         """The error that a field's value will not do."""
-        return InputError(f"{self.path}: {name} is {self.values.get(name)!r}; {why}.")
+        return InputError(f"{self.path}: {name} is {self.values.get(name)!r:.60}; {why}.")
 
     def integer(self, name: str) -> int:
         """A whole number."""
@@ -87,9 +98,17 @@ class Config:
             raise self.refused(name, "a whole number is needed")
         return value
 
+    def token(self, name: str, size: int) -> int:
+        """A token of a vocabulary of that size."""
+        value = self.integer(name)
+        if not 0 <= value < size:
+            raise self.refused(name, f"there are {size} tokens")
+        return value
+
     def flag(self, name: str, default: bool) -> bool:
         """True or false."""
-        value = self.values.get(name, default)
+        value = self.values.get(name)
+        value = default if value is None else value
         if not isinstance(value, bool):
             raise self.refused(name, "true or false is needed")
         return value
@@ -108,13 +127,31 @@ def tokens_by_id(path: Path, ids: dict[str, Any], size: int) -> list[str]:
     """
     tokens: list[str | None] = [None] * size
     for token, place in ids.items():
-        if not isinstance(place, int) or not 0 <= place < size or tokens[place] is not None:
+        fits = isinstance(place, int) and not isinstance(place, bool) and 0 <= place < size
+        if not fits or tokens[place] is not None:
             raise InputError(
-                f"{path}: {token!r} has id {place!r}; ids must be below the model's {size}, and "
-                "no two the same."
+                f"{path}: {token!r:.60} has id {place!r:.60}; ids must be below the "
+                f"model's {size}, and no two the same."
             )
         tokens[place] = token
     return [f"<unused-{i}>" if token is None else token for i, token in enumerate(tokens)]
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """The files that the weights are in, all of one format.
+
+    Raises:
+        InputError: there are none.
+    """
+    for name in (_SAFE, _PICKLE):
+        paths = [directory / name] if (directory / name).is_file() else _shards(directory, name)
+        if paths:
+            return paths
+    raise InputError(
+        f"{directory} has neither {_SAFE} nor {_PICKLE}, nor their parts with an index. Weights "
+        "for another framework are not read: load the model with transformers and save it with "
+        "save_pretrained."
+    )
 
 
 def read_weights(directory: Path) -> dict[str, Tensor]:
@@ -123,15 +160,20 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
     Raises:
         InputError: there are none, or only such as need code to be run.
     """
-    for name, read in ((_SAFE, _read_safe), (_PICKLE, _unpickle)):
-        paths = [directory / name] if (directory / name).is_file() else _shards(directory, name)
-        if paths:
-            return {key: tensor.float() for path in paths for key, tensor in read(path).items()}
-    raise InputError(
-        f"{directory} has neither {_SAFE} nor {_PICKLE}, nor their parts with an index. Weights "
-        "for another framework are not read: load the model with transformers and save it with "
-        "save_pretrained."
-    )
+    found: dict[str, Tensor] = {}
+    for path in weight_files(directory):
+        for name, tensor in (_read_safe if path.suffix == ".safetensors" else _unpickle)(path):
+            if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+                raise InputError(
+                    f"{path} is damaged: {shown(name)} has {tensor.numel()} numbers, and "
+                    f"{tensor.untyped_storage().nbytes()} bytes are stored of them."
+                )
+            if not tensor.is_floating_point():
+                raise InputError(
+                    f"{path}: {shown(name)} is of {tensor.dtype}; quantized weights are not read."
+                )
+            found[name] = tensor.float()
+    return found
 
 
 def _shards(directory: Path, name: str) -> list[Path]:
@@ -145,29 +187,28 @@ def _shards(directory: Path, name: str) -> list[Path]:
         raise InputError(f"{path} lists no files of weights; copy the directory again.") from error
     for file in files:
         if Path(file).name != file or not (directory / file).is_file():
-            raise InputError(f"{path} lists {file}, which is not beside it; copy it to there.")
+            raise InputError(
+                f"{path} lists {file[:100]}, which is not beside it; copy it to there."
+            )
+        if Path(file).suffix != Path(name).suffix:
+            raise InputError(f"{path} lists {file[:100]}, which is no {Path(name).suffix} file.")
     return [directory / file for file in files]
 
 
-def _read_safe(path: Path) -> dict[str, Tensor]:
+def _read_safe(path: Path) -> Iterable[tuple[str, Tensor]]:
     try:
-        return load_file(path)
+        return load_file(path).items()
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is damaged: {error}.") from error
+    except Exception as error:  # an element type, for example, that torch has not
+        raise InputError(f"{path} cannot be read: {type(error).__name__}.") from error
 
 
-def _unpickle(path: Path) -> dict[str, Tensor]:
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch's, pickle's and zipfile's classes have no other base
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
-            f"{path} is damaged, or needs code to be run when it is read, which could be anyone's "
-            f"({reason}). If you trust it, load it with transformers and save it as safetensors."
-        ) from error
-    if not isinstance(found, dict) or not all(isinstance(x, Tensor) for x in found.values()):
+def _unpickle(path: Path) -> Iterable[tuple[str, Tensor]]:
+    found = read_torch_file(path, (), "transformers")
+    if not all(isinstance(tensor, Tensor) for tensor in found.values()):
         raise InputError(f"{path} holds other things than tensors; it is no model's weights.")
-    return found
+    return [(str(name), tensor) for name, tensor in found.items()]
 
 
 @dataclass
@@ -188,6 +229,15 @@ class Tensors:
 
     def __contains__(self, name: str) -> bool:
         return name in self.values
+
+    def table(self, *names: str) -> Tensor:
+        """A matrix, the first of these that there is."""
+        found = self.take(*names)
+        if found.dim() != 2:
+            raise InputError(
+                f"{self.directory}: {names[0]} has shape {list(found.shape)}; a matrix is needed."
+            )
+        return found
 
     def check_all_used(self, ignored: set[str]) -> None:
         """Raise an InputError if there is one that nobody took."""

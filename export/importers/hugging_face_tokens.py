@@ -55,7 +55,7 @@ class Tokens:
         Raises:
             InputError: a file is missing, or its ids are not the model's.
         """
-        settings = _object(directory / "tokenizer_config.json")
+        settings = read_object(directory / "tokenizer_config.json")
         found = pieces or find_file(directory, (_MODEL,))
         if found is None:
             raise _no_pieces(directory)
@@ -77,14 +77,13 @@ class Tokens:
             InputError: special tokens are none of the vocabulary.
         """
         size = len(self.names)
-        start = generation.token("decoder_start_token_id", size)
+        start = generation.start(config, size)
         if start is None:
-            start = config.integer("decoder_start_token_id")
-        pad, end = config.integer("pad_token_id"), config.integer("eos_token_id")
-        if max(start, pad, end) >= size:
-            raise config.refused("vocab_size", f"special tokens are {start}, {pad} and {end}")
+            raise config.refused("decoder_start_token_id", f"one of the {size} tokens is needed")
+        end, pad = generation.end(config, size), config.token("pad_token_id", size)
+        check_end(generation.config, self.names[end], self.settings)
         unknown = self.names.index("<unk>") if "<unk>" in self.names else None
-        return Numbering(self.names, Special(pad, unknown, start, end), generation.never())
+        return Numbering(self.names, Special(pad, unknown, start, end), generation.never(size))
 
     def arrange(self, numbering: Numbering) -> tuple[Numbering, tuple[bytes, bytes]]:
         """The numbering with what the vocabulary lacks, and the tokenizers with its numbers.
@@ -114,6 +113,27 @@ class Tokens:
         }
 
 
+def check_end(config: Config, end: str, settings: dict[str, Any]) -> None:
+    """Find out whether translations end with the symbol that the tokenizer puts behind sources.
+
+    Args:
+        config: that says the end symbol of translations.
+        end: its name.
+        settings: of tokenizer_config.json.
+
+    Raises:
+        InputError: they do not.
+    """
+    said = settings.get("eos_token") or "</s>"
+    said = said.get("content") if isinstance(said, dict) else said
+    if end != said:
+        raise config.refused(
+            "eos_token_id",
+            f"translations would end with {end!r:.60} and sources with {said!r:.60}, and one "
+            "symbol for both is represented",
+        )
+
+
 def _no_pieces(directory: Path) -> InputError:
     if (directory / "merges.txt").is_file():
         return InputError(
@@ -126,7 +146,8 @@ def _no_pieces(directory: Path) -> InputError:
     )
 
 
-def _object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object; an empty one if there is no such file."""
     values = read_json_file(path) if path.is_file() else {}
     return values if isinstance(values, dict) else {}
 
@@ -150,9 +171,9 @@ def _ids(
 def _behind(directory: Path, settings: dict[str, Any], count: int) -> dict[str, int]:
     """M2M100's languages, which stand behind the tokens of vocab.json, however many."""
     kind = settings.get("language_codes") or "m2m100"
-    if kind not in _CODES:
+    if not isinstance(kind, str) or kind not in _CODES:
         raise InputError(
-            f"{directory}: language_codes of tokenizer_config.json is {kind!r}; known are "
+            f"{directory}: language_codes of tokenizer_config.json is {kind!r:.60}; known are "
             f"{', '.join(_CODES)}."
         )
     return {f"__{code}__": count + place for place, code in enumerate(_CODES[kind].split())}
@@ -164,9 +185,13 @@ def _of_tokenizer(path: Path) -> dict[str, Any]:
         listed = values["model"]["vocab"]
         if isinstance(listed, list):
             listed = {token: place for place, (token, _) in enumerate(listed)}
-        return {**listed, **{token["content"]: token["id"] for token in values["added_tokens"]}}
-    except (TypeError, KeyError, ValueError) as error:
-        raise InputError(f"{path} has no vocabulary ({error!r}); copy it again.") from error
+        found = {**listed, **{token["content"]: token["id"] for token in values["added_tokens"]}}
+        if all(isinstance(token, str) for token in found):
+            return found
+        reason = "a token is no text"
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        reason = f"{error!r:.60}"
+    raise InputError(f"{path} has no vocabulary ({reason}); copy it again.")
 
 
 def _of_pieces(directory: Path, settings: dict[str, Any], pieces: Path) -> dict[str, int]:
@@ -183,9 +208,9 @@ def _of_pieces(directory: Path, settings: dict[str, Any], pieces: Path) -> dict[
             f"({', '.join(_SPECIAL)}) or of SentencePiece are needed."
         )
     ids = {name: place for place, name in enumerate(names)}
-    special = settings | _object(directory / "special_tokens_map.json")
+    special = settings | read_object(directory / "special_tokens_map.json")
     more = special.get("additional_special_tokens") or special.get("extra_special_tokens") or []
-    for token in (*more, special.get("mask_token")):
+    for token in (*(more if isinstance(more, list) else []), special.get("mask_token")):
         name = token.get("content") if isinstance(token, dict) else token
         if isinstance(name, str):
             ids.setdefault(name, len(ids))

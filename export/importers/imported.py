@@ -77,8 +77,8 @@ def build_model(config: ModelConfig, weights: Mapping[str, Tensor], path: Path) 
     Raises:
         InputError: they are not of the configuration's shapes.
     """
-    model = Transformer(config)
-    own = model.state_dict()
+    with torch.device("meta"):  # shapes alone, before memory is taken for declared sizes
+        own = Transformer(config).state_dict()
     for name in sorted(set(own) ^ set(weights)):
         raise InputError(f"{path}: there is {'no' if name in own else 'a'} {name} in the model.")
     for name, tensor in weights.items():
@@ -88,6 +88,7 @@ def build_model(config: ModelConfig, weights: Mapping[str, Tensor], path: Path) 
                 "what the model's other sizes make of it; models with heads of another size, or "
                 "with fewer heads for keys and values, are not represented."
             )
+    model = Transformer(config)
     model.load_state_dict(dict(weights))
     return model.eval()
 

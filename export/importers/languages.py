@@ -55,6 +55,11 @@ def whole_family(names: Sequence[str]) -> dict[str, int]:
     return {}
 
 
+def languages_among(names: Sequence[str]) -> dict[str, int]:
+    """By language, its place, of the family that most of the vocabulary's languages are of."""
+    return max((languages_of(names, family) for family in _OF_TRANSLATIONS), key=len)
+
+
 def prompt_of(languages: dict[str, int], **more: Any) -> Prompt:
     """Source and translation begin with their languages."""
     return Prompt(source_languages=languages, target_languages=languages, **more)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
 from translate_trt.export.importers.bart_family import IGNORED, convert
 from translate_trt.export.importers.generation import Generation
 from translate_trt.export.importers.hugging_face import Config, Tensors, read_weights
@@ -16,7 +18,10 @@ from translate_trt.export.importers.hugging_face_tokens import Tokens
 from translate_trt.export.importers.imported import Imported, Placed, build_model
 from translate_trt.export.importers.languages import M2M100, NLLB, languages_of, prompt_of
 from translate_trt.runtime.errors import InputError
+from translate_trt.train.model import sinusoid
 
+# Of sinusoids that were stored in 16 bits.
+_ROUNDING = 5e-3
 _CLASSES = {None, "M2M100Tokenizer", "NllbTokenizer"}
 
 
@@ -37,7 +42,7 @@ def import_m2m100(directory: Path, pieces: Path | None = None) -> Imported:
     name = tokens.class_name(config)
     if name not in _CLASSES:
         raise InputError(
-            f"{directory}: tokenizer_class is {name!r}; represented are M2M100Tokenizer and "
+            f"{directory}: tokenizer_class is {name!r:.60}; represented are M2M100Tokenizer and "
             "NllbTokenizer."
         )
     if tokens.settings.get("legacy_behaviour"):
@@ -45,6 +50,12 @@ def import_m2m100(directory: Path, pieces: Path | None = None) -> Imported:
             f"{directory}: legacy_behaviour of tokenizer_config.json is true: the source's "
             "language stands behind its end, which translate-trt does not represent. If the model "
             "was trained with it before the source, as NLLB-200 was, set it to false."
+        )
+    if name is None and config.values.get("encoder_layers") != config.values.get("decoder_layers"):
+        raise InputError(
+            f"{directory}: no tokenizer_class is named, and with more layers in the encoder the "
+            "model may be SMaLL-100, which has M2M100's vocabulary and another prompt. If it is "
+            "M2M100's or NLLB's, write tokenizer_class into tokenizer_config.json."
         )
     theirs = languages_of(tokens.names, M2M100) or languages_of(tokens.names, NLLB)
     if not theirs:
@@ -58,6 +69,7 @@ def import_m2m100(directory: Path, pieces: Path | None = None) -> Imported:
     numbering, tokenizers = tokens.arrange(tokens.numbering(config, generation))
     tensors = Tensors(directory, read_weights(directory))
     first = config.integer("pad_token_id") + 1
+    _check_positions(tensors, first)
     positions = Placed({"sinusoid": "tensor2tensor", "first_position": first}, {})
     model, weights = convert(config, tensors, (numbering, numbering), positions, norm="pre")
     tensors.check_all_used(IGNORED)
@@ -65,3 +77,25 @@ def import_m2m100(directory: Path, pieces: Path | None = None) -> Imported:
     ours = languages_of(numbering.names, M2M100) or languages_of(numbering.names, NLLB)
     search = generation.search() | tokens.languages(theirs, forced)
     return Imported(made, tokenizers, "m2m100-hf", search, prompt_of(ours))
+
+
+def _check_positions(tensors: Tensors, first: int) -> None:
+    """Tables in the file, which current versions of transformers leave out, are the sinusoids.
+
+    Raises:
+        InputError: they are others.
+    """
+    for stack in ("encoder", "decoder"):
+        name = f"model.{stack}.embed_positions.weights"
+        if name not in tensors:
+            continue
+        table = tensors.table(name)[first:]
+        numbers = first + torch.arange(len(table))
+        fits = table.shape[1] >= 4 and table.shape[1] % 2 == 0
+        if not fits or not torch.allclose(
+            table, sinusoid(numbers, table.shape[1], "tensor2tensor"), rtol=0, atol=_ROUNDING
+        ):
+            raise InputError(
+                f"{tensors.directory}: {name} are not the sinusoids of M2M100, and no version of "
+                "transformers says what to make of them."
+            )

@@ -6,10 +6,12 @@ vocab.json lacks stands for the unknown token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from translate_trt.export.importers.bart_family import convert
+import torch
+
+from translate_trt.export.importers.bart_family import IGNORED, convert
 from translate_trt.export.importers.generation import Generation
 from translate_trt.export.importers.hugging_face import (
     Config,
@@ -18,7 +20,13 @@ from translate_trt.export.importers.hugging_face import (
     read_weights,
     tokens_by_id,
 )
-from translate_trt.export.importers.imported import Imported, Placed, build_model
+from translate_trt.export.importers.hugging_face_tokens import check_end, read_object
+from translate_trt.export.importers.imported import (
+    Imported,
+    Placed,
+    build_model,
+    read_positions,
+)
 from translate_trt.export.importers.languages import is_opus, opus_prompt
 from translate_trt.export.importers.vocabulary import (
     Numbering,
@@ -26,8 +34,11 @@ from translate_trt.export.importers.vocabulary import (
     arranged_tokenizers,
 )
 from translate_trt.runtime.errors import InputError
+from translate_trt.train.model import sinusoid
 
-_POSITIONS = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
+_POSITIONS = [f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")]
+# Of sinusoids that no table says.
+_SINUSOID = "concatenated"
 
 
 def import_marian(directory: Path) -> Imported:
@@ -42,22 +53,35 @@ def import_marian(directory: Path) -> Imported:
     """
     config = Config.read(directory, "marian")
     generation = Generation.read(directory, config)
-    source, target = _numberings(directory, config, generation.never())
+    source, target = _numberings(directory, config, generation)
+    forced = generation.token("forced_bos_token_id", target.count)
     files = directory / "source.spm", directory / "target.spm"
     (source, target), tokenizers = arranged_tokenizers(files, (source, target), is_opus)
     tensors = Tensors(directory, read_weights(directory))
-    if config.values.get("normalize_before") or config.values.get("add_final_layer_norm"):
-        raise config.refused("normalize_before", "Marian's models are post-norm")
-    positions = Placed({"sinusoid": "concatenated"}, {})
-    model, weights = convert(config, tensors, (source, target), positions)
-    tensors.check_all_used(_POSITIONS)
+    model, weights = convert(config, tensors, (source, target), _positions(tensors))
+    tensors.check_all_used(IGNORED)
     made = build_model(model, weights, directory)
     prompt = opus_prompt(source.names, tokenizers[0])
+    if forced is not None:
+        prompt = replace(prompt, target=(target.place_of(forced),))
     return Imported(made, tokenizers, "marian-hf", generation.search(), prompt)
 
 
+def _positions(tensors: Tensors) -> Placed:
+    """Tables of the file, which transformers takes; a stack without one has the sinusoids."""
+    there = [name for name in _POSITIONS if name in tensors]
+    if not there:
+        return Placed({"sinusoid": _SINUSOID}, {})
+    count, width = tensors.table(there[0]).shape
+    if width % 2:
+        raise InputError(f"{tensors.directory}: {there[0]} is {width} wide, an odd number.")
+    computed = sinusoid(torch.arange(count), width, _SINUSOID)
+    source, target = (tensors.table(name) if name in tensors else computed for name in _POSITIONS)
+    return read_positions(source, target)
+
+
 def _numberings(
-    directory: Path, config: Config, never: Sequence[int]
+    directory: Path, config: Config, generation: Generation
 ) -> tuple[Numbering, Numbering]:
     """Of source and target; the same object where they share a vocabulary."""
     shared = config.flag("share_encoder_decoder_embeddings", True)
@@ -70,10 +94,14 @@ def _numberings(
                 "share_encoder_decoder_embeddings",
                 f"it does not fit {own.name}, which is {'there' if shared else 'missing'}",
             )
-        target_size = int(config.values.get("decoder_vocab_size") or size)
+        target_size = size
+        if config.values.get("decoder_vocab_size"):
+            target_size = config.integer("decoder_vocab_size")
         target = _read_vocabulary(own, target_size)
-        return _numbering(source, config, None), _numbering(target, config, never)
-    numbering = _numbering(source, config, never)
+        return _source_numbering(source), _numbering(target, config, generation)
+    numbering = _numbering(source, config, generation)
+    settings = read_object(directory / "tokenizer_config.json")
+    check_end(generation.config, source[generation.end(config, len(source))], settings)
     return numbering, numbering
 
 
@@ -85,20 +113,20 @@ def _read_vocabulary(path: Path, size: int) -> list[str]:
     return tokens_by_id(path, values, size)
 
 
-def _numbering(tokens: list[str], config: Config, never: Sequence[int] | None) -> Numbering:
-    """Numbers of the tokens.
+def _source_numbering(tokens: list[str]) -> Numbering:
+    """Of a source with a vocabulary of its own, where tokens are special by their names."""
+    pad, end, unknown = (
+        tokens.index(name) if name in tokens else None for name in ("<pad>", "</s>", "<unk>")
+    )
+    return Numbering(tokens, Special(pad, unknown, None, end))
 
-    Args:
-        tokens: by id.
-        config: of the model.
-        never: ids that are never generated; None: these are the source's, and none is.
-    """
-    start, pad = config.integer("decoder_start_token_id"), config.integer("pad_token_id")
-    end = config.integer("eos_token_id")
+
+def _numbering(tokens: list[str], config: Config, generation: Generation) -> Numbering:
+    """Of the target, or of both sides."""
+    size = len(tokens)
+    start = generation.start(config, size)
+    if start is None:
+        raise config.refused("decoder_start_token_id", f"one of the {size} tokens is needed")
+    pad, end = config.token("pad_token_id", size), generation.end(config, size)
     unknown = tokens.index("<unk>") if "<unk>" in tokens else None
-    if never is None:
-        places = [tokens.index(name) if name in tokens else None for name in ("<pad>", "</s>")]
-        return Numbering(tokens, Special(places[0], unknown, None, places[1]))
-    if max(start, pad, end) >= len(tokens):
-        raise config.refused("decoder_start_token_id", f"there are {len(tokens)} tokens")
-    return Numbering(tokens, Special(pad, unknown, start, end), never)
+    return Numbering(tokens, Special(pad, unknown, start, end), generation.never(size))

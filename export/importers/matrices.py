@@ -36,7 +36,7 @@ class Matrices:
             ("source", source, self.source), ("target", target, self.target),
             ("target", target, self.output),
         ):  # fmt: skip
-            tokens = sum(row is not None for row in set(numbering.rows))
+            tokens = numbering.count
             if len(rows) != tokens:
                 raise InputError(
                     f"{path}: the {side}'s matrix has {len(rows)} rows, but the vocabulary "

@@ -85,6 +85,14 @@ class Numbering:
             raise InputError(f"the vocabulary has the token {twice!r} twice; it is damaged.")
         first = special.ids()
         taken = {token for token in first if token is not None}
+        # Decoding may start with a token that is text, too: then it is both.
+        others = (special.pad, special.unknown, special.end)
+        start = special.start
+        self._start_is_text = (
+            start is not None and start not in others and tokens[start] not in _NAMES.values()
+        )
+        if self._start_is_text:
+            taken -= {start}
         rest = [token for token in range(len(tokens)) if token not in taken]
         self.rows: list[int | None] = [*first, *rest]
         # A token that stands in several places comes in one of them.
@@ -94,6 +102,8 @@ class Numbering:
             if first[place] in seen:
                 self._silent.add(place)
             seen.add(first[place])
+        if self._start_is_text:
+            self._silent.add(START)
         self.names = self._names(tokens)
         self.known = len(self.rows)
 
@@ -108,6 +118,8 @@ class Numbering:
 
     def _names(self, tokens: Sequence[str]) -> list[str]:
         found = ["" if row is None else tokens[row] for row in self.rows]
+        if self._start_is_text:
+            found[START] = ""
         known: set[str] = set()
         taken = set(tokens)
         for place in _IN_ONE_PLACE:
@@ -124,6 +136,16 @@ class Numbering:
     def size(self) -> int:
         """How many tokens of ours there are."""
         return len(self.rows)
+
+    @property
+    def count(self) -> int:
+        """How many tokens the toolkit's vocabulary has."""
+        return len({row for row in self.rows if row is not None})
+
+    def place_of(self, token: int) -> int:
+        """Our id of a token of the toolkit's, by its id there; of several, one that is text."""
+        later = self.rows[END + 1 : self.known]
+        return END + 1 + later.index(token) if token in later else self.rows.index(token)
 
     def matrix(self, rows: Tensor) -> Tensor:
         """A matrix [V of the toolkit, ...] with its rows in our order; new ones are zero."""

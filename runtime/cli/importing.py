@@ -86,14 +86,30 @@ def import_() -> None:
     "--target-spm", type=_PATH,
     help="Of the target. Default: target.spm in DIRECTORY, else as of the source.",
 )  # fmt: skip
+@click.option(
+    "--source-format", metavar="FORMAT",
+    help="Tokens that the model reads around a text, where the caller of CTranslate2 adds them, "
+    "such as '<s> {text} </s>' or '{source_language} {text} </s>'. Default: as the files say, or "
+    "as of a known family of models; docs/import.md.",
+)  # fmt: skip
+@click.option(
+    "--target-prefix", metavar="TOKENS",
+    help="Tokens that translations begin with, such as '{target_language}'.",
+)  # fmt: skip
 @_destination
 def ctranslate2(
-    directory: Path, source_spm: Path | None, target_spm: Path | None, **destination: Any
+    directory: Path,
+    source_spm: Path | None,
+    target_spm: Path | None,
+    source_format: str | None,
+    target_prefix: str | None,
+    **destination: Any,
 ) -> None:
     """Import DIRECTORY, which a converter of CTranslate2 made, in any precision."""
     from translate_trt.export.importers.ctranslate2 import import_ctranslate2
 
-    _save(import_ctranslate2(directory, source_spm, target_spm), **destination)
+    imported = import_ctranslate2(directory, source_spm, target_spm, source_format, target_prefix)
+    _save(imported, **destination)
 
 
 @import_.command()

@@ -5,7 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.bad_bundles import BAD_BUNDLES, BAD_PATHS, BadBundle, edit, spoiled_fields
+from support.bad_bundles import (
+    BAD_BUNDLES,
+    BAD_PATHS,
+    LAYOUTS,
+    BadBundle,
+    edit,
+    spoiled_fields,
+)
 
 from translate_trt.runtime.bundle import (
     FileEntry,
@@ -89,6 +96,21 @@ def test_links_inside_and_to_the_bundle_are_fine(bundle: Path, tmp_path: Path) -
     step.symlink_to(bundle / "elsewhere")
     (tmp_path / "link").symlink_to(bundle)
     verify_files(tmp_path / "link", read_manifest(tmp_path / "link"), "onnx-int8")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bundles_of_links(bundle: Path, layout: str) -> None:
+    """What a manifest names may be a link to outside, and the manifest too."""
+    manifest = read_manifest(bundle)
+    LAYOUTS[layout](bundle)
+    assert read_manifest(bundle) == manifest
+    for name in manifest.targets:
+        verify_files(bundle, manifest, name)
+    blob = (bundle / "manifest.json").resolve()
+    content = blob.read_bytes()
+    write_manifest(bundle, manifest)
+    assert blob.read_bytes() == content
+    assert not (bundle / "manifest.json").is_symlink()
 
 
 def test_hash_of_a_file_larger_than_a_block(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from sentencepiece import sentencepiece_model_pb2
-from support.bad_bundles import BAD_BUNDLES, spoiled_fields
+from support.bad_bundles import BAD_BUNDLES, LAYOUTS, spoiled_fields
 from support.cpp_library import (
     ROOT,
     Library,
@@ -219,6 +219,19 @@ def test_bytes_that_are_not_utf8(library: Library, service: Path, compiled_bundl
     translator = Translator(compiled_bundle, threads=1)
     expected = translator.translate([line.decode(errors="replace") for line in lines])
     assert [one["translation"] for one in done] == [t.text for t in expected]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bundles_of_links(layout: str, probe: Probe, compiled_bundle: Path, tmp_path: Path) -> None:
+    """As caches and volumes lay them out; both runtimes translate alike."""
+    bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
+    LAYOUTS[layout](bundle)
+    sources = random_sources(2, seed=6, longest=12)
+    expected = Translator(bundle, threads=1).translate_ids(sources)
+    probe.load(bundle, workers=1, threads=1)
+    found = probe.ask(ids=sources, callers=1)["found"]
+    tokens = [line[0]["pieces"][0]["tokens"] for line in found]
+    assert tokens == [list(hypotheses[0].tokens) for hypotheses in expected]
 
 
 # ---- errors ----

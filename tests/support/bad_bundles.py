@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,9 +71,43 @@ def _become_file(bundle: Path) -> None:
 
 
 def _lead_out(path: Path) -> None:
+    """Another file's content, outside."""
     outside = path.parents[3] / "outside"
-    path.rename(outside)
+    outside.write_bytes(bytes(path.stat().st_size))
+    path.unlink()
     path.symlink_to(outside)
+
+
+def _lead_nowhere(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.parents[3] / "nothing")
+
+
+def link_into_a_cache(bundle: Path) -> None:
+    """Lay a bundle out as snapshot_download does: every file is a link to its content's hash."""
+    blobs = bundle.parent / "blobs"
+    blobs.mkdir()
+    for path in sorted(bundle.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            blob = blobs / hashlib.sha256(path.read_bytes()).hexdigest()
+            path.replace(blob)
+            path.symlink_to(os.path.relpath(blob, path.parent))
+
+
+def link_into_a_volume(bundle: Path) -> None:
+    """Lay a bundle out as a volume of Kubernetes does: links through a directory that is one."""
+    hidden = bundle / "..2026_01_01"
+    hidden.mkdir()
+    (bundle / "..data").symlink_to(hidden.name)
+    for path in sorted(bundle.iterdir()):
+        if not path.name.startswith(".."):
+            path.rename(hidden / path.name)
+            path.symlink_to(f"..data/{path.name}")
+
+
+LAYOUTS: dict[str, Callable[[Path], None]] = {
+    "hub-cache": link_into_a_cache, "volume": link_into_a_volume,
+}  # fmt: skip
 
 
 def _truncate(path: Path) -> None:
@@ -191,7 +227,8 @@ BAD_BUNDLES = (
         )
         for name, value in (("beams", 0), ("slots", 0), ("cache_type", "int8"), ("shortlist", 3))
     ),
-    _file("a link that leads out", STEP, _lead_out, "outside the bundle"),
+    _file("a link to another content", STEP, _lead_out, r"SHA-256 \w{64}, the manifest says"),
+    _file("a link to nothing", STEP, _lead_nowhere, "is missing"),
     *(
         case
         for path in ("shared.spm", STEP)

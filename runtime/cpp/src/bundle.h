@@ -33,7 +33,8 @@ struct FileEntry {
   std::string path, sha256;
   std::int64_t bytes;
 
-  // Where the file is, or ought to be. A bundle error if symbolic links lead out of the bundle.
+  // Where the file is, or ought to be. The path cannot leave the bundle; a link that lies there may
+  // lead anywhere, because the content is held to its hash.
   std::filesystem::path locate(const std::filesystem::path& bundle) const;
 };
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import WORDS
+from safetensors.torch import load_file, save_file
 from support.data import folder_of
 from support.hugging_face_models import (
     BEGIN_ID,
@@ -182,6 +183,11 @@ def change(path: Path, **values: Any) -> None:
         ("tokenizer_config", {"tokenizer_class": "BartphoTokenizer"}, "is 'BartphoTokenizer'"),
         ("generation_config", {"decoder_start_token_id": 90}, "mBART's of 25 languages"),
         ("generation_config", {"forced_bos_token_id": END_ID}, "a language's token is needed"),
+        ("generation_config", {"eos_token_id": 7}, "end with .* and sources with '</s>'"),
+        ("generation_config", {"eos_token_id": [2, 7]}, "one end symbol is represented"),
+        ("generation_config", {"mirostat": 1}, '"mirostat" is 1; this setting is not known'),
+        ("config", {"auto_map": {"x": "y"}}, r'"auto_map" is .*; this setting is not known'),
+        ("config", {"vocab_size": 10**10}, "vocab_size is 10000000000; the weights have"),
     ],
 )
 def test_what_is_not_represented_is_named(
@@ -190,6 +196,17 @@ def test_what_is_not_represented_is_named(
     change(copied / f"{file}.json", **values)
     with pytest.raises(InputError, match=message):
         import_bart(copied)
+
+
+def test_matrices_that_are_said_to_be_tied(copied: Path) -> None:
+    """The file's own output is not silently preferred to what config.json says."""
+    weights = load_file(copied / "model.safetensors")
+    weights["lm_head.weight"] = weights["model.shared.weight"] + 1
+    save_file(weights, copied / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=r"lm_head\.weight is not the matrix of the decoder's"):
+        import_bart(copied)
+    change(copied / "config.json", tie_word_embeddings=False)
+    assert import_bart(copied).model.config.tied == "input"
 
 
 def test_byte_level_tokenizers_are_refused(copied: Path) -> None:

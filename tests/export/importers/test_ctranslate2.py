@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import struct
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from ctranslate2.converters import MarianConverter
 from ctranslate2.specs.common_spec import Activation
 from support.ctranslate2_models import (
     SPECIAL,
@@ -23,9 +25,12 @@ from support.ctranslate2_models import (
     words,
 )
 from support.data import folder_of
+from support.marian_models import marian_tokenizer, save_random_marian
 
 from translate_trt.export.compile import BuildOptions, compile_bundle
 from translate_trt.export.importers.ctranslate2 import import_ctranslate2
+from translate_trt.export.importers.ctranslate2_file import read_model_file
+from translate_trt.export.importers.imported import Imported
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
@@ -195,6 +200,256 @@ def test_random_models_have_the_same_log_probabilities(name: str, tmp_path: Path
         np.testing.assert_allclose(found, log_probs, atol=1e-4)
 
 
+def random_pairs(sides: tuple[list[str], list[str]], count: int) -> list[list[list[str]]]:
+    """Sources and targets of words."""
+    rng = random.Random(2)
+    return [
+        [[rng.choice(side[4:]) for _ in range(rng.randint(1, 12))] for _ in range(count)]
+        for side in sides
+    ]
+
+
+def assert_same_log_probabilities(
+    imported: Imported, lines: list[list[list[str]]], expected: list[list[float]]
+) -> None:
+    """Of each target token and the end, ours and CTranslate2's."""
+    tokenizer = tokenizer_of(imported.tokenizers)
+    sources = tokenizer.encode_source_batch([" ".join(line) for line in lines[0]])
+    targets = tokenizer.encode_target_batch([" ".join(line) for line in lines[1]])
+    assert [len(source) for source in sources] == [len(line) for line in lines[0]]
+    before = imported.prompt.of_source(SearchOptions())
+    for source, target, log_probs in zip(sources, targets, expected, strict=True):
+        found = forced(imported.model, [*before, *source], target)
+        np.testing.assert_allclose(found, log_probs, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "quantization", ["int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16"]
+)
+@pytest.mark.parametrize("table", ["computed", "stored"])
+def test_quantized_models_with_shared_embeddings(
+    quantization: str, table: str, tmp_path: Path
+) -> None:
+    """An alias of a quantized array has its scale, too."""
+    directory = save_random_model(
+        tmp_path / "model", (SHARED, SHARED), tied=True, quantization=quantization,
+        positions=(MARIAN_TABLE, MARIAN_TABLE) if table == "stored" else None,
+    )  # fmt: skip
+    lines = random_pairs((SHARED, SHARED), 100)
+    imported = import_ctranslate2(directory)
+    assert imported.model.config.tied == "all"
+    assert_same_log_probabilities(imported, lines, log_probabilities(directory, *lines))
+
+
+# ---- models of Marian, converted ----
+
+
+def save_marian(directory: Path, tied: bool, vocabularies: tuple[list[str], list[str]]) -> Path:
+    """A random model as marian writes it, converted by CTranslate2's own converter."""
+    directory.mkdir()
+    rng = np.random.default_rng(3)
+    arrays: dict[str, np.ndarray] = {}
+
+    def add(name: str, *shape: int) -> None:
+        arrays[name] = (rng.standard_normal(shape) * 0.3).astype(np.float32)
+
+    names = ("Wemb",) if tied else ("encoder_Wemb", "decoder_Wemb")
+    for name, tokens in zip(names, vocabularies, strict=False):
+        add(name, len(tokens), WIDTH)
+    for stack in ("encoder", "decoder"):
+        for part in ("self", "context", "ffn")[:: 1 if stack == "decoder" else 2]:
+            place = f"{stack}_l1_{part}"
+            shapes = {"1": (WIDTH, 48), "2": (48, WIDTH)} if part == "ffn" else dict.fromkeys(
+                "qkvo", (WIDTH, WIDTH))  # fmt: skip
+            for letter, (rows, columns) in shapes.items():
+                add(f"{place}_W{letter}", rows, columns)
+                add(f"{place}_b{letter}", 1, columns)
+            for end in ("scale", "bias"):
+                add(f"{place}_{'ffn' if part == 'ffn' else 'Wo'}_ln_{end}", 1, WIDTH)
+    add("decoder_ff_logit_out_b", 1, len(vocabularies[1]))
+    settings = {
+        "type": "transformer", "enc-depth": 1, "dec-depth": 1, "transformer-heads": 4,
+        "transformer-decoder-autoreg": "self-attention", "transformer-no-projection": False,
+        "transformer-ffn-activation": "swish", "transformer-preprocess": "",
+        "transformer-postprocess": "dan", "transformer-postprocess-emb": "d",
+        "transformer-guided-alignment-layer": "last",
+    }  # fmt: skip
+    text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
+    arrays["special:model.yml"] = np.frombuffer(text.encode() + b"\0", np.int8)
+    np.savez(directory / "model.npz", **arrays)
+    files = []
+    for side, tokens in zip(("source", "target"), vocabularies, strict=True):
+        files.append(str(directory / f"{side}.yml"))
+        lines = (f"{json.dumps(token)}: {place}\n" for place, token in enumerate(tokens))
+        Path(files[-1]).write_text("".join(lines))
+    converter = MarianConverter(str(directory / "model.npz"), files)
+    converter.convert(str(directory / "converted"), quantization="int8" if tied else None)
+    return directory / "converted"
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["shared-int8", "separate"])
+def test_converted_models_of_marian(tied: bool, tmp_path: Path) -> None:
+    """Decoding starts with an embedding of zeros; there is no start symbol."""
+    special = ["</s>", "<unk>"]
+    sides = [*special, *words(40, "s")[4:]], [*special, *words(36, "t")[4:]]
+    if tied:
+        sides = (sides[0], sides[0])
+    directory = save_marian(tmp_path / "marian", tied, sides)
+    lines = random_pairs(sides, 100)
+    imported = import_ctranslate2(directory)
+    config = imported.model.config
+    assert (config.source_end, config.sinusoid, config.output_bias) == (True, "concatenated", True)
+    assert not imported.model.embedding.weight[START].any()
+    assert_same_log_probabilities(imported, lines, log_probabilities(directory, *lines))
+
+
+def test_a_model_of_marian_by_way_of_transformers(tokenizer_model: Path, tmp_path: Path) -> None:
+    """There the caller adds the end of the source, which all models of Marian read."""
+    pytest.importorskip("transformers", reason="transformers, which makes it, is not installed")
+    from ctranslate2.converters.transformers import MarianMTLoader
+
+    original = tmp_path / "marian"
+    theirs = save_random_marian(original, tokenizer_model, tokenizer_model)
+    spec = MarianMTLoader()(theirs, marian_tokenizer(original))
+    spec.validate()
+    spec.optimize(None)
+    directory = tmp_path / "converted"
+    directory.mkdir()
+    spec.save(str(directory))
+    for name in ("source.spm", "target.spm"):
+        shutil.copyfile(original / name, directory / name)
+    imported = import_ctranslate2(directory)
+    assert imported.model.config.source_end
+    assert sorted(imported.prompt.target_languages) == ["deu", "fra"]
+    tokenizer = tokenizer_of(imported.tokenizers)
+    lines = ["the cat runs", "a small river", "dogs walk over the bridge", "x"]
+    sources, targets = tokenizer.encode_source_batch(lines), tokenizer.encode_target_batch(lines)
+    expected = log_probabilities(
+        directory, [[*tokenizer.source_pieces(source), "</s>"] for source in sources],
+        [tokenizer.target_pieces(target) for target in targets],
+    )  # fmt: skip
+    for source, target, log_probs in zip(sources, targets, expected, strict=True):
+        found = forced(imported.model, source, target)
+        np.testing.assert_allclose(found, log_probs, atol=1e-4)
+
+
+# ---- tokens that the caller of CTranslate2 adds ----
+
+FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>"]
+CODES = ["en_XX", "de_DE", "fr_XX"]
+
+
+def test_a_model_like_barthez(tmp_path: Path) -> None:
+    """Converters write nothing of what the tokenizer of transformers puts around texts."""
+    tokens = [*FAIRSEQ, *words(40, "w")[4:]]
+    settings = {"decoder_start_token": "</s>"}
+    directory = save_random_model(tmp_path / "model", (tokens, tokens), config=settings)
+    with pytest.raises(InputError, match=r"--source-format: '{text} </s>', '<s>"):
+        import_ctranslate2(directory)
+    lines = random_pairs((tokens, tokens), 30)
+    around = [["<s>", *line, "</s>"] for line in lines[0]]
+    expected = log_probabilities(directory, around, lines[1])
+    out = tmp_path / "checkpoint"
+    done = CliRunner().invoke(main, [
+        "import", "ctranslate2", str(directory), "--source-format", "<s> {text} </s>",
+        "--target-prefix", "<s>", "--out", str(out),
+    ])  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert len(open_checkpoint(out).prompt.target) == 1
+    imported = import_ctranslate2(directory, source_format="<s> {text} </s>")
+    assert imported.model.config.source_end
+    assert_same_log_probabilities(imported, lines, expected)
+    bare = import_ctranslate2(directory, source_format="{text}")
+    assert (bare.prompt, bare.model.config.source_end) == (Prompt(), False)
+
+
+@pytest.mark.parametrize(
+    ("source_format", "target_prefix", "prompt"),
+    [
+        # NLLB with fewer languages, and SMaLL-100.
+        ("{source_language} {text} </s>", "{target_language}",
+         {"source_languages": CODES, "target_languages": CODES, "target_side": "target"}),
+        ("{target_language} {text} </s>", None,
+         {"source_languages": [], "target_languages": CODES, "target_side": "source"}),
+    ],
+    ids=["both-sides", "before-the-source"],
+)  # fmt: skip
+def test_languages_by_a_format(
+    source_format: str, target_prefix: str | None, prompt: dict[str, Any], tmp_path: Path
+) -> None:
+    tokens = [*FAIRSEQ, *words(40, "w")[4:], *CODES]
+    settings = {"decoder_start_token": "</s>"}
+    directory = save_random_model(tmp_path / "model", (tokens, tokens), config=settings)
+    found = import_ctranslate2(directory, source_format=source_format, target_prefix=target_prefix)
+    assert {
+        "source_languages": sorted(found.prompt.source_languages, key=CODES.index),
+        "target_languages": sorted(found.prompt.target_languages, key=CODES.index),
+        "target_side": found.prompt.target_side,
+    } == prompt
+    assert found.model.config.source_end
+    lines = random_pairs((tokens[:40], tokens), 10)
+    given = [["de_DE", *line, "</s>"] for line in lines[0]]
+    languages = {f"{side}_language": "de_DE" for side in ("source", "target")}
+    before = found.prompt.of_source(SearchOptions(**languages))
+    assert len(before) == 1
+    sources = tokenizer_of(found.tokenizers).encode_source_batch([" ".join(x) for x in lines[0]])
+    targets = tokenizer_of(found.tokenizers).encode_target_batch([" ".join(x) for x in lines[0]])
+    expected = log_probabilities(directory, given, lines[0])
+    for source, target, log_probs in zip(sources, targets, expected, strict=True):
+        scores = forced(found.model, [*before, *source], target)
+        np.testing.assert_allclose(scores, log_probs, atol=1e-4)
+
+
+@pytest.mark.parametrize("depth", [1, 2], ids=["as-many-layers", "more-encoder-layers"])
+def test_known_families(depth: int, tmp_path: Path) -> None:
+    """SMaLL-100 has M2M100's vocabulary and another prompt, and more layers in the encoder."""
+    codes = [f"__{a}{b}__" for a in "abcdefghij" for b in "klmnopqrst"]
+    tokens = [*FAIRSEQ, *words(40, "w")[4:], *codes]
+    directory = save_random_model(
+        tmp_path / "model", (tokens, tokens), layers=(depth, 1),
+        config={"decoder_start_token": "</s>"},
+    )  # fmt: skip
+    if depth > 1:
+        with pytest.raises(InputError, match=r"'{target_language} {text} </s>' \(SMaLL-100\)"):
+            import_ctranslate2(directory)
+        return
+    imported = import_ctranslate2(directory)
+    assert len(imported.prompt.source_languages) == len(imported.prompt.target_languages) == 100
+    assert imported.model.config.source_end
+
+
+@pytest.mark.parametrize(
+    ("source_format", "target_prefix", "message"),
+    [
+        ("</s>", "", "{text} must stand in it once"),
+        ("{text} {text}", "", "{text} must stand in it once"),
+        ("{text} </s> {source_language}", "", "{source_language} stands behind the text"),
+        ("{source_language} <s> {text}", "", "represented are tokens first"),
+        ("{target_language} {source_language} {text}", "", "represented are tokens first"),
+        ("{text}", "{source_language}", "the vocabulary has no token|tokens first"),
+        ("{target_language} {text}", "{target_language}", "represents one of them"),
+        ("{target_language} {text}", "", "no token of the vocabulary is a language"),
+        ("<x> {text}", "", "the vocabulary has no token '<x>'"),
+    ],
+    ids=["no-text", "two-texts", "mbart-25", "order", "languages", "source", "twice", "none",
+         "unknown"],
+)  # fmt: skip
+def test_formats_that_are_none(
+    source_format: str, target_prefix: str, message: str, tmp_path: Path
+) -> None:
+    directory = save_random_model(tmp_path / "model", **PLAIN)
+    with pytest.raises(InputError, match=message):
+        import_ctranslate2(
+            directory, source_format=source_format, target_prefix=target_prefix or None
+        )
+
+
+def test_a_format_without_the_end_that_the_model_has(tmp_path: Path) -> None:
+    directory = save_random_model(tmp_path / "model", **PLAIN, config={"add_source_eos": True})
+    with pytest.raises(InputError, match="does not end with </s>, but add_source_eos"):
+        import_ctranslate2(directory, source_format="{text}")
+
+
 def drop_unknown(directory: Path) -> None:
     """The vocabulary as converters write it that know no such token: CTranslate2 appends it."""
     path = directory / "shared_vocabulary.json"
@@ -224,6 +479,15 @@ REFUSED: dict[str, dict[str, Any]] = {
     r"scale_embeddings is \[2.5\]": {"settings": {"scale_embeddings": 2.5}},
     "add_source_bos puts <s> before every source": {"config": {"add_source_bos": True}},
     "decoder_start_token is null": {"config": {"decoder_start_token": None}},
+    "rope_theta is 1e4|rope_theta is 10000.0; this setting is not known": {
+        "config": {"rope_theta": 1e4}
+    },
+    "multi_query_attention is true; this setting would": {
+        "config": {"multi_query_attention": True}
+    },
+    'add_source_eos is "yes"; true or false is needed': {"config": {"add_source_eos": "yes"}},
+    'layer_norm_epsilon is "x"; a number': {"config": {"layer_norm_epsilon": "x"}},
+    r"unk_token is \[\]; a token is needed": {"config": {"unk_token": []}},
     "vocabulary lacks the end symbol '</e>'": {"config": {"eos_token": "</e>"}},
     "has no encoder/layer_norm/gamma": {"no_final_norm": True},
     "token '▁the', which is a SentencePiece piece": {
@@ -237,6 +501,33 @@ def test_what_is_not_represented_is_named(message: str, tmp_path: Path) -> None:
     directory = save_random_model(tmp_path / "model", **(PLAIN | REFUSED[message]))
     with pytest.raises(InputError, match=message):
         import_ctranslate2(directory)
+
+
+def larger(content: bytes, rows: int) -> bytes:
+    """The file with another first axis of an array, as if it had as many rows."""
+    name = b"decoder/embeddings/weight\0"
+    place = content.index(name) + len(name) + 1
+    return content[:place] + struct.pack("<I", rows) + content[place + 4 :]
+
+
+def test_files_that_stand_for_more_than_they_hold(tmp_path: Path) -> None:
+    """10,000 names for one array, and a name that no message shows in full."""
+    path = tmp_path / "model.bin"
+
+    def text(name: bytes) -> bytes:
+        return struct.pack("<H", len(name) + 1) + name + b"\0"
+
+    count = 10_000
+    array = text(b"a") + struct.pack("<BIBI", 1, count, 1, count) + bytes(count)
+    start = struct.pack("<I", 6) + text(b"TransformerSpec") + struct.pack("<II", 7, 1) + array
+    aliases = b"".join(text(b"%d" % place) + text(b"a") for place in range(count))
+    path.write_bytes(start + struct.pack("<I", count) + aliases)
+    with pytest.raises(InputError, match=r"its \d+ bytes stand for 100010000 numbers"):
+        read_model_file(path)
+    path.write_bytes(start + struct.pack("<I", 1) + text(b"b") + text(b"x" * 60_000))
+    with pytest.raises(InputError, match=r"damaged: .* stands for") as raised:
+        read_model_file(path)
+    assert len(str(raised.value)) < 500
 
 
 def test_broken_directories(tmp_path: Path) -> None:
@@ -265,6 +556,9 @@ def test_broken_directories(tmp_path: Path) -> None:
         ("shared_vocabulary.json", json.dumps(SHARED[:-1]).encode(), "40 rows, but .* 39 tokens"),
         ("shared_vocabulary.json", json.dumps([*SHARED[:-1], "w1"]).encode(), "token 'w1' twice"),
         ("config.json", b"[]", "holds no JSON object"),
+        ("config.json", b"[" * 100_000, "nested too deeply"),
+        ("shared_vocabulary.json", b"[" * 100_000, "nested too deeply"),
+        ("model.bin", larger(content, 1 << 31), "axes|bytes"),
     ):
         with pytest.raises(InputError, match=message):
             import_ctranslate2(spoiled(name, change))
@@ -298,7 +592,7 @@ def test_a_sentencepiece_model_cuts_text_as_before(tokenizer_model: Path, tmp_pa
     random.Random(3).shuffle(pieces)
     tokens = [*pieces[:50], "</s>", "<unk>", "<s>", *pieces[50:], "__more__"]
     directory = save_random_model(tmp_path / "model", (tokens, tokens))
-    imported = import_ctranslate2(directory, tokenizer_model)
+    imported = import_ctranslate2(directory, tokenizer_model, source_format="{text}")
     assert imported.tokenizers[0] == imported.tokenizers[1]
     arranged = tokenizer_of(imported.tokenizers)
     assert arranged.vocabulary_size == imported.model.config.vocabulary_size == count + 1
@@ -318,4 +612,4 @@ def test_a_sentencepiece_model_cuts_text_as_before(tokenizer_model: Path, tmp_pa
     other.write_bytes(tokenizer_model.read_bytes())
     fewer = save_random_model(tmp_path / "fewer", (tokens[:-61], tokens[:-61]))
     with pytest.raises(InputError, match="60 pieces that the model's vocabulary has not"):
-        import_ctranslate2(fewer, other)
+        import_ctranslate2(fewer, other, source_format="{text}")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import WORDS
+from safetensors.torch import load_file, save_file
 from support.data import folder_of
 from support.hugging_face_models import (
     END_ID,
@@ -29,6 +30,7 @@ from translate_trt.export.importers.m2m100 import import_m2m100
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
+from translate_trt.train.model import sinusoid
 from translate_trt.train.search import beam_search
 
 transformers = pytest.importorskip(
@@ -188,7 +190,10 @@ def test_ctranslate2_begins_with_the_language_too(
 ) -> None:
     import ctranslate2
 
-    imported = import_ctranslate2(converted, m2m100.directory / MODEL)
+    imported = import_ctranslate2(
+        converted, m2m100.directory / MODEL, None, "{source_language} {text} </s>",
+        "{target_language}",
+    )  # fmt: skip
     assert imported.prompt == m2m100.checkpoint.prompt
     options = SearchOptions(
         beams, penalty, "length", early_stopping=True, max_length=60, source_language="en",
@@ -321,6 +326,33 @@ def test_real_text_has_the_tokens_of_nllb(real_pieces: bytes, tmp_path: Path) ->
 
 
 # ---- what is not represented, or broken ----
+
+
+@pytest.mark.parametrize("change", [0.0, 1e-4, 0.1], ids=["same", "rounded", "others"])
+def test_tables_of_positions_in_the_file(change: float, copied: Path) -> None:
+    """Older versions of transformers saved the sinusoids."""
+    weights = load_file(copied / "model.safetensors")
+    table = torch.cat([torch.zeros(2, 32), sinusoid(2 + torch.arange(40), 32, "tensor2tensor")])
+    weights["model.encoder.embed_positions.weights"] = table + change
+    save_file(weights, copied / "model.safetensors", {"format": "pt"})
+    if change < 0.01:
+        assert import_m2m100(copied).model.config.positions == "sinusoidal"
+    else:
+        with pytest.raises(InputError, match="are not the sinusoids of M2M100"):
+            import_m2m100(copied)
+
+
+def test_what_may_be_small100(copied: Path) -> None:
+    """It has M2M100's vocabulary, more layers in the encoder and a tokenizer of its own."""
+    path = copied / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps(settings | {"tokenizer_class": "SMALL100Tokenizer"}))
+    with pytest.raises(InputError, match="tokenizer_class is 'SMALL100Tokenizer'; represented"):
+        import_m2m100(copied)
+    del settings["tokenizer_class"]
+    path.write_text(json.dumps(settings))
+    with pytest.raises(InputError, match="the model may be SMaLL-100"):
+        import_m2m100(copied)
 
 
 def test_weights_in_several_files(m2m100: Pair, copied: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from support.data import folder_of
 from support.marian_models import make_lively, marian_tokenizer, save_random_marian
 
 from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.importers.hugging_face import read_weights
 from translate_trt.export.importers.marian import import_marian
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
@@ -25,6 +27,7 @@ from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.config import END, NEVER, PAD, START
 from translate_trt.train.model import pad
+from translate_trt.train.search import beam_search
 
 pytest.importorskip("transformers", reason="transformers, which makes the models, is not installed")
 
@@ -141,6 +144,148 @@ def test_what_generation_asks_for(both: Pair, translator: Translator) -> None:
     assert older.model.output_bias[PAD].item() == NEVER
 
 
+def generated(both: Pair, directory: Path, **generate: Any) -> tuple[list[Any], list[Any]]:
+    """Translations of 20 sentences by both, as the directory says: their tokens."""
+    import transformers
+
+    theirs = transformers.MarianMTModel.from_pretrained(directory).eval()
+    imported = import_marian(directory)
+    vocabulary = json.loads((directory / "vocab.json").read_text())
+    vocabulary |= {f"▁{token}": place for token, place in vocabulary.items() if ">>" in token}
+    with tempfile.TemporaryDirectory() as name:
+        paths = [Path(name) / side for side in ("source.spm", "target.spm")]
+        for path, model in zip(paths, imported.tokenizers, strict=True):
+            path.write_bytes(model)
+        tokenizer = Tokenizer(*paths)
+        ids = [vocabulary.get(name, both.padding) for name in tokenizer.target_pieces(
+            range(tokenizer.vocabulary_size))]  # fmt: skip
+    sources = [[both.ids[token] for token in one] for one in both.random_sentences(20, 5)]
+    found = beam_search(
+        imported.model, [[ids.index(token) for token in one] for one in sources],
+        SearchOptions(**imported.search, max_length=30),
+        [imported.prompt.of_target(SearchOptions())] * len(sources),
+    )  # fmt: skip
+    ours = [[ids[token] for token in hypotheses[0].tokens] for hypotheses in found]
+    rows = both.inputs([[both.ids.index(token) for token in one] for one in sources])
+    with torch.inference_mode():
+        sequences = theirs.generate(**rows, max_new_tokens=30, **generate)
+    wanted = [row[1:].tolist() for row in sequences]
+    return ours, [row[: row.index(0)] if 0 in row else row for row in wanted]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {}, {"decoder_start_token_id": 7}, {"forced_bos_token_id": 9}, {"eos_token_id": [0]},
+        {"min_new_tokens": 6}, {"min_length": 6}, {"min_length": 9, "min_new_tokens": 3},
+        {"suppress_tokens": [5, 6, 8]}, {"bad_words_ids": [[0], [9], [12]]},
+        {"forced_bos_token_id": 9, "num_beams": 3, "early_stopping": True},
+        {"decoder_start_token_id": 7, "num_beams": 3, "early_stopping": True},
+        {"early_stopping": "never", "temperature": 0.5, "top_k": 3, "output_scores": True},
+    ],
+    ids=["as-made", "start", "forced", "list-of-ends", "min-new", "min-length", "both", "suppress",
+         "bad-words", "forced-beams", "start-beams", "harmless"],
+)  # fmt: skip
+def test_settings_of_generation(settings: dict[str, Any], both: Pair, copied: Path) -> None:
+    """What generation_config.json says is what generate does."""
+    path = copied / "generation_config.json"
+    given = {"num_beams": 1} | settings
+    path.write_text(json.dumps(json.loads(path.read_text()) | given))
+    more = {"renormalize_logits": True} if given["num_beams"] > 1 else {}
+    ours, theirs = generated(both, copied, **more)
+    assert ours == theirs
+    if given.get("forced_bos_token_id"):
+        assert {row[0] for row in ours} == {9}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"eos_token_id": [0, 5]}, r"eos_token_id is \[0, 5\]; one end symbol is represented"),
+        ({"eos_token_id": []}, "one end symbol is represented"),
+        ({"eos_token_id": 5}, "translations would end with .* and sources with '</s>'"),
+        ({"eos_token_id": 999}, "eos_token_id is 999; one of the 317 tokens is needed"),
+        ({"decoder_start_token_id": [4]}, "decoder_start_token_id is .*one of the 317 tokens"),
+        ({"forced_bos_token_id": "x"}, "forced_bos_token_id is 'x'; one of the 317 tokens"),
+        ({"suppress_tokens": [0]}, "suppress_tokens is .* a translation could not end"),
+        ({"suppress_tokens": 5}, "suppress_tokens is 5; words of one token"),
+        ({"bad_words_ids": [[999]]}, "bad_words_ids is .*words of one token alone, of 317"),
+        ({"early_stopping": 3}, "early_stopping is 3; true, false or"),
+        ({"min_new_tokens": "x"}, "min_length would be .*a whole number is needed"),
+        ({"num_beams": 2.5}, "beam_size would be 2.5, and a whole number"),
+        ({"mirostat": 2}, r'"mirostat" is 2; this setting is not known'),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_settings_of_generation_that_are_refused(
+    settings: dict[str, Any], message: str, copied: Path
+) -> None:
+    path = copied / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    with pytest.raises(InputError, match=message):
+        import_marian(copied)
+
+
+def test_settings_of_generation_that_are_warned_of(
+    copied: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each changes translations; the list of what does not is in the importer."""
+    path = copied / "generation_config.json"
+    values = {
+        "diversity_penalty": 0.5, "max_new_tokens": 40, "penalty_alpha": 0.6, "do_sample": True,
+        "stop_strings": ["x"], "repetition_penalty": 1.2, "num_beam_groups": 2,
+    }  # fmt: skip
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    import_marian(copied)
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    for name, value in values.items():
+        assert f"{name} is {value!r}, which translate-trt does not apply" in said
+    assert "Give --max-length" in said
+    caplog.clear()
+    del values["do_sample"]
+    off = dict.fromkeys(values) | {"num_beams": 3, "eos_token_id": None}
+    path.write_text(json.dumps(json.loads(path.read_text()) | values | off | {"do_sample": False}))
+    import_marian(copied)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path} does not say eos_token_id; what config.json says is taken."
+    ] * 2
+
+
+@pytest.mark.parametrize("tables", ["both", "encoder", "sinusoids"])
+@torch.inference_mode()
+def test_tables_of_positions(tables: str, both: Pair, copied: Path) -> None:
+    """transformers takes what the file has; where that are sinusoids, they have no end."""
+    import transformers
+
+    weights = load_file(copied / "model.safetensors")
+    computed = both.theirs.model.encoder.embed_positions.weight.detach()
+    for number, stack in enumerate(["encoder"] if tables == "encoder" else ["encoder", "decoder"]):
+        torch.manual_seed(number)
+        change = 0 if tables == "sinusoids" else torch.randn_like(computed) * 0.3
+        weights[f"model.{stack}.embed_positions.weight"] = computed + change
+    save_file(weights, copied / "model.safetensors", {"format": "pt"})
+    theirs = transformers.MarianMTModel.from_pretrained(copied).eval()
+    ours = import_marian(copied).model
+    expected = ("sinusoidal", False) if tables == "sinusoids" else ("learned", True)
+    assert (ours.config.positions, ours.config.own_target_positions) == expected
+    sources, targets = both.random_sentences(20, 1), both.random_sentences(20, 2)
+    previous, _ = pad([[START, *target] for target in targets])
+    inputs = both.inputs(sources)
+    wanted = theirs(**inputs, decoder_input_ids=torch.tensor(both.ids)[previous]).logits
+    source, lengths = pad([[*tokens, END] for tokens in sources])
+    cache = ours.start_cache(source, lengths)
+    hidden = ours.decode(previous, ours.encode(source, cache.source_bias), cache.source_bias)
+    found = ours.project(hidden)
+    known = [place for place, row in enumerate(both.ids) if place not in (PAD, START)]
+    for row, target in enumerate(targets):
+        end = len(target) + 1
+        torch.testing.assert_close(
+            found[row, :end][:, known],
+            wanted[row, :end][:, [both.ids[place] for place in known]],
+            atol=1e-4, rtol=1e-5,
+        )  # fmt: skip
+
+
 def test_languages_before_the_source(both: Pair, translator: Translator) -> None:
     """They are a prompt, and a word of the text as before."""
     prompt = both.checkpoint.prompt
@@ -221,7 +366,16 @@ def change_config(directory: Path, **values: Any) -> None:
     [
         ({"model_type": "bart"}, "model_type is 'bart'; 'marian' is what this command imports"),
         ({"activation_function": "tanh"}, "activation_function is 'tanh'; represented are relu"),
-        ({"normalize_before": True}, "normalize_before is True; Marian's models are post-norm"),
+        ({"normalize_before": True}, "normalize_before is true; represented is false"),
+        ({"rope_theta": 1e4}, '"rope_theta" is 10000.0; this setting is not known'),
+        ({"tie_encoder_decoder": 1}, "tie_encoder_decoder is 1; represented is false"),
+        ({"num_hidden_layers": 7}, "num_hidden_layers is 7 and encoder_layers 2; they are two"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings is False; the weights lack lm_head"),
+        ({"vocab_size": 10**10}, r"vocab_size is 10000000000; the weights have \d+ bytes, too few"),
+        ({"decoder_vocab_size": 10**10}, "decoder_vocab_size is 10000000000; the weights have"),
+        ({"encoder_layers": 10**10}, "no model.encoder.layers.2"),
+        ({"encoder_ffn_dim": 10**10, "decoder_ffn_dim": 10**10}, "what the model's other sizes"),
+        ({"pad_token_id": -1}, "pad_token_id is -1; there are 317 tokens"),
         ({"decoder_ffn_dim": 64}, "decoder_ffn_dim is 64; both stacks must have the same"),
         ({"decoder_attention_heads": 2}, "decoder_attention_heads is 2; both stacks"),
         ({"encoder_layers": 3}, "no model.encoder.layers.2"),
@@ -230,6 +384,7 @@ def change_config(directory: Path, **values: Any) -> None:
         ({"d_model": "32"}, "d_model is '32'; a whole number is needed"),
         ({"share_encoder_decoder_embeddings": False}, "does not fit target_vocab.json, .* missing"),
     ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
 def test_what_is_not_represented_is_named(
     values: dict[str, Any], message: str, copied: Path
@@ -239,7 +394,11 @@ def test_what_is_not_represented_is_named(
         import_marian(copied)
 
 
-@pytest.mark.parametrize("values", [{"length_penalty": -1.0}, {"num_beams": "many"}])
+@pytest.mark.parametrize(
+    "values",
+    [{"length_penalty": -1.0}, {"length_penalty": 10**400}, {"num_beams": "many"}],
+    ids=["negative", "huge", "word"],
+)
 def test_a_search_that_is_none(values: dict[str, Any], copied: Path) -> None:
     (copied / "generation_config.json").write_text(json.dumps(values))
     with pytest.raises(InputError, match="how to generate is not represented"):
@@ -269,13 +428,23 @@ def test_weights_are_read_without_running_code(both: Pair, copied: Path) -> None
     for name, tensor in both.checkpoint.load_model().state_dict().items():
         torch.testing.assert_close(found[name], tensor, atol=0, rtol=0)
     torch.save({**weights, "x": Malicious()}, pickled)
-    with pytest.raises(InputError, match=r"needs code to be run .* save it as safetensors"):
+    with pytest.raises(InputError, match=r"object of builtins\.exec|object of .*exec"):
         import_marian(copied)
     torch.save({**weights, "x": 3}, pickled)
     with pytest.raises(InputError, match="holds other things than tensors"):
         import_marian(copied)
+    stored = torch.zeros(1, dtype=torch.float16).expand(1 << 40)
+    torch.save({**weights, "x": stored}, pickled)
+    with pytest.raises(InputError, match=r'"x" has 1099511627776 numbers, and 2 bytes are stored'):
+        import_marian(copied)
+    torch.save({**weights, "x": torch.zeros(2, dtype=torch.int8)}, pickled)
+    with pytest.raises(InputError, match=r"of torch\.int8; quantized weights are not read"):
+        import_marian(copied)
+    pickled.write_bytes(b"nothing" * 10_000)
+    with pytest.raises(InputError, match="is damaged, or no checkpoint of transformers"):
+        import_marian(copied)
     pickled.write_bytes(b"nothing")
-    with pytest.raises(InputError, match="is damaged, or needs code"):
+    with pytest.raises(InputError, match="the weights have 7 bytes, too few for it"):
         import_marian(copied)
     save_file({**weights, "model.adapter.weight": torch.ones(1)}, copied / "model.safetensors")
     with pytest.raises(InputError, match=r"model\.adapter\.weight is part of the model"):
@@ -321,15 +490,47 @@ def test_two_vocabularies(both: Pair, copied: Path) -> None:
     torch.testing.assert_close(found[:, columns], expected[:, :-1], atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (b"\xff" * 8, "is damaged"),
+        (b"\x00" * 7 + b"\x7f", "is damaged"),
+        (
+            {"x": {"dtype": "F32", "shape": [1 << 40, 1 << 20], "data_offsets": [0, 4]}},
+            "is damaged",
+        ),
+        ({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 1 << 60]}}, "is damaged"),
+        ({"x": {"dtype": "F99", "shape": [1], "data_offsets": [0, 4]}}, "is damaged"),
+        ({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, "is whole"),
+    ],
+    ids=["length", "length-of-2-to-the-62", "shape", "offsets", "type", "one-tensor"],
+)
+def test_headers_of_safetensors(header: bytes | dict[str, Any], message: str, copied: Path) -> None:
+    """Sizes are compared with the file's before memory is taken for them."""
+    if isinstance(header, dict):
+        text = json.dumps(header).encode()
+        header = len(text).to_bytes(8, "little") + text
+    (copied / "model.safetensors").write_bytes(header + bytes(4))
+    if message == "is damaged":
+        with pytest.raises(InputError, match=message):
+            read_weights(copied)
+    else:
+        assert list(read_weights(copied)) == ["x"]
+
+
 def test_broken_directories(both: Pair, copied: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no directory"):
         import_marian(tmp_path / "nothing")
     (copied / "vocab.json").write_text("[]")
     with pytest.raises(InputError, match="no JSON object of tokens and ids"):
         import_marian(copied)
-    (copied / "vocab.json").write_text("{")
-    with pytest.raises(InputError, match="is no JSON"):
-        import_marian(copied)
+    for name in ("vocab.json", "config.json", "generation_config.json"):
+        for content, message in (("{", "is no JSON"), ("[" * 100_000, "nested too deeply")):
+            whole = (both.directory / name).read_text()
+            (copied / name).write_text(content)
+            with pytest.raises(InputError, match=message):
+                import_marian(copied)
+            (copied / name).write_text(whole)
     (copied / "vocab.json").write_text((both.directory / "vocab.json").read_text())
     (copied / "source.spm").unlink()
     with pytest.raises(InputError, match=r"cannot read .*source\.spm"):
