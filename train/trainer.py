@@ -382,7 +382,7 @@ class Trainer:
         missing = {f"{name}.{key}" for name in names for key in keys} - set(state.optimizer)
         if missing:
             raise CheckpointError(f"{path}/training lacks {min(missing)}; it is damaged.")
-        load_weights(self.model, path / "model.safetensors")
+        load_weights(self.model, path)
         for name, parameter in names.items() if state.step else ():
             self.optimizer.state[parameter] = {
                 key: state.optimizer[f"{name}.{key}"].to(self.group.device) for key in keys
