@@ -257,6 +257,19 @@ def test_unequal_numbers_of_lines(
         prepare(job, tmp_path / "out", 1)
 
 
+def test_gzip_without_its_name_and_utf16(tmp_path: Path) -> None:
+    path = tmp_path / "train.en"
+    path.write_bytes(gzip.compress(b"one\ntwo\n"))
+    with TextSource(path).open() as lines:
+        assert list(lines) == [b"one\n", b"two\n"]
+    path.write_bytes("one\n".encode("utf-16"))
+    with (
+        pytest.raises(InputError, match=r"train\.en is not text in UTF-8"),
+        TextSource(path).open() as lines,
+    ):
+        list(lines)
+
+
 def test_a_cut_gzip_file(
     tmp_path: Path, write: Callable[..., tuple[TextSource, TextSource]]
 ) -> None:

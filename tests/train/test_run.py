@@ -60,6 +60,7 @@ def test_a_job_is_what_the_files_and_settings_say(
         ("a.en", "a.de", ("en", "de")),
         ("a.ast", "a.txt", ("ast", "txt")),
         ("a.tok", "en", ("tok", None)),
+        ("a.en.gz", "a.de.gz", ("en", "de")),
         ("a.text", "a.d3", (None, None)),
     ],
 )
