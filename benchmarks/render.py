@@ -295,13 +295,15 @@ def render_table3(report: dict[str, Any]) -> str:
                 name,
                 f"{found['perplexity']:.2f}",
                 f"{found['bleu']:.2f}",
+                # Reports of older versions lack it.
+                f"{found['tokenized_bleu']:.2f}" if "tokenized_bleu" in found else "",
                 f"{found['parameters'] / 1e6:.2f}",
                 f"{row.perplexity:.2f}" if row else f"{TABLE3_MODELS['base'].perplexity:.2f}",
                 f"{row.bleu:.1f}" if row else f"{TABLE3_MODELS['base'].bleu:.1f}",
             ]
         )
-    header = ["", "row", "perplexity", "BLEU", "10^6 parameters"]
-    header += ["paper's perplexity (of base)", "paper's BLEU"]
+    header = ["", "row", "perplexity", "BLEU", "tokenized BLEU", "10^6 parameters"]
+    header += ["paper's perplexity (of base)", "paper's tokenized BLEU"]
     note = f" {settings['note']}" if settings["note"] else ""
     first = next(iter(samples.values()))
     return (

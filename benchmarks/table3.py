@@ -22,17 +22,20 @@ from translate_trt.train.metrics import read_metrics
 
 
 def measured(run: Path) -> dict[str, Any]:
-    """Perplexity per piece and BLEU of a finished run, and what it is."""
+    """Perplexity per piece and BLEU of a finished run, both kinds, and what it is."""
     checkpoint = open_checkpoint(run)
     entries = read_metrics(run)
     (loss,) = (entry["averaged"]["loss"] for entry in entries if "averaged" in entry)
     scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))
-    bleu = scores["systems"][0]["scores"]["bleu"]
+    found = scores["systems"][0]["scores"]
+    bleu, tokenized = found["bleu"], found["tokenized-bleu"]
     model = checkpoint.load_model()
     return {
         "perplexity": math.exp(loss),
         "bleu": bleu["score"],
         "signature": bleu["signature"],
+        "tokenized_bleu": tokenized["score"],
+        "tokenized_signature": tokenized["signature"],
         "parameters": sum(p.numel() for p in model.parameters()),
         "steps": checkpoint.train["steps"],
         "target_tokens_per_second": statistics.median(
@@ -55,13 +58,16 @@ def main() -> None:
     for name in ("plain", *TABLE3):
         if (given.runs / name / "scores.json").exists():
             samples[name] = measured(given.runs / name)
-    print(f"{'':14} {'PPL':>7} {'BLEU':>6} {'params':>9}    paper's: PPL, BLEU, 10^6 parameters")
+    print(
+        f"{'':14} {'PPL':>7} {'tokenized BLEU':>14} {'params':>9}    paper's: PPL, tokenized BLEU, "
+        "10^6 parameters"
+    )
     for name, found in samples.items():
         row = TABLE3_MODELS.get(given.preset) if name == "plain" else TABLE3[name]
         paper = f"{row.perplexity} {row.bleu} {row.parameters or ''}" if row else ""
         print(
             f"{row.group if row else '':2}{name:12} {found['perplexity']:7.2f} "
-            f"{found['bleu']:6.2f} {found['parameters'] / 1e6:8.1f}M    {paper}"
+            f"{found['tokenized_bleu']:14.2f} {found['parameters'] / 1e6:8.1f}M    {paper}"
         )
     settings = {"preset": given.preset, "note": given.note}
     print(write(f"table3-{given.preset}", settings, samples, given.json))

@@ -202,6 +202,7 @@ def compile_bundle(
             search=_SEARCH | checkpoint.search,
             tokenizer=_copy_tokenizers(checkpoint, directory),
             targets={name: compiler.write(name, directory) for name in options.targets},
+            weights_sha256=checkpoint.weights_sha256,
         )
         write_manifest(directory, manifest)
     return Compiled(manifest, compiler.reports)

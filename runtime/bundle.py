@@ -6,7 +6,6 @@ and SHA-256; nothing in it is found by guessing.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from translate_trt.runtime.contract import CACHE_TYPES, GraphForm, ShortlistForm
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.fields import AGAIN, Fields
 from translate_trt.runtime.files import clear_leftovers, write_json
+from translate_trt.runtime.hashing import sha256_of_file
 from translate_trt.runtime.locks import lock_beside, locked
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.outputs import Kind
@@ -30,8 +30,6 @@ MANIFEST_NAME = "manifest.json"
 #: At the end of a target's name: a translation is made of a list of tokens that depends on its
 #: source; without, the target of that name has the whole vocabulary.
 SHORTLIST = "-shortlist"
-
-_HASH_BLOCK = 1 << 20  # bytes
 
 # What others write into a manifest takes no longer.
 _SECONDS_TO_CHANGE = 60.0
@@ -196,6 +194,8 @@ class Manifest:
         search: defaults of `SearchOptions`, by field; what is not named has the class's default.
         tokenizer: "source" and "target", both the same file when the vocabulary is shared.
         targets: at least one; the first is the default.
+        weights_sha256: of the checkpoint's weights that the bundle was exported from; None: unknown
+            (bundles of older versions do not say).
     """
 
     format_version: int
@@ -208,6 +208,7 @@ class Manifest:
     search: dict[str, Any]
     tokenizer: dict[str, FileEntry]
     targets: dict[str, TargetEntry]
+    weights_sha256: str | None = None
 
     @classmethod
     def from_json(cls, fields: Fields) -> Manifest:
@@ -230,6 +231,11 @@ class Manifest:
                 name: TargetEntry.from_json(name, entry)
                 for name, entry in targets.objects(at_least_one=True)
             },
+            weights_sha256=(
+                fields.optional_text("weights_sha256")
+                if "weights_sha256" in fields.values
+                else None
+            ),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -491,14 +497,7 @@ def _parse(path: Path, content: bytes) -> object:
 
 def _digest(path: Path) -> tuple[str, int]:
     """SHA-256 in hexadecimal and size in bytes of a file."""
-    digest = hashlib.sha256()
-    size = 0
     try:
-        with path.open("rb") as file:
-            # hashlib.file_digest would do this, from Python 3.11 on.
-            while block := file.read(_HASH_BLOCK):
-                digest.update(block)
-                size += len(block)
+        return sha256_of_file(path)
     except OSError as error:
         raise BundleError(f"cannot read {path}: {error.strerror}. {AGAIN}") from error
-    return digest.hexdigest(), size

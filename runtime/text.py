@@ -7,18 +7,21 @@ FF, U+0085, U+2028 among them); with those, output lines would no longer match i
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import itertools
 import logging
 import os
 import queue
+import re
 import stat
 import sys
 import threading
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Generic, TypeVar
+from typing import IO, BinaryIO, Generic, TypeVar, cast
 
 from translate_trt.runtime.errors import InputError
 
@@ -27,6 +30,23 @@ log = logging.getLogger("translate_trt")
 STDIN = "-"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+
+# What other kinds of files begin with. UTF-32 goes before UTF-16, whose mark its own begins with.
+_UTF_MARKS = {
+    b"\xff\xfe\0\0": "UTF-32",
+    b"\0\0\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+_ARCHIVES = {
+    re.compile(rb"BZh\d1AY&SY"): "bzip2",
+    re.compile(rb"\xfd7zXZ\0"): "xz",
+    re.compile(rb"\x28\xb5\x2f\xfd"): "zstd",
+    re.compile(rb"PK\x03\x04"): "zip",
+}
+# Lines at the beginning of a text that are looked at for NUL bytes, and bytes of each.
+_HEAD_LINES, _HEAD_BYTES = 100, 4096
 
 T = TypeVar("T")
 
@@ -106,14 +126,16 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[str]:
 
     A line ends with a newline, before which one carriage return is dropped; the last one needs no
     newline. A byte order mark at the very start is dropped. Bytes that are not UTF-8 become
-    U+FFFD, with a warning at the first such line and their count at the end.
+    U+FFFD, with a warning at the first such line and their count at the end. What is compressed
+    with gzip is decompressed, whatever its name.
 
     Args:
         stream: binary; never read further ahead than its own buffer.
         name: of the file, for messages.
 
     Raises:
-        InputError: reading failed.
+        InputError: reading failed, a compressed stream is damaged, or it is not text in UTF-8 but
+            in UTF-16, or mostly NUL bytes.
     """
     invalid = 0
     for number, raw in enumerate(_raw_lines(stream, name), start=1):
@@ -129,17 +151,119 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[str]:
 
 
 def _raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    with reading_gzip(name):
+        try:
+            lines = iter(text_lines(stream, name))
+            # A file of a mark and nothing else has no line.
+            first = next(lines, b"").removeprefix(_BYTE_ORDER_MARK)
+            for raw in itertools.chain((first,) if first else (), lines):
+                yield raw[:-1].removesuffix(b"\r") if raw.endswith(b"\n") else raw
+        except gzip.BadGzipFile:
+            raise
+        except OSError as error:
+            raise InputError(f"cannot read {name}: {error.strerror}.") from error
+
+
+def text_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
+    """The lines of a stream with their ends, decompressed if they are compressed with gzip.
+
+    Lines are read one at a time: those of a pipe that has more to come are not held back.
+
+    Args:
+        stream: binary, at its beginning.
+        name: of it, for messages.
+
+    Raises:
+        InputError: it is no text in UTF-8.
+    """
+    # No more than is needed to know: the rest may come later.
+    head = stream.read(1)
+    if head == _GZIP[:1]:
+        head += stream.read(1)
+    if is_gzip(head):
+        # GzipFile reads like a stream of bytes.
+        stream = cast(IO[bytes], gzip.GzipFile(fileobj=cast(BinaryIO, _Rejoined(head, stream))))
+        first = stream.readline()
+    elif name.endswith(".gz") and head:
+        raise InputError(
+            f"{name} is named like a gzip file and is none; it is damaged. Get it again, or rename "
+            "it if it is plain text."
+        )
+    else:
+        first = head if head.endswith(b"\n") or not head else head + stream.readline()
+    if not first:  # a terminal would be asked for more
+        return
+    for number, line in enumerate(itertools.chain((first,), stream), start=1):
+        check_text(line[:_HEAD_BYTES], name, number)
+        yield line
+        if number == _HEAD_LINES:
+            break
+    else:
+        return
+    yield from stream
+
+
+def is_gzip(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is compressed with gzip."""
+    return head.startswith(_GZIP)
+
+
+@contextlib.contextmanager
+def reading_gzip(name: str) -> Iterator[None]:
+    """Turn what a damaged gzip stream raises in the block into an InputError."""
     try:
-        first = True
-        for raw in stream:
-            if first:
-                first = False
-                raw = raw.removeprefix(_BYTE_ORDER_MARK)
-                if not raw:  # a file of a mark and nothing else
-                    return
-            yield raw[:-1].removesuffix(b"\r") if raw.endswith(b"\n") else raw
-    except OSError as error:
-        raise InputError(f"cannot read {name}: {error.strerror}.") from error
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        reason = "it ends too early" if isinstance(error, EOFError) else str(error)
+        raise InputError(f"{name} is damaged or incomplete ({reason}); get it again.") from error
+
+
+class _Rejoined:
+    """A stream whose first bytes were read already, for GzipFile."""
+
+    def __init__(self, head: bytes, stream: IO[bytes]) -> None:
+        self._head = head
+        # At most what is there: else the first lines of a pipe would wait for many others.
+        self._read = getattr(stream, "read1", stream.read)
+
+    def read(self, size: int) -> bytes:
+        """At most that many bytes; none at the end."""
+        if not self._head:
+            return bytes(self._read(size))
+        found, self._head = self._head[:size], self._head[size:]
+        return found
+
+
+def check_text(head: bytes, name: str, line: int = 1) -> None:
+    """Refuse what is surely not text in UTF-8, before it is translated or learned from.
+
+    Args:
+        head: the beginning of a line.
+        name: of the file, for messages.
+        line: its number, from 1.
+
+    Raises:
+        InputError: it begins like UTF-16 or UTF-32 or an archive, or is mostly NUL bytes.
+    """
+    if line == 1:
+        for mark, encoding in _UTF_MARKS.items():
+            if head.startswith(mark):
+                raise InputError(_is_not_utf8(name, encoding, "it begins with a byte order mark"))
+        for pattern, program in _ARCHIVES.items():
+            if pattern.match(head):
+                raise InputError(f"{name} is compressed with {program}; unpack it, or use gzip.")
+    text = head.rstrip(b"\r\n")
+    # Text that is mostly ASCII has a NUL in every other byte of UTF-16.
+    if len(text) >= 4 and text.count(0) * 5 >= len(text) * 2:
+        encoding = "UTF-16BE" if line == 1 and text.startswith(b"\0") else "UTF-16LE"
+        raise InputError(_is_not_utf8(name, encoding, f"line {line} is mostly NUL bytes"))
+
+
+def _is_not_utf8(name: str, encoding: str, reason: str) -> str:
+    return (
+        f"{name} is not text in UTF-8; {reason}, as {encoding} has. Convert it: "
+        f"iconv -f {encoding} -t UTF-8 OLD > NEW"
+    )
 
 
 def count_lines(path: str) -> int | None:
@@ -148,6 +272,9 @@ def count_lines(path: str) -> int | None:
         return None
     count, last = 0, b"\n"
     with open_input(path) as stream:
+        if is_gzip(stream.read(len(_GZIP))):
+            return None
+        stream.seek(0)
         if stream.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
             stream.seek(0)
         for block in iter(lambda: stream.read(1 << 20), b""):

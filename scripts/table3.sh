@@ -3,8 +3,8 @@
 #
 #   bash scripts/table3.sh DATA OUT [PRESET] [ROW ...]
 #
-# DATA was made by `translate-trt data prepare`; perplexity and BLEU (beam 4, alpha 0.6) are of its
-# validation text and, as in the paper, of the last checkpoint. PRESET is varied (default: base);
+# DATA was made by `translate-trt data prepare`; perplexity and tokenized BLEU (beam 4, alpha 0.6) are
+# of its validation text and, as in the paper, of the last checkpoint. PRESET is varied (default: base);
 # ROW is `plain` for the preset itself or one of the rows (default: all; docs/train.md lists them).
 # Run again, it goes on where it was stopped. Environment:
 #   PARALLEL  rows trained at a time (default 1)
@@ -29,9 +29,9 @@ train_row() { # row
         ${LAUNCH:-} translate-trt train --config "$name" --data "$data" --out "$run" --resume \
             --average-checkpoints 1 ${OPTIONS:-} >"$out/$1.log" 2>&1
     fi
-    if [ ! -e "$run/scores.json" ]; then
+    if ! grep -qs tokenized-bleu "$run/scores.json"; then
         translate-trt evaluate --reference "$data/valid.target.txt" --threads 1 --json \
-            --source "$data/valid.source.txt" --metric bleu "$run" >"$run/scores.partial"
+            --source "$data/valid.source.txt" --metric bleu --metric tokenized-bleu "$run" >"$run/scores.partial"
         mv "$run/scores.partial" "$run/scores.json"
     fi
     say "$1 is done"

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -28,6 +29,7 @@ from torch import Tensor
 from translate_trt.runtime.errors import BundleError, CheckpointError, OptionError, OutputError
 from translate_trt.runtime.fields import Fields
 from translate_trt.runtime.files import new_directory, remove_directory
+from translate_trt.runtime.hashing import sha256_of_file
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.outputs import Kind, stranger
 from translate_trt.runtime.prompt import Prompt
@@ -41,6 +43,11 @@ AVERAGED = "checkpoint-averaged"
 TOKENIZER = "tokenizer.spm"
 TOKENIZERS = ("source.spm", "target.spm")  # where each side has its own
 PREFIX = "checkpoint-"
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+
+_USE_ANOTHER = "Use another checkpoint of the run."
 
 
 def checkpoint_files(directory: Path) -> set[str] | None:
@@ -172,39 +179,104 @@ class Checkpoint(Usage):
         """The model with its weights, in evaluation mode.
 
         Raises:
-            CheckpointError: the weights are missing, truncated or of another shape.
+            CheckpointError: the weights are missing, damaged or of another shape.
         """
         model = Transformer(self.model)
-        load_weights(model, self.path / "model.safetensors")
+        load_weights(model, self.path)
         return model.eval()
 
+    @property
+    def weights_sha256(self) -> str:
+        """SHA-256 of the weights' file, read anew.
 
-def load_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file.
+        Raises:
+            CheckpointError: the file is missing.
+        """
+        return _sha256(self.path / WEIGHTS)
+
+
+def read_weights(checkpoint: Path) -> dict[str, Tensor]:
+    """The weights of a checkpoint by name, checked against the hash in its config.json.
 
     Raises:
-        CheckpointError: the file is missing or damaged.
+        CheckpointError: they are missing, damaged or not finite.
+    """
+    config = checkpoint / CONFIG
+    hashes = _hashes(config, read_json(config))
+    return _read_tensors(checkpoint / WEIGHTS, hashes.get(WEIGHTS))
+
+
+def load_weights(model: Transformer, checkpoint: Path) -> None:
+    """Read the weights of a checkpoint into a model of the same configuration.
+
+    Raises:
+        CheckpointError: they are damaged, or a tensor is missing, unknown or of another shape.
     """
     try:
-        return load_file(path)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path} is missing; the checkpoint is incomplete.") from error
-    except (SafetensorError, OSError) as error:
+        model.load_state_dict(read_weights(checkpoint))
+    except RuntimeError as error:
         raise CheckpointError(
-            f"{path} is damaged ({error}); use another checkpoint of the run."
+            f"{checkpoint / WEIGHTS} does not fit its configuration: {error}"
         ) from error
 
 
-def load_weights(model: Transformer, path: Path) -> None:
-    """Read weights into a model of the same configuration.
+def _read_tensors(path: Path, sha256: str | None) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Args:
+        path: the file.
+        sha256: what was written down as its hash; None: nothing, by an older version.
 
     Raises:
-        CheckpointError: a tensor is missing, unknown or of another shape.
+        CheckpointError: the file is missing or damaged, or a value in it is not finite.
     """
+    _check_hash(path, sha256)
     try:
-        model.load_state_dict(load_tensors(path))
-    except RuntimeError as error:
-        raise CheckpointError(f"{path} does not fit its configuration: {error}") from error
+        tensors = load_file(path)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is missing; the checkpoint is incomplete.") from error
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged ({error}). {_USE_ANOTHER}") from error
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise CheckpointError(
+                f"{path} is damaged: {name} holds a value that is not finite. {_USE_ANOTHER}"
+            )
+    return tensors
+
+
+def file_hashes(*paths: Path) -> dict[str, str]:
+    """SHA-256 by file name, as config.json, state.json and run.json keep them.
+
+    Raises:
+        CheckpointError: a file cannot be read.
+    """
+    return {path.name: _sha256(path) for path in paths}
+
+
+def _check_hash(path: Path, sha256: str | None) -> None:
+    if sha256 is not None and (found := _sha256(path)) != sha256:
+        raise CheckpointError(
+            f"{path} is damaged or was changed: its SHA-256 is {found}, and {sha256} was written "
+            f"down when it was saved. {_USE_ANOTHER}"
+        )
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return sha256_of_file(path)[0]
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is missing; the checkpoint is incomplete.") from error
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}. {_USE_ANOTHER}") from error
+
+
+def _hashes(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
+    """SHA-256 by file name, as such a JSON file says; those of older versions name none."""
+    hashes = values.get("sha256", {})
+    if not isinstance(hashes, dict) or not all(isinstance(x, str) for x in hashes.values()):
+        raise CheckpointError(f"{path} is damaged: its field 'sha256' is no object of strings.")
+    return hashes
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -241,9 +313,9 @@ def find_checkpoint(path: Path) -> Path:
     Raises:
         CheckpointError: there is none.
     """
-    if (path / "config.json").is_file():
+    if (path / CONFIG).is_file():
         return path
-    if (path / AVERAGED / "config.json").is_file():
+    if (path / AVERAGED / CONFIG).is_file():
         return path / AVERAGED
     numbered = numbered_checkpoints(path)
     if numbered:
@@ -265,7 +337,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         CheckpointError: no checkpoint, or one of a newer format.
     """
     path = find_checkpoint(path)
-    values = read_json(path / "config.json")
+    values = read_json(path / CONFIG)
     if "format_version" not in values:
         raise CheckpointError(
             f"{path} holds no checkpoint of translate-trt, but perhaps a model of another toolkit; "
@@ -277,7 +349,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
             f"{path} has checkpoint format {version}; this version reads up to {FORMAT_VERSION}. "
             "Upgrade with: pip install -U translate-trt"
         )
-    file = path / "config.json"
+    file = path / CONFIG
     return Checkpoint(
         **vars(Usage.read(file, values)),
         path=path,
@@ -295,7 +367,7 @@ def named_tokenizers(path: Path, values: Mapping[str, Any]) -> tuple[Path, Path]
         values: in it. Older ones name none: there is one then.
 
     Raises:
-        CheckpointError: they are not there, or it does not say which.
+        CheckpointError: they are not there or damaged, or it does not say which.
     """
     names = values.get("tokenizers", {"source": TOKENIZER, "target": TOKENIZER})
     try:
@@ -309,6 +381,7 @@ def named_tokenizers(path: Path, values: Mapping[str, Any]) -> tuple[Path, Path]
             raise CheckpointError(
                 f"{path.with_name(name)} is missing; the checkpoint is incomplete."
             )
+        _check_hash(path.with_name(name), _hashes(path, values).get(name))
     return path.with_name(source), path.with_name(target)
 
 
@@ -344,8 +417,9 @@ class TrainingState:
     def save(self, directory: Path) -> None:
         """Write `optimizer.safetensors` and `state.json`."""
         directory.mkdir()
-        save_file(self.optimizer, directory / "optimizer.safetensors")
+        save_file(self.optimizer, directory / OPTIMIZER)
         values = {key: value for key, value in vars(self).items() if key != "optimizer"}
+        values["sha256"] = file_hashes(directory / OPTIMIZER)
         (directory / "state.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
 
     @classmethod
@@ -355,8 +429,10 @@ class TrainingState:
         Raises:
             CheckpointError: it is missing or damaged.
         """
-        values = read_json(directory / "state.json")
-        tensors = load_tensors(directory / "optimizer.safetensors")
+        file = directory / "state.json"
+        values = read_json(file)
+        tensors = _read_tensors(directory / OPTIMIZER, _hashes(file, values).get(OPTIMIZER))
+        values.pop("sha256", None)
         try:
             return cls(**values, optimizer=tensors)
         except TypeError as error:
@@ -407,16 +483,18 @@ def _write(
     usage: Usage,
 ) -> None:
     weights = {name: tensor.contiguous() for name, tensor in model.items()}
-    save_file(weights, directory / "model.safetensors")
+    save_file(weights, directory / WEIGHTS)
+    paths = write_tokenizers(directory, tokenizers)
     config = {
         "format_version": FORMAT_VERSION,
         "model": dataclasses.asdict(model_config),
         "train": train,
-        "tokenizers": tokenizer_names(write_tokenizers(directory, tokenizers)),
+        "tokenizers": tokenizer_names(paths),
         **usage.to_json(),
+        "sha256": file_hashes(directory / WEIGHTS, *paths),
     }
     text = json.dumps(config, indent=1, ensure_ascii=False)
-    (directory / "config.json").write_text(text + "\n", encoding="utf-8")
+    (directory / CONFIG).write_text(text + "\n", encoding="utf-8")
 
 
 def save_imported(
@@ -464,7 +542,7 @@ def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:
     used, damage = 0, None
     for path in checkpoints:
         try:
-            weights = load_tensors(path / "model.safetensors")
+            weights = read_weights(path)
         except CheckpointError as error:
             log.warning("the average goes without one checkpoint: %s", error)
             damage = error

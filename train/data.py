@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import zlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +24,8 @@ log = logging.getLogger("translate_trt")
 # int32 in memory; in the files of `translate-trt data prepare`, the smallest that holds them all.
 Tokens = NDArray[np.int32] | NDArray[np.uint16] | NDArray[np.uint32]
 Rows = NDArray[np.int32] | NDArray[np.int64]
+
+_BLOCK = 1 << 20  # elements read at a time for a checksum
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,8 @@ class ParallelData:
             tens of gigabytes need not be read for it.
         source_end: batches have the source's end symbol (`ModelConfig.source_end`).
         never: tokens that the model never says: batches have them as previous tokens alone.
+        vocabulary_sizes: of source and target, where known: batches refuse other ids.
+        name: what messages call the data.
     """
 
     source: TokenArray
@@ -117,6 +123,8 @@ class ParallelData:
     known_fingerprint: int | None = None
     source_end: bool = True
     never: NDArray[np.int64] | None = None
+    vocabulary_sizes: tuple[int, int] | None = None
+    name: str = "the training text"
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
@@ -124,7 +132,12 @@ class ParallelData:
     def for_model(self, model: Transformer) -> ParallelData:
         """The same data, with batches as that model reads them."""
         never = None if model.never is None else model.never.cpu().numpy()
-        return replace(self, source_end=model.config.source_end, never=never)
+        return replace(
+            self,
+            source_end=model.config.source_end,
+            never=never,
+            vocabulary_sizes=(model.config.source_pieces, model.config.vocabulary_size),
+        )
 
     def count_targets(self, rows: NDArray[np.int64]) -> int:
         """Tokens to predict in those pairs."""
@@ -136,11 +149,16 @@ class ParallelData:
         return count
 
     def batch(self, rows: NDArray[np.int64]) -> Batch:
-        """Those pairs as one batch, with all that a model reads beside the tokens of their text."""
+        """Those pairs as one batch, with all that a model reads beside the tokens of their text.
+
+        Raises:
+            InputError: a token is not in the vocabulary.
+        """
         source, source_lengths = self.source.padded(rows)
         if not self.source_end:  # of shorter rows it stays, as padding
             source, source_lengths = source[:, :-1], source_lengths - 1
         target, target_lengths = self.target.padded(rows)
+        self._check_ids(source, target)
         previous = torch.cat((target.new_full((len(rows), 1), START), target[:, :-1]), dim=1)
         inside = torch.arange(target.shape[1]) < target_lengths[:, None]
         if self.never is not None:
@@ -149,14 +167,80 @@ class ParallelData:
         bias = source_padding_bias(source, source_lengths)
         return Batch(source, source_lengths, bias, previous, target.flatten()[index], index)
 
+    def _check_ids(self, source: Tensor, target: Tensor) -> None:
+        """Else the embedding raises an IndexError, or on a GPU ends the process."""
+        if self.vocabulary_sizes is None:
+            return
+        for side, ids, size in zip(
+            ("source", "target"), (source, target), self.vocabulary_sizes, strict=True
+        ):
+            largest = int(ids.max()) if ids.numel() else 0
+            if largest >= size:
+                raise InputError(
+                    f"{self.name}: a {side} token has id {largest}, and the vocabulary ends at "
+                    f"{size - 1}; the data is damaged, or of another vocabulary. Prepare it again."
+                )
+
     def fingerprint(self) -> int:
         """A checksum of all tokens, by which a resumed run knows its data again."""
         if self.known_fingerprint is not None:
             return self.known_fingerprint
+        return self._checksum(lambda: False)
+
+    def check_fingerprint(self, stopped: Callable[[], bool]) -> None:
+        """Read all the data and compare it with the fingerprint that was written down beside it.
+
+        Args:
+            stopped: looked at every few milliseconds; True ends the comparison unfinished.
+
+        Raises:
+            InputError: they differ.
+        """
+        if self.known_fingerprint is None:
+            return
+        found = self._checksum(stopped)
+        if found != self.known_fingerprint and not stopped():
+            raise InputError(
+                f"{self.name}: the token files have fingerprint {found} and should have "
+                f"{self.known_fingerprint}; they are damaged or were changed. Prepare them again "
+                "and start over: checkpoints of this run may have learned from the damage."
+            )
+
+    def _checksum(self, stopped: Callable[[], bool]) -> int:
         checksum = 0
         for side in (self.source, self.target):
-            checksum = zlib.crc32(side.tokens.data, zlib.crc32(side.offsets.data, checksum))
+            for array in (side.offsets, side.tokens):
+                for begin in range(0, len(array), _BLOCK):
+                    if stopped():
+                        return 0
+                    checksum = zlib.crc32(array[begin : begin + _BLOCK].data, checksum)
         return checksum
+
+
+class FingerprintCheck:
+    """Comparison of data with its fingerprint in a thread, while training goes on."""
+
+    def __init__(self, data: ParallelData) -> None:
+        self._stopped = threading.Event()
+        self._executor = ThreadPoolExecutor(1, "fingerprint")
+        self._result = self._executor.submit(data.check_fingerprint, self._stopped.is_set)
+
+    def poll(self, wait: bool = False) -> None:
+        """Raise what the comparison has found so far.
+
+        Args:
+            wait: until it is done.
+
+        Raises:
+            InputError: the data is not what it was.
+        """
+        if wait or self._result.done():
+            self._result.result()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._executor.shutdown()
 
 
 def encode_parallel(

@@ -27,6 +27,7 @@ from translate_trt.train.data import ParallelData, TokenArray
 from translate_trt.train.encode import SIDES, fingerprint_files
 from translate_trt.train.prepare import FORMAT_VERSION, INDEX, TOKENIZER, recover
 
+_BLOCK = 1 << 20  # sentences whose offsets are checked at a time
 _MAKE_AGAIN = "Make the directory again with: translate-trt data prepare --force"
 
 
@@ -60,13 +61,14 @@ class PreparedData:
         return self.path / TOKENIZER
 
     def split(self, name: str) -> ParallelData:
-        """That split, memory-mapped: opening takes no longer for a large one.
+        """That split, memory-mapped: of a large one, only the offsets are read.
 
         Args:
             name: "train", "valid" or "test".
 
         Raises:
-            InputError: there is no such split, or a file of it is missing or of another size.
+            InputError: there is no such split, a file of it is missing or of another size, or its
+                offsets are not those of sentences.
         """
         entry = self._entry(name)
         try:
@@ -74,7 +76,13 @@ class PreparedData:
                 self._open_side(f"{name}.{side}", entry["pairs"], entry[f"{side}_tokens"])
                 for side in SIDES
             ]
-            return ParallelData(arrays[0], arrays[1], entry["fingerprint"])
+            return ParallelData(
+                arrays[0],
+                arrays[1],
+                entry["fingerprint"],
+                vocabulary_sizes=(self.vocabulary_size, self.vocabulary_size),
+                name=f"{self.path} ({name})",
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{self.path / INDEX} is damaged ({error!r}). {_MAKE_AGAIN}"
@@ -120,6 +128,15 @@ class PreparedData:
                 f"{self.path / stem}.offsets ends at {offsets[-1]} and its token file at {tokens}; "
                 f"they do not belong together. {_MAKE_AGAIN}"
             )
+        for begin in range(0, sentences, _BLOCK):
+            lengths = np.diff(offsets[begin : begin + _BLOCK + 1])
+            wrong = np.flatnonzero((lengths < 1) | (lengths > tokens))
+            if len(wrong):
+                number = begin + int(wrong[0])
+                raise InputError(
+                    f"{self.path / stem}.offsets is damaged: sentence {number} begins at "
+                    f"{offsets[number]} and ends at {offsets[number + 1]}. {_MAKE_AGAIN}"
+                )
         return TokenArray(token_file, offsets)
 
     def _map(self, name: str, kind: str, count: int) -> NDArray[Any]:

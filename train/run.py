@@ -45,6 +45,7 @@ from translate_trt.train.settings import (
     new_settings,
     resumed_settings,
 )
+from translate_trt.train.text_sources import language_of
 from translate_trt.train.tokenizer import sample_rows, train_tokenizer
 from translate_trt.train.trainer import Job, Trainer, Validation, save_beginning
 
@@ -66,11 +67,7 @@ class TextPair:
     @property
     def languages(self) -> tuple[str | None, str | None]:
         """Language codes read from the file names' endings, where they look like ones."""
-        first, second = (path.suffix[1:] for path in (self.source, self.target))
-        known = [
-            code if code.isalpha() and 2 <= len(code) <= 3 else None for code in (first, second)
-        ]
-        return known[0], known[1]
+        return language_of(self.source), language_of(self.target)
 
 
 def use_threads(count: int | None) -> None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from translate_trt.runtime.bundle import hash_file
 from translate_trt.runtime.errors import CheckpointError, OptionError
 from translate_trt.runtime.files import write_json
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     Checkpoint,
     Usage,
+    file_hashes,
     named_tokenizers,
     open_checkpoint,
     read_json,
@@ -66,10 +66,12 @@ class Settings:
         values = {
             "model": dataclasses.asdict(self.model),
             "train": dataclasses.asdict(self.train),
-            **({} if self.tokenizers is None else {"tokenizers": tokenizer_names(self.tokenizers)}),
             **self.usage.to_json(),
             **({} if self.origin is None else {"from": self.origin}),
         }
+        if self.tokenizers is not None:
+            values["tokenizers"] = tokenizer_names(self.tokenizers)
+            values["sha256"] = file_hashes(*self.tokenizers)
         write_json(out / SETTINGS, values)
 
 
@@ -131,7 +133,7 @@ def fine_tuning_settings(
         usage,
         {
             "path": str(checkpoint.path),
-            "sha256": _weights_hash(checkpoint.path),
+            "sha256": checkpoint.weights_sha256,
             "train": checkpoint.train,
         },
     )
@@ -179,16 +181,12 @@ def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = 
 
 
 def _check_origin(out: Path, origin: dict[str, Any] | None, start: Path) -> None:
-    if origin is None or _weights_hash(open_checkpoint(start).path) != origin.get("sha256"):
+    if origin is None or open_checkpoint(start).weights_sha256 != origin.get("sha256"):
         began = "random weights" if origin is None else origin.get("path")
         raise OptionError(
             f"the run in {out} began with {began}, not with --from {start}. Leave --from out to "
             "continue it, or choose another --out."
         )
-
-
-def _weights_hash(checkpoint: Path) -> str:
-    return hash_file(checkpoint, "model.safetensors").sha256
 
 
 def _check_vocabularies(checkpoint: Checkpoint) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import re
 import tarfile
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO
 from xml.sax.saxutils import unescape
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.text import check_input
+from translate_trt.runtime.text import check_input, reading_gzip, text_lines
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
@@ -29,8 +27,8 @@ _BLOCK = 1 << 20
 class TextSource:
     """Lines of one language: a file, or a member of a tar archive.
 
-    A name that ends in `.gz` is decompressed, one that ends in `.sgm` gives the text of its
-    segments. Nothing is ever extracted to a path that an archive names.
+    What is compressed with gzip is decompressed, and a name that ends in `.sgm` or `.sgm.gz` gives
+    the text of its segments. Nothing is ever extracted to a path that an archive names.
     """
 
     path: Path
@@ -61,10 +59,10 @@ class TextSource:
                 tarfile.open(self.path, mode="r|*", bufsize=_BLOCK)  # noqa: SIM115
             )
             stream = stack.enter_context(_find_member(archive, self))
-        if name.endswith(".gz"):
-            unpacked = stack.enter_context(gzip.GzipFile(fileobj=cast(BinaryIO, stream)))
-            stream, name = cast(IO[bytes], unpacked), name.removesuffix(".gz")
-        return iter(_segments(stream.read(), self)) if name.endswith(".sgm") else _lines(stream)
+        lines = text_lines(stream, str(self))
+        if name.removesuffix(".gz").endswith(".sgm"):
+            return iter(_segments(b"".join(lines), self))
+        return _lines(lines)
 
     def _guarded(self, lines: Iterator[bytes]) -> Iterator[bytes]:
         with _reading(self):
@@ -74,8 +72,9 @@ class TextSource:
 @contextmanager
 def _reading(source: TextSource) -> Iterator[None]:
     try:
-        yield
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        with reading_gzip(str(source)):
+            yield
+    except tarfile.TarError as error:
         raise InputError(
             f"{source} is damaged ({error or type(error).__name__}); get it again."
         ) from error
@@ -92,7 +91,7 @@ def _find_member(archive: tarfile.TarFile, source: TextSource) -> IO[bytes]:
     raise InputError(f"{source.path} has no file {source.member}; it has {', '.join(names)}.")
 
 
-def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:
     for index, line in enumerate(stream):
         if index == 0:
             line = line.removeprefix(_BYTE_ORDER_MARK)

@@ -32,7 +32,7 @@ from translate_trt.train.checkpoint import (
     step_of,
 )
 from translate_trt.train.config import ModelConfig, TrainConfig
-from translate_trt.train.data import Batch, ParallelData
+from translate_trt.train.data import Batch, FingerprintCheck, ParallelData
 from translate_trt.train.distributed import Group
 from translate_trt.train.evaluate import perplexity, translate_reference, validation_loss
 from translate_trt.train.metrics import Meter, Metrics
@@ -203,29 +203,41 @@ class Trainer:
         Raises:
             KeyboardInterrupt: Ctrl-C ended it, after a checkpoint was saved.
             OutputError: the last checkpoint could not be written.
+            InputError: prepared data is damaged.
         """
         start = (self.epoch, self.epoch_step)
         on_gpu = self.group.device.type == "cuda"
         data = self.job.data.for_model(self.model)
         loader = StepLoader(data, self.config, self.group.rank, self.group.size, start, pin=on_gpu)
         metrics = Metrics(self.job.out, self.step, self.config.steps) if self.group.leads else None
+        check = FingerprintCheck(data) if self.group.leads else None  # once is enough for a group
         self.model.train()
         try:
             with StopRequest() as stop:
-                number = self._loop(loader, metrics, stop)
+                number = self._loop(loader, metrics, stop, check)
             if number:
                 log.warning("stopped at step %d; continue with --resume", self.step)
                 if number == signal.SIGTERM:
                     return None
                 raise KeyboardInterrupt
+            if check is not None:
+                check.poll(wait=True)
             return self._finish(metrics)
         finally:
             loader.close()
+            if check is not None:
+                check.close()
             self._writer.finish()
             if metrics is not None:
                 metrics.close()
 
-    def _loop(self, loader: StepLoader, metrics: Metrics | None, stop: StopRequest) -> int:
+    def _loop(
+        self,
+        loader: StepLoader,
+        metrics: Metrics | None,
+        stop: StopRequest,
+        check: FingerprintCheck | None,
+    ) -> int:
         """Steps until the last one or a signal; returns the signal's number, or 0."""
         if self.step == 0 and self.job.origin is not None:
             self.validate("validation", metrics)  # what fine-tuning is to be held against
@@ -233,6 +245,8 @@ class Trainer:
         skipped = int(self._skipped[2])
         while self.step < config.steps:
             step = next(steps)
+            if check is not None:
+                check.poll()
             self._optimizer_step(step)
             meter.add(step.target_tokens)
             if metrics is not None:
@@ -382,7 +396,7 @@ class Trainer:
         missing = {f"{name}.{key}" for name in names for key in keys} - set(state.optimizer)
         if missing:
             raise CheckpointError(f"{path}/training lacks {min(missing)}; it is damaged.")
-        load_weights(self.model, path / "model.safetensors")
+        load_weights(self.model, path)
         for name, parameter in names.items() if state.step else ():
             self.optimizer.state[parameter] = {
                 key: state.optimizer[f"{name}.{key}"].to(self.group.device) for key in keys

@@ -267,7 +267,10 @@ def _language(systems: Sequence[_System], reference: str) -> str | None:
 
     Models have theirs from names of files too, so that it may be "txt" or "tgt".
     """
-    told = [*(system.language or "" for system in systems), Path(reference).suffix[1:]]
+    told = [
+        *(system.language or "" for system in systems),
+        Path(reference.removesuffix(".gz")).suffix[1:],
+    ]
     return next((code for code in told if code.isalpha() and len(code) == 2), None)
 
 

@@ -84,9 +84,16 @@ def _bundle_rows(manifest: Manifest) -> Rows:
         ("languages", " to ".join(names)),
         *((f"{side} languages", listed(known)) for side, (known, _) in sides.items() if known),
         ("created by", manifest.created_by),
+        ("exported from", _origin(manifest)),
         ("format version", str(manifest.format_version)),
         ("search defaults", _pairs(manifest.search) or "none"),
     ]
+
+
+def _origin(manifest: Manifest) -> str:
+    if manifest.weights_sha256 is None:
+        return "unknown weights (an older version made the bundle)"
+    return f"weights of SHA-256 {manifest.weights_sha256}"
 
 
 def _model_rows(manifest: Manifest) -> Rows:
@@ -154,6 +161,7 @@ def _parity_rows(parity: dict[str, Any]) -> Rows:
                 f"{parity['bleu_difference']:+.2f} (95 %: {low:+.2f} to {high:+.2f})",
             ),
             ("signature", parity["signature"]),
+            *_test_set_rows(parity),
             (
                 "speed",
                 f"{parity['sentences_per_second']:.1f} sentences/s, "
@@ -162,6 +170,13 @@ def _parity_rows(parity: dict[str, Any]) -> Rows:
         ]
     except (KeyError, TypeError, ValueError):
         return [("parity", _pairs(parity))]
+
+
+def _test_set_rows(parity: dict[str, Any]) -> Rows:
+    """Of what was translated, and when; older evidence does not say."""
+    names = {"test source": "source_sha256", "test reference": "reference_sha256"}
+    rows = [(row, f"SHA-256 {parity[name]}") for row, name in names.items() if parity.get(name)]
+    return [*rows, *([("verified on", parity["date"])] if parity.get("date") else [])]
 
 
 def _pairs(values: dict[str, Any]) -> str:

@@ -142,6 +142,7 @@ def _text(
         from translate_trt.train.prepared import open_prepared
 
         opened = open_prepared(prepared)
+        opened.check("train")  # before hours of counting
         train = opened.split("train")
         sides = (train.source.tokens, train.source.offsets, train.target.tokens)
         return TokenPairs(*sides, train.target.offsets), (opened.tokenizer, opened.tokenizer)

@@ -14,6 +14,7 @@ import click
 
 # No torch yet: this module is imported for --help too.
 from translate_trt.runtime.cli.search import language_flags
+from translate_trt.runtime.cli.torch_settings import set_training_defaults
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.locks import locked_directory
@@ -95,6 +96,7 @@ def train(
     """
     if not is_quiet(ctx):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # progress is what one waits for
+    set_training_defaults()  # before torch is imported, which is now
     from translate_trt.train.distributed import choose_device, open_group, started_again
     from translate_trt.train.run import (
         TextPair,

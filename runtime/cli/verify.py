@@ -59,9 +59,10 @@ def verify(
     """Compare every target of a bundle with the PyTorch model it was compiled from.
 
     Prints per target: identical outputs, largest score difference, BLEU and its difference with a
-    paired bootstrap interval, and speed; writes the same into the bundle's manifest. The exit code
-    is 1 if a target misses its gate. Where an engine cannot run, the graph it was built from does,
-    in ONNX Runtime, and the result says so.
+    paired bootstrap interval, and speed; writes the same into the bundle's manifest, unless that
+    holds stronger evidence: of more lines, or of an engine that ran. The exit code is 1 if the
+    bundle was not exported from that checkpoint, or a target misses its gate. Where an engine
+    cannot run, the graph it was built from does, in ONNX Runtime, and the result says so.
 
     With --layers, prints how far each layer's tensors depart from PyTorch's, and which is the first
     to depart further than its precision explains; the exit code is 1 if there is one.
@@ -109,7 +110,7 @@ def _compare_translations(
     failed = [name for name, result in found.items() if not result.passed]
     if failed:
         raise TranslateTrtError(
-            f"{', '.join(failed)} missed the gate; do not ship. The numbers are in the manifest."
+            f"{', '.join(failed)} missed the gate; do not ship. The numbers stand above."
         )
     not_run = [name for name, result in found.items() if result.engine_not_run is not None]
     if require_engines and not_run:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import gzip
 import json
 import math
 import os
+import re
 import resource
 import shutil
 import signal
@@ -85,6 +87,7 @@ BAD_INPUTS = {
     "invalid UTF-8": (b"a \xff\n", "\ufffd a\n".encode()),
     "NUL": (b"a \0\n", b"\0 a\n"),
     "emoji and scripts": ("😀 猫 й\n".encode(), "й 猫 😀\n".encode()),
+    "gzip": (gzip.compress(b"a b\nc d\n", mtime=0), b"b a\nd c\n"),
     "U+0085 VT FF U+2028": ("a\x85b\x0bc\x0cd\u2028e\n".encode(), b"e d c b a\n"),
 }
 
@@ -103,6 +106,24 @@ def test_one_line_out_for_every_line_in(
     assert (tmp_path / "out").read_bytes() == expected
     as_json = run("--json", stdin=given).stdout_bytes.split(b"\n")[:-1]
     assert len([json.loads(line) for line in as_json]) == expected.count(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a b\n".encode("utf-16"), "is not text in UTF-8; .*iconv -f UTF-16 -t UTF-8"),
+        (gzip.compress(b"a b\n" * 50, mtime=0)[:-9], "is damaged or incomplete"),
+    ],
+    ids=["UTF-16", "truncated gzip"],
+)
+def test_what_is_not_text_is_refused(
+    run: Callable[..., Result], tmp_path: Path, content: bytes, message: str
+) -> None:
+    (tmp_path / "in").write_bytes(content)
+    for result in (run(stdin=content), run(tmp_path / "in", "--output", tmp_path / "out")):
+        assert result.exit_code == 1
+        assert re.search(f"error: .*{message}", result.stderr)
+    assert not (tmp_path / "out").exists()
 
 
 def test_several_inputs_in_order(run: Callable[..., Result], tmp_path: Path) -> None:

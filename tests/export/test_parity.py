@@ -1,17 +1,23 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+import torch
 from click.testing import CliRunner
 from onnx import numpy_helper
-from support.models import lively_model, save_model
+from support.models import forget_hashes, lively_model, save_model
 
-from translate_trt.export.parity import GATES, Gate, table, verify
+from translate_trt.export import parity
+from translate_trt.export.layers import compare_layers
+from translate_trt.export.parity import GATES, Gate, is_weaker, score_error, table, verify
 from translate_trt.export.stand_in import graphs_of, stand_in, why_engine_cannot_run
 from translate_trt.runtime.bundle import hash_file, read_manifest, verify_files, write_manifest
 from translate_trt.runtime.cli import main
@@ -67,9 +73,17 @@ def test_a_good_bundle_passes_and_says_so(bundle: Path, checkpoint: Checkpoint) 
     recorded = read_manifest(bundle).target("onnx-fp32").parity
     assert recorded is not None
     assert recorded["passed"] is True
-    assert recorded["gate"] == "at least 99.9 % identical"
+    assert recorded["gate"] == "at least 99.9 % identical, scores within 0.001"
+    text = "".join(f"{line}\n" for line in SOURCE)
+    assert recorded["source_sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", recorded["date"])
     shown = CliRunner().invoke(main, ["info", "--bundle", str(bundle)]).output
     assert "passed: at least 99.9 % identical" in shown
+    words = " ".join(shown.split())
+    assert f"test source SHA-256 {recorded['source_sha256']}" in words
+    assert f"test reference SHA-256 {recorded['reference_sha256']}" in words
+    assert f"verified on {recorded['date']}" in words
+    assert f"exported from weights of SHA-256 {checkpoint.weights_sha256}" in words
 
 
 def test_a_model_of_several_languages(bundle: Path, checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -118,20 +132,112 @@ def test_another_models_bundle_is_refused(
         verify(bundle, open_checkpoint(path), SOURCE, REFERENCE)
 
 
+def nudged(checkpoint: Checkpoint, path: Path) -> Checkpoint:
+    """A checkpoint of the same shape whose weights are a little different."""
+    model = checkpoint.load_model()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= 1.01
+    return open_checkpoint(save_model(model, path, checkpoint.tokenizer))
+
+
+def test_another_checkpoint_of_the_same_shape_is_refused(
+    bundle: Path, checkpoint: Checkpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = nudged(checkpoint, tmp_path / "other")
+    message = "was not exported from this checkpoint, .*: the weights differ"
+    with pytest.raises(BundleError, match=message):
+        verify(bundle, other, SOURCE, REFERENCE)
+    with pytest.raises(BundleError, match=message):
+        compare_layers(bundle, other, SOURCE[:1], ["onnx-fp32"], threads=1)
+    # A bundle of an older version does not say: then the gate has to notice it.
+    write_manifest(bundle, dataclasses.replace(read_manifest(bundle), weights_sha256=None))
+    found = verify(bundle, other, SOURCE, REFERENCE, ["onnx-fp32"], threads=1)["onnx-fp32"]
+    assert "does not say which weights it was exported from" in caplog.text
+    assert not found.passed
+    assert found.score_error is not None
+    assert found.score_error > 1e-3
+    shown = CliRunner().invoke(main, ["info", "--bundle", str(bundle)]).output
+    assert "unknown weights" in shown
+
+
+def test_another_tokenizer_is_refused(bundle: Path, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(checkpoint.path, tmp_path / "other"))
+    with (path / "tokenizer.spm").open("ab") as file:
+        file.write(b"\x12\x00")  # an empty trainer_spec
+    forget_hashes(path / "config.json")
+    with pytest.raises(BundleError, match="the tokenizers differ"):
+        verify(bundle, open_checkpoint(path), SOURCE, REFERENCE)
+
+
+def test_weaker_evidence_does_not_replace_stronger(
+    bundle: Path, checkpoint: Checkpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = ["onnx-fp32"]
+    verify(bundle, checkpoint, SOURCE, REFERENCE, target, threads=1)
+    assert "20 lines prove little; give verify a test set of at least 100" in caplog.text
+    found = verify(bundle, checkpoint, SOURCE[:3], REFERENCE[:3], target, threads=1)
+    assert found["onnx-fp32"].sentences == 3
+    kept = read_manifest(bundle).target("onnx-fp32").parity
+    assert kept is not None
+    assert kept["sentences"] == 20
+    message = f"keeps its evidence (20 sentences, {kept['date']}), which is stronger than this (3"
+    assert message in caplog.text
+    verify(bundle, checkpoint, SOURCE[1:] + SOURCE[:1], REFERENCE, target, threads=1)
+    newer = read_manifest(bundle).target("onnx-fp32").parity
+    assert newer is not None
+    assert newer["source_sha256"] != kept["source_sha256"]
+
+
+def test_the_order_of_evidence() -> None:
+    steps: list[dict[str, Any]] = [
+        {"largest_difference": 2e-5},  # by other hands
+        {"sentences": 3, "engine_not_run": "no GPU", "passed": True},
+        {"sentences": 500, "engine_not_run": "no GPU", "passed": False},
+        {"sentences": 3, "passed": False},
+        {"sentences": 4, "engine_not_run": None, "passed": True},
+    ]
+    for place, evidence in enumerate(steps):
+        weaker = [is_weaker(evidence, other) for other in steps]
+        assert weaker == [place < other for other in range(len(steps))]
+
+
+def test_a_bundle_that_is_replaced_meanwhile(
+    bundle: Path, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = parity.compare
+
+    def replace_it(*arguments: Any) -> parity.Parity:
+        spoil(bundle, "onnx-fp32")
+        return compare(*arguments)
+
+    monkeypatch.setattr(parity, "compare", replace_it)
+    with pytest.raises(BundleError, match="was replaced while onnx-fp32 was verified"):
+        verify(bundle, checkpoint, SOURCE[:3], REFERENCE[:3], ["onnx-fp32"], threads=1)
+    assert read_manifest(bundle).target("onnx-fp32").parity is None
+
+
 def test_an_empty_test_set(bundle: Path, checkpoint: Checkpoint) -> None:
     with pytest.raises(InputError, match="is empty"):
         verify(bundle, checkpoint, [], [])
 
 
 def test_gates() -> None:
-    assert GATES["fp32"].passes(99.9, 0.0)
-    assert not GATES["fp32"].passes(99.8, 5.0)
-    assert GATES["int8"].passes(10.0, -0.3)
-    assert not GATES["int8"].passes(100.0, -0.31)
-    assert Gate(50.0, 1.0).passes(60.0, -0.5)
+    assert GATES["fp32"].passes(99.9, 1e-3, 0.0)
+    assert not GATES["fp32"].passes(99.8, 0.0, 5.0)
+    assert not GATES["fp32"].passes(100.0, 1.1e-3, 0.0)
+    assert GATES["int8"].passes(10.0, 1.0, -0.3)
+    assert not GATES["int8"].passes(100.0, 0.0, -0.31)
+    assert Gate(50.0, None, 1.0).passes(60.0, 9.0, -0.5)
+    assert str(Gate(50.0, None, 1.0)) == "at least 50.0 % identical, BLEU at most 1.0 lower"
     for name in ("fp16", "bf16"):
-        assert GATES[name].passes(10.0, -0.1)
-        assert not GATES[name].passes(99.0, -0.11)
+        assert GATES[name].passes(10.0, 1.0, -0.1)
+        assert not GATES[name].passes(99.0, 0.0, -0.11)
+
+
+def test_score_errors_are_relative_to_large_scores() -> None:
+    assert score_error(-0.5, -0.5005) == pytest.approx(5e-4)
+    assert score_error(-100.0, -100.05) == pytest.approx(5e-4)
 
 
 NO_GPU = "there is no NVIDIA GPU, or no driver"

@@ -247,9 +247,19 @@ def test_cells_that_are_no_utf8(tmp_path: Path) -> None:
 
 def test_damaged_archives(tmp_path: Path) -> None:
     whole = gzip.compress(os.urandom(9999).hex().encode())
+    # Recognised by its content, whatever its name.
+    assert records(write(tmp_path / "b.txt", gzip.compress(b"a\nb\n"))) == ["a", "b"]
     for damaged in (whole[:-20], b"no archive", whole[:500] + b"\x00\x00" + whole[502:]):
         with pytest.raises(InputError, match="damaged"):
             records(write(tmp_path / "a.gz", damaged))
+
+
+def test_utf16_is_refused(tmp_path: Path) -> None:
+    content = "a house\n".encode("utf-16")
+    with pytest.raises(InputError, match="iconv -f UTF-16 -t UTF-8"):
+        write(tmp_path / "a", content)
+    with pytest.raises(InputError, match="iconv -f UTF-16 -t UTF-8"):
+        records(write(tmp_path / "a.gz", gzip.compress(content)))
 
 
 def test_an_input_that_changes_meanwhile(tmp_path: Path) -> None:

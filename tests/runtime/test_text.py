@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import bz2
 import errno
+import gzip
 import io
 import logging
+import lzma
 import os
+import random
 import signal
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +60,8 @@ CASES = {
     "return-inside": (b"a\rb\n", ["a\rb"]),
     "blanks": (b" \t \n", [" \t "]),
     "marks": (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+    "unit-separator": (b"\x1f", ["\x1f"]),
+    "first-byte-of-gzip": (b"\x1f\nb\n", ["\x1f", "b"]),
     "mark-alone": (b"\xef\xbb\xbf", []),
     "mark-and-newline": (b"\xef\xbb\xbf\n", [""]),
     "controls": (b"a\0b\x0bc\x0cd\x1ce\n", ["a\0b\x0bc\x0cd\x1ce"]),
@@ -130,6 +138,110 @@ class Failing(io.RawIOBase):
 def test_a_read_that_fails_names_the_file() -> None:
     with pytest.raises(InputError, match=r"cannot read in\.txt: Input/output error"):
         list(read_lines(io.BufferedReader(Failing()), "in.txt"))
+
+
+class Dribble(io.RawIOBase):
+    """A pipe that delivers a byte at a time."""
+
+    def __init__(self, content: bytes) -> None:
+        self._left = content
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), 1, len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_what_is_compressed_has_the_same_lines(number: int) -> None:
+    content, expected = CASES[number]
+    assert lines_of(gzip.compress(content)) == expected
+    halves = gzip.compress(content[:3]) + gzip.compress(content[3:])  # as `cat a.gz b.gz` makes
+    assert lines_of(halves) == expected
+    pipe = io.BufferedReader(Dribble(gzip.compress(content)))
+    assert list(read_lines(pipe, "standard input")) == expected
+
+
+def test_lines_of_a_compressed_pipe_are_not_held_back() -> None:
+    reading, writing = os.pipe()
+    packer = zlib.compressobj(wbits=31)
+    with open(reading, "rb") as source, open(writing, "wb", buffering=0) as sink:
+        sink.write(packer.compress(b"one\n") + packer.flush(zlib.Z_SYNC_FLUSH))
+        lines = read_lines(source, "standard input")
+        assert next(lines) == "one"
+        sink.write(packer.compress(b"two\n") + packer.flush())
+        assert next(lines) == "two"
+
+
+PACKED = gzip.compress(random.Random(1).randbytes(3000).hex().encode())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [PACKED[:-20], PACKED[:5], PACKED[:500] + b"\0\0" + PACKED[502:], PACKED + b"garbage",
+     PACKED[:-8] + bytes(8)],
+    ids=["truncated", "header alone", "changed", "garbage after", "wrong checksum"],
+)  # fmt: skip
+def test_damaged_gzip(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"in\.txt is damaged or incomplete \("):
+        lines_of(content)
+    path = tmp_path / "in.gz"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"in\.gz is damaged or incomplete"):
+        list(read_parallel(path, path))
+
+
+def test_a_file_named_gz_that_is_none() -> None:
+    with pytest.raises(InputError, match="named like a gzip file and is none"):
+        list(read_lines(io.BytesIO(b"text\n"), "in.gz"))
+    assert list(read_lines(io.BytesIO(b""), "in.gz")) == []
+
+
+TEXT = "Ein Haus.\nÜber uns\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        (TEXT.encode("utf-16"), "UTF-16"),
+        (b"\xfe\xff" + TEXT.encode("utf-16-be"), "UTF-16"),
+        (TEXT.encode("utf-32"), "UTF-32"),
+        (TEXT.encode("utf-16-le"), "UTF-16LE"),
+        (TEXT.encode("utf-16-be"), "UTF-16BE"),
+        (("\n" + TEXT).encode("utf-16-le"), "UTF-16LE"),
+        (b"text\n" + bytes(100), "UTF-16LE"),
+    ],
+    ids=["LE marked", "BE marked", "UTF-32", "LE", "BE", "LE, empty line first", "NUL bytes"],
+)
+def test_utf16_is_refused(content: bytes, encoding: str) -> None:
+    message = rf"in\.txt is not text in UTF-8; .* iconv -f {encoding} -t UTF-8 OLD > NEW"
+    for stored in (content, gzip.compress(content)):
+        with pytest.raises(InputError, match=message):
+            lines_of(stored)
+
+
+@pytest.mark.parametrize(
+    ("content", "program"),
+    [
+        (bz2.compress(b"text\n"), "bzip2"),
+        (lzma.compress(b"text\n"), "xz"),
+        (b"\x28\xb5\x2f\xfd\x04", "zstd"),
+        (b"PK\x03\x04\x14\x00", "zip"),
+    ],
+    ids=["bzip2", "xz", "zstd", "zip"],
+)
+def test_other_archives_are_refused(content: bytes, program: str) -> None:
+    with pytest.raises(InputError, match=f"is compressed with {program}; unpack it, or use gzip"):
+        lines_of(content)
+
+
+def test_lines_that_cannot_be_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(gzip.compress(b"a\nb\n"))
+    assert count_lines(str(path)) is None
 
 
 def test_inputs_that_cannot_be_opened(tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ from translate_trt.runtime.bundle import FORMAT_VERSION
 
 Change = Callable[[dict[str, Any]], object]
 
+# Fields of the manifest that bundles of the same format, made by older versions, lack.
+_NEWER_FIELDS = ("shortlist", "source_vocabulary_size", "weights_sha256")
+
 
 @dataclass(frozen=True)
 class BadBundle:
@@ -266,6 +269,6 @@ def spoiled_fields(text: str) -> Iterator[tuple[str, str]]:
             for step in place:
                 inner = inner[step]
             spoil(inner, name)
-            if name in ("shortlist", "source_vocabulary_size") and name not in inner:
-                continue  # bundles from before there were any have no such field
+            if name in _NEWER_FIELDS and name not in inner:
+                continue  # bundles of older versions have no such field
             yield json.dumps(value), repr(".".join((*place, name)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,18 @@ def save_imported_model(
         tokenizers = tokenizers[1], tokenizers[1]
     save_imported(path, model, tokenizers, {"max_length": 48}, {"length_penalty": 1.0}, prompt)
     return path
+
+
+def forget_hashes(*files: Path) -> None:
+    """Take the hashes out of a config.json, state.json or run.json, as older versions wrote it."""
+    for file in files:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        del values["sha256"]
+        file.write_text(json.dumps(values), encoding="utf-8")
+
+
+def flip_bit(file: Path, place: float = 0.9) -> None:
+    """Change one bit of a file, that far into it: a size and a header stay as they are."""
+    content = bytearray(file.read_bytes())
+    content[int(len(content) * place)] ^= 4
+    file.write_bytes(content)

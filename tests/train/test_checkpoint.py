@@ -3,14 +3,15 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import math
 import os
 import re
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
-from support.models import save_model
+from safetensors.torch import load_file, save_file
+from support.models import flip_bit, forget_hashes, save_model
 
 from translate_trt.runtime.errors import CheckpointError, OutputError
 from translate_trt.train import checkpoint as checkpoint_module
@@ -124,6 +125,43 @@ def test_a_missing_file_is_named(saved: Path, name: str) -> None:
     expected = "holds no checkpoint" if name == "config.json" else f"{name} is missing"
     with pytest.raises(CheckpointError, match=expected):
         open_checkpoint(saved).load_model()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.spm"])
+def test_a_flipped_bit_is_noticed(saved: Path, name: str) -> None:
+    flip_bit(saved / name)
+    with pytest.raises(CheckpointError, match=rf"{name} is damaged or was changed: its SHA-256"):
+        open_checkpoint(saved).load_model()
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf], ids=["nan", "infinity"])
+def test_weights_that_are_not_finite(saved: Path, value: float) -> None:
+    path = saved / "model.safetensors"
+    weights = load_file(path)
+    weights["embedding.weight"][3, 2] = value
+    save_file(weights, path)
+    forget_hashes(saved / "config.json")
+    with pytest.raises(
+        CheckpointError, match=r"embedding\.weight holds a value that is not finite"
+    ):
+        open_checkpoint(saved).load_model()
+    with pytest.raises(CheckpointError, match="not finite"):
+        average_weights([saved])
+
+
+def test_a_checkpoint_of_an_older_version_has_no_hashes(saved: Path) -> None:
+    forget_hashes(saved / "config.json")
+    flip_bit(saved / "model.safetensors")
+    open_checkpoint(saved).load_model()
+
+
+@pytest.mark.parametrize("hashes", ["[]", '{"model.safetensors": 5}'], ids=["list", "number"])
+def test_hashes_that_are_none(saved: Path, hashes: str) -> None:
+    path = saved / "config.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(values | {"sha256": json.loads(hashes)}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"config\.json is damaged: its field 'sha256'"):
+        open_checkpoint(saved)
 
 
 def test_truncated_weights(saved: Path) -> None:

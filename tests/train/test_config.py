@@ -33,7 +33,17 @@ def test_base_and_big_are_the_papers() -> None:
     assert (base.train.adam_beta1, base.train.adam_beta2) == (0.9, 0.98)
     assert base.train.adam_epsilon == 1e-9
     assert (big.model.d_model, big.model.d_ff, big.model.heads) == (1024, 4096, 16)
-    assert (big.model.dropout, big.train.steps, big.train.average_checkpoints) == (0.3, 300_000, 20)
+    assert (big.model.dropout, big.train.steps) == (0.3, 300_000)
+
+
+@pytest.mark.parametrize(("name", "seconds", "count"), [("base", 0.4, 5), ("big", 1.0, 20)])
+def test_the_papers_checkpoints_are_ten_minutes_apart(
+    name: str, seconds: float, count: int
+) -> None:
+    """Sections 5.2 (seconds a step) and 6.1."""
+    train = preset(name).train
+    assert train.average_checkpoints == count
+    assert train.checkpoint_every * seconds == pytest.approx(600)
 
 
 def test_an_unknown_preset_lists_the_known() -> None:

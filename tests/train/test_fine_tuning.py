@@ -19,6 +19,7 @@ from support.models import (
     EVERYTHING_ELSE,
     LEARNED_POSITIONS,
     NO_PROMPT,
+    forget_hashes,
     save_imported_model,
     save_model,
 )
@@ -350,6 +351,7 @@ def test_what_is_no_checkpoint(
 
 def test_tokenizers_of_another_model(text: Text, start: Path, tmp_path: Path) -> None:
     shutil.copyfile(start / "source.spm", start / "target.spm")
+    forget_hashes(start / "config.json")
     with pytest.raises(CheckpointError, match=r"target\.spm has 300 pieces and the model 3\d\d"):
         prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, start=start)
 

@@ -19,7 +19,7 @@ from translate_trt.runtime.errors import InputError, OutputError
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train import prepare as module
 from translate_trt.train.corpora import PrepareOptions
-from translate_trt.train.data import encode_parallel, epoch_batches
+from translate_trt.train.data import FingerprintCheck, encode_parallel, epoch_batches
 from translate_trt.train.prepare import Preparation, prepare
 from translate_trt.train.prepared import PreparedData, open_prepared
 from translate_trt.train.text_sources import TextSource, language_of
@@ -257,6 +257,19 @@ def test_unequal_numbers_of_lines(
         prepare(job, tmp_path / "out", 1)
 
 
+def test_gzip_without_its_name_and_utf16(tmp_path: Path) -> None:
+    path = tmp_path / "train.en"
+    path.write_bytes(gzip.compress(b"one\ntwo\n"))
+    with TextSource(path).open() as lines:
+        assert list(lines) == [b"one\n", b"two\n"]
+    path.write_bytes("one\n".encode("utf-16"))
+    with (
+        pytest.raises(InputError, match=r"train\.en is not text in UTF-8"),
+        TextSource(path).open() as lines,
+    ):
+        list(lines)
+
+
 def test_a_cut_gzip_file(
     tmp_path: Path, write: Callable[..., tuple[TextSource, TextSource]]
 ) -> None:
@@ -338,6 +351,45 @@ def test_check_reads_the_tokens(make: Callable[..., PreparedData]) -> None:
     with pytest.raises(InputError, match="fingerprint"):
         prepared.check("train")
     prepared.check("valid")
+
+
+@pytest.mark.parametrize("value", [10**15, -1, 0], ids=["beyond", "negative", "empty sentence"])
+def test_offsets_that_are_none(make: Callable[..., PreparedData], value: int) -> None:
+    prepared = make()
+    path = prepared.path / "train.target.offsets"
+    offsets = np.fromfile(path, dtype=np.int64)
+    offsets[7] = value or offsets[6]
+    offsets.tofile(path)
+    with pytest.raises(InputError, match=r"offsets is damaged: sentence [67] begins at"):
+        prepared.split("train")
+
+
+def test_tokens_beyond_the_vocabulary(make: Callable[..., PreparedData]) -> None:
+    prepared = make()
+    path = prepared.path / "valid.target.tokens"
+    tokens = np.fromfile(path, dtype=prepared.token_type)
+    tokens[1] = prepared.vocabulary_size
+    tokens.tofile(path)
+    message = f"a target token has id {prepared.vocabulary_size}, and the vocabulary ends at "
+    with pytest.raises(InputError, match=re.escape(f"{prepared.path} (valid): {message}")):
+        prepared.split("valid").batch(np.array([0, 1]))
+
+
+def test_the_fingerprint_is_checked_in_the_background(make: Callable[..., PreparedData]) -> None:
+    prepared = make()
+    check = FingerprintCheck(prepared.split("train"))
+    check.poll(wait=True)
+    check.close()
+    path = prepared.path / "train.source.tokens"
+    tokens = np.fromfile(path, dtype=prepared.token_type)
+    tokens[3] = 9 if tokens[3] != 9 else 10  # a token of the vocabulary, but another
+    tokens.tofile(path)
+    check = FingerprintCheck(prepared.split("train"))
+    with pytest.raises(InputError, match="token files have fingerprint"):
+        check.poll(wait=True)
+    check.close()
+    stopped = prepared.split("train")
+    stopped.check_fingerprint(lambda: True)  # it says nothing of what it has not read
 
 
 def test_languages_of_files() -> None:

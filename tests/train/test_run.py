@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -59,6 +60,7 @@ def test_a_job_is_what_the_files_and_settings_say(
         ("a.en", "a.de", ("en", "de")),
         ("a.ast", "a.txt", ("ast", "txt")),
         ("a.tok", "en", ("tok", None)),
+        ("a.en.gz", "a.de.gz", ("en", "de")),
         ("a.text", "a.d3", (None, None)),
     ],
 )
@@ -277,6 +279,25 @@ def test_a_job_of_prepared_data(prepared: Path, settings: Settings, tmp_path: Pa
     job = prepare_job_from_data(prepared, out, "tiny", {"steps": 14}, resume=True)
     with pytest.raises(InputError, match="other data"):
         Trainer(job, Group(torch.device("cpu")), resume=True)
+
+
+def test_prepared_data_that_was_damaged_ends_the_run(
+    prepared: Path, settings: Settings, tmp_path: Path
+) -> None:
+    del settings["vocabulary_size"]
+    path = prepared / "train.target.tokens"
+    tokens = np.fromfile(path, dtype=open_prepared(prepared).token_type)
+    tokens[0] = 9 if tokens[0] != 9 else 10
+    tokens.tofile(path)
+    job = prepare_job_from_data(prepared, tmp_path / "run", "tiny", settings)
+    with pytest.raises(InputError, match=r"data \(train\): the token files have fingerprint"):
+        train_model(job, Group(torch.device("cpu")))
+    assert not (tmp_path / "run" / AVERAGED).exists()
+    tokens[:] = 60_000
+    tokens.tofile(path)
+    job = prepare_job_from_data(prepared, tmp_path / "run", "tiny", settings, force=True)
+    with pytest.raises(InputError, match=r"a target token has id 60000|have fingerprint"):
+        train_model(job, Group(torch.device("cpu")))
 
 
 @pytest.mark.parametrize(

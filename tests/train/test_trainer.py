@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.models import flip_bit, forget_hashes
 
 from translate_trt.runtime.errors import CheckpointError, OutputError, TranslateTrtError
 from translate_trt.train import checkpoint as checkpoint_module
@@ -287,6 +289,9 @@ def test_the_seed_decides(run: Run, tmp_path: Path) -> None:
         ("model.safetensors", r"model\.safetensors is damaged"),
         ("training/optimizer.safetensors", r"optimizer\.safetensors is damaged"),
         ("training/state.json", r"state\.json cannot be read"),
+        ("flipped bit", r"model\.safetensors is damaged or was changed"),
+        ("flipped bit of the optimizer", r"optimizer\.safetensors is damaged or was changed"),
+        ("not a number", r"embedding\.weight\.exp_avg holds a value that is not finite"),
         ("missing tensor", r"lacks embedding\.weight\.exp_avg; it is damaged"),
     ],
 )
@@ -296,11 +301,18 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used(
     run(tmp_path / "whole", steps=13)
     run(tmp_path / "run")
     earlier, last = numbered_checkpoints(tmp_path / "run")
-    if name == "missing tensor":
-        path = last / "training/optimizer.safetensors"
+    path = last / "training/optimizer.safetensors"
+    if name == "flipped bit":
+        flip_bit(last / "model.safetensors")
+    elif name == "flipped bit of the optimizer":
+        flip_bit(path)
+    elif name in ("missing tensor", "not a number"):
         tensors = load_file(path)
-        del tensors["embedding.weight.exp_avg"]
+        tensors["embedding.weight.exp_avg"][0, 0] = math.nan
+        if name == "missing tensor":
+            del tensors["embedding.weight.exp_avg"]
         save_file(tensors, path)
+        forget_hashes(last / "training/state.json")
     else:
         os.truncate(last / name, (last / name).stat().st_size // 2)
     shutil.copytree(last, tmp_path / "damaged")
@@ -319,12 +331,30 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used(
         run(tmp_path / "run", resume=True, steps=20)
 
 
+def test_a_damaged_tokenizer_of_the_run_is_noticed(run: Run, tmp_path: Path) -> None:
+    run(tmp_path / "run", steps=4)
+    flip_bit(tmp_path / "run/tokenizer.spm")
+    with pytest.raises(CheckpointError, match=r"run/tokenizer\.spm is damaged or was changed"):
+        run(tmp_path / "run", resume=True, steps=8)
+
+
+def test_a_run_of_an_older_version_is_resumed(run: Run, tmp_path: Path) -> None:
+    run(tmp_path / "whole", steps=13)
+    run(tmp_path / "run")
+    files = [path / "config.json" for path in numbered_checkpoints(tmp_path / "run")]
+    files += [path.parent / "training/state.json" for path in files]
+    forget_hashes(*files, tmp_path / "run/run.json")
+    run(tmp_path / "run", resume=True, steps=13)
+    name = "checkpoint-00000013"
+    assert_equal(tmp_path / "run" / name, tmp_path / "whole" / name)
+
+
 def test_the_average_goes_without_a_damaged_checkpoint(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(tmp_path / "run", average_checkpoints=3)
     paths = [path / "model.safetensors" for path in numbered_checkpoints(tmp_path / "run")]
-    os.truncate(paths[1], 100)
+    flip_bit(paths[1])
     found = average_weights([path.parent for path in paths])
     one, two = load_file(paths[0]), load_file(paths[2])
     for name, tensor in found.items():

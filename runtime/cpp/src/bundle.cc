@@ -305,6 +305,8 @@ Manifest read_manifest(const fs::path& bundle) {
                "model again."));
   }
   fields.text("created_by");
+  // Bundles of older versions do not say.
+  if (fields.has("weights_sha256")) fields.optional_text("weights_sha256");
   const Fields tokenizer = fields.object("tokenizer"), targets = fields.object("targets");
   Manifest manifest;
   manifest.source_language = fields.optional_text("source_language");

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.serve.corpus.options import CorpusOptions
-from translate_trt.runtime.text import check_input, open_input
+from translate_trt.runtime.text import check_input, check_text, is_gzip, open_input
 
 TEXT, COMPRESSED, PARQUET = "text", "compressed", "parquet"
 
@@ -27,6 +27,7 @@ TRANSLATION = "translation"
 # pyarrow could read .zst, but takes one that is cut off for whole.
 _OTHER_ARCHIVES = (".zst", ".bz2", ".xz", ".zip", ".tar", ".tgz", ".7z")
 _SAMPLE_BYTES = 1 << 20
+_HEAD_BYTES = 4096
 _BLOCK_BYTES = 1 << 16
 
 
@@ -137,7 +138,7 @@ def _matches(pattern: str) -> list[str]:
 def _input(path: str) -> Input:
     check_input(path)
     kind, name = TEXT, os.path.basename(path)
-    if name.endswith(".gz"):
+    if name.endswith(".gz") or is_gzip(_head(path)):
         kind, name = COMPRESSED, name.removesuffix(".gz")
     elif name.endswith(".parquet"):
         kind = PARQUET
@@ -145,8 +146,18 @@ def _input(path: str) -> Input:
         raise InputError(f"{path} cannot be read compressed in that way; unpack it, or use gzip.")
     if not os.path.isfile(path):
         raise InputError(f"{path} is not a regular file, which a corpus is made of; save it first.")
+    if kind == TEXT:
+        check_text(_head(path).partition(b"\n")[0], path)
     stamp = os.stat(path)
     return Input(os.path.abspath(path), name, kind, stamp.st_size, stamp.st_mtime_ns)
+
+
+def _head(path: str) -> bytes:
+    """The first bytes of a regular file; none of a pipe, which is refused for what it is."""
+    if not os.path.isfile(path):
+        return b""
+    with open_input(path) as stream:
+        return stream.read(_HEAD_BYTES)
 
 
 def _check_names(found: dict[str, Input]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.serve.corpus.options import CorpusOptions
 from translate_trt.runtime.serve.corpus.plan import COMPRESSED, PARQUET, Shard, open_parquet
-from translate_trt.runtime.text import open_input
+from translate_trt.runtime.text import check_text, open_input
 
 INVALID_UTF8, TOO_LONG = "not valid UTF-8", "too long"
 NULL, EMPTY = "null", "empty"
@@ -65,7 +65,9 @@ def _lines(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:
     limit = options.max_characters
     with _open(shard) as stream:
         end = None if shard.source.kind == COMPRESSED else shard.end
-        lines = _raw_lines(stream, shard.begin == 0, end, limit * _MOST_BYTES_OF_A_CHARACTER)
+        lines = _raw_lines(
+            stream, shard.source.path, shard.begin == 0, end, limit * _MOST_BYTES_OF_A_CHARACTER
+        )
         records = (_record(line, limit) for line in lines)
         while chunk := list(itertools.islice(records, size)):
             yield Chunk(chunk)
@@ -87,7 +89,7 @@ def _open(shard: Shard) -> Iterator[BinaryIO]:
 
 
 def _raw_lines(
-    stream: BinaryIO, first: bool, end: int | None, limit: int
+    stream: BinaryIO, name: str, first: bool, end: int | None, limit: int
 ) -> Iterator[bytes | None]:
     """Lines without their ends, to that place of the stream; None for one that is too long.
 
@@ -97,6 +99,7 @@ def _raw_lines(
     while end is None or stream.tell() < end:
         raw = stream.readline(limit + 2)  # with its carriage return and newline
         if first:
+            check_text(raw, name)
             raw, first = raw.removeprefix(_BYTE_ORDER_MARK), False
         if not raw:
             return
