@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from translate_trt.export.importers.sizes import check_tensors
+from translate_trt.export.importers.torch_file import load_pickle, reason_of, unlisted_class
 from translate_trt.runtime.errors import InputError
 
 _SAFE = "model.safetensors"
@@ -29,6 +30,20 @@ _FEED_FORWARD = {
     "final_layer_norm": "feed_forward_norm.norm",
 }
 _PARTS = ("weight", "bias")
+# Ids without a token that a vocabulary may have: so many times its tokens, and some.
+_MOST_TIMES, _MOST_UNNAMED = 2, 100_000
+
+
+def parse_json(text: str) -> Any:
+    """What a text in JSON holds.
+
+    Raises:
+        ValueError: it is no JSON, or has brackets within brackets without end.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def read_json_file(path: Path) -> Any:
@@ -38,7 +53,7 @@ def read_json_file(path: Path) -> Any:
         InputError: it is missing, or no JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(
             f"cannot read {path}: {error.strerror}; give a directory of Hugging Face's "
@@ -106,6 +121,11 @@ def tokens_by_id(path: Path, ids: dict[str, Any], size: int) -> list[str]:
     Raises:
         InputError: an id is none, or two tokens have the same.
     """
+    if size > len(ids) * _MOST_TIMES + _MOST_UNNAMED:
+        raise InputError(
+            f"{path} has {len(ids):,} tokens, but the model's vocab_size is {size:,}; they are of "
+            "different models."
+        )
     tokens: list[str | None] = [None] * size
     for token, place in ids.items():
         if not isinstance(place, int) or not 0 <= place < size or tokens[place] is not None:
@@ -158,15 +178,19 @@ def _read_safe(path: Path) -> dict[str, Tensor]:
 
 def _unpickle(path: Path) -> dict[str, Tensor]:
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = load_pickle(path)
+    except InputError:
+        raise
     except Exception as error:  # torch's, pickle's and zipfile's classes have no other base
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        unlisted = unlisted_class(error)
+        reason = reason_of(error) if unlisted is None else f"an object of {unlisted} is in it"
         raise InputError(
             f"{path} is damaged, or needs code to be run when it is read, which could be anyone's "
             f"({reason}). If you trust it, load it with transformers and save it as safetensors."
         ) from error
     if not isinstance(found, dict) or not all(isinstance(x, Tensor) for x in found.values()):
         raise InputError(f"{path} holds other things than tensors; it is no model's weights.")
+    check_tensors(path, found.items())
     return found
 
 

@@ -69,10 +69,10 @@ def build_model(config: ModelConfig, weights: Mapping[str, Tensor], path: Path) 
         path: where they are from, for messages.
 
     Raises:
-        InputError: they are not of the configuration's shapes.
+        InputError: they are not of the configuration's shapes, or not finite.
     """
-    model = Transformer(config)
-    own = model.state_dict()
+    with torch.device("meta"):  # shapes alone: a configuration may ask for any amount of memory
+        own = Transformer(config).state_dict()
     for name in sorted(set(own) ^ set(weights)):
         raise InputError(f"{path}: there is {'no' if name in own else 'a'} {name} in the model.")
     for name, tensor in weights.items():
@@ -82,6 +82,12 @@ def build_model(config: ModelConfig, weights: Mapping[str, Tensor], path: Path) 
                 "what the model's other sizes make of it; models with heads of another size, or "
                 "with fewer heads for keys and values, are not represented."
             )
+        if not bool(torch.isfinite(tensor).all()):
+            raise InputError(
+                f"{path}: {name} has values that are not finite (NaN or infinity): its training "
+                "diverged, or the file is damaged. Take an earlier checkpoint, or copy it again."
+            )
+    model = Transformer(config)
     model.load_state_dict(dict(weights))
     return model.eval()
 
