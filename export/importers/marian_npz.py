@@ -6,7 +6,9 @@ tensor2tensor (`sinusoidalPositionEmbeddings` in src/graph/node_initializers.cpp
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 import zipfile
 import zlib
 from pathlib import Path
@@ -26,6 +28,8 @@ from translate_trt.export.importers.sizes import check_archive
 from translate_trt.export.importers.vocabulary import Numbering, Special, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
+
+log = logging.getLogger("translate_trt")
 
 _STACKS = ("encoder", "decoder")
 # Of src/data/types.h; the second are Nematus's.
@@ -79,6 +83,8 @@ _KNOWN = {*_ONLY, *_READ, *_WITHOUT_EFFECT}
 # Operations before, after and behind the layers, without dropout: a sum, LayerNorm.
 _NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
 _OPERATIONS = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
+# From this version on, for certain, keys and values of pre-norm self-attention are normalized.
+_PRE_NORM_VERSION = (1, 12)
 _EPSILON = 1e-6  # of layerNorm in src/layers/generic.h
 
 
@@ -210,6 +216,23 @@ def _norm_of(config: Config) -> str:
     return found
 
 
+def _check_pre_norm(config: Config) -> None:
+    """Refuse pre-norm models of versions that may compute keys and values without LayerNorm."""
+    match = re.match(r"v?(\d+)\.(\d+)\b", str(config.values.get("version", "")))
+    if match is None or (int(match[1]), int(match[2])) < _PRE_NORM_VERSION:
+        raise config.refused(
+            "version",
+            "pre-norm models (transformer-preprocess n) are imported of Marian 1.12 and later: "
+            "earlier ones had no LayerNorm before the keys and values of self-attention. Train "
+            "the model on with Marian 1.12 for some updates",
+        )
+    log.warning(
+        "%s is a pre-norm model: marian-decoder computes the keys and values of its decoder's "
+        "self-attention otherwise than training and marian-scorer do, which translate-trt follows "
+        "(docs/import.md, Differences to know).", config.path,
+    )  # fmt: skip
+
+
 def _matrices(tensors: Tensors) -> Matrices:
     """The output's matrix is its own, its own stored in rows, or the target's."""
     source, target = (tensors.take(f"{stack}_Wemb", "Wemb") for stack in _STACKS)
@@ -247,6 +270,8 @@ def _convert(
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """The configuration, and the weights by their names in `Transformer`."""
     norm = _norm_of(config)
+    if norm == "pre":
+        _check_pre_norm(config)
     operations = str(config.values.get("transformer-postprocess-emb", "")).replace("d", "")
     if operations not in ("", "n"):
         raise config.refused("transformer-postprocess-emb", "represented are d, n and nd")

@@ -45,7 +45,7 @@ OPTIONS: dict[str, Any] = {
 OTHER = {
     "transformer-ffn-activation": "relu", "transformer-preprocess": "n",
     "transformer-postprocess": "da", "transformer-postprocess-emb": "nd",
-    "transformer-postprocess-top": "n", "tied-embeddings": False,
+    "transformer-postprocess-top": "n", "tied-embeddings": False, "version": "v1.12.42 b7be0e964",
 }  # fmt: skip
 
 
@@ -291,6 +291,10 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "transformer-decoder-dim-ffn is 64": {"transformer-decoder-dim-ffn": 64},
     "transformer-heads is 'four'; a whole number": {"transformer-heads": "four"},
+    "version is 'v1.11.5'; pre-norm models": OTHER | {"version": "v1.11.5"},
+    "version is None; pre-norm models": {
+        name: value for name, value in OTHER.items() if name != "version"
+    },
     "lemma-dim-emb is 8": {"lemma-dim-emb": 8},
     "transformer-disable-position-embeddings is True": {
         "transformer-disable-position-embeddings": True
