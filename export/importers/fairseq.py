@@ -29,6 +29,14 @@ _IDS = Special(pad=_PAD, unknown=_UNKNOWN, start=_END, end=_END)
 _STACKS = ("encoder", "decoder")
 _ACTIVATIONS = ("relu", "gelu")
 _SHAPE = ("embed_dim", "ffn_embed_dim", "attention_heads")
+# Of fairseq 0.12: those of transformer_legacy.py, which set sizes alone, and transformer_align.py,
+# which adds a loss. Others, such as transformer_unidirectional, have other layers.
+_ARCHS = (
+    "transformer", "transformer_tiny", "transformer_iwslt_de_en", "transformer_wmt_en_de",
+    "transformer_vaswani_wmt_en_de_big", "transformer_vaswani_wmt_en_fr_big",
+    "transformer_wmt_en_de_big", "transformer_wmt_en_de_big_t2t", "transformer_align",
+    "transformer_wmt_en_de_big_align",
+)  # fmt: skip
 # Other models, or other layers, if any of them is set.
 _OFF = (
     "adaptive_input", "adaptive_softmax_cutoff", "base_layers", "char_inputs",
@@ -37,6 +45,35 @@ _OFF = (
     "no_decoder_final_norm", "no_token_positional_embeddings", "scale_attn", "scale_fc",
     "scale_heads", "scale_resids",
 )  # fmt: skip
+# Settings of these models that are read, that the weights say, or that matter in training alone.
+_SETTINGS = """
+    activation_dropout activation_fn adaptive_softmax_dropout adaptive_softmax_factor
+    alignment_heads alignment_layer arch attention_dropout base_shuffle base_sublayers
+    checkpoint_activations decoder_attention_heads decoder_embed_dim decoder_embed_path
+    decoder_ffn_embed_dim decoder_input_dim decoder_layerdrop decoder_layers decoder_learned_pos
+    decoder_normalize_before decoder_output_dim dropout encoder_attention_heads encoder_embed_dim
+    encoder_embed_path encoder_ffn_embed_dim encoder_layerdrop encoder_layers encoder_learned_pos
+    encoder_normalize_before export full_context_alignment layernorm_embedding
+    max_source_positions max_target_positions min_params_to_wrap no_scale_embedding
+    offload_activations quant_noise quant_noise_pq quant_noise_pq_block_size quant_noise_scalar
+    relu_dropout share_all_embeddings share_decoder_input_output_embed task tie_adaptive_proj
+    tie_adaptive_weights
+"""
+_KNOWN = {*_SETTINGS.split(), *_OFF}
+# Checkpoints before hydra have the settings of training beside those of the model, and these do not
+# tell a model's setting from another by its section: names of layers do.
+_TRAINING = ("optimizer", "criterion", "lr_scheduler")
+_OF_LAYERS = re.compile(
+    r"(^|_)(encoder|decoder|attn|attention|ffn|head|heads|layer|layers|pos|positions?|positional|"
+    r"embed|embedding|embeddings|activation|norm|residual|relative|rotary|alibi|gate|gated|expert|"
+    r"experts|moe)(_|$)"
+)
+# Names of that form that are the optimizer's, the data's and of printing.
+_NOT_OF_LAYERS = """
+    clip_norm clip_norm_type pipeline_decoder_balance pipeline_decoder_devices
+    pipeline_encoder_balance pipeline_encoder_devices
+"""
+_OFF_VALUES: tuple[Any, ...] = (None, False, 0, "", [], {})
 # From this version of the layers on, a pre-norm stack ends with LayerNorm.
 _FINAL_NORM = 3
 _OLD_NORM = re.compile(r"((?:en|de)coder)\.layers\.(\d+)\.layer_norms\.(\d)\.(weight|bias)")
@@ -118,13 +155,28 @@ def _settings(path: Path, checkpoint: dict[str, Any]) -> Config:
     config = Config(path, values)
     if values["task"] != "translation":
         raise config.refused("task", "models of the task 'translation' are imported")
-    arch = str(values["arch"])
-    if not arch.startswith("transformer") or arch.startswith("transformer_lm"):
-        raise config.refused("arch", "the Transformer's variants (transformer...) are imported")
+    if values["arch"] not in _ARCHS:
+        raise config.refused(
+            "arch",
+            f"imported are {', '.join(_ARCHS)}; one of your own that sets sizes alone is "
+            "imported where the checkpoint says 'transformer'",
+        )
+    _check_known(config)
     for name in _OFF:
         if values.get(name):
             raise config.refused(name, "it is not represented")
     return config
+
+
+def _check_known(config: Config) -> None:
+    """Refuse settings of the layers that are on and not known."""
+    mixed = any(name in config.values for name in _TRAINING)
+    known = {*_KNOWN, *(_NOT_OF_LAYERS.split() if mixed else ())}
+    for name, value in sorted(config.values.items()):
+        if name in known or name.startswith("_") or value in _OFF_VALUES:
+            continue
+        if not mixed or _OF_LAYERS.search(name):
+            raise config.refused(name, "translate-trt does not know this setting of fairseq")
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -173,7 +225,24 @@ def _upgraded(values: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
+def _check_quantized_embeddings(tensors: Tensors) -> None:
+    """Refuse the projection of embeddings that quant_noise_pq adds; a second name is none."""
+    known = ("embed_tokens.weight", "output_projection.weight")
+    for stack in _STACKS:
+        name = f"{stack}.quant_noise.weight"
+        if name not in tensors:
+            continue
+        matrix = tensors.take(name)
+        others = [tensors.values[n] for n in (f"{stack}.{k}" for k in known) if n in tensors]
+        if matrix.shape[0] == matrix.shape[-1] or not any(torch.equal(matrix, x) for x in others):
+            raise InputError(
+                f"{tensors.directory}: {name} is a projection of embeddings, which quant_noise_pq "
+                "adds and translate-trt does not represent."
+            )
+
+
 def _matrices(config: Config, tensors: Tensors) -> Matrices:
+    _check_quantized_embeddings(tensors)
     target = tensors.take("decoder.embed_tokens.weight")
     names = ["decoder.output_projection.weight", "decoder.embed_out"]
     if config.flag("share_decoder_input_output_embed", False) or config.flag(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from translate_trt.export.importers.hugging_face_settings import check_model_settings
 from translate_trt.export.importers.json_file import load_json, shown
+from translate_trt.export.importers.sizes import check_tensors
 from translate_trt.export.importers.torch_file import read_torch_file
 from translate_trt.runtime.errors import InputError
 
@@ -31,6 +32,8 @@ _FEED_FORWARD = {
     "final_layer_norm": "feed_forward_norm.norm",
 }
 _PARTS = ("weight", "bias")
+# Ids without a token that a vocabulary may have: so many times its tokens, and some.
+_MOST_TIMES, _MOST_UNNAMED = 2, 100_000
 
 
 def read_json_file(path: Path) -> Any:
@@ -125,6 +128,11 @@ def tokens_by_id(path: Path, ids: dict[str, Any], size: int) -> list[str]:
     Raises:
         InputError: an id is none, or two tokens have the same.
     """
+    if size > len(ids) * _MOST_TIMES + _MOST_UNNAMED:
+        raise InputError(
+            f"{path} has {len(ids):,} tokens, but the model's vocab_size is {size:,}; they are of "
+            "different models."
+        )
     tokens: list[str | None] = [None] * size
     for token, place in ids.items():
         fits = isinstance(place, int) and not isinstance(place, bool) and 0 <= place < size
@@ -163,11 +171,6 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for path in weight_files(directory):
         for name, tensor in (_read_safe if path.suffix == ".safetensors" else _unpickle)(path):
-            if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-                raise InputError(
-                    f"{path} is damaged: {shown(name)} has {tensor.numel()} numbers, and "
-                    f"{tensor.untyped_storage().nbytes()} bytes are stored of them."
-                )
             if not tensor.is_floating_point():
                 raise InputError(
                     f"{path}: {shown(name)} is of {tensor.dtype}; quantized weights are not read."
@@ -208,6 +211,7 @@ def _unpickle(path: Path) -> Iterable[tuple[str, Tensor]]:
     found = read_torch_file(path, (), "transformers")
     if not all(isinstance(tensor, Tensor) for tensor in found.values()):
         raise InputError(f"{path} holds other things than tensors; it is no model's weights.")
+    check_tensors(path, ((shown(name), tensor) for name, tensor in found.items()))
     return [(str(name), tensor) for name, tensor in found.items()]
 
 

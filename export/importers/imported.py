@@ -75,7 +75,7 @@ def build_model(config: ModelConfig, weights: Mapping[str, Tensor], path: Path) 
         path: where they are from, for messages.
 
     Raises:
-        InputError: they are not of the configuration's shapes.
+        InputError: they are not of the configuration's shapes, or not finite.
     """
     with torch.device("meta"):  # shapes alone, before memory is taken for declared sizes
         own = Transformer(config).state_dict()
@@ -87,6 +87,11 @@ def build_model(config: ModelConfig, weights: Mapping[str, Tensor], path: Path) 
                 f"{path}: {name} has shape {list(tensor.shape)}, and {list(own[name].shape)} is "
                 "what the model's other sizes make of it; models with heads of another size, or "
                 "with fewer heads for keys and values, are not represented."
+            )
+        if not bool(torch.isfinite(tensor).all()):
+            raise InputError(
+                f"{path}: {name} has values that are not finite (NaN or infinity): its training "
+                "diverged, or the file is damaged. Take an earlier checkpoint, or copy it again."
             )
     model = Transformer(config)
     model.load_state_dict(dict(weights))

@@ -9,6 +9,18 @@ from typing import Any
 from translate_trt.runtime.errors import InputError
 
 
+def parse_json(text: str) -> Any:
+    """What a text in JSON holds.
+
+    Raises:
+        ValueError: it is no JSON, or has brackets within brackets without end.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def load_json(path: Path, hint: str = "copy the whole directory again") -> Any:
     """Read a JSON file.
 
@@ -20,13 +32,9 @@ def load_json(path: Path, hint: str = "copy the whole directory again") -> Any:
         InputError: it is missing, or no JSON, or nested deeper than Python reads.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; {hint}.") from error
-    except RecursionError as error:
-        raise InputError(
-            f"cannot read {path}: its JSON is nested too deeply. Copy the directory again."
-        ) from error
     except ValueError as error:
         raise InputError(
             f"cannot read {path}: it is no JSON: {error}. Copy the directory again."

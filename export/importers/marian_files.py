@@ -1,18 +1,21 @@
 """The files of Marian: its settings in YAML inside the weights, and vocabularies.
 
-Of YAML what Marian's writer makes is read: one key and value to a line, and lists of scalars.
+Of YAML what Marian's writer makes is read: one key and value to a line, and lists of scalars, one
+to a line or in brackets.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
-import sentencepiece
-
+from translate_trt.export.importers.json_file import parse_json
+from translate_trt.export.importers.vocabulary import read_pieces
 from translate_trt.runtime.errors import InputError
+
+#: The array of a model's file that has its settings.
+SETTINGS = "special:model.yml"
 
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "~": None, "[]": []}
 # YAML's escapes that JSON has not.
@@ -23,12 +26,13 @@ _CHARACTERS = {
 }  # fmt: skip
 
 
-def read_settings(path: Path, text: str) -> dict[str, Any]:
-    """The settings of special:model.yml, by name.
+def read_settings(path: Path, text: str, part: str = SETTINGS) -> dict[str, Any]:
+    """Settings in YAML, by name.
 
     Args:
-        path: of the weights, for messages.
+        path: of the file that they are in, for messages.
         text: of the YAML.
+        part: of the file, for messages.
 
     Raises:
         InputError: it is not of the form that Marian writes.
@@ -40,15 +44,18 @@ def read_settings(path: Path, text: str) -> dict[str, Any]:
             continue
         item = re.fullmatch(r" *- (.*)", line)
         pair = re.fullmatch(r"([^\s:#][^:]*):(?: (.*))?", line)
+        flow = re.fullmatch(r" +(\[.*\]) *", line)  # behind the name, in the next line
         if item is not None and name is not None and isinstance(found[name], list):
             found[name].append(_scalar(item[1]))
-        elif pair is not None:
+        elif flow is not None and name is not None and found[name] == []:
+            found[name] = _scalar(flow[1])
+        elif pair is not None and pair[1] not in found:
             name = pair[1]
             found[name] = [] if pair[2] is None else _scalar(pair[2])
         else:
             raise InputError(
-                f"{path}: special:model.yml has the line {line[:60]!r}, which Marian does not "
-                "write; it is damaged."
+                f"{path}: {part} has the line {line[:60]!r}, which Marian does not write; it is "
+                "damaged."
             )
     return found
 
@@ -56,7 +63,11 @@ def read_settings(path: Path, text: str) -> dict[str, Any]:
 def _scalar(text: str) -> Any:
     text = text.strip()
     if text in _WORDS:
-        return _WORDS[text]
+        value = _WORDS[text]
+        return list(value) if isinstance(value, list) else value
+    if len(text) > 1 and text[0] == "[" and text[-1] == "]":
+        inner = text[1:-1].strip()
+        return [_scalar(item) for item in inner.split(",")] if inner else []
     for kind in (int, float):
         try:
             return kind(text)
@@ -86,7 +97,7 @@ def read_vocabulary(path: Path) -> list[str]:
     """
     try:
         if path.suffix == ".spm":
-            return _pieces(path)
+            return [str(piece.piece) for piece in read_pieces(path).pieces]
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(
@@ -104,18 +115,9 @@ def read_vocabulary(path: Path) -> list[str]:
     return [tokens[place] for place in range(len(tokens))]
 
 
-def _pieces(path: Path) -> list[str]:
-    content = path.read_bytes()
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=content)
-    except RuntimeError as error:
-        raise InputError(f"{path} is no SentencePiece model: {error}.") from error
-    return [processor.id_to_piece(place) for place in range(processor.get_piece_size())]
-
-
 def _json(path: Path, text: str) -> list[tuple[str, int]]:
     try:
-        values = json.loads(text)
+        values = parse_json(text)
     except ValueError as error:
         raise InputError(f"{path} is no JSON: {error}.") from error
     if not isinstance(values, dict) or not all(isinstance(v, int) for v in values.values()):

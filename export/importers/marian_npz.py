@@ -6,7 +6,11 @@ tensor2tensor (`sinusoidalPositionEmbeddings` in src/graph/node_initializers.cpp
 
 from __future__ import annotations
 
+import logging
+import math
+import re
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +21,16 @@ from torch import Tensor
 from translate_trt.export.importers.hugging_face import Config, Tensors
 from translate_trt.export.importers.imported import Imported, Placed, build_model
 from translate_trt.export.importers.languages import is_opus, opus_prompt
-from translate_trt.export.importers.marian_files import read_settings, read_vocabulary
+from translate_trt.export.importers.marian_files import SETTINGS, read_settings, read_vocabulary
+from translate_trt.export.importers.marian_search import DecoderSettings
 from translate_trt.export.importers.matrices import Matrices
+from translate_trt.export.importers.sizes import check_archive
 from translate_trt.export.importers.vocabulary import Numbering, Special, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
 
-_SETTINGS = "special:model.yml"
+log = logging.getLogger("translate_trt")
+
 _STACKS = ("encoder", "decoder")
 # Of src/data/types.h; the second are Nematus's.
 _END, _UNKNOWN = ("</s>", "eos"), ("<unk>", "UNK")
@@ -37,16 +44,47 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "transformer-no-projection": (False,),
     "transformer-no-bias": (False,),
     "transformer-no-affine": (False,),
+    "transformer-pool": (False,),
     "transformer-tied-layers": ([],),
     "transformer-train-positions": (False,),
     "transformer-train-position-embeddings": (False,),
+    "transformer-disable-position-embeddings": (False,),
+    "transformer-attention-mask": ("default",),
+    "transformer-alibi-shift": (False,),
+    "transformer-alibi-trainable": (False,),
     "lemma-dim-emb": (0,),
+    "lemma-dependency": ("",),
+    "factors-dim-emb": (0,),
     "ulr": (False,),
     "right-left": (False,),
+    "input-types": ([], ["sequence"], ["sequence", "sequence"]),
+    "input-reorder": ([],),
+    "input-join-fields": (False,),
+    "special-vocab": ([],),
 }
+# Settings that `_convert` and its helpers read.
+_READ = (
+    "dim-emb", "dim-vocabs", "enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn",
+    "transformer-decoder-dim-ffn", "transformer-ffn-activation", "transformer-preprocess",
+    "transformer-postprocess", "transformer-postprocess-emb", "transformer-postprocess-top",
+)  # fmt: skip
+# Settings that do not change a Transformer without factors: the arrays say which matrices are
+# tied, and the others are of RNNs, average attention, BERT, and training.
+_WITHOUT_EFFECT = (
+    "version", "dim-rnn", "enc-type", "enc-cell", "enc-cell-depth", "dec-cell",
+    "dec-cell-base-depth", "dec-cell-high-depth", "skip", "layer-normalization",
+    "tied-embeddings", "tied-embeddings-src", "tied-embeddings-all", "output-omit-bias",
+    "factors-combine", "separator-symbol", "ulr-dim-emb", "ulr-trainable-transformation",
+    "transformer-dim-aan", "transformer-aan-depth", "transformer-aan-activation",
+    "transformer-aan-nogate", "transformer-rnn-projection", "transformer-guided-alignment-layer",
+    "transformer-depth-scaling", "bert-train-type-embeddings", "bert-type-vocab-size",
+)  # fmt: skip
+_KNOWN = {*_ONLY, *_READ, *_WITHOUT_EFFECT}
 # Operations before, after and behind the layers, without dropout: a sum, LayerNorm.
 _NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
 _OPERATIONS = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
+# From this version on, for certain, keys and values of pre-norm self-attention are normalized.
+_PRE_NORM_VERSION = (1, 12)
 _EPSILON = 1e-6  # of layerNorm in src/layers/generic.h
 
 
@@ -70,13 +108,14 @@ def import_marian_npz(
             represented; the message names what.
     """
     arrays = _read_arrays(path)
-    config = _settings(path, arrays.pop(_SETTINGS, None))
+    config = _settings(path, arrays.pop(SETTINGS, None))
+    decoder = DecoderSettings.read(path)
     tensors = Tensors(path, {name: torch.from_numpy(array) for name, array in arrays.items()})
     matrices = _matrices(tensors)
     files = vocabulary, target_vocabulary or vocabulary
-    source = target = _numbering(files[0], len(matrices.source))
+    source = target = _numbering(files[0], len(matrices.source), decoder)
     if target_vocabulary is not None and target_vocabulary != vocabulary:
-        own = _numbering(files[1], len(matrices.target))
+        own = _numbering(files[1], len(matrices.target), decoder)
         target = source if own.names == source.names else own
     matrices.check(path, source, target)
     pieces = [file if file.suffix == ".spm" else None for file in files]
@@ -86,39 +125,68 @@ def import_marian_npz(
     tensors.check_all_used(set())
     made = build_model(model, weights, path)
     prompt = opus_prompt(source.names, models[0])
-    return Imported(made, models, "marian", _search(), prompt)
-
-
-def _search() -> dict[str, Any]:
-    """marian-decoder's own defaults, in `SearchOptions`."""
-    return {"beam_size": 12, "length_penalty": 0.0, "length_penalty_form": "length"}
+    return Imported(made, models, "marian", decoder.search, prompt)
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-    except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        with zipfile.ZipFile(path) as archive:
+            check_archive(path, archive)
+            found = {
+                entry.filename.removesuffix(".npy"): _read_array(path, archive, entry)
+                for entry in archive.infolist()
+            }
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InputError(
             f"cannot read {path}: {reason}. Give the model.npz that marian wrote (files of "
             "marian-conv are not read)."
         ) from error
+    for name, array in found.items():
+        if name != SETTINGS and array.dtype.kind != "f":
+            raise InputError(
+                f"{path}: {name} has elements of type {array.dtype}; give the model as it was "
+                "trained, with weights in floating point."
+            )
     return {
-        name: array if name == _SETTINGS else np.ascontiguousarray(array, np.float32)
+        name: array if name == SETTINGS else np.array(array, np.float32, order="C")
         for name, array in found.items()
     }
 
 
+def _read_array(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    """An entry of the archive, whose size is compared with its declared shape first."""
+    with archive.open(entry) as file:
+        version = np.lib.format.read_magic(file)
+        header = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            header = np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = header(file)
+        size, there = math.prod(shape) * dtype.itemsize, entry.file_size - file.tell()
+        if dtype.hasobject:
+            raise InputError(f"{path}: {entry.filename} is pickled objects, which are not read.")
+        if size != there:
+            raise InputError(
+                f"{path}: {entry.filename} has shape {list(shape)} of {dtype}, which are {size:,} "
+                f"bytes, but {there:,} are there; it is damaged, or was not written by marian."
+            )
+        array = np.frombuffer(file.read(), dtype)
+    return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
+
+
 def _settings(path: Path, content: np.ndarray | None) -> Config:
     if content is None:
-        raise InputError(f"{path} has no {_SETTINGS}; give the model.npz that marian wrote.")
+        raise InputError(f"{path} has no {SETTINGS}; give the model.npz that marian wrote.")
     text = content.tobytes().rstrip(b"\0").decode("utf-8", "replace")
     config = Config(path, read_settings(path, text))
+    for name in sorted(set(config.values) - _KNOWN):
+        raise config.refused(name, "translate-trt does not know this setting of Marian's models")
     for name, allowed in _ONLY.items():
-        if config.values.get(name, allowed[0]) not in allowed:
+        if not any(_is(config.values.get(name, allowed[0]), value) for value in allowed):
             represented = " or ".join(repr(value) for value in allowed)
             raise config.refused(name, f"represented is {represented}")
+    if len(config.values.get("dim-vocabs", [])) > 2:
+        raise config.refused("dim-vocabs", "models of one source and one target are represented")
     if config.values.get("transformer-ffn-activation") not in _ACTIVATIONS:
         raise config.refused(
             "transformer-ffn-activation", f"represented are {', '.join(_ACTIVATIONS)}"
@@ -131,6 +199,11 @@ def _settings(path: Path, content: np.ndarray | None) -> Config:
     return config
 
 
+def _is(value: Any, other: Any) -> bool:
+    """Whether two values of YAML are the same; 0 is not false."""
+    return type(value) is type(other) and bool(value == other)
+
+
 def _norm_of(config: Config) -> str:
     steps = tuple(str(config.values.get(name, "")).replace("d", "") for name in _OPERATIONS)
     found = _NORMS.get((steps[0], steps[1], steps[2]))
@@ -141,6 +214,23 @@ def _norm_of(config: Config) -> str:
             "are dan alone, and n before, da after and n on top",
         )
     return found
+
+
+def _check_pre_norm(config: Config) -> None:
+    """Refuse pre-norm models of versions that may compute keys and values without LayerNorm."""
+    match = re.match(r"v?(\d+)\.(\d+)\b", str(config.values.get("version", "")))
+    if match is None or (int(match[1]), int(match[2])) < _PRE_NORM_VERSION:
+        raise config.refused(
+            "version",
+            "pre-norm models (transformer-preprocess n) are imported of Marian 1.12 and later: "
+            "earlier ones had no LayerNorm before the keys and values of self-attention. Train "
+            "the model on with Marian 1.12 for some updates",
+        )
+    log.warning(
+        "%s is a pre-norm model: marian-decoder computes the keys and values of its decoder's "
+        "self-attention otherwise than training and marian-scorer do, which translate-trt follows "
+        "(docs/import.md, Differences to know).", config.path,
+    )  # fmt: skip
 
 
 def _matrices(tensors: Tensors) -> Matrices:
@@ -157,22 +247,20 @@ def _matrices(tensors: Tensors) -> Matrices:
     return Matrices(source, target, output, bias)
 
 
-def _numbering(path: Path, rows: int) -> Numbering:
+def _numbering(path: Path, rows: int, decoder: DecoderSettings) -> Numbering:
     """Of the file's tokens, and of rows that have none."""
     tokens = read_vocabulary(path)
-    places = [
+    end, unknown = (
         next((tokens.index(name) for name in names if name in tokens), None)
         for names in (_END, _UNKNOWN)
-    ]
-    if None in places:
+    )
+    if end is None or unknown is None:
         raise InputError(
             f"{path} lacks {_END[0]} or {_UNKNOWN[0]}; give the vocabulary that Marian was "
             "trained with."
         )
-    end, unknown = places
     spare = range(len(tokens), rows)
-    # marian-decoder never chooses the unknown token unless it is told to.
-    never = [place for place in (unknown, *spare) if place is not None]
+    never = [*decoder.banned(path, tokens, unknown), *spare]
     tokens = [*tokens, *(f"<unused-{place}>" for place in spare)]
     return Numbering(tokens, Special(None, unknown, None, end), never)
 
@@ -182,6 +270,8 @@ def _convert(
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """The configuration, and the weights by their names in `Transformer`."""
     norm = _norm_of(config)
+    if norm == "pre":
+        _check_pre_norm(config)
     operations = str(config.values.get("transformer-postprocess-emb", "")).replace("d", "")
     if operations not in ("", "n"):
         raise config.refused("transformer-postprocess-emb", "represented are d, n and nd")

@@ -49,8 +49,73 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "lora_embedding": (False,),
     "quant_layers": ([],),
 }
+# Settings that `_convert` and its helpers read.
+_READ = (
+    "layers", "enc_layers", "dec_layers", "heads", "transformer_ff", "norm_eps",
+    "pos_ffn_activation_fn", "position_encoding_type", "add_qkvbias", "add_ffnbias",
+)  # fmt: skip
+# Settings that do not change this model: sizes and ties, which the weights say; layers of other
+# kinds; the vocabulary's files; training, saving and logging; decoding by the trainer. By onmt's
+# opts.py, versions 2 and 3; settings of transforms are below.
+_WITHOUT_EFFECT = """
+    aan_useffn accum_count accum_steps adagrad_accumulator_init adam_beta1 adam_beta2
+    align_debug alignment_heads alignment_layer alpha apex_opt_level attention_dropout
+    attn_debug average_decay average_every ban_unk_token batch_size batch_size_multiple
+    batch_type beam_size beta bidir_edges block_ngram_repeat both_embeddings bridge
+    bridge_extra_node bucket_size bucket_size_increment bucket_size_init cnn_kernel_width config
+    context_gate copy_attn_force copy_attn_type copy_loss_by_seqlength coverage_attn
+    coverage_penalty data data_task data_type dec_hid_size dec_rnn_size decay_method decay_steps
+    decoder_start_token default_specials dropout dropout_steps dump_beam dump_preds dump_samples
+    dump_transforms early_stopping early_stopping_criteria embeddings_type enc_hid_size
+    enc_rnn_size exp exp_host feat_merge feat_vec_exponent feat_vec_size fp32 freeze_decoder
+    freeze_encoder freeze_word_vecs_dec freeze_word_vecs_enc full_context_alignment
+    global_attention global_attention_function gpu_backend gpu_ranks gpu_verbose_level gpuid
+    group_size hidden_size ignore_when_blocking input_feed int8 keep_checkpoint label_smoothing
+    lambda_align lambda_coverage learn_subwords learn_subwords_size learning_rate
+    learning_rate_decay length_penalty lm_prior_lambda lm_prior_model lm_prior_tau local_rank
+    log_file log_file_level lora_alpha lora_dropout lora_rank loss_scale master_ip master_port
+    max_generator_batches max_grad_norm max_length max_length_ratio min_length model_dtype
+    n_best n_edge_types n_node n_sample n_src_feats n_steps normalization num_experts_per_tok
+    num_threads num_workers optim override_opts overwrite parallel_mode param_init
+    param_init_glorot param_init_method phrase_table pool_factor pre_word_vecs_dec
+    pre_word_vecs_enc precision prefetch_factor profile quant_type queue_size
+    random_sampling_temp random_sampling_topk random_sampling_topp ratio replace_unk
+    report_every report_time reset_optim reuse_copy_attn rnn_size rnn_type rotary_dim
+    rotary_interleave rotary_theta save_checkpoint_steps save_config save_data save_format
+    save_model scoring_debug seed share_decoder_embeddings share_embeddings share_vocab
+    single_pass skip_empty_level src_embeddings src_feats_defaults src_feats_vocab src_ggnn_size
+    src_seq_length_trunc src_vocab src_vocab_size src_word_vec_size src_words_min_frequency
+    start_decay_steps state_dim stepwise_penalty tensorboard tensorboard_log_dir
+    tensorboard_log_dir_dated tgt_embeddings tgt_seq_length_trunc tgt_vocab tgt_vocab_size
+    tgt_word_vec_size tgt_words_min_frequency timeout train_eval_steps train_from train_metrics
+    train_steps transforms transforms_per_dataset truncated_decoder update_vocab use_ckpting
+    valid_batch_size valid_metrics valid_steps verbose vocab vocab_sample_queue_size
+    vocab_size_multiple w_bit warmup_steps with_score word_vec_size world_size
+    zero_out_prompt_loss
+"""
+# Of onmt/transforms: they change text before it gets here.
+_TRANSFORMS = """
+    avg_tok_max avg_tok_min doc_length fuzzy_corpus_ratio fuzzy_threshold fuzzy_token
+    fuzzymatch_max_length fuzzymatch_min_length gpt2_pretok insert_ratio isolated_tag langid
+    mask_length mask_ratio max_context max_tags norm_numbers norm_quote_commas paired_etag
+    paired_stag penn permute_sent_ratio poisson_lambda post_remove_control_chars
+    pre_replace_unicode_punct random_ratio replace_length response_patterns
+    reversible_tokenization rotate_ratio same_char same_word scripts_nok scripts_ok
+    src_delimiter src_eq_tgt src_lang src_onmttok_kwargs src_prefix src_seq_length
+    src_spacy_language_model src_subword_alpha src_subword_model src_subword_nbest
+    src_subword_type src_subword_vocab src_suffix src_term_stoken src_tgt_ratio
+    src_vocab_threshold switchout_temperature tags_corpus_ratio tags_dictionary_path
+    term_corpus_ratio term_example_ratio term_source_delimiter termbase_path tgt_lang
+    tgt_onmttok_kwargs tgt_prefix tgt_seq_length tgt_spacy_language_model tgt_subword_alpha
+    tgt_subword_model tgt_subword_nbest tgt_subword_type tgt_subword_vocab tgt_suffix
+    tgt_term_etoken tgt_term_stoken tgt_vocab_threshold tm_delimiter tm_path
+    tokendrop_temperature tokenmask_temperature upper_corpus_ratio
+"""
+_KNOWN = {*_ONLY, *_READ, *_WITHOUT_EFFECT.split(), *_TRANSFORMS.split()}
 # The others are gated: their w_3 multiplies what is activated.
 _ACTIVATIONS = ("relu", "gelu")
+# Settings of plugins and later versions that are switched off change nothing.
+_OFF_VALUES: tuple[Any, ...] = (None, False, 0, "", [], {})
 _SINUSOIDS = {"SinusoidalInterleaved": "interleaved", "SinusoidalConcat": "tensor2tensor"}
 # Angles of later positions have rounding errors of float32 in the file.
 _COMPARED_POSITIONS = 256
@@ -111,6 +176,9 @@ def _settings(path: Path, options: Any) -> Config:
             f"{path} has no settings under 'opt'; give a checkpoint that onmt_train wrote."
         )
     config = Config(path, options.fields)
+    for name, value in sorted(config.values.items()):
+        if name not in _KNOWN and value not in _OFF_VALUES:
+            raise config.refused(name, "translate-trt does not know this setting of OpenNMT-py")
     for name, allowed in _ONLY.items():
         if config.values.get(name, allowed[0]) not in allowed:
             represented = " or ".join(repr(value) for value in allowed)
@@ -161,6 +229,11 @@ def _numberings(path: Path, vocabularies: Any) -> tuple[Numbering, Numbering]:
         raise InputError(
             f"{path}: the target's vocabulary lacks the end symbol {_END!r} or the start symbol "
             f"{start!r} (decoder_start_token)."
+        )
+    if start == _PAD:
+        raise InputError(
+            f"{path}: decoder_start_token is {start!r}, the padding symbol, which OpenNMT-py hides "
+            "from the decoder's attention; translate-trt does not represent that."
         )
     target = _numbering(sides[1], start)
     return (target if sides[0] == sides[1] else _numbering(sides[0], start)), target

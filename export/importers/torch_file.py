@@ -8,6 +8,7 @@ other class is refused. Classes of a toolkit are never imported.
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from translate_trt.export.importers.sizes import check_archive, check_tensors
 from translate_trt.runtime.errors import InputError
 
-#: Scores of validations are such numbers; no importer reads them.
+# Scores of validations are such numbers; no importer reads them.
 _NUMBERS = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "numpy.dtype")
 # What torch says of a class that is not listed.
 _UNLISTED = re.compile(r"GLOBAL (\S+) was not an allowed")
+# The cause, behind advice of torch's that is never repeated: to load the file without protection.
+_CAUSE = re.compile(r"WeightsUnpickler error: (.+)")
+_ADVICE = re.compile(r"weights[_ ]only|torch\.load", re.IGNORECASE)
 
 
 class Record:
@@ -57,7 +62,9 @@ def read_torch_file(path: Path, records: Sequence[str], toolkit: str) -> dict[st
     listed: list[Any] = [(Record, name) for name in (*records, *_NUMBERS)]
     try:
         with torch.serialization.safe_globals(listed):
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            found = load_pickle(path)
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(
             f"cannot read {path}: {error.strerror or error}; give a checkpoint of {toolkit}."
@@ -69,13 +76,42 @@ def read_torch_file(path: Path, records: Sequence[str], toolkit: str) -> dict[st
     return found
 
 
+def load_pickle(path: Path) -> Any:
+    """What torch unpickles without running code, after a look at the sizes that the file declares.
+
+    Raises:
+        InputError: it declares more bytes than it can have.
+        OSError: it cannot be read.
+        Exception: whatever torch, pickle and zipfile raise for a damaged file; see `reason_of`.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            check_archive(path, archive)
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def unlisted_class(error: Exception) -> str | None:
+    """The class whose objects torch refused to make; None: the error is another."""
+    found = _UNLISTED.search(str(error))
+    return None if found is None else found[1]
+
+
+def reason_of(error: Exception) -> str:
+    """The cause that torch gives, in one line, without its advice to load the file unprotected."""
+    text = str(error)
+    cause = _CAUSE.search(text)
+    line = cause[1] if cause is not None else next(iter(text.splitlines()), "")
+    if not line or _ADVICE.search(line):
+        return f"torch cannot read it: {type(error).__name__}"
+    return line
+
+
 def _unreadable(path: Path, toolkit: str, error: Exception) -> InputError:
-    unlisted = _UNLISTED.search(str(error))
+    unlisted = unlisted_class(error)
     if unlisted is None:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return InputError(f"{path} is damaged, or no checkpoint of {toolkit} ({reason}).")
+        return InputError(f"{path} is damaged, or no checkpoint of {toolkit} ({reason_of(error)}).")
     return InputError(
-        f"{path} has an object of {unlisted[1]} in it. To make one, code would have to be run, "
+        f"{path} has an object of {unlisted} in it. To make one, code would have to be run, "
         "which could be anyone's. If you trust the file, save it again without that object where "
         f"{toolkit} is installed (docs/import.md, Checkpoints with objects)."
     )
@@ -92,4 +128,5 @@ def tensors_of(path: Path, values: Any, key: str) -> dict[str, Tensor]:
     for name, value in values.items():
         if not isinstance(value, Tensor):
             raise InputError(f"{path}: {name} under {key!r} is no tensor.")
+    check_tensors(path, values.items())
     return {name: tensor.detach().float() for name, tensor in values.items()}

@@ -249,7 +249,7 @@ def arranged_tokenizers(
     Raises:
         InputError: a file is missing or no SentencePiece model, or not of this vocabulary.
     """
-    models = [_read_model(path) for path in paths]
+    models = [read_pieces(path) for path in paths]
     counts = []
     for path, model, numbering in zip(paths, models, numberings, strict=True):
         lacking = _lacking(model, numbering)
@@ -285,6 +285,8 @@ def _arranged(
 ) -> bytes:
     given = {piece.piece: piece for piece in model.pieces if piece.type not in _SPECIAL}
     lacking = iter(_lacking(model, numbering))
+    # Pieces may be added after training. They may be removed too, if the vocabulary goes without.
+    lost = model.trainer_spec.vocab_size - len(model.pieces)
     unknown = min((p.score for p in given.values() if p.type == _Piece.NORMAL), default=0.0)
     unknown -= _UNKNOWN_PENALTY
     ordered = []
@@ -292,6 +294,13 @@ def _arranged(
         if place >= numbering.known:
             name = next(lacking, name)
         piece = _special(place, name) or given.get(name)
+        is_text = piece is None and not (is_word(name) or is_hidden(name))
+        if is_text and lost > 0 and place < numbering.known:
+            raise InputError(
+                f"{path} has {len(model.pieces)} pieces of the {model.trainer_spec.vocab_size} "
+                f"that it was trained with, and lacks the vocabulary's {name!r}: it is damaged. "
+                "Copy it again."
+            )
         if piece is None and is_word(name):
             # No text is likelier than with this piece: other scores are negative.
             piece = _Piece(piece=SPACE + name, score=0.0)
@@ -313,7 +322,12 @@ def _arranged(
     return _finished(model, numbering)
 
 
-def _read_model(path: Path) -> Any:
+def read_pieces(path: Path) -> Any:
+    """The message that a SentencePiece model's file holds.
+
+    Raises:
+        InputError: the file is missing, cut off, or no SentencePiece model.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -324,6 +338,13 @@ def _read_model(path: Path) -> Any:
         raise InputError(f"{path} is no SentencePiece model: {error}.") from error
     if not model.pieces:
         raise InputError(f"{path} is no SentencePiece model: it has no pieces.")
+    # They stand behind the pieces, so that a file cut between two pieces lacks them.
+    for part in ("trainer_spec", "normalizer_spec"):
+        if not model.HasField(part):
+            raise InputError(
+                f"{path} has no {part} behind its {len(model.pieces)} pieces: it is cut off. Copy "
+                "it again."
+            )
     return model
 
 

@@ -312,6 +312,14 @@ REFUSED: dict[str, dict[str, Any]] = {
     "decoder_attention_heads is 8; encoder_attention_heads is 4": {"decoder_attention_heads": 8},
     "encoder_layers is None; a whole number": {"encoder_layers": None},
     "arch is 'fconv'": {"arch": "fconv"},
+    "arch is 'transformer_unidirectional'": {"arch": "transformer_unidirectional"},
+    "arch is 'transformer_monotonic'": {"arch": "transformer_monotonic"},
+    "deepnet is True; translate-trt does not know": {"deepnet": True},
+    "encoder_relative_pos is 4; translate-trt does not know": {
+        "encoder_relative_pos": 4,
+        "optimizer": "adam",
+        "adam_eps": 1e-8,
+    },
     "task is 'translation_lev'": {"task": "translation_lev"},
 }
 
@@ -321,6 +329,23 @@ def test_what_is_not_represented_is_named(message: str, tmp_path: Path) -> None:
     path = save(tmp_path, OPTIONS | REFUSED[message], random_weights(OPTIONS))
     with pytest.raises(InputError, match=message):
         import_fairseq(*path)
+
+
+def test_settings_of_training_and_plugins(tmp_path: Path) -> None:
+    """They stand beside the model's in checkpoints before hydra; what is off changes nothing."""
+    more = {"optimizer": "adam", "clip_norm": 0.1, "lr": [0.1], "encoder_extra": False, "x": None}
+    import_fairseq(*save(tmp_path, OPTIONS | more, random_weights(OPTIONS)))
+
+
+def test_quant_noise(tmp_path: Path) -> None:
+    """A second name of the output's matrix is one; a projection of embeddings is refused."""
+    weights = random_weights(OPTIONS)
+    name = "decoder.quant_noise.weight"
+    again = weights | {name: weights["decoder.output_projection.weight"]}
+    import_fairseq(*save(tmp_path, OPTIONS, again))
+    for matrix in (torch.eye(WIDTH), weights["decoder.output_projection.weight"] + 1):
+        with pytest.raises(InputError, match=f"{name} is a projection of embeddings"):
+            import_fairseq(*save(tmp_path, OPTIONS, weights | {name: matrix}))
 
 
 def test_broken_checkpoints(tmp_path: Path) -> None:
@@ -344,6 +369,9 @@ def test_broken_checkpoints(tmp_path: Path) -> None:
     spoiled = {
         "has an object of fractions.Fraction in it": {"x": Fraction(1, 2)},
         "no weights under 'model'": {"model": {}},
+        "encoder.0.feed_forward.inner.weight has values that are not finite": {
+            "model": weights | {"encoder.layers.0.fc1.weight": torch.full((INNER, WIDTH), np.nan)}
+        },
         "neither under 'args' nor under 'cfg'": {"cfg": None},
         "encoder.adapter.weight is part of the model": {
             "model": weights | {"encoder.adapter.weight": torch.ones(1)}

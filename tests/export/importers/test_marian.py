@@ -435,7 +435,7 @@ def test_weights_are_read_without_running_code(both: Pair, copied: Path) -> None
         import_marian(copied)
     stored = torch.zeros(1, dtype=torch.float16).expand(1 << 40)
     torch.save({**weights, "x": stored}, pickled)
-    with pytest.raises(InputError, match=r'"x" has 1099511627776 numbers, and 2 bytes are stored'):
+    with pytest.raises(InputError, match=r'"x" has shape .*bytes of it are not'):
         import_marian(copied)
     torch.save({**weights, "x": torch.zeros(2, dtype=torch.int8)}, pickled)
     with pytest.raises(InputError, match=r"of torch\.int8; quantized weights are not read"):

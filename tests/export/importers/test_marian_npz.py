@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from support.importing import logits_of, tokenizer_of
 from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
 
 from translate_trt.export.importers.languages import opus_prompt
+from translate_trt.export.importers.marian_files import read_settings
 from translate_trt.export.importers.marian_npz import import_marian_npz
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
@@ -43,7 +45,7 @@ OPTIONS: dict[str, Any] = {
 OTHER = {
     "transformer-ffn-activation": "relu", "transformer-preprocess": "n",
     "transformer-postprocess": "da", "transformer-postprocess-emb": "nd",
-    "transformer-postprocess-top": "n", "tied-embeddings": False,
+    "transformer-postprocess-top": "n", "tied-embeddings": False, "version": "v1.12.42 b7be0e964",
 }  # fmt: skip
 
 
@@ -289,7 +291,21 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "transformer-decoder-dim-ffn is 64": {"transformer-decoder-dim-ffn": 64},
     "transformer-heads is 'four'; a whole number": {"transformer-heads": "four"},
+    "version is 'v1.11.5'; pre-norm models": OTHER | {"version": "v1.11.5"},
+    "version is None; pre-norm models": {
+        name: value for name, value in OTHER.items() if name != "version"
+    },
     "lemma-dim-emb is 8": {"lemma-dim-emb": 8},
+    "transformer-disable-position-embeddings is True": {
+        "transformer-disable-position-embeddings": True
+    },
+    "transformer-attention-mask is 'alibi'": {"transformer-attention-mask": "alibi"},
+    r"input-types is \['class', 'sequence'\]": {"input-types": ["class", "sequence"]},
+    r"dim-vocabs is \[9, 9, 9\]": {"dim-vocabs": [9, 9, 9]},
+    "transformer-rope is False; translate-trt does not know this setting": {
+        "transformer-rope": False
+    },
+    "dim-heads is 8; translate-trt does not know this setting": {"dim-heads": 8},
 }  # fmt: skip
 
 
@@ -298,6 +314,91 @@ def test_what_is_not_represented_is_named(message: str, tmp_path: Path) -> None:
     path = save(tmp_path, OPTIONS | REFUSED[message], random_weights(OPTIONS))
     with pytest.raises(InputError, match=message):
         import_marian_npz(*path)
+
+
+def test_forms_of_lists_in_yaml() -> None:
+    """The first is yaml-cpp's of an empty list, as Marian 1.12 writes it."""
+    text = (
+        'input-types:\n  []\ndim-vocabs:\n  - 5\n  - 6\nmodels: [a.npz, "b"]\nvocabs:\n  [a, 2]\n'
+    )
+    assert read_settings(Path("model.npz"), text) == {
+        "input-types": [], "dim-vocabs": [5, 6], "models": ["a.npz", "b"], "vocabs": ["a", 2],
+    }  # fmt: skip
+    for spoiled in ("a: 1\n  []\n", "a:\n  []\n  []\na:\n", "  []\n"):
+        with pytest.raises(InputError, match=r"special:model\.yml has the line"):
+            read_settings(Path("model.npz"), spoiled)
+
+
+DECODERS: dict[str, tuple[str, str, dict[str, Any], list[str]]] = {
+    "of OPUS-MT": (
+        "decoder.yml",
+        "relative-paths: true\nmodels:\n  - model.npz\nvocabs:\n  - a.yml\n  - a.yml\n"
+        "beam-size: 6\nnormalize: 1\nword-penalty: 0\nmini-batch: 1\nmaxi-batch-sort: src\n",
+        {"beam_size": 6, "length_penalty": 1}, [],
+    ),
+    "written in training": (
+        "model.npz.decoder.yml", "models:\n  - /old/other.npz\nbeam-size: 4\nnormalize: 0.6\n",
+        {"beam_size": 4, "length_penalty": 0.6}, [],
+    ),
+    "of another model": (
+        "decoder.yml", "models:\n  - other.npz\nbeam-size: 6\n", {}, [r"for the models \['other"],
+    ),
+    "with more than is represented": (
+        "decoder.yml",
+        "models:\n  - model.npz\n  - b.npz\nword-penalty: 0.5\nmax-length-factor: 2\nnew: 1\n", {},
+        ["ensemble of 2 models", "word-penalty is 0.5", "max-length-factor is 2", "new is 1"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_settings_of_the_decoder(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, text, search, warnings = DECODERS[name]
+    paths = save(tmp_path, OPTIONS, random_weights(OPTIONS))
+    (tmp_path / file).write_text(text)
+    expected = {"beam_size": 12, "length_penalty": 0.0, "length_penalty_form": "length"} | search
+    assert import_marian_npz(*paths).search == expected
+    assert len(caplog.messages) == len(warnings)
+    for found, warning in zip(caplog.messages, warnings, strict=True):
+        assert re.search(warning, found)
+
+
+def test_broken_settings_of_the_decoder(tmp_path: Path) -> None:
+    paths = save(tmp_path, OPTIONS, random_weights(OPTIONS))
+    for text, message in (
+        ("normalize: -1\n", r"decoder\.yml: its beam-size or normalize .*length_penalty is -1"),
+        ("beam-size: many\n", "its beam-size or normalize"),
+        ("- a\n", r"decoder\.yml: it has the line '- a'"),
+    ):
+        (tmp_path / "decoder.yml").write_text(text)
+        with pytest.raises(InputError, match=message):
+            import_marian_npz(*paths)
+
+
+def test_tokens_that_marian_never_chooses(tokenizer_model: Path, tmp_path: Path) -> None:
+    """The unknown token, and control characters of SentencePiece's bytes, unless it is told to."""
+    spm = tmp_path / "vocab.spm"
+    spm.write_bytes(tokenizer_model.read_bytes())
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(spm))
+    weights = {n: a for n, a in random_weights(OPTIONS).items() if not n.endswith("Wemb")}
+    rows = pieces.get_piece_size()
+    weights["Wemb"] = np.random.default_rng(2).normal(size=(rows, WIDTH)).astype(np.float32)
+    weights["decoder_ff_logit_out_b"] = np.zeros((1, rows), np.float32)
+    path, *_ = save(tmp_path, OPTIONS, weights)
+
+    def banned() -> set[str]:
+        imported = import_marian_npz(path, spm)
+        names = tokenizer_of(imported.tokenizers).target_pieces(range(rows))
+        assert imported.model.never is not None
+        found = imported.model.never.tolist()
+        return {names[place] for place in found if place not in (PAD, START)}
+
+    control = {f"<0x{code:02X}>" for code in range(32)}
+    assert banned() == {"<unk>", *control}
+    (tmp_path / "decoder.yml").write_text("allow-unk: true\nallow-special: true\n")
+    assert banned() == set()
 
 
 def test_broken_models(tmp_path: Path) -> None:
@@ -327,7 +428,7 @@ def test_broken_models(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no special:model\.yml"):
         import_marian_npz(path, source, target)
     np.savez(path, weights=np.array([{}], dtype=object))
-    with pytest.raises(InputError, match=r"cannot read .*allow_pickle=False"):
+    with pytest.raises(InputError, match=r"weights\.npy is pickled objects"):
         import_marian_npz(path, source, target)
     settings = np.frombuffer(b"type: transformer\n  <<: *x\0", np.int8)
     np.savez(path, **{"special:model.yml": settings})

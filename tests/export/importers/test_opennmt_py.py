@@ -274,6 +274,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "copy_attn is True": {"copy_attn": True},
     "layer_norm is 'rms'": {"layer_norm": "rms"},
     "heads is '4'; a whole number": {"heads": "4"},
+    "deep_norm is True; translate-trt does not know": {"deep_norm": True},
     "no encoder.transformer.0.self_attn.linear_query.bias": {"add_qkvbias": True},
 }
 
@@ -294,6 +295,16 @@ def test_broken_checkpoints(tmp_path: Path) -> None:
         "tgt under 'vocab' is no list": {"vocab": VOCABULARIES | {"tgt": 3}},
         "lacks .* the start symbol '<go>'": {
             "vocab": VOCABULARIES | {"decoder_start_token": "<go>"}
+        },
+        "decoder_start_token is '<blank>', the padding symbol": {
+            "vocab": VOCABULARIES | {"decoder_start_token": "<blank>"}
+        },
+        "encoder_norm.weight has values that are not finite": {
+            "model": {
+                name: tensor * np.nan if name == "encoder.layer_norm.weight" else tensor
+                for name, tensor in weights.items()
+                if not name.startswith("generator.")
+            }
         },
         "matrix has 34 rows, but the vocabulary 33": {"vocab": VOCABULARIES | {"tgt": TARGET[:-1]}},
         "no settings under 'opt'": {"opt": {}},

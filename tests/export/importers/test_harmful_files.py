@@ -1,0 +1,253 @@
+"""Files that declare more than they hold, are cut off, or want code to be run are refused."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentencepiece import sentencepiece_model_pb2
+from support.data import folder_of
+
+from translate_trt.export.importers.hugging_face import read_json_file, read_weights, tokens_by_id
+from translate_trt.export.importers.imported import build_model
+from translate_trt.export.importers.marian_files import read_vocabulary
+from translate_trt.export.importers.marian_npz import import_marian_npz
+from translate_trt.export.importers.torch_file import read_torch_file, tensors_of
+from translate_trt.export.importers.vocabulary import (
+    Numbering,
+    Special,
+    make_tokenizers,
+    read_pieces,
+)
+from translate_trt.runtime.errors import InputError
+from translate_trt.train.config import ModelConfig
+from translate_trt.train.model import Transformer
+
+SMALL: dict[str, Any] = {
+    "vocabulary_size": 20, "encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 8,
+    "heads": 2, "dropout": 0.0,
+}  # fmt: skip
+
+
+def header(shape: tuple[int, ...], kind: str = "<f4") -> bytes:
+    """Of an array in numpy's format."""
+    file = io.BytesIO()
+    layout = {"descr": kind, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, layout)
+    return file.getvalue()
+
+
+def of_arrays(path: Path, entries: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+
+
+def a_huge_shape(path: Path) -> None:
+    of_arrays(path, {"a.npy": header((2**25, 2**25)) + b"1234"})
+
+
+def a_negative_shape(path: Path) -> None:
+    of_arrays(path, {"a.npy": header((-1, 4)) + b"1234"})
+
+
+def an_array_bomb(path: Path) -> None:
+    size = 200 << 20
+    content = header((size // 4,)) + bytes(size)
+    of_arrays(path, {"a.npy": content}, zipfile.ZIP_DEFLATED)
+
+
+def integers(path: Path) -> None:
+    of_arrays(path, {"a.npy": header((4,), "|i1") + b"1234",
+                     "special:model.yml.npy": header((4,), "|i1") + b"a: 1"})  # fmt: skip
+
+
+def cut_off(path: Path) -> None:
+    of_arrays(path, {"a.npy": header((4,))[:30]})
+
+
+ARRAYS: dict[str, Callable[[Path], None]] = {
+    r"shape \[33554432, 33554432\] of float32, which are 4,503,599,627,370,496 bytes, but 4 are":
+        a_huge_shape,
+    r"shape \[-1, 4\]": a_negative_shape,
+    "what it unpacks to would take 209,": an_array_bomb,
+    "a has elements of type int8": integers,
+    "cannot read .*model.npz": cut_off,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", ARRAYS, ids=[make.__name__ for make in ARRAYS.values()])
+def test_arrays_of_marian(message: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.npz"
+    ARRAYS[message](path)
+    with pytest.raises(InputError, match=message):
+        import_marian_npz(path, tmp_path / "vocab.yml")
+
+
+def expanded(path: Path) -> None:
+    torch.save({"model": {"x": torch.ones(1).expand(2**40)}}, path)
+
+
+def sparse(path: Path) -> None:
+    place = torch.zeros(2, 1, dtype=torch.long)
+    rows = torch.sparse_coo_tensor(place, torch.ones(1), (2**20, 2**20), check_invariants=True)
+    torch.save({"model": {"x": rows}}, path)
+
+
+def without_memory(path: Path) -> None:
+    torch.save({"model": {"x": torch.empty(2**40, device="meta")}}, path)
+
+
+def a_torch_bomb(path: Path) -> None:
+    torch.save({"model": {"x": torch.zeros(50 << 20)}}, path)
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    of_arrays(path, entries, zipfile.ZIP_DEFLATED)
+
+
+class Harm:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("harm",)
+
+
+def code(path: Path) -> None:
+    path.write_bytes(pickle.dumps(Harm(), protocol=2))
+
+
+def code_of_torch(path: Path) -> None:
+    torch.save({"model": {"x": Harm()}}, path)
+
+
+def no_pickle(path: Path) -> None:
+    path.write_bytes(b"garbage" * 30)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+CHECKPOINTS: tuple[tuple[Callable[[Path], None], str], ...] = (
+    (expanded, r"x has shape \[1099511627776\], but 4,398,046,511,104 bytes of it are not"),
+    (sparse, "x is a sparse, quantized or empty"),
+    (without_memory, "x is a sparse, quantized or empty"),
+    (a_torch_bomb, "what it unpacks to would take 209,"),
+    (code, r"an object of \S*print"),
+    (code_of_torch, r"an object of \S*print"),
+    (no_pickle, "is damaged, or"),
+    (empty, "is damaged, or"),
+)
+
+
+@pytest.mark.parametrize(("make", "message"), CHECKPOINTS, ids=[m.__name__ for m, _ in CHECKPOINTS])
+def test_checkpoints_of_torch(
+    make: Callable[[Path], None], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "checkpoint.pt"
+    make(path)
+    with pytest.raises(InputError, match=message) as found:
+        tensors_of(path, read_torch_file(path, [], "fairseq")["model"], "model")
+    check_message(str(found.value))
+    if make in (code, no_pickle, empty, a_torch_bomb):  # the others have the layout of fairseq
+        path.rename(tmp_path / "pytorch_model.bin")
+        with pytest.raises(InputError, match=message) as found:
+            read_weights(tmp_path)
+        check_message(str(found.value))
+    assert capsys.readouterr().out == ""
+
+
+def check_message(text: str) -> None:
+    """Advice of torch's to load the file without protection is not passed on."""
+    assert "weights_only" not in text
+    assert "\n" not in text
+
+
+def test_sizes_of_a_directory_of_transformers(tmp_path: Path) -> None:
+    torch.save({"x": torch.ones(1).expand(2**40)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError, match="x has shape"):
+        read_weights(tmp_path)
+    with pytest.raises(InputError, match=r"has 1 tokens, but .* vocab_size is 10,000,000,000"):
+        tokens_by_id(tmp_path / "vocab.json", {"a": 0}, 10**10)
+    assert tokens_by_id(tmp_path / "vocab.json", {"a": 1}, 3) == ["<unused-0>", "a", "<unused-2>"]
+
+
+def test_json_within_json(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.json"
+    path.write_text("[" * 100_000 + "]" * 100_000)
+    for read in (read_json_file, read_vocabulary):
+        with pytest.raises(InputError, match=r"is no JSON: it is nested too deeply"):
+            read(path)
+
+
+def test_a_configuration_without_weights_of_its_size(tmp_path: Path) -> None:
+    weights = Transformer(ModelConfig(**SMALL)).state_dict()
+    config = ModelConfig(**{**SMALL, "d_ff": 10**13})
+    with pytest.raises(InputError, match=r"has shape \[8, 8\], and \[10000000000000, 8\] is"):
+        build_model(config, weights, tmp_path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=["nan", "inf", "minus inf"])
+def test_weights_that_are_not_finite(value: float, tmp_path: Path) -> None:
+    config = ModelConfig(**SMALL)
+    weights = Transformer(config).state_dict()
+    build_model(config, weights, tmp_path)
+    weights["encoder.0.feed_forward.inner.weight"][3, 4] = value
+    with pytest.raises(InputError, match=r"encoder\.0\.feed_forward\.inner.* that are not finite"):
+        build_model(config, weights, tmp_path)
+
+
+def test_a_sentencepiece_model_that_is_cut_off(tokenizer_model: Path, tmp_path: Path) -> None:
+    """Between two pieces, or between the parts behind them, where it is a valid message still."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer_model.read_bytes())
+    names = [piece.piece for piece in model.pieces]
+    numbering = Numbering(names, Special(0, 1, 2, 3))
+    path = tmp_path / "cut.spm"
+    for part, message in (
+        ("trainer_spec", rf"no trainer_spec behind its {len(names) - 9} pieces: it is cut off"),
+        ("normalizer_spec", "no normalizer_spec behind its"),
+    ):
+        cut = sentencepiece_model_pb2.ModelProto.FromString(tokenizer_model.read_bytes())
+        cut.ClearField(part)
+        cut.ClearField("normalizer_spec")
+        del cut.pieces[-9:]
+        path.write_bytes(cut.SerializeToString())
+        assert tokenizer_model.read_bytes()[:90] == path.read_bytes()[:90]
+        for read in (read_vocabulary, lambda path: make_tokenizers((path, None), (numbering,) * 2)):
+            with pytest.raises(InputError, match=message):
+                read(path)
+
+
+def test_pieces_that_a_sentencepiece_model_lost_or_got(
+    tokenizer_model: Path, tmp_path: Path
+) -> None:
+    """A vocabulary that goes without the lost ones fits: such models are trimmed on purpose."""
+    content = tokenizer_model.read_bytes()
+    model = sentencepiece_model_pb2.ModelProto.FromString(content)
+    whole = [piece.piece for piece in model.pieces]
+    assert model.trainer_spec.vocab_size == len(whole)
+    path = tmp_path / "trimmed.spm"
+    lost = model.pieces.pop(300).piece
+    path.write_bytes(model.SerializeToString())
+    numbering = Numbering([name for name in whole if name != lost], Special(0, 1, 2, 3))
+    make_tokenizers((path, None), (numbering,) * 2)
+    numbering = Numbering(whole, Special(0, 1, 2, 3))
+    with pytest.raises(InputError, match=rf"has {len(whole) - 1} pieces of the {len(whole)} that"):
+        make_tokenizers((path, None), (numbering,) * 2)
+    model = sentencepiece_model_pb2.ModelProto.FromString(content)
+    model.pieces.add(piece="\u2581added", score=-1.0)
+    path.write_bytes(model.SerializeToString())
+    make_tokenizers((path, None), (Numbering([*whole, "\u2581added"], Special(0, 1, 2, 3)),) * 2)
+
+
+def test_real_sentencepiece_models_are_whole() -> None:
+    files = sorted(folder_of("sentencepiece-models").glob("*.*m*"))
+    models = [file for file in files if file.suffix in (".model", ".spm")]
+    assert models
+    for model in models:
+        assert read_pieces(model).pieces

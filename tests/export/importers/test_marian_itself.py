@@ -1,0 +1,217 @@
+"""Models that Marian trained against Marian: its n-best lists and scores, of several beams."""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.importing import tokenizer_of
+from support.marian_peer import (
+    FACTOR,
+    TARGET,
+    Found,
+    MarianModel,
+    decode_like_marian,
+    lines_of,
+    needs_marian,
+    search_like_marian,
+)
+
+from translate_trt.export.importers.imported import Imported
+from translate_trt.export.importers.marian_files import read_vocabulary
+from translate_trt.export.importers.marian_npz import import_marian_npz
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.train.config import END, START, UNKNOWN
+from translate_trt.train.model import Transformer
+from translate_trt.train.search import beam_search
+
+_CONTROL = re.compile("<0x[01][0-9A-F]>")
+BEAMS = (1, 4, 12)
+# Sums of up to 21 log-probabilities in float32, computed in another order.
+TOLERANCE = 2e-3
+# Of 200 lists of a beam, those in which hypotheses of equal scores come in another order.
+MOST_TIES = 2
+# Lines that are translated with the search of docs/beam-search.md as well.
+GREEDY = 50
+_BYTES = ["--sentencepiece-options", "--byte_fallback=true --hard_vocab_limit=false"]
+_PIECES = ["--sentencepiece-options", "--hard_vocab_limit=false"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model: Marian's options and vocabularies, and what the import has to find.
+
+    Attributes:
+        options: of `marian train`.
+        vocabularies: names of source and target.
+        fields: of `ModelConfig`.
+        end: added to the end symbol's logit, for translations of several lengths.
+        may_be_unknown: banned tokens keep their probabilities.
+        slow: takes more than ten seconds.
+    """
+
+    options: list[str]
+    vocabularies: tuple[str, str]
+    fields: dict[str, Any]
+    end: float = 3.0
+    may_be_unknown: bool = False
+    slow: bool = True
+
+
+def depth(encoder: int, decoder: int) -> list[str]:
+    return ["--enc-depth", str(encoder), "--dec-depth", str(decoder)]
+
+
+def sizes(size: int) -> list[str]:
+    return ["--dim-vocabs", str(size), str(size)]
+
+
+CASES = {
+    "tied, post-norm, 2+2, relu, one spm": Case(
+        ["--task", "transformer-base", "--tied-embeddings-all", "--transformer-ffn-activation",
+         "relu", *depth(2, 2), *sizes(90), *_PIECES],
+        ("vocab.spm", "vocab.spm"),
+        {"norm": "post", "activation": "relu", "tied": "all", "encoder_layers": 2,
+         "decoder_layers": 2}, end=6.0,
+    ),
+    "untied, pre-norm, 6+1, swish, two yml": Case(
+        ["--task", "transformer-base-prenorm", "--tied-embeddings-all=false",
+         "--transformer-ffn-activation", "swish", *depth(6, 1), *sizes(0)],
+        ("source.yml", "target.yml"),
+        {"norm": "pre", "activation": "swish", "tied": "none", "encoder_layers": 6,
+         "decoder_layers": 1}, end=1.5, slow=False,
+    ),
+    "tied output, post-norm, 6+1, swish, two spm": Case(
+        ["--task", "transformer-base", "--tied-embeddings-all=false", "--tied-embeddings",
+         "--transformer-ffn-activation", "swish", *depth(6, 1), *sizes(60), *_PIECES],
+        ("source.spm", "target.spm"),
+        {"norm": "post", "activation": "swish", "tied": "output", "source_vocabulary_size": 35},
+        end=0.0,
+    ),
+    "tied input, pre-norm, 2+2, relu, bytes": Case(
+        ["--task", "transformer-base-prenorm", "--tied-embeddings-all=false",
+         "--tied-embeddings-src", "--transformer-ffn-activation", "relu", *depth(2, 2),
+         *sizes(400), *_BYTES],
+        ("vocab.spm", "vocab.spm"),
+        {"norm": "pre", "activation": "relu", "tied": "input"}, end=6.0, may_be_unknown=True,
+    ),
+    "tied, post-norm, norm of embeddings, swish, one yml": Case(
+        ["--task", "transformer-base", "--tied-embeddings-all", "--transformer-ffn-activation",
+         "swish", "--transformer-postprocess-emb", "nd", *depth(2, 2), *sizes(0)],
+        ("vocab.yml", "vocab.yml"),
+        {"norm": "post", "activation": "swish", "tied": "all", "norm_embedding": True},
+    ),
+}  # fmt: skip
+
+
+class Pair:
+    """A model of Marian's and what became of it."""
+
+    def __init__(self, case: Case, directory: Path) -> None:
+        self.case = case
+        self.theirs = MarianModel(directory, case.options, case.vocabularies)
+        tokens = read_vocabulary(self.theirs.vocabularies[1])
+        control = [place for place, token in enumerate(tokens) if _CONTROL.fullmatch(token)]
+        self.theirs.make_lively(case.end, [] if case.may_be_unknown else [1, *control])
+        self.imported: Imported = import_marian_npz(self.theirs.path, *self.theirs.vocabularies)
+        tokenizer = tokenizer_of(self.imported.tokenizers)
+        self.sources = [tokenizer.encode_source(line) for line in self.theirs.lines]
+        names = tokenizer.target_pieces(range(tokenizer.vocabulary_size))
+        words = case.vocabularies[1].endswith(".yml")
+        self.names = [name.removeprefix("\u2581") if words else name for name in names]
+        # By our id, theirs.
+        self.banned = {
+            place: tokens.index(name)
+            for place, name in enumerate(self.names)
+            if place == UNKNOWN or _CONTROL.fullmatch(name)
+        }
+
+    def named(self, tokens: list[int]) -> tuple[str, ...]:
+        return tuple(self.names[token] for token in tokens if token != END)
+
+    def like_marian(self) -> Transformer:
+        """The imported model with what marian-decoder does otherwise (docs/import.md).
+
+        Tokens that never come have a probability, and pre-norm layers are those of
+        `decode_like_marian`.
+        """
+        model = copy.deepcopy(self.imported.model)
+        bias = torch.from_numpy(self.theirs.arrays()["decoder_ff_logit_out_b"][0])
+        assert model.output_bias is not None
+        with torch.no_grad():
+            model.output_bias[list(self.banned)] = bias[list(self.banned.values())]
+        if model.config.norm == "pre":
+            for layer in model.decoder_layers:
+                layer.forward = partial(decode_like_marian, layer)  # type: ignore[method-assign]
+        return model
+
+
+def assert_same(theirs: list[list[Found]], ours: list[list[Found]]) -> None:
+    """The same lists; hypotheses may differ whose scores are equal, as far as they are known."""
+    different = 0
+    for expected, found in zip(theirs, ours, strict=True):
+        scores = [hypothesis.score for hypothesis in found]
+        assert scores == pytest.approx([h.score for h in expected], abs=TOLERANCE)
+        different += [h.tokens for h in found] != [h.tokens for h in expected]
+    assert different <= MOST_TIES
+
+
+@torch.inference_mode()
+def score(pair: Pair, model: Transformer, targets: list[str]) -> list[float]:
+    """Of each line and its target: the sum of log-probabilities, with the end symbol."""
+    tokenizer, found = tokenizer_of(pair.imported.tokenizers), []
+    for source, target in zip(pair.sources, targets, strict=True):
+        tokens = tokenizer.encode_target(target)
+        ids = torch.tensor([[*source, END]]), None, torch.tensor([[START, *tokens]])
+        scores = model.project(model(*ids)).log_softmax(-1)[0]
+        found.append(float(scores[range(len(tokens) + 1), [*tokens, END]].sum()))
+    return found
+
+
+def check_greedy_search(pair: Pair, theirs: list[list[Found]]) -> None:
+    """Of the import itself by docs/beam-search.md: with one beam both searches are the same."""
+    sources = pair.sources[:GREEDY]
+    limits = [FACTOR * (len(source) + 1) for source in sources]
+    options = SearchOptions(1, 0.0, "length", max_length=max(limits))
+    found = beam_search(pair.imported.model, sources, options)
+    for [hypothesis], [expected], limit in zip(found, theirs[:GREEDY], limits, strict=True):
+        tokens = pair.named(hypothesis.tokens)
+        assert tokens[:limit] == expected.tokens
+        if len(tokens) < limit and not pair.case.may_be_unknown:  # which Marian does not cut off
+            assert hypothesis.score == pytest.approx(expected.score, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if case.slow else [], id=name)
+             for name, case in CASES.items()],
+)  # fmt: skip
+def test_lists_and_scores(name: str, tmp_path: Path) -> None:
+    """N-best lists of marian-decoder for 200 lines, and scores of marian-scorer."""
+    needs_marian()
+    pair = Pair(CASES[name], tmp_path)
+    config = pair.imported.model.config
+    assert {field: getattr(config, field) for field in pair.case.fields} == pair.case.fields
+    # Of model.npz.decoder.yml, which training writes with the defaults of --task.
+    assert SearchOptions(**pair.imported.search) == SearchOptions(8, 1.0, "length")
+    model = pair.like_marian()
+    for beam in BEAMS:
+        theirs = pair.theirs.translate(beam)
+        found = search_like_marian(model, pair.sources, beam, list(pair.banned))
+        assert_same(theirs, [[Found(pair.named(tokens), sum_) for tokens, sum_ in hypotheses]
+                             for hypotheses in found])  # fmt: skip
+        assert len({hypotheses[-1].tokens for hypotheses in theirs}) > 15
+        if beam == 1 and config.norm == "post":
+            check_greedy_search(pair, theirs)
+    targets = lines_of(TARGET, 4)
+    model = pair.imported.model if not pair.case.may_be_unknown else pair.like_marian()
+    if config.norm == "pre":
+        for layer in model.decoder_layers:
+            layer.__dict__.pop("forward", None)
+    expected = pair.theirs.score(pair.theirs.lines, targets)
+    assert score(pair, model, targets) == pytest.approx(expected, abs=TOLERANCE)

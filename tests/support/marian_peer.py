@@ -1,0 +1,217 @@
+"""Marian itself (`pip install pymarian`), which trains tiny models and translates with them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from translate_trt.train.config import END, START
+from translate_trt.train.model import DecoderLayer, Transformer, pad
+
+LINES = 200
+#: Of `--max-length-factor`: translations are cut off at so many times the source's tokens.
+FACTOR = 2
+SOURCE = [
+    "the", "a", "cat", "dog", "house", "tree", "runs", "sleeps", "eats", "green", "big", "small",
+    "river", "walks", "over", "under",
+]  # fmt: skip
+TARGET = [
+    "Haus", "Hund", "läuft", "schläft", "frisst", "grün", "groß", "klein", "Fluss", "geht",
+    "über", "unter", "die", "ein",
+]  # fmt: skip
+SETTINGS = "special:model.yml"
+_DIMENSIONS = (
+    "--dim-emb", "32", "--transformer-dim-ffn", "48", "--transformer-heads", "4",
+    "--transformer-dropout", "0",
+)  # fmt: skip
+_TRAINING = (
+    "--cpu-threads", "1", "--after-batches", "4", "--mini-batch", "16", "--mini-batch-fit",
+    "false", "--sync-sgd=false", "-w", "64", "--learn-rate", "0.01", "--seed", "1",
+)  # fmt: skip
+_DECODING = (
+    "--cpu-threads", "1", "--mini-batch", "1", "--n-best", "--no-spm-decode", "--quiet", "-w", "64",
+)  # fmt: skip
+
+
+def needs_marian() -> None:
+    """Skip the test where Marian is not installed."""
+    if importlib.util.find_spec("pymarian") is None:
+        pytest.skip("pymarian is not installed (it has no wheels for this Python or processor)")
+
+
+def run(directory: Path, *arguments: str) -> str:
+    """The standard output of a command of Marian's."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pymarian", *arguments], cwd=directory, env=environment,
+        capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def lines_of(words: list[str], seed: int, longest: int = 5) -> list[str]:
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(words, k=rng.randint(1, longest))) for _ in range(LINES)]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A hypothesis: tokens as Marian writes them, and the sum of their log-probabilities."""
+
+    tokens: tuple[str, ...]
+    score: float
+
+
+class MarianModel:
+    """A model that Marian trained for a few batches.
+
+    Args:
+        directory: where its files go.
+        options: of `marian train`: the architecture.
+        vocabularies: names of the vocabularies, which Marian makes from the text.
+    """
+
+    def __init__(self, directory: Path, options: list[str], vocabularies: tuple[str, str]) -> None:
+        self.directory, self.path = directory, directory / "model.npz"
+        self.vocabularies = [directory / name for name in vocabularies]
+        self.lines = lines_of(SOURCE, 3)
+        for name, lines in (("s", lines_of(SOURCE, 1)), ("t", lines_of(TARGET, 2)),
+                            ("test", self.lines)):  # fmt: skip
+            (directory / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        run(directory, "train", *options, *_DIMENSIONS, *_TRAINING, "-m", self.path.name, "-t", "s",
+            "t", "-v", *vocabularies)  # fmt: skip
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        with np.load(self.path) as file:
+            return {name: file[name] for name in file.files}
+
+    def make_lively(self, end: float, unlikely: list[int]) -> None:
+        """Write larger weights, with which translations differ from each other, and end.
+
+        Args:
+            end: what is added to the logit of the end symbol, which has id 0.
+            unlikely: ids of tokens that have no probability, as a trained model has it.
+        """
+        rng, arrays = np.random.default_rng(1), self.arrays()
+        for name, array in arrays.items():
+            if name != SETTINGS and min(array.shape) > 1:
+                scale = 0.6 if "Wemb" in name or "logit" in name else 0.35
+                arrays[name] = rng.normal(scale=scale, size=array.shape).astype(np.float32)
+            elif name != SETTINGS:
+                arrays[name] = array + rng.normal(scale=0.1, size=array.shape).astype(np.float32)
+        if "decoder_ff_logit_out_b" in arrays:
+            arrays["decoder_ff_logit_out_b"][0, 0] += end
+            arrays["decoder_ff_logit_out_b"][0, unlikely] = -100
+        np.savez(self.path, **arrays)
+
+    def score(self, sources: list[str], targets: list[str]) -> list[float]:
+        """Of marian-scorer: the sum of log-probabilities of each pair, with the end symbol."""
+        for name, lines in (("scored.s", sources), ("scored.t", targets)):
+            (self.directory / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        names = [path.name for path in self.vocabularies]
+        output = run(
+            self.directory, "score", "-m", self.path.name, "-v", *names, "-t", "scored.s",
+            "scored.t", "--cpu-threads", "1", "-w", "64", "--mini-batch", "16", "--quiet",
+        )  # fmt: skip
+        return [float(line) for line in output.split()]
+
+    def translate(self, beam: int) -> list[list[Found]]:
+        """Its n best of each line, best first."""
+        names = [path.name for path in self.vocabularies]
+        output = run(
+            self.directory, "decode", "-m", self.path.name, "-v", *names, "-i", "test", "-b",
+            str(beam), "--normalize", "0", "--max-length-factor", str(FACTOR), *_DECODING,
+        )  # fmt: skip
+        found: list[list[Found]] = [[] for _ in self.lines]
+        for line in output.splitlines():
+            number, text, _, score = line.split(" ||| ")
+            found[int(number)].append(Found(tuple(text.split(" ")) if text else (), float(score)))
+        return found
+
+
+def decode_like_marian(
+    layer: DecoderLayer,
+    x: Tensor,
+    past: tuple[Tensor, Tensor],
+    cross_keys_values: tuple[Tensor, Tensor],
+    source_bias: Tensor | None,
+    record: None,
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """A pre-norm layer as marian-decoder computes it, otherwise than marian and marian-scorer.
+
+    From the second token on, the keys and values of self-attention are those of vectors without
+    LayerNorm (`LayerAttention` in src/models/transformer.h normalizes keys that are the input).
+    """
+    y = layer.self_attention_norm.before(x)
+    first = past[0].shape[2] == 0
+    pairs = zip(past, layer.self_attention.keys_values(x), strict=True)
+    key, value = (torch.cat(pair, dim=2) for pair in pairs)
+    used = layer.self_attention.keys_values(y) if first else (key, value)
+    x = layer.self_attention_norm.after(x, layer.self_attention.attend(y, *used, None))
+    y = layer.cross_attention_norm.before(x)
+    attended = layer.cross_attention.attend(y, *cross_keys_values, source_bias)
+    x = layer.cross_attention_norm.after(x, attended)
+    y = layer.feed_forward_norm.before(x)
+    return layer.feed_forward_norm.after(x, layer.feed_forward(y)), (key, value)
+
+
+@torch.inference_mode()
+def search_like_marian(
+    model: Transformer, sources: list[list[int]], beam: int, banned: list[int]
+) -> list[list[tuple[list[int], float]]]:
+    """Marian's beam search (src/translator/beam_search.cpp) with a model of ours.
+
+    It differs from docs/beam-search.md: K candidates are kept, not 2 K; one that ends leaves the
+    beam, which is narrower from then on; and the search is over when the beam is empty. Tokens that
+    are banned have a probability all the same.
+
+    Returns:
+        Per source, its finished hypotheses, best first: tokens without the end, and the sum of
+        log-probabilities.
+    """
+    source, lengths = pad([[*ids, END] for ids in sources])
+    cache = model.start_cache(source, lengths)
+    live: list[list[tuple[list[int], float]]] = [[([], 0.0)] for _ in sources]
+    width = [beam] * len(sources)
+    found: list[list[tuple[list[int], float]]] = [[] for _ in sources]
+    tokens = torch.full((len(sources),), START)
+    for step in range(10_000):
+        scores = model.decode_next(tokens, cache).log_softmax(-1)
+        scores[:, banned] = -torch.inf
+        first, rows, following = 0, [], []
+        for number, beams in enumerate(live):
+            if not beams:
+                continue
+            before = torch.tensor([score for _, score in beams])
+            sums: Tensor = scores[first : first + len(beams)] + before[:, None]
+            best, places = sums.flatten().topk(width[number])
+            last = step + 1 >= FACTOR * (len(sources[number]) + 1)
+            kept = []
+            for score, place in zip(best.tolist(), places.tolist(), strict=True):
+                row, token = divmod(place, scores.shape[1])
+                path = [*beams[row][0], token]
+                if token == END or last:
+                    found[number].append(([t for t in path if t != END], score))
+                if token != END and not last:
+                    kept.append((path, score))
+                    rows.append(first + row)
+                    following.append(token)
+            first += len(beams)
+            live[number], width[number] = kept, len(kept)
+        if not rows:
+            break
+        tokens, cache = torch.tensor(following), cache.select(torch.tensor(rows))
+    for hypotheses in found:
+        hypotheses.sort(key=lambda hypothesis: -hypothesis[1])
+    return found
