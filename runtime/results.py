@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from translate_trt.runtime.errors import BackendError
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -27,6 +29,27 @@ class Hypothesis:
     token_log_probs: tuple[float, ...] = ()
     truncated: bool = False
     attention: NDArray[np.float32] | None = None
+
+
+def check_found(found: list[Hypothesis], source_tokens: int) -> list[Hypothesis]:
+    """Return the n best of a sentence as they are, of which there must be at least one.
+
+    Args:
+        found: of one sentence.
+        source_tokens: of the sentence, the end symbol not included; for the message.
+
+    Raises:
+        BackendError: a search found nothing, since no candidate of a step had a finite
+            log-probability.
+    """
+    if not found:
+        raise BackendError(
+            f"the model produced no finite probabilities for a sentence of {source_tokens} source "
+            "tokens. Its weights hold NaN or infinity, or its values overflow: check the "
+            "checkpoint with translate-trt verify, or use a target of higher precision, such as "
+            "onnx-fp32."
+        )
+    return found
 
 
 @dataclass(frozen=True)

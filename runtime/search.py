@@ -24,7 +24,7 @@ from translate_trt.runtime.backends import Backend, Batch, Pool, Sources, StepRe
 from translate_trt.runtime.batching import SMALLEST_COST
 from translate_trt.runtime.contract import FREE
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.results import Hypothesis, check_found
 
 # Waiting sentences join a batch once there are places for them that are this share of it. Idle ones
 # are closed up once they are more, which copies the batch and so is done less often.
@@ -369,6 +369,9 @@ def hypotheses(
         trace: of all its steps.
         pool: what it has finished with.
         options: of the search.
+
+    Raises:
+        BackendError: there is none (`check_found`).
     """
     entries = [
         _Finished(score, length, parent, truncated=False)
@@ -380,9 +383,9 @@ def hypotheses(
     if len(trace.tokens) >= options.max_length_for(len(sentence.tokens)):
         entries += _cut_off(options, trace, len(entries))
         entries.sort(key=lambda entry: -entry.score)
-    return [
-        _hypothesis(sentence, trace, options, entry) for entry in entries[: options.num_hypotheses]
-    ]
+    best = entries[: options.num_hypotheses]
+    found = [_hypothesis(sentence, trace, options, entry) for entry in best]
+    return check_found(found, len(sentence.tokens))
 
 
 def _penalty(options: SearchOptions, length: int) -> float:

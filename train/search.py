@@ -20,7 +20,7 @@ from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.runtime.contract import forced_token
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.results import Hypothesis, check_found
 from translate_trt.train.config import END, START
 from translate_trt.train.model import DecoderCache, Transformer, pad
 
@@ -188,7 +188,7 @@ class _Sentence:
 
     def result(self) -> list[Hypothesis]:
         """Rule 7: the n best."""
-        return [
+        found = [
             Hypothesis(
                 tokens=hypothesis.tokens if truncated else hypothesis.tokens[:-1],
                 score=score,
@@ -198,6 +198,7 @@ class _Sentence:
             )
             for score, hypothesis, truncated in self.pool[: self.options.num_hypotheses]
         ]
+        return check_found(found, self.source_tokens - 1)
 
     def _attention_matrix(self, hypothesis: _Partial) -> np.ndarray | None:
         if not self.options.return_attention:
@@ -244,6 +245,7 @@ def beam_search(
 
     Raises:
         OptionError: a prefix leaves no room for another token.
+        BackendError: the model's probabilities are not finite.
     """
     prefixes = target_prefixes if target_prefixes is not None else [()] * len(sources)
     results: list[list[Hypothesis]] = [[] for _ in sources]

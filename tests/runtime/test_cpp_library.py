@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sentencepiece import sentencepiece_model_pb2
 from support.bad_bundles import BAD_BUNDLES, spoiled_fields
+from support.bundles import NAN_WORD
 from support.cpp_library import (
     ROOT,
     Library,
@@ -31,6 +32,7 @@ from support.translations import random_sources
 
 from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
 from translate_trt.runtime.bundle import FORMAT_VERSION, hash_file, read_manifest, write_manifest
+from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import Checkpoint
 
@@ -352,6 +354,17 @@ def test_wrong_calls_have_the_messages_of_python(
     assert probe.ask(lines=[], options=EN_DE)["found"] == []
 
 
+def test_a_model_with_nan_is_told_in_the_words_of_python(probe: Probe, nan_bundle: Path) -> None:
+    translator = Translator(nan_bundle, threads=1)
+    probe.load(nan_bundle, threads=1, workers=2)
+    for lines in ([NAN_WORD], [f"the {NAN_WORD} runs."], ["the cat", f"a {NAN_WORD}"] * 9):
+        with pytest.raises(BackendError) as raised:
+            translator.translate(lines)
+        assert probe.ask(lines=lines)["error"] == ["TT_BACKEND_ERROR", str(raised.value)]
+    found = probe.ask(lines=["the cat"])["found"]
+    assert_same_translations(found, translator.translate(["the cat"]))
+
+
 def test_languages_that_resemble_one_are_not_guessed_at(
     probe: Probe, compiled_bundle: Path, tmp_path: Path
 ) -> None:
@@ -590,8 +603,9 @@ def test_kernels_beside_the_library_are_found(
 
 
 def test_sanitizers_find_nothing(
-    sanitized: Library, compiled_bundle: Path, make_bundle: Callable[..., Path], tmp_path: Path
-) -> None:
+    sanitized: Library, compiled_bundle: Path, nan_bundle: Path,
+    make_bundle: Callable[..., Path], tmp_path: Path,
+) -> None:  # fmt: skip
     done = sanitized.run("translate_trt_unit_tests")
     assert (done.returncode, done.stdout) == (0, "all passed\n"), done.stderr
     sources = random_sources(24, seed=6, longest=12)
@@ -609,6 +623,8 @@ def test_sanitizers_find_nothing(
             for search in SEARCHES[2:]:
                 probe.ask(lines=LINES[:8], options=search)
             assert "error" in probe.ask(ids=[[5], [-1]])
+        probe.load(nan_bundle, workers=2, threads=1)
+        assert "error" in probe.ask(lines=["the cat", NAN_WORD] * 5)
         several = with_prompt(compiled_bundle, TARGET, tmp_path / "several", **EN_DE)
         assert probe.load(several, threads=1)["target_languages"] == ["de", "nl"]
         german = texts(probe.ask(lines=LINES)["found"])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
+from support.bundles import NAN_WORD
 from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import Hypothesis, SearchOptions, Translator
@@ -127,6 +128,22 @@ def test_a_backend_that_fails_once_and_one_that_fails_for_good(
         translator.translate(LINES)
     left = 0
     assert [found.text for found in translator.translate(LINES)] == [x.text for x in right]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_model_with_nan_is_told_once(
+    nan_bundle: Path, compiled_bundle: Path, workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator = Translator(nan_bundle, threads=1, workers=workers)
+    bad = f"the {NAN_WORD} runs."
+    for lines, options in (([bad], None), (["the cat", bad] * 9, SearchOptions(beam_size=1))):
+        with pytest.raises(BackendError, match=r"^the model produced no finite probabilities"):
+            translator.translate(lines, options)
+    with pytest.raises(BackendError, match="for a sentence of 1 source tokens"):
+        translator.translate_ids([translator.tokenizer.encode_source(NAN_WORD)])
+    assert caplog.text == ""  # nothing is tried again, since it would be the same
+    right = Translator(compiled_bundle, threads=1).translate(["the cat"])
+    assert translator.translate(["the cat"])[0].text == right[0].text
 
 
 def test_n_best(translator: Translator) -> None:

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
+#include "errors.h"
 #include "search.h"
 
 namespace translate_trt::runtime {
@@ -18,6 +20,15 @@ struct Finished {
   std::int64_t length, parent;
   bool truncated;
 };
+
+// No candidate of a step had a finite log-probability (check_found in runtime/results.py).
+Error nothing_found(const Sentence& sentence) {
+  return backend_error("the model produced no finite probabilities for a sentence of " +
+                       std::to_string(sentence.length()) +
+                       " source tokens. Its weights hold NaN or infinity, or its values overflow: "
+                       "check the checkpoint with translate-trt verify, or use a target of higher "
+                       "precision, such as onnx-fp32.");
+}
 
 // Rule 6: live hypotheses for the room that is left in the pool.
 void add_cut_off(std::vector<Finished>& entries, const SentenceTrace& trace,
@@ -112,6 +123,7 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const SentenceTrace
   if (trace.size() >= options.max_length_for(sentence.length())) {
     add_cut_off(entries, trace, options);
   }
+  if (entries.empty()) throw nothing_found(sentence);
   const auto best =
       std::min<std::size_t>(entries.size(), static_cast<std::size_t>(options.num_hypotheses));
   std::vector<Hypothesis> found;

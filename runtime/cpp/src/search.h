@@ -81,7 +81,7 @@ class SentenceTrace {
   std::int64_t row_, begin_, beams_, size_;
 };
 
-// Rules 6 and 7: the n best of a sentence that is done.
+// Rules 6 and 7: the n best of a sentence that is done; at least one, or a backend error.
 std::vector<Hypothesis> hypotheses(const Sentence& sentence, const SentenceTrace& trace,
                                    const Pool& pool, const SearchOptions& options);
 
