@@ -47,6 +47,13 @@ class Fields:
             self.fail(name, f"a whole number of at least {smallest}", value)
         return value
 
+    def boolean(self, name: str) -> bool:
+        """True or false."""
+        value = self._get(name)
+        if not isinstance(value, bool):
+            self.fail(name, "true or false", value)
+        return value
+
     def text(self, name: str) -> str:
         """A string."""
         value = self._get(name)

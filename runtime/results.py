@@ -21,7 +21,8 @@ class Hypothesis:
             symbol's unless the hypothesis is truncated.
         truncated: the maximum length came before the end symbol.
         attention: [len(token_log_probs), source tokens + 1] cross-attention of the last decoder
-            layer averaged over heads, when asked for; the last column is the source's end symbol.
+            layer averaged over heads, when asked for; the last column is the source's end symbol,
+            and is left out for models that see no such symbol.
     """
 
     tokens: tuple[int, ...]

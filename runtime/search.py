@@ -215,12 +215,14 @@ class Search:
         batch_tokens: see `Room`.
         start_token: the decoder's start symbol.
         end_token: the end symbol.
+        source_end: the decoder sees the source's end symbol.
     """
 
     def __init__(
         self, backend: Backend, options: SearchOptions, batch_tokens: int, start_token: int,
-        end_token: int,
+        end_token: int, source_end: bool = True,
     ) -> None:  # fmt: skip
+        self._source_end = source_end
         self._options, self._batch_tokens, self._end_token = options, batch_tokens, end_token
         self._batch: Batch = backend.batch(options, start_token)
         self._rows: dict[int, Running] = {}  # not done yet
@@ -323,7 +325,8 @@ class Search:
     def _finish(self, row: int, running: Running) -> list[Hypothesis]:
         steps = self._trace.end - running.begin
         trace = self._trace.of(row, running.begin, steps)
-        return hypotheses(running.sentence, trace, self._batch.pool(row), self._options)
+        pool = self._batch.pool(row)
+        return hypotheses(running.sentence, trace, pool, self._options, self._source_end)
 
 
 def _rearranged(step: StepResult, old: Sequence[int], new: Sequence[int], size: int) -> StepResult:
@@ -360,8 +363,9 @@ class _Finished:
 
 
 def hypotheses(
-    sentence: Sentence, trace: SentenceTrace, pool: Pool, options: SearchOptions
-) -> list[Hypothesis]:
+    sentence: Sentence, trace: SentenceTrace, pool: Pool, options: SearchOptions,
+    source_end: bool = True,
+) -> list[Hypothesis]:  # fmt: skip
     """Rules 6 and 7: the n best of a sentence that is done.
 
     Args:
@@ -369,6 +373,7 @@ def hypotheses(
         trace: of all its steps.
         pool: what it has finished with.
         options: of the search.
+        source_end: attention has a column for the source's end symbol.
 
     Raises:
         BackendError: there is none (`check_found`).
@@ -384,7 +389,8 @@ def hypotheses(
         entries += _cut_off(options, trace, len(entries))
         entries.sort(key=lambda entry: -entry.score)
     best = entries[: options.num_hypotheses]
-    found = [_hypothesis(sentence, trace, options, entry) for entry in best]
+    columns = len(sentence.tokens) + source_end
+    found = [_hypothesis(trace, options, entry, columns) for entry in best]
     return check_found(found, len(sentence.tokens))
 
 
@@ -405,9 +411,9 @@ def _cut_off(options: SearchOptions, trace: SentenceTrace, finished: int) -> lis
 
 
 def _hypothesis(
-    sentence: Sentence, trace: SentenceTrace, options: SearchOptions, entry: _Finished
+    trace: SentenceTrace, options: SearchOptions, entry: _Finished, columns: int
 ) -> Hypothesis:
-    """Trace one hypothesis back."""
+    """Trace one hypothesis back; its attention has that many columns."""
     traced = entry.length if entry.truncated else entry.length - 1  # the end symbol is in no beam
     path = trace.path(entry.parent, traced)
     beams = [parent for _, parent in path]  # that each token was chosen from
@@ -419,8 +425,7 @@ def _hypothesis(
         cumulative.append(entry.score * _penalty(options, entry.length))
     attention: NDArray[Any] | None = None
     if options.return_attention:
-        width = len(sentence.tokens) + 1
-        rows = [trace.attention[step][beam, :width] for step, beam in enumerate(beams)]
+        rows = [trace.attention[step][beam, :columns] for step, beam in enumerate(beams)]
         attention = np.stack(rows)
     return Hypothesis(
         tokens=tuple(token for token, _ in path),

@@ -34,6 +34,9 @@ class Model(Protocol):
     @property
     def longest(self) -> int | None: ...
 
+    @property
+    def source_end(self) -> bool: ...
+
     def start_cache(self, source: Tensor, source_lengths: Tensor) -> Any: ...
 
     def decode_next(self, tokens: Tensor, cache: Any) -> Tensor: ...
@@ -71,6 +74,11 @@ class Ensemble:
     def longest(self) -> int | None:
         """Tokens of the longest sentence that every member has positions for; None: any."""
         return min((m.longest for m in self.members if m.longest is not None), default=None)
+
+    @property
+    def source_end(self) -> bool:
+        """Whether the decoder sees the source's end symbol, as for the first member."""
+        return self.members[0].source_end
 
     def start_cache(self, source: Tensor, source_lengths: Tensor) -> EnsembleCache:
         """Encode with every member."""
@@ -115,7 +123,8 @@ class _Sentence:
     options: SearchOptions
     max_length: int
     prefix: Sequence[int]
-    source_tokens: int  # the end symbol included
+    source_tokens: int  # without the end symbol
+    source_end: bool  # attention has a column for the end symbol
     live: list[_Partial] = field(default_factory=lambda: [_Partial(0.0)])  # rule 1
     pool: list[tuple[float, _Partial, bool]] = field(default_factory=list)  # best first
     done: bool = False
@@ -198,12 +207,13 @@ class _Sentence:
             )
             for score, hypothesis, truncated in self.pool[: self.options.num_hypotheses]
         ]
-        return check_found(found, self.source_tokens - 1)
+        return check_found(found, self.source_tokens)
 
     def _attention_matrix(self, hypothesis: _Partial) -> np.ndarray | None:
         if not self.options.return_attention:
             return None
-        return torch.stack(hypothesis.attention)[:, : self.source_tokens].numpy()
+        columns = self.source_tokens + self.source_end
+        return torch.stack(hypothesis.attention)[:, :columns].numpy()
 
 
 def _best_candidates(total: Tensor, width: int) -> list[tuple[float, int, int]]:
@@ -275,7 +285,7 @@ def _search_batch(
             raise OptionError(
                 f"a target prefix of {len(prefix)} tokens fills max_length {max_length}; raise it."
             )
-        sentences.append(_Sentence(options, max_length, prefix, len(source) + 1))
+        sentences.append(_Sentence(options, max_length, prefix, len(source), model.source_end))
     cache = model.start_cache(*pad([[*source, END] for source in sources], device))
     cache.record_attention = options.return_attention
     running = sentences

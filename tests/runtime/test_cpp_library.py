@@ -34,6 +34,7 @@ from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
 from translate_trt.runtime.bundle import FORMAT_VERSION, hash_file, read_manifest, write_manifest
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.prompt import Prompt
+from translate_trt.runtime.workers import available_cores
 from translate_trt.train.checkpoint import Checkpoint
 
 LINES = [
@@ -293,6 +294,23 @@ def test_load_options_out_of_range(probe: Probe, compiled_bundle: Path) -> None:
         assert (status, message in found) == (expected, True), found
 
 
+def test_more_than_the_machine_has_is_lowered_and_told(
+    library: Library, compiled_bundle: Path
+) -> None:
+    with library.probe() as probe:
+        probe.load(compiled_bundle, threads=100_000, workers=2_000_000_000)
+        options = {"beam_size": 65}
+        found = probe.ask(lines=["the cat"], options=options)["found"]
+        assert "found" in probe.ask(lines=["the cat"], options=options)
+        told = probe.close()
+    cores = available_cores()
+    assert f"threads is 100000; {cores} are used, since this process may use {cores} " in told
+    assert f"workers is 2000000000; {4 * cores} are used" in told
+    assert told.count("beam_size 65: time and memory of a step grow with the square") == 1
+    translator = Translator(compiled_bundle, threads=1)
+    assert_same_translations(found, [translator.translate("the cat", SearchOptions(**options))])
+
+
 def test_a_library_that_is_not_onnxruntime(
     probe: Probe, compiled_bundle: Path, make_library: Callable[..., Path]
 ) -> None:
@@ -313,6 +331,9 @@ def test_a_library_that_is_not_onnxruntime(
 STATUS = {"InputError": "TT_INPUT_ERROR", "OptionError": "TT_OPTION_ERROR"}
 WRONG: list[tuple[dict[str, Any], list[list[int]], list[list[int]]]] = [
     ({"max_length": 999}, [[5]], [[]]),
+    ({"min_length": 999}, [[5]], [[]]),
+    ({"length_penalty": 1e300}, [[5]], [[]]),
+    ({"length_penalty": 10.25}, [[5]], [[]]),
     ({"beam_size": 400}, [[5]], [[]]),
     ({"beam_size": 0}, [[5]], [[]]),
     ({"num_hypotheses": 5}, [[5]], [[]]),

@@ -235,6 +235,15 @@ def test_what_fails_twice_fails_alone(
     assert_same(result(service.submit(SOURCES[1])), expected(SOURCES[1]))  # and so it goes on
 
 
+def test_bytes_are_refused(compiled_bundle: Path) -> None:
+    with TranslationService(Translator(compiled_bundle, threads=1)) as service:
+        for source, prefix in ((b"the cat", ""), (bytearray(b"a"), ""), ("a", b"b"), (None, "")):
+            with pytest.raises(InputError, match="it must be a list of token ids"):
+                service.submit(source, target_prefix=prefix)  # type: ignore[arg-type]
+        with pytest.raises(OptionError, match="write SearchOptions"):
+            service.submit("a", {"beam_size": 2})  # type: ignore[arg-type]
+
+
 def test_a_line_that_the_model_turns_into_nan_fails_alone(
     nan_bundle: Path, compiled_bundle: Path
 ) -> None:

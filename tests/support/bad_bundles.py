@@ -229,6 +229,9 @@ def spoiled_fields(text: str) -> Iterator[tuple[str, str]]:
             for step in place:
                 inner = inner[step]
             spoil(inner, name)
-            if name in ("shortlist", "source_vocabulary_size") and name not in inner:
+            newer = ("shortlist", "source_vocabulary_size", "source_end")
+            if name in newer and name not in inner:
                 continue  # bundles from before there were any have no such field
+            if name == "source_end" and inner[name] is True:
+                continue
             yield json.dumps(value), repr(".".join((*place, name)))
