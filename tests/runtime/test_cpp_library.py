@@ -437,6 +437,25 @@ def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
 
 
+def test_an_installation_brings_what_the_system_lacks(library: Library, tmp_path: Path) -> None:
+    """Also where it was moved to, and without LD_LIBRARY_PATH."""
+    code = """
+    #include <translate_trt/translate_trt.h>
+    int main(void) { return tt_version()[0] == 0; }
+    """
+    program = compile_c(library, code)
+    assert library.prefix is not None
+    environment = {k: v for k, v in library.environment().items() if k != "LD_LIBRARY_PATH"}
+    assert subprocess.run([program], env=environment, check=False).returncode == 0
+    place = installed(library, "lib*/**/libtranslate_trt.so").parent
+    moved = Path(shutil.copytree(place, tmp_path / "moved", symlinks=True))
+    place_of_system = Path("/usr/include/sentencepiece_processor.h")
+    assert place_of_system.exists() or (moved / "libsentencepiece.so.0").is_file()
+    program.unlink()
+    compile_c(library, code, moved)
+    assert subprocess.run([program], env=environment, check=False).returncode == 0
+
+
 def test_callers_of_before_there_were_languages(
     library: Library, compiled_bundle: Path, tmp_path: Path
 ) -> None:
@@ -507,8 +526,11 @@ def installed(library: Library, *parts: str) -> Path:
     return found
 
 
-def compile_c(library: Library, code: str) -> Path:
-    """A program in C, by what pkg-config says of the installation; it is strict C99."""
+def compile_c(library: Library, code: str, place: Path | None = None) -> Path:
+    """A program in C, by what pkg-config says of the installation; it is strict C99.
+
+    It looks for the library in that folder, or in the installation's.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or shutil.which("pkg-config") is None:
         pytest.skip("there is no C compiler, or no pkg-config")
@@ -521,7 +543,7 @@ def compile_c(library: Library, code: str) -> Path:
     assert library.prefix is not None
     source, program = library.prefix / "program.c", library.prefix / "program"
     source.write_text(code)
-    here = f"-Wl,-rpath,{directory.parent}"
+    here = f"-Wl,-rpath,{place or directory.parent}"
     strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
     done = subprocess.run(
         [compiler, *strict, source, "-o", program, *flags, here], env=environment,
