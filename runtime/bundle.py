@@ -30,6 +30,9 @@ SHORTLIST = "-shortlist"
 
 _HASH_BLOCK = 1 << 20  # bytes
 
+# More than any model has, and few enough to list the graphs' inputs.
+_MOST_LAYERS = 10_000
+
 
 @dataclass(frozen=True)
 class ModelDescription:
@@ -75,6 +78,8 @@ class ModelDescription:
             for name in names
             if name != "source_end"
         }
+        if numbers["decoder_layers"] > _MOST_LAYERS:
+            fields.fail("decoder_layers", f"at most {_MOST_LAYERS}", numbers["decoder_layers"])
         return cls(**numbers, source_end="source_end" not in names or fields.boolean("source_end"))
 
     @property

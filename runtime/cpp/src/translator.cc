@@ -41,7 +41,7 @@ Settings settings_of(const tt_load_options& options) {
   settings.onnxruntime = text_of(options.onnxruntime);
   settings.kernels = text_of(options.kernels);
   settings.log = [log = options.log, context = options.log_context](const std::string& message) {
-    if (log != nullptr) log(context, message.c_str());
+    if (log != nullptr) log(context, encode_utf8(decode_utf8(message)).c_str());
   };
   settings.workers = within_cores(settings, "workers", options.workers, kWorkersEach);
   settings.threads = options.threads > 0

@@ -47,8 +47,8 @@ enum {
 /* Such as "TT_BUNDLE_ERROR"; "unknown status" for a number that is none. Any thread. */
 TT_API const char* tt_status_name(tt_status status);
 
-/* What was wrong, where, and what to do, of the last failure in the calling thread; "" before the
- * first. It is valid until the next failure in this thread. Any thread. */
+/* What was wrong, where, and what to do, of the last failure in the calling thread, in UTF-8; ""
+ * before the first. It is valid until the next failure in this thread. Any thread. */
 TT_API const char* tt_last_error(void);
 
 /* Version of the library, such as "0.1.0". Any thread. */
