@@ -398,4 +398,5 @@ def describe(model: Transformer) -> ModelDescription:
         unknown_token=UNKNOWN,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         source_vocabulary_size=config.source_vocabulary_size,
+        source_end=config.source_end,
     )

@@ -6,27 +6,45 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from translate_trt.runtime.errors import TranslateTrtError
+    from translate_trt.runtime.errors import (
+        BackendError,
+        BundleError,
+        CheckpointError,
+        DownloadError,
+        InputError,
+        OptionError,
+        OutputError,
+        TranslateTrtError,
+    )
     from translate_trt.runtime.options import SearchOptions
     from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
     from translate_trt.runtime.service import TranslationService
     from translate_trt.runtime.translator import Translator
 
+    __version__: str
+
 __all__ = [
+    "BackendError",
+    "BundleError",
+    "CheckpointError",
+    "DownloadError",
     "Hypothesis",
+    "InputError",
+    "OptionError",
+    "OutputError",
     "SearchOptions",
     "TextHypothesis",
     "TranslateTrtError",
     "Translation",
     "TranslationService",
     "Translator",
+    "__version__",
 ]
 
 _HOME = {
     "Hypothesis": "results",
     "SearchOptions": "options",
     "TextHypothesis": "results",
-    "TranslateTrtError": "errors",
     "Translation": "results",
     "TranslationService": "service",
     "Translator": "translator",
@@ -36,6 +54,8 @@ _HOME = {
 def __getattr__(name: str) -> object:
     # Looked up when first used: every module of the package passes through here, and
     # `translate-trt --help` should not wait for numpy.
-    if name not in _HOME:
+    if name == "__version__":
+        return importlib.import_module(f"{__name__}.version").version()
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOME.get(name, 'errors')}"), name)

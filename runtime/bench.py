@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
@@ -20,7 +20,7 @@ import numpy as np
 from translate_trt.runtime import kernels
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
-from translate_trt.runtime.workers import available_cores
+from translate_trt.runtime.workers import available_cores, within_cores
 
 _PERCENTILES = (50, 95, 99)
 
@@ -78,6 +78,8 @@ def bench(
     Raises:
         TranslateTrtError: as of `Translator`.
     """
+    cores = available_cores() if options.cores is None else within_cores("cores", options.cores)
+    options = replace(options, cores=cores)
     results = []
     for target in targets:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:

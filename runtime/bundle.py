@@ -34,6 +34,9 @@ SHORTLIST = "-shortlist"
 # What others write into a manifest takes no longer.
 _SECONDS_TO_CHANGE = 60.0
 
+# More than any model has, and few enough to list the graphs' inputs.
+_MOST_LAYERS = 10_000
+
 
 @dataclass(frozen=True)
 class ModelDescription:
@@ -45,6 +48,7 @@ class ModelDescription:
         pad_token: -1 if the vocabulary has none; the same for `unknown_token`.
         parameters: number of weights.
         source_vocabulary_size: of source token ids, if theirs is another vocabulary; 0: it is not.
+        source_end: the decoder sees the source's end symbol; else attention has no column for it.
     """
 
     encoder_layers: int
@@ -61,6 +65,7 @@ class ModelDescription:
     unknown_token: int
     parameters: int
     source_vocabulary_size: int = 0
+    source_end: bool = True
 
     @classmethod
     def from_json(cls, fields: Fields) -> ModelDescription:
@@ -69,9 +74,17 @@ class ModelDescription:
             "start_token": 0, "end_token": 0, "pad_token": -1, "unknown_token": -1,
             "source_vocabulary_size": 0,
         }  # fmt: skip
-        # Bundles from before there were models of two vocabularies do not say.
-        names = [n for n in _names(cls) if n in fields.values or n != "source_vocabulary_size"]
-        return cls(**{name: fields.integer(name, smallest.get(name, 1)) for name in names})
+        # Bundles from before there were models of two vocabularies, or without ends, do not say.
+        newer = ("source_vocabulary_size", "source_end")
+        names = [n for n in _names(cls) if n in fields.values or n not in newer]
+        numbers = {
+            name: fields.integer(name, smallest.get(name, 1))
+            for name in names
+            if name != "source_end"
+        }
+        if numbers["decoder_layers"] > _MOST_LAYERS:
+            fields.fail("decoder_layers", f"at most {_MOST_LAYERS}", numbers["decoder_layers"])
+        return cls(**numbers, source_end="source_end" not in names or fields.boolean("source_end"))
 
     @property
     def source_pieces(self) -> int:

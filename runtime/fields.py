@@ -41,10 +41,18 @@ class Fields:
         """A whole number of at least `smallest`."""
         return self._integer(name, self._get(name), smallest)
 
-    def _integer(self, name: str, value: object, smallest: int) -> int:
-        # To Python true is the integer 1; to JSON it is not a number.
-        if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
+    def _integer(self, name: str, value: Any, smallest: int) -> int:
+        # To Python true is the integer 1; to JSON it is not a number. Arrays and C++ have 64 bits.
+        fits = isinstance(value, int) and not isinstance(value, bool)
+        if not fits or not smallest <= value < 2**63:
             self.fail(name, f"a whole number of at least {smallest}", value)
+        return int(value)
+
+    def boolean(self, name: str) -> bool:
+        """True or false."""
+        value = self._get(name)
+        if not isinstance(value, bool):
+            self.fail(name, "true or false", value)
         return value
 
     def text(self, name: str) -> str:

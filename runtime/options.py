@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 from translate_trt.runtime.errors import OptionError
 
@@ -12,13 +12,30 @@ from translate_trt.runtime.errors import OptionError
 #: Hugging Face, len ** alpha.
 LENGTH_PENALTY_BETA = {"gnmt": 5.0, "length": 0.0}
 
+#: Of alpha: with n ** 10, the penalty of the longest hypothesis there can be is finite in float32.
+MOST_LENGTH_PENALTY = 10
+
+#: Beams from which on `Translator` warns: the cost of a step grows with the square of their number.
+MANY_BEAMS = 64
+
+
+def whole_number(name: str, value: object) -> int:
+    """An option that counts something; a number of numpy becomes one of Python.
+
+    Raises:
+        OptionError: it is no whole number; True and 2.0 are none, either.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise OptionError(f"{name} is {value!r}; it must be a whole number.")
+    return int(value)
+
 
 @dataclass(frozen=True)
 class SearchOptions:
     """How to search (the specification is docs/beam-search.md).
 
     Raises:
-        OptionError: a value is out of range; the message names the option.
+        OptionError: a value is of a wrong type or out of range; the message names the option.
     """
 
     # ---- the search itself ----
@@ -43,14 +60,16 @@ class SearchOptions:
     target_language: str | None = None  # that is translated into
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.beam_size < 1:
             raise OptionError(f"beam_size is {self.beam_size}; it must be at least 1.")
-        if not math.isfinite(self.length_penalty) or self.length_penalty < 0:
+        if not 0 <= self.length_penalty <= MOST_LENGTH_PENALTY:
             # A negative alpha would break the early stop, whose bound needs lp(n) to grow with n.
             raise OptionError(
-                f"length_penalty is {self.length_penalty}; it must be a number of at least 0."
+                f"length_penalty is {self.length_penalty}; it must be a number from 0 to "
+                f"{MOST_LENGTH_PENALTY}."
             )
-        if self.length_penalty_form not in LENGTH_PENALTY_BETA:
+        if self.length_penalty_form not in tuple(LENGTH_PENALTY_BETA):  # of any type
             raise OptionError(
                 f"length_penalty_form is {self.length_penalty_form!r}; "
                 f"choose one of {', '.join(LENGTH_PENALTY_BETA)}."
@@ -68,6 +87,22 @@ class SearchOptions:
                 f"num_hypotheses is {self.num_hypotheses}; it must be between 1 and beam_size "
                 f"({self.beam_size}). Raise beam_size to get more hypotheses."
             )
+
+    def _check_types(self) -> None:
+        """Turn numbers of numpy into Python's, and refuse all else that is not of its type."""
+        for name in ("beam_size", "max_length", "min_length", "num_hypotheses"):
+            if (value := getattr(self, name)) is not None or name != "max_length":
+                object.__setattr__(self, name, whole_number(name, value))
+        alpha: object = self.length_penalty
+        if isinstance(alpha, bool) or not isinstance(alpha, Real):
+            raise OptionError(f"length_penalty is {alpha!r}; it must be a number.")
+        object.__setattr__(self, "length_penalty", float(alpha))
+        for name in ("early_stopping", "return_attention"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise OptionError(f"{name} is {value!r}; it must be True or False.")
+        for name in ("source_language", "target_language"):
+            if not isinstance(value := getattr(self, name), str | None):
+                raise OptionError(f"{name} is {value!r}; it must be a string.")
 
     @property
     def length_penalty_beta(self) -> float:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from translate_trt.runtime.errors import BackendError
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -19,7 +21,8 @@ class Hypothesis:
             last one is the end symbol's unless the hypothesis is truncated.
         truncated: the maximum length came before the end symbol.
         attention: [len(token_log_probs), source tokens + 1] cross-attention of the last decoder
-            layer averaged over heads, when asked for; the last column is the source's end symbol.
+            layer averaged over heads, when asked for; the last column is the source's end symbol,
+            and is left out for models that see no such symbol.
     """
 
     tokens: tuple[int, ...]
@@ -27,6 +30,27 @@ class Hypothesis:
     token_log_probs: tuple[float, ...] = ()
     truncated: bool = False
     attention: NDArray[np.float32] | None = None
+
+
+def check_found(found: list[Hypothesis], source_tokens: int) -> list[Hypothesis]:
+    """Return the n best of a sentence as they are, of which there must be at least one.
+
+    Args:
+        found: of one sentence.
+        source_tokens: of the sentence, the end symbol not included; for the message.
+
+    Raises:
+        BackendError: a search found nothing, since no candidate of a step had a finite
+            log-probability.
+    """
+    if not found:
+        raise BackendError(
+            f"the model produced no finite probabilities for a sentence of {source_tokens} source "
+            "tokens. Its weights hold NaN or infinity, or its values overflow: check the "
+            "checkpoint with translate-trt verify, or use a target of higher precision, such as "
+            "onnx-fp32."
+        )
+    return found
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from translate_trt.runtime.backends import Backend, Batch, Pool, Sources, StepRe
 from translate_trt.runtime.batching import SMALLEST_COST
 from translate_trt.runtime.contract import FREE
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.results import Hypothesis, check_found
 
 # Waiting sentences join a batch once there are places for them that are this share of it. Idle ones
 # are closed up once they are more, which copies the batch and so is done less often.
@@ -217,12 +217,14 @@ class Search:
         batch_tokens: see `Room`.
         start_token: the decoder's start symbol.
         end_token: the end symbol.
+        source_end: the decoder sees the source's end symbol.
     """
 
     def __init__(
         self, backend: Backend, options: SearchOptions, batch_tokens: int, start_token: int,
-        end_token: int,
+        end_token: int, source_end: bool = True,
     ) -> None:  # fmt: skip
+        self._source_end = source_end
         self._options, self._batch_tokens, self._end_token = options, batch_tokens, end_token
         self._batch: Batch = backend.batch(options, start_token)
         self._rows: dict[int, Running] = {}  # not done yet
@@ -340,8 +342,8 @@ class Search:
     def _finish(self, row: int, running: Running) -> list[Hypothesis]:
         steps = self._trace.end - running.begin
         trace = self._trace.of(row, running.begin, steps)
-        options = running.sentence.options or self._options
-        return hypotheses(running.sentence, trace, self._batch.pool(row), options)
+        pool, options = self._batch.pool(row), running.sentence.options or self._options
+        return hypotheses(running.sentence, trace, pool, options, self._source_end)
 
 
 def _rearranged(step: StepResult, old: Sequence[int], new: Sequence[int], size: int) -> StepResult:
@@ -378,8 +380,9 @@ class _Finished:
 
 
 def hypotheses(
-    sentence: Sentence, trace: SentenceTrace, pool: Pool, options: SearchOptions
-) -> list[Hypothesis]:
+    sentence: Sentence, trace: SentenceTrace, pool: Pool, options: SearchOptions,
+    source_end: bool = True,
+) -> list[Hypothesis]:  # fmt: skip
     """Rules 6 and 7: the n best of a sentence that is done.
 
     Args:
@@ -387,6 +390,10 @@ def hypotheses(
         trace: of all its steps.
         pool: what it has finished with.
         options: of the search.
+        source_end: attention has a column for the source's end symbol.
+
+    Raises:
+        BackendError: there is none (`check_found`).
     """
     entries = [
         _Finished(score, length, parent, truncated=False)
@@ -398,9 +405,10 @@ def hypotheses(
     if len(trace.tokens) >= options.max_length_for(len(sentence.tokens)):
         entries += _cut_off(options, trace, len(entries))
         entries.sort(key=lambda entry: -entry.score)
-    return [
-        _hypothesis(sentence, trace, options, entry) for entry in entries[: options.num_hypotheses]
-    ]
+    best = entries[: options.num_hypotheses]
+    columns = len(sentence.tokens) + source_end
+    found = [_hypothesis(trace, options, entry, columns) for entry in best]
+    return check_found(found, len(sentence.tokens))
 
 
 def _penalty(options: SearchOptions, length: int) -> float:
@@ -420,9 +428,9 @@ def _cut_off(options: SearchOptions, trace: SentenceTrace, finished: int) -> lis
 
 
 def _hypothesis(
-    sentence: Sentence, trace: SentenceTrace, options: SearchOptions, entry: _Finished
+    trace: SentenceTrace, options: SearchOptions, entry: _Finished, columns: int
 ) -> Hypothesis:
-    """Trace one hypothesis back."""
+    """Trace one hypothesis back; its attention has that many columns."""
     traced = entry.length if entry.truncated else entry.length - 1  # the end symbol is in no beam
     path = trace.path(entry.parent, traced)
     beams = [parent for _, parent in path]  # that each token was chosen from
@@ -434,8 +442,7 @@ def _hypothesis(
         cumulative.append(entry.score * _penalty(options, entry.length))
     attention: NDArray[Any] | None = None
     if options.return_attention:
-        width = len(sentence.tokens) + 1
-        rows = [trace.attention[step][beam, :width] for step, beam in enumerate(beams)]
+        rows = [trace.attention[step][beam, :columns] for step, beam in enumerate(beams)]
         attention = np.stack(rows)
     return Hypothesis(
         tokens=tuple(token for token, _ in path),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import sentencepiece
@@ -24,6 +25,9 @@ _NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 # What SentencePiece writes for a space, and before a word.
 _SPACE = "\u2581"
+
+
+_MEND = "Copy the directory again or make it again."
 
 
 class Tokenizer:
@@ -63,9 +67,10 @@ class Tokenizer:
 
     def decode_batch(self, sentences: Sequence[Sequence[int]]) -> list[str]:
         """Target text of each token list, always one line each."""
-        texts: list[str] = self._target.processor.decode(
-            [list(map(int, tokens)) for tokens in sentences]
-        )
+        with self._target.readable():
+            texts: list[str] = self._target.processor.decode(
+                [list(map(int, tokens)) for tokens in sentences]
+            )
         return [_clean(text) for text in texts]
 
     def source_pieces(self, tokens: Sequence[int]) -> list[str]:
@@ -115,8 +120,20 @@ class _Model:
     """A vocabulary."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self.processor = _load(path)
-        self._of_words = _is_of_words(self.processor)
+        with self.readable():
+            self._of_words = _is_of_words(self.processor)
+
+    @contextmanager
+    def readable(self) -> Iterator[None]:
+        """Raise BundleError for pieces that are not UTF-8, which no training makes."""
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            raise BundleError(
+                f"the tokenizer model {self._path} has a piece that is not UTF-8. {_MEND}"
+            ) from error
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         clean = [_clean(text) for text in texts]
@@ -142,18 +159,17 @@ def _is_of_words(model: sentencepiece.SentencePieceProcessor) -> bool:
 
 
 def _load(path: Path) -> sentencepiece.SentencePieceProcessor:
-    mend = "Copy the directory again or make it again."
     try:
         content = path.read_bytes()
     except OSError as error:
         raise BundleError(
-            f"cannot read the tokenizer model {path}: {error.strerror}. {mend}"
+            f"cannot read the tokenizer model {path}: {error.strerror}. {_MEND}"
         ) from error
     if not content:  # which the library takes for "load later"
-        raise BundleError(f"the tokenizer model {path} is empty. {mend}")
+        raise BundleError(f"the tokenizer model {path} is empty. {_MEND}")
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=content)
     except (RuntimeError, OSError, ValueError) as error:
         raise BundleError(
-            f"{path} is not a SentencePiece model, or only a part of one ({error}). {mend}"
+            f"{path} is not a SentencePiece model, or only a part of one ({error}). {_MEND}"
         ) from error

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import index
 from pathlib import Path
-from typing import TypeAlias
+from types import TracebackType
+from typing import Any, TypeAlias, TypeVar, overload
 
-from translate_trt.runtime.backends import Settings, load_backend
+from translate_trt.runtime.backends import Backend, Settings, load_backend
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.contract import GraphShape, given, most_beams
 from translate_trt.runtime.engines import check_engines
-from translate_trt.runtime.errors import BundleError, InputError, OptionError
-from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.errors import (
+    BundleError,
+    InputError,
+    OptionError,
+    TranslateTrtError,
+)
+from translate_trt.runtime.options import MANY_BEAMS, SearchOptions, whole_number
 from translate_trt.runtime.pieces import split_text
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.search import Search, Sentence
 from translate_trt.runtime.tokenizer import Tokenizer
-from translate_trt.runtime.workers import available_cores, search_all
+from translate_trt.runtime.workers import search_all, share_cores
+
+log = logging.getLogger("translate_trt")
 
 _EMPTY = Hypothesis((), 0.0)
 
@@ -27,8 +38,14 @@ _EMPTY = Hypothesis((), 0.0)
 Piece: TypeAlias = tuple[Sequence[int], Sequence[int]]
 
 
+_T = TypeVar("_T")
+
+
 class Translator:
     """A loaded bundle. Several threads may call it at once.
+
+    In a `with` statement, or by `close`, its memory is given back at a known time. A copy that is
+    pickled, as `multiprocessing` does, opens the bundle again where it arrives.
 
     Sentences are translated in batches; each of the `workers` runs one at a time, on `threads`
     processor threads. One worker with all cores answers a single request soonest; as many workers
@@ -64,7 +81,8 @@ class Translator:
             target: such as "onnx-int8"; None takes the manifest's first.
             shortlist: take the target that is like it, but makes translations of tokens alone that
                 their source makes likely (docs/shortlist.md).
-            threads: of each worker; None shares out the cores.
+            threads: of each worker; None shares out the cores. More than there are are lowered to
+                that, with a warning.
             workers: batches translated at once, by one copy of the weights.
             batch_tokens: source tokens in a batch, padding included.
             device: "cpu", "cuda" or "cuda:1"; None: a GPU where the target needs one.
@@ -82,9 +100,11 @@ class Translator:
             ("workers", workers),
             ("batch_tokens", batch_tokens),
         ):
-            if value is not None and value < 1:
+            if value is not None and whole_number(name, value) < 1:
                 raise OptionError(f"{name} is {value}; it must be at least 1.")
-        path = Path(bundle)
+        threads, workers = share_cores(threads, workers)
+        path = self._path = Path(bundle)
+        self._place = path.absolute()  # wherever the process goes
         self.manifest: Manifest = read_manifest(path)
         self.target: TargetEntry = self.manifest.target(target, shortlist)
         verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
@@ -112,57 +132,184 @@ class Translator:
             "attention" in self.target.features,
             self.target.form,
         )
-        settings = Settings(
-            threads or max(1, available_cores() // workers),
-            workers,
-            device,
-            trust_code=trust_code,
-        )
+        settings = Settings(threads, workers, device, trust_code=trust_code)
+        self._arguments: dict[str, Any] = {
+            "threads": threads, "workers": workers, "batch_tokens": batch_tokens, "device": device,
+            "check_hashes": check_hashes, "trust_code": trust_code,
+        }  # fmt: skip
+        self._warned_of_beams = False
         records = (
             check_engines(self.target, path, settings.gpu or 0)
             if self.target.engine is not None
             else None
         )
         files = {role: entry.locate(path) for role, entry in self.target.files.items()}
-        self._backend = load_backend(self.target.backend, files, self._shape, settings, records)
+        self._backend: Backend | None = load_backend(
+            self.target.backend, files, self._shape, settings, records
+        )
+
+    def close(self) -> None:
+        """Give the model's memory back, once calls that are under way have ended.
+
+        Later calls raise a `TranslateTrtError`; to close again does nothing.
+        """
+        self._backend = None
+
+    def __enter__(self) -> Translator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        numbers = (f"{name}={self._arguments[name]}" for name in ("threads", "workers"))
+        closed = "" if self._backend is not None else " (closed)"
+        name = type(self).__name__
+        return f"{name}({str(self._path)!r}, {self.target.name!r}, {', '.join(numbers)}){closed}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._loaded()
+        opened = partial(type(self), target=self.target.name, **self._arguments)
+        return opened, (str(self._place),)
+
+    def _loaded(self) -> Backend:
+        if self._backend is None:
+            raise TranslateTrtError("the translator was closed; make another Translator.")
+        return self._backend
+
+    # A string is an iterable of strings, too; the first signature that fits is taken.
+    @overload
+    def translate(  # type: ignore[overload-overlap]
+        self,
+        lines: str,
+        options: SearchOptions | None = None,
+        target_prefixes: str | None = None,
+    ) -> Translation: ...
+
+    @overload
+    def translate(
+        self,
+        lines: Iterable[str],
+        options: SearchOptions | None = None,
+        target_prefixes: Iterable[str] | None = None,
+    ) -> list[Translation]: ...
 
     def translate(
         self,
-        lines: Sequence[str],
+        lines: str | Iterable[str],
         options: SearchOptions | None = None,
-        target_prefixes: Sequence[str] | None = None,
-    ) -> list[Translation]:
-        """Translate lines of text.
+        target_prefixes: str | Iterable[str] | None = None,
+    ) -> Translation | list[Translation]:
+        """Translate a line of text, or several.
 
         A line of more tokens than the bundle allows is cut in pieces, at ends of sentences where
         it has any, and their translations are joined.
 
         Args:
-            lines: one text each; an empty or blank one gives an empty translation.
+            lines: a text, or any iterable of texts; an empty or blank one gives an empty
+                translation.
             options: None takes the bundle's defaults.
             target_prefixes: text that each translation must begin with.
 
         Returns:
-            One `Translation` per line, in the order of the lines.
+            Of one text its `Translation`; of several a list of them in the order of the lines.
 
         Raises:
+            InputError: something that is no text, or not as many prefixes as lines.
             OptionError: an option this bundle was not compiled for, or out of its limits.
             BackendError: the backend failed, and failed again with the same sentences.
         """
+        if isinstance(lines, str):
+            if target_prefixes is not None and not isinstance(target_prefixes, str):
+                raise InputError("lines is one string, and so must target_prefixes be.")
+            prefixes = None if target_prefixes is None else [target_prefixes]
+            return self._translate([lines], options, prefixes)[0]
+        texts, prefixes = list(_texts("lines", "line", lines)), None
+        if target_prefixes is not None:
+            prefixes = list(_texts("target_prefixes", "prefix", target_prefixes))
+        return self._translate(texts, options, prefixes)
+
+    def translate_iter(
+        self,
+        lines: Iterable[str],
+        options: SearchOptions | None = None,
+        target_prefixes: Iterable[str] | None = None,
+        *,
+        chunk_lines: int = 1024,
+    ) -> Iterator[Translation]:
+        """Translate lines of any number as they are asked for.
+
+        Lines are read, translated and kept `chunk_lines` at a time, so that memory does not grow
+        with their number. They may come from a generator, a file that is open, or a queue.
+
+        Args:
+            lines: an iterable of texts.
+            options: None takes the bundle's defaults.
+            target_prefixes: as many texts that the translations must begin with.
+            chunk_lines: more of them are translated faster, fewer come back sooner.
+
+        Yields:
+            The translation of each line, in their order.
+
+        Raises:
+            InputError: something that is no text, or not as many prefixes as lines.
+            OptionError: an option this bundle was not compiled for, or out of its limits.
+            BackendError: the backend failed, and failed again with the same sentences.
+        """
+        if whole_number("chunk_lines", chunk_lines) < 1:
+            raise OptionError(f"chunk_lines is {chunk_lines}; it must be at least 1.")
+        self._loaded()
+        self._checked(options)
+        if isinstance(lines, str):
+            raise InputError("lines is one string; give several, or use translate.")
+        given, prefixes = _texts("lines", "line", lines), None
+        if target_prefixes is not None:
+            prefixes = _texts("target_prefixes", "prefix", target_prefixes)
+        return self._translate_chunks(given, options, prefixes, chunk_lines)
+
+    def _translate_chunks(
+        self,
+        lines: Iterator[str],
+        options: SearchOptions | None,
+        prefixes: Iterator[str] | None,
+        size: int,
+    ) -> Iterator[Translation]:
+        first = 1
+        while chunk := list(itertools.islice(lines, size)):
+            begins = None if prefixes is None else list(itertools.islice(prefixes, len(chunk)))
+            yield from self._translate(chunk, options, begins, first)
+            first += len(chunk)
+        if prefixes is not None and next(prefixes, None) is not None:
+            raise InputError(f"there are more target prefixes than the {first - 1} lines.")
+
+    def _translate(
+        self,
+        lines: Sequence[str],
+        options: SearchOptions | None,
+        target_prefixes: Sequence[str] | None = None,
+        first: int = 1,
+    ) -> list[Translation]:
+        """Translate lines, of which errors call the first by that number."""
+        self._loaded()
         options = self._checked(options)
         prefixes = self._prefix_tokens(target_prefixes, len(lines))
         pieces = [
             self._pieces(f"line {number} of this call", line, prefix, options)
-            for number, (line, prefix) in enumerate(zip(lines, prefixes, strict=True), 1)
+            for number, (line, prefix) in enumerate(zip(lines, prefixes, strict=True), first)
         ]
         found = iter(self._search([piece for line in pieces for piece in line], options))
         return [self.join([next(found) for _ in line]) for line in pieces]
 
     def translate_ids(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Iterable[Sequence[int]],
         options: SearchOptions | None = None,
-        target_prefixes: Sequence[Sequence[int]] | None = None,
+        target_prefixes: Iterable[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
         """Translate token sequences.
 
@@ -181,13 +328,22 @@ class Translator:
             OptionError: an option this bundle was not compiled for, or out of its limits.
             BackendError: the backend failed, and failed again with the same sentences.
         """
-        prefixes = [()] * len(sources) if target_prefixes is None else target_prefixes
+        self._loaded()
+        sources = list(_several("sources", "token lists", sources))
+        prefixes: list[Sequence[int]] = [()] * len(sources)
+        if target_prefixes is not None:
+            prefixes = list(_several("target_prefixes", "token lists", target_prefixes))
         if len(prefixes) != len(sources):
             raise InputError(f"{len(prefixes)} target prefixes for {len(sources)} sources.")
         options = self._checked(options)
         pieces = [
-            self._piece(f"source {index}", source, prefix, options)
-            for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True))
+            self._piece(
+                f"source {number}",
+                _tokens(f"source {number}", source),
+                _tokens(f"the target prefix of source {number}", prefix),
+                options,
+            )
+            for number, (source, prefix) in enumerate(zip(sources, prefixes, strict=True))
         ]
         return self._search(pieces, options)
 
@@ -210,7 +366,7 @@ class Translator:
         """
         options = self._checked(options)
         if source is not None:
-            self._piece(name, source, (), options)
+            self._piece(name, _tokens(name, source), (), options)
 
     # ---- of `TranslationService`, which runs searches itself ----
 
@@ -228,20 +384,24 @@ class Translator:
             InputError: a token outside the vocabulary, or more tokens than the bundle allows.
             OptionError: an option this bundle was not compiled for, or out of its limits.
         """
+        self._loaded()
         options = self._checked(options)
-        prefix = target_prefix
-        if isinstance(prefix, str):
-            prefix = self._prefix_tokens([prefix], 1)[0] if prefix else []
+        if isinstance(target_prefix, str):
+            prefix = self._prefix_tokens([target_prefix], 1)[0] if target_prefix else []
+        else:
+            prefix = _tokens("the target prefix of the line", target_prefix)
         if isinstance(source, str):
             return self._pieces("the line", source, prefix, options)
-        return [self._piece("the line", source, prefix, options)] if len(source) else []
+        tokens = _tokens("the line", source)
+        return [self._piece("the line", tokens, prefix, options)] if tokens else []
 
     def new_search(self, options: SearchOptions) -> Search:
         """A batch that sentences of these options can be translated in."""
         model = self.manifest.model
         return Search(
-            self._backend, options, self._batch_tokens, model.start_token, model.end_token
-        )
+            self._loaded(), options, self._batch_tokens, model.start_token, model.end_token,
+            model.source_end,
+        )  # fmt: skip
 
     def join(self, pieces: list[list[Hypothesis]]) -> Translation:
         """The n best of a line from those of its pieces, the i-th best of each together.
@@ -320,7 +480,10 @@ class Translator:
     def _checked(self, options: SearchOptions | None) -> SearchOptions:
         """The options, or the bundle's; languages that they do not say are the bundle's."""
         defaults = self.default_options
-        options = options or defaults
+        if options is None:
+            options = defaults
+        elif not isinstance(options, SearchOptions):
+            raise OptionError(f"options is {_shown(options)}; write SearchOptions(...).")
         languages = {
             name: getattr(defaults, name)
             for name in ("source_language", "target_language")
@@ -343,6 +506,11 @@ class Translator:
                 f"max_length {options.max_length} is more than the {limits.max_target_length} "
                 "tokens this bundle was exported for; export it with a larger --max-target-length."
             )
+        if options.min_length > limits.max_target_length:
+            raise OptionError(
+                f"min_length {options.min_length} is more than the {limits.max_target_length} "
+                "tokens this bundle was exported for; export it with a larger --max-target-length."
+            )
         beams = self.target.form.beams
         if beams is not None and options.beam_size != beams:
             raise OptionError(
@@ -355,6 +523,14 @@ class Translator:
             raise OptionError(
                 f"beam_size {options.beam_size} is too large for a {kind} of {choices} pieces; "
                 f"at most {most_beams(choices)}."
+            )
+        if options.beam_size > MANY_BEAMS and not self._warned_of_beams:
+            self._warned_of_beams = True
+            log.warning(
+                "beam_size %d: time and memory of a step grow with the square of the beam; more "
+                "than %d beams seldom find anything better.",
+                options.beam_size,
+                MANY_BEAMS,
             )
 
     def _check_tokens(self, name: str, source: Sequence[int], prefix: Sequence[int]) -> None:
@@ -375,3 +551,56 @@ class Translator:
                 )
         if model.end_token in prefix:
             raise InputError(f"the target prefix of {name} contains the end symbol; leave it out.")
+
+
+# ---- what callers may have given instead of text or tokens ----
+
+
+def _shown(value: object) -> str:
+    """An argument of a wrong type, as a message tells it: short, and with its type."""
+    text = repr(value)
+    text = text if len(text) <= 40 else f"{text[:37]}..."
+    return f"{text} ({type(value).__name__})"
+
+
+def _several(name: str, what: str, given: Iterable[_T]) -> Iterable[_T]:
+    """Return the argument as it is, which must be iterable, and no string or bytes.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
+        raise InputError(f"{name} is {_shown(given)}; give a list, or another iterable, of {what}.")
+    return given
+
+
+def _texts(name: str, one: str, given: Iterable[str]) -> Iterator[str]:
+    """The texts of an iterable, each checked as it is asked for; an error calls one by a number."""
+
+    def checked(number: int, text: object) -> str:
+        if not isinstance(text, str):
+            how = "; decode it: text.decode('utf-8')" if isinstance(text, bytes) else ""
+            raise InputError(f"{one} {number} is {_shown(text)} and not a string{how}.")
+        return text
+
+    return itertools.starmap(checked, enumerate(_several(name, "strings", given), 1))
+
+
+def _tokens(name: str, given: Iterable[object]) -> list[int]:
+    """Token ids as Python's numbers.
+
+    Raises:
+        InputError: something else was given.
+    """
+    if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
+        how = " Text in bytes becomes a string by text.decode('utf-8')."
+        raise InputError(
+            f"{name} is {_shown(given)}; it must be a list of token ids."
+            + (how if isinstance(given, (bytes, bytearray)) else "")
+        )
+    tokens = list(given)
+    try:
+        return list(map(index, tokens))  # type: ignore[arg-type]
+    except TypeError as error:
+        wrong = next(token for token in tokens if not hasattr(token, "__index__"))
+        raise InputError(f"{name} has {_shown(wrong)} among its token ids.") from error

@@ -35,7 +35,10 @@ find_tools
 find_headers
 find_packages
 options=()
-[ -z "$prefix" ] || options+=(-D "CMAKE_PREFIX_PATH=$prefix")
+# What was fetched is installed along with the library: no system would find it elsewhere.
+if [ -n "$prefix" ]; then
+    options+=(-D "CMAKE_PREFIX_PATH=$prefix" -D TRANSLATE_TRT_INSTALL_SENTENCEPIECE=ON)
+fi
 mkdir -p build
 if [ -n "${SANITIZE:-}" ]; then
     folder=build/library-${SANITIZE%%,*}
@@ -50,11 +53,6 @@ if [ "${TRANSLATE_TRT_KERNELS:-}" != none ]; then
 fi
 build runtime/cpp/library build/library -D "TRANSLATE_TRT_KERNELS=$kernels" "${options[@]}" "$@"
 say "$root/build/library/libtranslate_trt.so"
-if [ -n "$prefix" ]; then
-    # What Debian's packages would have put where the system looks for libraries.
-    libraries=("$prefix"/lib/*/libsentencepiece.so.0)
-    say "SentencePiece is not installed: run with LD_LIBRARY_PATH=$(dirname "${libraries[0]}")"
-fi
 if [ -n "${PREFIX:-}" ]; then
     cmake --install build/library --prefix "$PREFIX" >build/library-install.log ||
         { cat build/library-install.log >&2 && exit 1; }

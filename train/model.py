@@ -396,6 +396,11 @@ class Transformer(nn.Module):
         return nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
 
     @property
+    def source_end(self) -> bool:
+        """Whether the decoder sees the source's end symbol."""
+        return self.config.source_end
+
+    @property
     def longest(self) -> int | None:
         """Tokens of the longest sentence that there are positions for; None: any."""
         return self.config.longest

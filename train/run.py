@@ -22,6 +22,7 @@ from translate_trt.runtime.outputs import check_apart, stranger
 from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.text import read_parallel
 from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.workers import within_cores
 from translate_trt.train.checkpoint import (
     AVERAGED,
     TOKENIZER,
@@ -73,7 +74,7 @@ class TextPair:
 def use_threads(count: int | None) -> None:
     """Let torch use that many CPU threads; None leaves it all cores."""
     if count is not None:
-        torch.set_num_threads(count)
+        torch.set_num_threads(within_cores("threads", count))
 
 
 def _check_run_directory(out: Path, resume: bool, force: bool) -> bool:

@@ -20,7 +20,7 @@ from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.runtime.contract import forced_token
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.results import Hypothesis, check_found
 from translate_trt.train.config import END, START
 from translate_trt.train.model import DecoderCache, Transformer, pad
 
@@ -33,6 +33,9 @@ class Model(Protocol):
 
     @property
     def longest(self) -> int | None: ...
+
+    @property
+    def source_end(self) -> bool: ...
 
     def start_cache(self, source: Tensor, source_lengths: Tensor) -> Any: ...
 
@@ -71,6 +74,11 @@ class Ensemble:
     def longest(self) -> int | None:
         """Tokens of the longest sentence that every member has positions for; None: any."""
         return min((m.longest for m in self.members if m.longest is not None), default=None)
+
+    @property
+    def source_end(self) -> bool:
+        """Whether the decoder sees the source's end symbol, as for the first member."""
+        return self.members[0].source_end
 
     def start_cache(self, source: Tensor, source_lengths: Tensor) -> EnsembleCache:
         """Encode with every member."""
@@ -115,7 +123,8 @@ class _Sentence:
     options: SearchOptions
     max_length: int
     prefix: Sequence[int]
-    source_tokens: int  # the end symbol included
+    source_tokens: int  # without the end symbol
+    source_end: bool  # attention has a column for the end symbol
     live: list[_Partial] = field(default_factory=lambda: [_Partial(0.0)])  # rule 1
     pool: list[tuple[float, _Partial, bool]] = field(default_factory=list)  # best first
     done: bool = False
@@ -188,7 +197,7 @@ class _Sentence:
 
     def result(self) -> list[Hypothesis]:
         """Rule 7: the n best."""
-        return [
+        found = [
             Hypothesis(
                 tokens=hypothesis.tokens if truncated else hypothesis.tokens[:-1],
                 score=score,
@@ -198,11 +207,13 @@ class _Sentence:
             )
             for score, hypothesis, truncated in self.pool[: self.options.num_hypotheses]
         ]
+        return check_found(found, self.source_tokens)
 
     def _attention_matrix(self, hypothesis: _Partial) -> np.ndarray | None:
         if not self.options.return_attention:
             return None
-        return torch.stack(hypothesis.attention)[:, : self.source_tokens].numpy()
+        columns = self.source_tokens + self.source_end
+        return torch.stack(hypothesis.attention)[:, :columns].numpy()
 
 
 def _best_candidates(total: Tensor, width: int) -> list[tuple[float, int, int]]:
@@ -244,6 +255,7 @@ def beam_search(
 
     Raises:
         OptionError: a prefix leaves no room for another token.
+        BackendError: the model's probabilities are not finite.
     """
     prefixes = target_prefixes if target_prefixes is not None else [()] * len(sources)
     results: list[list[Hypothesis]] = [[] for _ in sources]
@@ -273,7 +285,7 @@ def _search_batch(
             raise OptionError(
                 f"a target prefix of {len(prefix)} tokens fills max_length {max_length}; raise it."
             )
-        sentences.append(_Sentence(options, max_length, prefix, len(source) + 1))
+        sentences.append(_Sentence(options, max_length, prefix, len(source), model.source_end))
     cache = model.start_cache(*pad([[*source, END] for source in sources], device))
     cache.record_attention = options.return_attention
     running = sentences

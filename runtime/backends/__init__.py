@@ -168,7 +168,8 @@ class Settings:
     trust_code: bool = False
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", self.device or "cpu"):
+        device: object = "cpu" if self.device is None else self.device
+        if not isinstance(device, str) or not re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
             raise OptionError(f"device is {self.device!r}; write cpu, cuda or cuda:1.")
         if not 1 <= self.poll_every <= 64:
             raise OptionError(f"poll_every is {self.poll_every}; it must be from 1 to 64.")

@@ -232,7 +232,10 @@ def _session(
     outputs: tuple[TensorSpec, ...],
 ) -> ort.InferenceSession:
     try:
-        session = ort.InferenceSession(str(path), options, providers=providers)
+        # Without a GPU there is nothing to fall back to, and it would tell of that on stdout.
+        session = ort.InferenceSession(
+            str(path), options, providers=providers, enable_fallback=int(len(providers) > 1)
+        )
     except Exception as error:  # ONNX Runtime's classes derive from Exception alone
         raise BundleError(
             f"ONNX Runtime {ort.__version__} cannot load {path}: {error}. "

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sentencepiece import sentencepiece_model_pb2
 from support.bad_bundles import BAD_BUNDLES, LAYOUTS, spoiled_fields
+from support.bundles import NAN_WORD
 from support.cpp_library import (
     ROOT,
     Library,
@@ -31,7 +32,9 @@ from support.translations import random_sources
 
 from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
 from translate_trt.runtime.bundle import FORMAT_VERSION, hash_file, read_manifest, write_manifest
+from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.prompt import Prompt
+from translate_trt.runtime.workers import available_cores
 from translate_trt.train.checkpoint import Checkpoint
 
 LINES = [
@@ -304,6 +307,23 @@ def test_load_options_out_of_range(probe: Probe, compiled_bundle: Path) -> None:
         assert (status, message in found) == (expected, True), found
 
 
+def test_more_than_the_machine_has_is_lowered_and_told(
+    library: Library, compiled_bundle: Path
+) -> None:
+    with library.probe() as probe:
+        probe.load(compiled_bundle, threads=100_000, workers=2_000_000_000)
+        options = {"beam_size": 65}
+        found = probe.ask(lines=["the cat"], options=options)["found"]
+        assert "found" in probe.ask(lines=["the cat"], options=options)
+        told = probe.close()
+    cores = available_cores()
+    assert f"threads is 100000; {cores} are used, since this process may use {cores} " in told
+    assert f"workers is 2000000000; {4 * cores} are used" in told
+    assert told.count("beam_size 65: time and memory of a step grow with the square") == 1
+    translator = Translator(compiled_bundle, threads=1)
+    assert_same_translations(found, [translator.translate("the cat", SearchOptions(**options))])
+
+
 def test_a_library_that_is_not_onnxruntime(
     probe: Probe, compiled_bundle: Path, make_library: Callable[..., Path]
 ) -> None:
@@ -324,6 +344,9 @@ def test_a_library_that_is_not_onnxruntime(
 STATUS = {"InputError": "TT_INPUT_ERROR", "OptionError": "TT_OPTION_ERROR"}
 WRONG: list[tuple[dict[str, Any], list[list[int]], list[list[int]]]] = [
     ({"max_length": 999}, [[5]], [[]]),
+    ({"min_length": 999}, [[5]], [[]]),
+    ({"length_penalty": 1e300}, [[5]], [[]]),
+    ({"length_penalty": 10.25}, [[5]], [[]]),
     ({"beam_size": 400}, [[5]], [[]]),
     ({"beam_size": 0}, [[5]], [[]]),
     ({"num_hypotheses": 5}, [[5]], [[]]),
@@ -363,6 +386,17 @@ def test_wrong_calls_have_the_messages_of_python(
         assert answer["error"] == [STATUS[type(raised.value).__name__], str(raised.value)]
     assert probe.ask(lines=["the cat"], prefixes=["a", "b"])["error"][0] == "TT_INPUT_ERROR"
     assert probe.ask(lines=[], options=EN_DE)["found"] == []
+
+
+def test_a_model_with_nan_is_told_in_the_words_of_python(probe: Probe, nan_bundle: Path) -> None:
+    translator = Translator(nan_bundle, threads=1)
+    probe.load(nan_bundle, threads=1, workers=2)
+    for lines in ([NAN_WORD], [f"the {NAN_WORD} runs."], ["the cat", f"a {NAN_WORD}"] * 9):
+        with pytest.raises(BackendError) as raised:
+            translator.translate(lines)
+        assert probe.ask(lines=lines)["error"] == ["TT_BACKEND_ERROR", str(raised.value)]
+    found = probe.ask(lines=["the cat"])["found"]
+    assert_same_translations(found, translator.translate(["the cat"]))
 
 
 def test_languages_that_resemble_one_are_not_guessed_at(
@@ -414,6 +448,25 @@ def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -
         python.min_length, python.num_hypotheses, python.return_attention,
     ]  # fmt: skip
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_an_installation_brings_what_the_system_lacks(library: Library, tmp_path: Path) -> None:
+    """Also where it was moved to, and without LD_LIBRARY_PATH."""
+    code = """
+    #include <translate_trt/translate_trt.h>
+    int main(void) { return tt_version()[0] == 0; }
+    """
+    program = compile_c(library, code)
+    assert library.prefix is not None
+    environment = {k: v for k, v in library.environment().items() if k != "LD_LIBRARY_PATH"}
+    assert subprocess.run([program], env=environment, check=False).returncode == 0
+    place = installed(library, "lib*/**/libtranslate_trt.so").parent
+    moved = Path(shutil.copytree(place, tmp_path / "moved", symlinks=True))
+    place_of_system = Path("/usr/include/sentencepiece_processor.h")
+    assert place_of_system.exists() or (moved / "libsentencepiece.so.0").is_file()
+    program.unlink()
+    compile_c(library, code, moved)
+    assert subprocess.run([program], env=environment, check=False).returncode == 0
 
 
 def test_callers_of_before_there_were_languages(
@@ -486,8 +539,11 @@ def installed(library: Library, *parts: str) -> Path:
     return found
 
 
-def compile_c(library: Library, code: str) -> Path:
-    """A program in C, by what pkg-config says of the installation; it is strict C99."""
+def compile_c(library: Library, code: str, place: Path | None = None) -> Path:
+    """A program in C, by what pkg-config says of the installation; it is strict C99.
+
+    It looks for the library in that folder, or in the installation's.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or shutil.which("pkg-config") is None:
         pytest.skip("there is no C compiler, or no pkg-config")
@@ -500,7 +556,7 @@ def compile_c(library: Library, code: str) -> Path:
     assert library.prefix is not None
     source, program = library.prefix / "program.c", library.prefix / "program"
     source.write_text(code)
-    here = f"-Wl,-rpath,{directory.parent}"
+    here = f"-Wl,-rpath,{place or directory.parent}"
     strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
     done = subprocess.run(
         [compiler, *strict, source, "-o", program, *flags, here], env=environment,
@@ -603,8 +659,9 @@ def test_kernels_beside_the_library_are_found(
 
 
 def test_sanitizers_find_nothing(
-    sanitized: Library, compiled_bundle: Path, make_bundle: Callable[..., Path], tmp_path: Path
-) -> None:
+    sanitized: Library, compiled_bundle: Path, nan_bundle: Path,
+    make_bundle: Callable[..., Path], tmp_path: Path,
+) -> None:  # fmt: skip
     done = sanitized.run("translate_trt_unit_tests")
     assert (done.returncode, done.stdout) == (0, "all passed\n"), done.stderr
     sources = random_sources(24, seed=6, longest=12)
@@ -622,6 +679,8 @@ def test_sanitizers_find_nothing(
             for search in SEARCHES[2:]:
                 probe.ask(lines=LINES[:8], options=search)
             assert "error" in probe.ask(ids=[[5], [-1]])
+        probe.load(nan_bundle, workers=2, threads=1)
+        assert "error" in probe.ask(lines=["the cat", NAN_WORD] * 5)
         several = with_prompt(compiled_bundle, TARGET, tmp_path / "several", **EN_DE)
         assert probe.load(several, threads=1)["target_languages"] == ["de", "nl"]
         german = texts(probe.ask(lines=LINES)["found"])

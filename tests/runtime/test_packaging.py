@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import translate_trt.runtime as runtime
+from translate_trt.runtime import errors
 from translate_trt.runtime.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -97,16 +98,27 @@ def test_nothing_is_loaded_by_pickle_or_run_by_a_shell() -> None:
 
 def test_the_public_names() -> None:
     assert runtime.__all__ == [
+        "BackendError",
+        "BundleError",
+        "CheckpointError",
+        "DownloadError",
         "Hypothesis",
+        "InputError",
+        "OptionError",
+        "OutputError",
         "SearchOptions",
         "TextHypothesis",
         "TranslateTrtError",
         "Translation",
         "TranslationService",
         "Translator",
+        "__version__",
     ]
-    for name in runtime.__all__:
+    for name in runtime.__all__[:-1]:
         assert getattr(runtime, name).__name__ == name
+    assert runtime.__version__ == importlib.metadata.version("translate-trt")
+    of_errors = {name for name, one in vars(errors).items() if isinstance(one, type)}
+    assert of_errors <= set(runtime.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'translate'"):
         runtime.translate  # noqa: B018
 
@@ -209,6 +221,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {f"translate_trt/{path.relative_to(ROOT)}" for path in python_files(*FOLDERS)}
+    expected.add("translate_trt/__main__.py")
     expected |= {f"translate_trt/{folder}/py.typed" for folder in FOLDERS}
     assert names == expected
     assert wheel.name.endswith("-py3-none-any.whl")
@@ -264,6 +277,12 @@ def test_an_installation_without_torch_translates(
         input="the cat runs.\n\nHaus\n", capture_output=True, text=True, check=True, cwd=tmp_path,
         env=environment,
     )  # fmt: skip
+    for module in ("translate_trt", "translate_trt.runtime"):
+        done_again = subprocess.run(
+            [binaries / "python", "-m", module, "--version"],
+            capture_output=True, text=True, check=True, cwd=tmp_path, env=environment,
+        )  # fmt: skip
+        assert done_again.stdout.startswith("translate-trt, version ")
     lines = done.stdout.split("\n")
     assert len(lines) == 4
     assert lines[0]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from translate_trt.runtime.backends import Pool, Sources, StepResult
 from translate_trt.runtime.batching import SMALLEST_COST
 from translate_trt.runtime.contract import FREE
+from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.search import (
@@ -106,6 +107,14 @@ def test_dead_beams_are_no_hypotheses() -> None:
     assert (only.score, only.truncated) == (-5.0, True)
 
 
+@pytest.mark.parametrize("value", [np.nan, -np.inf], ids=["NaN", "minus infinity"])
+def test_a_sentence_without_any_hypothesis_is_an_error(value: float) -> None:
+    log_probs = np.full_like(TRACE.log_probs, value)
+    trace = SentenceTrace(TRACE.tokens, TRACE.parents, log_probs, [])
+    with pytest.raises(BackendError, match="no finite probabilities for a sentence of 1 source"):
+        found(3, pool([value, value]), trace)
+
+
 def test_a_sentence_is_cut_off_where_its_own_limit_is() -> None:
     # Its source has one token, so that it may have 51.
     steps = 51
@@ -118,6 +127,10 @@ def test_a_sentence_is_cut_off_where_its_own_limit_is() -> None:
     for source, truncated in ((1, [True, True]), (2, [])):
         options = SearchOptions(beam_size=2, num_hypotheses=2)
         nothing = pool([-np.inf, -np.inf])
+        if not truncated:  # and nothing has ended
+            with pytest.raises(BackendError):
+                hypotheses(Sentence(0, [10] * source), trace, nothing, options)
+            continue
         cut = hypotheses(Sentence(0, [10] * source), trace, nothing, options)
         assert [h.truncated for h in cut] == truncated
 

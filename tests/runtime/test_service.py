@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.bundles import NAN_WORD
 from support.scripted import END, START, FailingBackend, scripted_search
 from support.translations import assert_same
 
@@ -264,6 +265,30 @@ def test_what_fails_twice_fails_alone(
     assert ("twice: no room. If memory" in str(line.exception())) == (type(error) is MemoryError)
     assert "are retried" in caplog.text
     assert_same(result(service.submit(SOURCES[1])), expected(SOURCES[1]))  # and so it goes on
+
+
+def test_bytes_are_refused(compiled_bundle: Path) -> None:
+    with TranslationService(Translator(compiled_bundle, threads=1)) as service:
+        for source, prefix in ((b"the cat", ""), (bytearray(b"a"), ""), ("a", b"b"), (None, "")):
+            with pytest.raises(InputError, match="it must be a list of token ids"):
+                service.submit(source, target_prefix=prefix)  # type: ignore[arg-type]
+        with pytest.raises(OptionError, match="write SearchOptions"):
+            service.submit("a", {"beam_size": 2})  # type: ignore[arg-type]
+
+
+def test_a_line_that_the_model_turns_into_nan_fails_alone(
+    nan_bundle: Path, compiled_bundle: Path
+) -> None:
+    lines = ["the cat", f"the {NAN_WORD}", "a dog runs.", NAN_WORD, "the tree"]
+    right = Translator(compiled_bundle, threads=1).translate(lines)
+    with TranslationService(Translator(nan_bundle, threads=1)) as service:
+        futures = [service.submit(line) for line in lines]
+        for line, future, expected in zip(lines, futures, right, strict=True):
+            if NAN_WORD not in line:
+                assert future.result().text == expected.text
+                continue
+            with pytest.raises(BackendError, match="no finite probabilities"):
+                future.result()
 
 
 def test_a_batch_that_dies_once_costs_nobody_anything(

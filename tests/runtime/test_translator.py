@@ -6,8 +6,11 @@ import dataclasses
 import io
 import itertools
 import os
+import pickle
 import shutil
 import threading
+import weakref
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
+from support.bundles import NAN_WORD
 from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import Hypothesis, SearchOptions, Translator
@@ -22,7 +26,13 @@ from translate_trt.runtime.backends import Settings
 from translate_trt.runtime.backends.host import HostBatch
 from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.contract import given
-from translate_trt.runtime.errors import BackendError, BundleError, InputError, OptionError
+from translate_trt.runtime.errors import (
+    BackendError,
+    BundleError,
+    InputError,
+    OptionError,
+    TranslateTrtError,
+)
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.search import beam_search
 
@@ -94,7 +104,7 @@ def test_eight_threads_share_a_translator(compiled_bundle: Path, target: str, wo
 
 
 def test_threads_are_shared_out_among_workers(
-    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
+    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[Settings] = []
 
@@ -102,10 +112,18 @@ def test_threads_are_shared_out_among_workers(
         seen.append(settings)
 
     monkeypatch.setattr("translate_trt.runtime.translator.load_backend", load)
-    monkeypatch.setattr("translate_trt.runtime.translator.available_cores", lambda: 12)
+    monkeypatch.setattr("translate_trt.runtime.workers.available_cores", lambda: 12)
     for settings in ({}, {"workers": 4}, {"workers": 40}, {"workers": 4, "threads": 2}):
         Translator(compiled_bundle, **settings)  # type: ignore[arg-type]
     assert seen == [Settings(12, 1), Settings(3, 4), Settings(1, 40), Settings(2, 4)]
+    assert caplog.text == ""
+    translator = Translator(compiled_bundle, threads=100_000, workers=10**9)
+    assert (seen[-1], translator.workers) == (Settings(12, 48), 48)
+    for told in (
+        "threads is 100000; 12 are used, since this process may use 12 processor cores",
+        "workers is 1000000000; 48 are used, since this process may use 12 processor cores",
+    ):
+        assert told in caplog.text
 
 
 def test_a_backend_that_fails_once_and_one_that_fails_for_good(
@@ -131,6 +149,22 @@ def test_a_backend_that_fails_once_and_one_that_fails_for_good(
         translator.translate(LINES)
     left = 0
     assert [found.text for found in translator.translate(LINES)] == [x.text for x in right]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_model_with_nan_is_told_once(
+    nan_bundle: Path, compiled_bundle: Path, workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator = Translator(nan_bundle, threads=1, workers=workers)
+    bad = f"the {NAN_WORD} runs."
+    for lines, options in (([bad], None), (["the cat", bad] * 9, SearchOptions(beam_size=1))):
+        with pytest.raises(BackendError, match=r"^the model produced no finite probabilities"):
+            translator.translate(lines, options)
+    with pytest.raises(BackendError, match="for a sentence of 1 source tokens"):
+        translator.translate_ids([translator.tokenizer.encode_source(NAN_WORD)])
+    assert caplog.text == ""  # nothing is tried again, since it would be the same
+    right = Translator(compiled_bundle, threads=1).translate(["the cat"])
+    assert translator.translate(["the cat"])[0].text == right[0].text
 
 
 def test_n_best(translator: Translator) -> None:
@@ -205,13 +239,22 @@ def test_attention(translator: Translator) -> None:
         ([[5]], [[5], [6]], {}, InputError, "2 target prefixes for 1 sources"),
         ([[5]], [[5] * 4], {"max_length": 4}, OptionError, "leaves no room"),
         ([[5]], None, {"max_length": 99}, OptionError, "--max-target-length"),
+        ([[5]], None, {"min_length": 99}, OptionError, "min_length 99 .* --max-target-length"),
         ([[5]], None, {"beam_size": 200}, OptionError, "too large for a vocabulary"),
+        (None, None, {}, InputError, r"sources is None \(NoneType\); give a list"),
+        (b"abc", None, {}, InputError, r"sources is b'abc' \(bytes\); give a list"),
+        ([5, 6], None, {}, InputError, r"source 0 is 5 \(int\); it must be a list of token ids"),
+        (["the"], None, {}, InputError, r"source 0 is 'the' \(str\); it must be a list"),
+        ([[5], b"the"], None, {}, InputError, r"source 1 is b'the' .* text\.decode"),
+        ([[5, 2.5]], None, {}, InputError, r"source 0 has 2\.5 \(float\) among its token ids"),
+        ([[5]], [["a"]], {}, InputError, r"prefix of source 0 has 'a' \(str\) among its token"),
+        ([[5]], [5], {}, InputError, r"target prefix of source 0 is 5 \(int\)"),
     ],
 )
 def test_what_it_refuses(
     translator: Translator,
-    sources: list[list[int]],
-    prefixes: list[list[int]] | None,
+    sources: Any,
+    prefixes: Any,
     options: dict[str, int],
     error: type[Exception],
     message: str,
@@ -224,8 +267,25 @@ def test_what_it_refuses(
     ("options", "message"),
     [
         ({"beam_size": 0}, "beam_size"),
-        ({"length_penalty": -1.0}, "length_penalty"),
-        ({"length_penalty": float("nan")}, "length_penalty"),
+        ({"length_penalty": -1.0}, "length_penalty is -1.0; it must be a number from 0 to 10"),
+        ({"length_penalty": float("nan")}, "length_penalty is nan; it must be a number from 0"),
+        ({"length_penalty": 1e300}, r"length_penalty is 1e\+300; it must be a number from 0 to 10"),
+        ({"length_penalty": 10.001}, "it must be a number from 0 to 10"),
+        ({"length_penalty": True}, "length_penalty is True; it must be a number"),
+        ({"length_penalty": "0.6"}, "length_penalty is '0.6'; it must be a number"),
+        ({"beam_size": 2.5}, r"beam_size is 2\.5; it must be a whole number"),
+        ({"beam_size": 2.0}, r"beam_size is 2\.0; it must be a whole number"),
+        ({"beam_size": True}, "beam_size is True; it must be a whole number"),
+        ({"beam_size": "4"}, "beam_size is '4'; it must be a whole number"),
+        ({"beam_size": None}, "beam_size is None; it must be a whole number"),
+        ({"num_hypotheses": float("nan")}, "num_hypotheses is nan; it must be a whole number"),
+        ({"max_length": 9.5}, r"max_length is 9\.5; it must be a whole number"),
+        ({"min_length": [1]}, r"min_length is \[1\]; it must be a whole number"),
+        ({"early_stopping": 1}, "early_stopping is 1; it must be True or False"),
+        ({"return_attention": None}, "return_attention is None; it must be True or False"),
+        ({"length_penalty_form": ["gnmt"]}, "gnmt, length"),
+        ({"target_language": 7}, "target_language is 7; it must be a string"),
+        ({"source_language": b"en"}, "source_language is b'en'; it must be a string"),
         ({"length_penalty_form": "marian"}, "gnmt, length"),
         ({"max_length": 0}, "max_length"),
         ({"min_length": -1}, "min_length"),
@@ -233,15 +293,170 @@ def test_what_it_refuses(
         ({"num_hypotheses": 5}, "Raise beam_size"),
     ],
 )
-def test_options_out_of_range(options: dict[str, float], message: str) -> None:
+def test_options_out_of_range(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        SearchOptions(**options)  # type: ignore[arg-type]
+        SearchOptions(**options)
+
+
+def test_numbers_of_numpy_become_python_s() -> None:
+    options = SearchOptions(
+        beam_size=np.int64(6),
+        length_penalty=np.float32(0.5),
+        max_length=np.uint8(9),  # type: ignore[arg-type]
+    )
+    assert options == SearchOptions(beam_size=6, length_penalty=0.5, max_length=9)
+    assert [type(x) for x in (options.beam_size, options.length_penalty)] == [int, float]
+
+
+def test_a_wide_beam_is_warned_of_once(
+    compiled_bundle: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator = Translator(compiled_bundle, threads=1)
+    for beams in (64, 65, 66):
+        translator.check(SearchOptions(beam_size=beams))
+    assert caplog.messages == [
+        "beam_size 65: time and memory of a step grow with the square of the beam; more than 64 "
+        "beams seldom find anything better."
+    ]
 
 
 @pytest.mark.parametrize("name", ["threads", "workers", "batch_tokens"])
 def test_numbers_below_one(compiled_bundle: Path, name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is 0"):
         Translator(compiled_bundle, **{name: 0})  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=f"{name} is '2'; it must be a whole number"):
+        Translator(compiled_bundle, **{name: "2"})  # type: ignore[arg-type]
+
+
+def test_devices_that_are_no_names(compiled_bundle: Path) -> None:
+    for device in (0, 1, "", "gpu", b"cpu"):
+        with pytest.raises(OptionError, match="write cpu, cuda or cuda:1"):
+            Translator(compiled_bundle, threads=1, device=device)  # type: ignore[arg-type]
+
+
+# ---- what may be given, and how it comes back ----
+
+
+def test_one_string_is_one_text(translator: Translator) -> None:
+    (expected,) = translator.translate(["the cat runs."])
+    assert translator.translate("the cat runs.") == expected
+    assert translator.translate("").text == ""
+    begun = translator.translate("the dog", None, "Haus")
+    assert begun == translator.translate(["the dog"], None, ["Haus"])[0]
+    assert begun.text.startswith("Haus")
+
+
+def test_any_iterable_is_taken(translator: Translator) -> None:
+    expected = translator.translate(LINES)
+    for lines in (tuple(LINES), iter(LINES), (one for one in LINES), dict.fromkeys(LINES)):
+        assert translator.translate(lines) == expected
+    prefixes = ["a"] * len(LINES)
+    begun = translator.translate(iter(LINES), target_prefixes=iter(prefixes))
+    assert begun == translator.translate(LINES, target_prefixes=prefixes)
+    ids = [[5, 6, 7], [8], []]
+    found = translator.translate_ids(ids)
+    for rows in (iter(ids), [np.array(row, np.int32) for row in ids], map(tuple, ids)):
+        assert translator.translate_ids(rows) == found
+
+
+@pytest.mark.parametrize(
+    ("lines", "prefixes", "message"),
+    [
+        (None, None, r"lines is None \(NoneType\); give a list, or another iterable, of strings"),
+        (7, None, r"lines is 7 \(int\)"),
+        (b"the cat", None, r"lines is b'the cat' \(bytes\)"),
+        (["a", b"cat"], None, r"line 2 is b'cat' \(bytes\) and not a string; decode it: text\.dec"),
+        (["a", None], None, r"line 2 is None \(NoneType\) and not a string"),
+        ([["a"]], None, r"line 1 is \['a'\] \(list\) and not a string"),
+        ("a", ["b"], "lines is one string, and so must target_prefixes be"),
+        (["a", "b"], "bb", r"target_prefixes is 'bb' \(str\); give a list"),
+        (["a"], ["b", "c"], "2 target prefixes for 1 lines"),
+        (["a"], [b"c"], r"prefix 1 is b'c' \(bytes\)"),
+    ],
+)
+def test_what_is_no_text(translator: Translator, lines: Any, prefixes: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        translator.translate(lines, None, prefixes)
+    with pytest.raises(InputError):
+        list(translator.translate_iter(lines, None, prefixes))
+
+
+def test_options_of_another_type(translator: Translator) -> None:
+    for wrong in ({"beam_size": 4}, 4, "greedy"):
+        for call in (translator.translate, translator.translate_ids, translator.translate_iter):
+            with pytest.raises(OptionError, match=r"write SearchOptions\(\.\.\.\)"):
+                call([], wrong)  # type: ignore[arg-type, operator]
+
+
+def test_translations_come_as_they_are_asked_for(translator: Translator) -> None:
+    read = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal read
+        for line in itertools.cycle(LINES):
+            read += 1
+            yield line
+
+    expected = translator.translate(LINES)
+    found = translator.translate_iter(lines(), chunk_lines=4)
+    assert read == 0
+    assert [next(found) for _ in range(4)] == expected[:4]
+    assert read == 4
+    assert next(found) == expected[4]
+    assert read == 8  # of lines without end, and no more
+    assert list(translator.translate_iter([])) == []
+    assert list(translator.translate_iter(iter(LINES))) == expected
+
+
+def test_translations_with_prefixes_as_they_are_asked_for(translator: Translator) -> None:
+    lines, prefixes = ["the cat", "a dog", "the tree"], ["a", "Haus", ""]
+    expected = translator.translate(lines, target_prefixes=prefixes)
+    found = translator.translate_iter(lines, None, iter(prefixes), chunk_lines=2)
+    assert list(found) == expected
+    for wrong, message in (
+        (prefixes[:2], "0 target prefixes for 1 lines"),
+        ([*prefixes, "x"], "there are more target prefixes than the 3 lines"),
+    ):
+        with pytest.raises(InputError, match=message):
+            list(translator.translate_iter(lines, None, wrong, chunk_lines=2))
+    for size in (0, 1.5):
+        with pytest.raises(OptionError, match="chunk_lines is"):
+            translator.translate_iter(lines, chunk_lines=size)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="lines is one string"):
+        translator.translate_iter("the cat")
+
+
+def test_closing(compiled_bundle: Path) -> None:
+    with Translator(compiled_bundle, "onnx-int8", threads=1) as translator:
+        shown = f"Translator({str(compiled_bundle)!r}, 'onnx-int8', threads=1, workers=1)"
+        assert repr(translator) == shown
+        backend = weakref.ref(translator._backend)
+        assert translator.translate("the cat").hypotheses
+    assert backend() is None  # and its memory is free
+    assert repr(translator) == f"{shown} (closed)"
+    translator.close()
+    for call in (
+        lambda: translator.translate([]),
+        lambda: translator.translate_iter(["a"]),
+        lambda: translator.translate_ids([[5]]),
+        lambda: translator.prepare("a", SearchOptions()),
+        lambda: translator.new_search(SearchOptions()),
+        lambda: pickle.dumps(translator),
+    ):
+        with pytest.raises(TranslateTrtError, match="the translator was closed"):
+            call()
+
+
+def test_a_pickled_one_opens_its_bundle_again(
+    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(compiled_bundle.parent)
+    translator = Translator(compiled_bundle.name, "onnx-int8", threads=1, batch_tokens=99)
+    monkeypatch.chdir("/")
+    copy = pickle.loads(pickle.dumps(translator))
+    assert copy.target.name == "onnx-int8"
+    assert copy._arguments == translator._arguments
+    assert copy.translate(LINES) == translator.translate(LINES)
 
 
 def test_a_bundle_without_attention_says_which_flag(compiled_bundle: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from translate_trt.runtime.errors import BackendError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.search import Search, Sentence
-from translate_trt.runtime.workers import available_cores, search_all
+from translate_trt.runtime.workers import available_cores, search_all, share_cores
 
 OPTIONS = SearchOptions(beam_size=3, num_hypotheses=3, max_length=12)
 SENTENCES = [Sentence(index, [4 + index, *[9] * (index % 7)]) for index in range(24)]
@@ -287,3 +287,5 @@ def test_cores_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -
     assert available_cores() == 7
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert available_cores() == 1
+    assert share_cores(None, 3) == (1, 3)
+    assert share_cores(7, 9) == (1, 4)

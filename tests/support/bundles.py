@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
+from onnx import numpy_helper
 
 from support.models import lively_model, save_model
 from translate_trt.export import compile as compile_module
 from translate_trt.export.compile import BuildOptions, compile_bundle, trace_graphs
 from translate_trt.export.engines.options import EngineOptions
-from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.bundle import Limits, hash_file, read_manifest, write_manifest
 from translate_trt.runtime.contract import GraphShape
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
@@ -40,6 +45,29 @@ def compiled_bundle(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkp
     path = tmp_path_factory.mktemp("compiled") / "bundle"
     options = BuildOptions(targets=("onnx-fp32", "onnx-int8"), attention=True)
     compile_bundle(checkpoint, path, options)
+    return path
+
+
+#: Of `nan_bundle`: all that it translates to NaN.
+NAN_WORD = "Haus"
+
+
+@pytest.fixture(scope="session")
+def nan_bundle(tmp_path_factory: pytest.TempPathFactory, compiled_bundle: Path) -> Path:
+    """The same with one target, onnx-fp32, in which the embedding of one word is NaN."""
+    path = Path(shutil.copytree(compiled_bundle, tmp_path_factory.mktemp("nan") / "bundle"))
+    manifest = read_manifest(path)
+    entry = manifest.targets["onnx-fp32"]
+    tokenizer = Tokenizer(path / "shared.spm", path / "shared.spm")
+    name = entry.files["encoder"].path
+    model = onnx.load(path / name)
+    (table,) = (x for x in model.graph.initializer if x.name == "model.embedding.weight")
+    values = numpy_helper.to_array(table).copy()
+    values[tokenizer.encode_source(NAN_WORD)] = np.nan
+    table.CopyFrom(numpy_helper.from_array(values, table.name))
+    onnx.save(model, path / name)
+    entry = dataclasses.replace(entry, files={**entry.files, "encoder": hash_file(path, name)})
+    write_manifest(path, dataclasses.replace(manifest, targets={"onnx-fp32": entry}))
     return path
 
 

@@ -32,13 +32,9 @@ def onnxruntime_library() -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Where libraries are: ONNX Runtime and kernels as in Python, and SentencePiece."""
-    fetched = ROOT.glob(".cache/native/usr/lib/*/libsentencepiece.so.0")
-    places = [str(path.parent) for path in fetched]
-    places += filter(None, [os.environ.get("LD_LIBRARY_PATH", "")])
+    """Where libraries are: ONNX Runtime and kernels as in Python. SentencePiece must be found."""
     return {
         **os.environ,
-        "LD_LIBRARY_PATH": ":".join(places),
         "TRANSLATE_TRT_VENV": "none",
         "TRANSLATE_TRT_ONNXRUNTIME": str(onnxruntime_library()),
         "TRANSLATE_TRT_KERNELS": str(kernels.library() or "none"),

@@ -141,6 +141,7 @@ class ScriptedModel:
     """Stands in for `Transformer` in `beam_search`; sentence i follows scripts[i]."""
 
     embedding = SimpleNamespace(weight=torch.zeros(1))
+    source_end = True
 
     def __init__(self, scripts: Sequence[Script]) -> None:
         self.scripts = scripts

@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.scripted import Case, ScriptedModel, exhaustive, random_script, written_cases
 
-from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.errors import BackendError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.config import ModelConfig
@@ -185,6 +185,15 @@ def test_an_empty_source_does_not_run_the_model() -> None:
 def test_a_prefix_without_room_is_refused() -> None:
     with pytest.raises(OptionError, match="fills max_length 2"):
         search([random_script(0, 9)], SearchOptions(max_length=2), target_prefixes=[[5, 6]])
+
+
+def test_probabilities_that_are_not_finite_are_an_error() -> None:
+    def nothing(tokens: tuple[int, ...]) -> np.ndarray:
+        return np.full(19, np.nan, dtype=np.float32)
+
+    model = cast(Transformer, ScriptedModel([random_script(1, 19), nothing]))
+    with pytest.raises(BackendError, match="no finite probabilities for a sentence of 3 source"):
+        beam_search(model, [[4, 9], [5, 9, 9]], SearchOptions(beam_size=3))
 
 
 def test_the_default_limit_is_source_and_fifty() -> None:

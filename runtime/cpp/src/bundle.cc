@@ -68,6 +68,15 @@ std::int64_t source_pieces(const Fields& fields) {
   return own != 0 ? own : fields.integer("vocabulary_size", 1);
 }
 
+// Bundles of older versions do not say.
+bool source_end(const Fields& fields) {
+  const char* name = "source_end";
+  if (!fields.has(name)) return true;
+  const Json& value = fields.values()[name];
+  if (!value.is_boolean()) fields.fail(name, "true or false", value);
+  return value.get<bool>();
+}
+
 ModelDescription read_model(const Fields& fields) {
   for (const char* name : {"encoder_layers", "model_size", "feed_forward_size", "parameters"}) {
     fields.integer(name, 1);
@@ -76,8 +85,8 @@ ModelDescription read_model(const Fields& fields) {
   ModelDescription model = {fields.integer("decoder_layers", 1),  fields.integer("heads", 1),
                             fields.integer("key_size", 1),        fields.integer("value_size", 1),
                             fields.integer("vocabulary_size", 1), fields.integer("start_token", 0),
-                            fields.integer("end_token", 0),
-                            source_pieces(fields)};
+                            fields.integer("end_token", 0),       source_pieces(fields),
+                            source_end(fields)};
   if (model.decoder_layers > kMostLayers) {
     fields.fail("decoder_layers", "at most " + std::to_string(kMostLayers),
                 fields.values()["decoder_layers"]);

@@ -21,6 +21,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 struct ModelDescription {
   std::int64_t decoder_layers, heads, key_size, value_size, vocabulary_size, start_token, end_token;
   std::int64_t source_pieces;  // source token ids are below this
+  bool source_end;             // the decoder sees the source's end symbol
 };
 
 // Largest lengths the model was made for, in tokens, the end symbol included.

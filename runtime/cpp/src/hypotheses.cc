@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
+#include "errors.h"
 #include "search.h"
 
 namespace translate_trt::runtime {
@@ -18,6 +20,15 @@ struct Finished {
   std::int64_t length, parent;
   bool truncated;
 };
+
+// No candidate of a step had a finite log-probability (check_found in runtime/results.py).
+Error nothing_found(const Sentence& sentence) {
+  return backend_error("the model produced no finite probabilities for a sentence of " +
+                       std::to_string(sentence.length()) +
+                       " source tokens. Its weights hold NaN or infinity, or its values overflow: "
+                       "check the checkpoint with translate-trt verify, or use a target of higher "
+                       "precision, such as onnx-fp32.");
+}
 
 // Rule 6: live hypotheses for the room that is left in the pool.
 void add_cut_off(std::vector<Finished>& entries, const SentenceTrace& trace,
@@ -35,9 +46,9 @@ void add_cut_off(std::vector<Finished>& entries, const SentenceTrace& trace,
   });
 }
 
-// Traces one hypothesis back.
-Hypothesis trace_back(const Sentence& sentence, const SentenceTrace& trace,
-                      const SearchOptions& options, const Finished& entry) {
+// Traces one hypothesis back; its attention has that many columns.
+Hypothesis trace_back(const SentenceTrace& trace, const SearchOptions& options,
+                      const Finished& entry, std::int64_t columns) {
   // The end symbol is in no beam.
   const std::int64_t traced = entry.truncated ? entry.length : entry.length - 1;
   const auto count = static_cast<std::size_t>(traced);
@@ -62,10 +73,9 @@ Hypothesis trace_back(const Sentence& sentence, const SentenceTrace& trace,
   for (const double now : cumulative)
     found.token_log_probs.push_back(now - std::exchange(before, now));
   if (options.return_attention) {
-    const std::int64_t width = sentence.length() + 1;
     for (std::size_t step = 0; step < beams.size(); ++step) {
       const float* row = trace.attention(static_cast<std::int64_t>(step), beams[step]);
-      found.attention.insert(found.attention.end(), row, row + width);
+      found.attention.insert(found.attention.end(), row, row + columns);
     }
   }
   return found;
@@ -103,7 +113,8 @@ const float* SentenceTrace::attention(std::int64_t step, std::int64_t beam) cons
 }
 
 std::vector<Hypothesis> hypotheses(const Sentence& sentence, const SentenceTrace& trace,
-                                   const Pool& pool, const SearchOptions& options) {
+                                   const Pool& pool, const SearchOptions& options,
+                                   bool source_end) {
   std::vector<Finished> entries;
   for (std::size_t i = 0; i < pool.scores.size(); ++i) {
     const double score = pool.scores[i];
@@ -112,11 +123,13 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const SentenceTrace
   if (trace.size() >= options.max_length_for(sentence.length())) {
     add_cut_off(entries, trace, options);
   }
+  if (entries.empty()) throw nothing_found(sentence);
   const auto best =
       std::min<std::size_t>(entries.size(), static_cast<std::size_t>(options.num_hypotheses));
+  const std::int64_t columns = sentence.length() + (source_end ? 1 : 0);
   std::vector<Hypothesis> found;
   for (std::size_t i = 0; i < best; ++i) {
-    found.push_back(trace_back(sentence, trace, options, entries[i]));
+    found.push_back(trace_back(trace, options, entries[i], columns));
   }
   return found;
 }

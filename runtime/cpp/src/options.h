@@ -9,6 +9,12 @@
 
 namespace translate_trt::runtime {
 
+// Of alpha: with n ** 10, the penalty of the longest hypothesis there can be is finite in float32.
+inline constexpr int kMostLengthPenalty = 10;
+
+// Beams from which on the log is told: the cost of a step grows with the square of their number.
+inline constexpr int kManyBeams = 64;
+
 // How to search (the specification is docs/beam-search.md).
 struct SearchOptions {
   int beam_size = 4;

@@ -15,7 +15,7 @@ struct Hypothesis {
   double score = 0;                     // cumulative log-probability / length penalty
   std::vector<double> token_log_probs;  // the last one is the end symbol's unless truncated
   bool truncated = false;               // the maximum length came before the end symbol
-  std::vector<float> attention;         // [token_log_probs, source tokens + 1], when asked for
+  std::vector<float> attention;         // [token_log_probs, source tokens (and end)], if asked for
 };
 
 // A hypothesis of a line as text, with those of its pieces; `score` is the sum over the pieces.

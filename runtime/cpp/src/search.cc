@@ -95,10 +95,11 @@ void Trace::forget(std::int64_t before) {
 }
 
 Search::Search(const Backend& backend, const SearchOptions& options, std::int64_t batch_tokens,
-               std::int64_t start_token, std::int64_t end_token)
+               std::int64_t start_token, std::int64_t end_token, bool source_end)
     : options_(options),
       batch_tokens_(batch_tokens),
       end_token_(end_token),
+      source_end_(source_end),
       batch_(backend.batch(options, start_token)) {}
 
 void Search::run(Waiting& waiting, const Found& found, const std::atomic<bool>& stop) {
@@ -127,7 +128,8 @@ void Search::take_in(StepResult result, const Found& found) {
     }
     const SentenceTrace trace(trace_, row, running.begin, options_.beam_size);
     const Sentence& sentence = *running.sentence;
-    found(sentence, hypotheses(sentence, trace, batch_->pool(row), options_of(sentence)));
+    found(sentence, hypotheses(sentence, trace, batch_->pool(row), options_of(sentence),
+                               source_end_));
     place = rows_.erase(place);
   }
 }

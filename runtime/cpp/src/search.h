@@ -83,9 +83,11 @@ class SentenceTrace {
   std::int64_t row_, begin_, beams_, size_;
 };
 
-// Rules 6 and 7: the n best of a sentence that is done.
+// Rules 6 and 7: the n best of a sentence that is done; at least one, or a backend error.
+// source_end: attention has a column for the source's end symbol.
 std::vector<Hypothesis> hypotheses(const Sentence& sentence, const SentenceTrace& trace,
-                                   const Pool& pool, const SearchOptions& options);
+                                   const Pool& pool, const SearchOptions& options,
+                                   bool source_end = true);
 
 using Found = std::function<void(const Sentence&, std::vector<Hypothesis>)>;
 
@@ -94,7 +96,7 @@ using Found = std::function<void(const Sentence&, std::vector<Hypothesis>)>;
 class Search {
  public:
   Search(const Backend& backend, const SearchOptions& options, std::int64_t batch_tokens,
-         std::int64_t start_token, std::int64_t end_token);
+         std::int64_t start_token, std::int64_t end_token, bool source_end = true);
 
   // Translates until nobody waits and all are done, or `stop` is set.
   void run(Waiting& waiting, const Found& found, const std::atomic<bool>& stop);
@@ -120,6 +122,7 @@ class Search {
 
   SearchOptions options_;
   std::int64_t batch_tokens_, end_token_;
+  bool source_end_;
   std::unique_ptr<Batch> batch_;
   std::map<std::int64_t, Running> rows_;  // not done yet
   Sentences taken_;                       // on their way into rows

@@ -12,6 +12,7 @@
 
 #include "errors.h"
 #include "options.h"
+#include "text.h"
 #include "translator.h"
 
 #ifndef TRANSLATE_TRT_VERSION
@@ -43,9 +44,10 @@ struct LastError {
   std::string message;
   const char* text = "";
 
+  // As UTF-8, whatever ONNX Runtime has quoted of a damaged file.
   void set(const char* what) noexcept {
     try {
-      message = what;
+      message = translate_trt::runtime::encode_utf8(translate_trt::runtime::decode_utf8(what));
       text = message.c_str();
     } catch (...) {
       text = "memory ran out";

@@ -22,17 +22,31 @@ void check_at_least(const char* name, std::int64_t value, std::int64_t smallest)
                      std::to_string(smallest) + ".");
 }
 
+// As many as wanted, but no more than `each` for every available core; the log is told
+// (within_cores in runtime/workers.py).
+int within_cores(const Settings& settings, const char* name, int wanted, int each = 1) {
+  const int cores = available_cores(), most = each * cores;
+  if (wanted <= most) return wanted;
+  settings.log(std::string(name) + " is " + std::to_string(wanted) + "; " + std::to_string(most) +
+               " are used, since this process may use " + std::to_string(cores) +
+               " processor core" + (cores == 1 ? "" : "s"));
+  return most;
+}
+
+constexpr int kWorkersEach = 4;  // batches at once for each core: more translate nothing sooner
+
 Settings settings_of(const tt_load_options& options) {
   Settings settings;
-  settings.workers = options.workers;
-  settings.threads =
-      options.threads > 0 ? options.threads : std::max(1, available_cores() / options.workers);
   if (options.device != nullptr) settings.device = read_device(options.device);
   settings.onnxruntime = text_of(options.onnxruntime);
   settings.kernels = text_of(options.kernels);
   settings.log = [log = options.log, context = options.log_context](const std::string& message) {
-    if (log != nullptr) log(context, message.c_str());
+    if (log != nullptr) log(context, encode_utf8(decode_utf8(message)).c_str());
   };
+  settings.workers = within_cores(settings, "workers", options.workers, kWorkersEach);
+  settings.threads = options.threads > 0
+                         ? within_cores(settings, "threads", options.threads)
+                         : std::max(1, available_cores() / settings.workers);
   return settings;
 }
 
@@ -53,6 +67,7 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
   check_at_least("workers", options.workers, 1);
   check_at_least("batch_tokens", options.batch_tokens, 1);
   const Settings settings = settings_of(options);
+  workers_ = settings.workers;
   log_ = settings.log;
   manifest_ = read_manifest(bundle);
   source_languages_ = manifest_.source_languages();
@@ -124,7 +139,7 @@ std::vector<std::vector<Hypothesis>> Translator::search(std::vector<Piece> piece
   const ModelDescription& model = manifest_.model;
   const auto make_search = [&] {
     return std::make_unique<Search>(*backend_, options, batch_tokens_, model.start_token,
-                                    model.end_token);
+                                    model.end_token, model.source_end);
   };
   std::vector<std::vector<Hypothesis>> found(pieces.size());
   if (!waiting.empty()) found = search_all(make_search, waiting, pieces.size(), workers_, log_);
@@ -223,6 +238,12 @@ void Translator::check_options(const SearchOptions& options) const {
                        " tokens this bundle was exported for; export it with a larger "
                        "--max-target-length.");
   }
+  if (options.min_length > limits.max_target_length) {
+    throw option_error("min_length " + number(options.min_length) + " is more than the " +
+                       number(limits.max_target_length) +
+                       " tokens this bundle was exported for; export it with a larger "
+                       "--max-target-length.");
+  }
   const auto beams = target_.form.beams;
   const std::string beam_size = "beam_size " + number(options.beam_size);
   if (beams && options.beam_size != *beams) {
@@ -235,6 +256,10 @@ void Translator::check_options(const SearchOptions& options) const {
     throw option_error(beam_size + " is too large for a " +
                        (target_.form.shortlist ? "shortlist" : "vocabulary") + " of " +
                        number(choices) + " pieces; at most " + number(most_beams(choices)) + ".");
+  }
+  if (options.beam_size > kManyBeams && !warned_of_beams_.exchange(true)) {
+    log_(beam_size + ": time and memory of a step grow with the square of the beam; more than " +
+         number(kManyBeams) + " beams seldom find anything better.");
   }
 }
 

@@ -1,6 +1,7 @@
 // A bundle in, translations out (runtime/translator.py).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -71,6 +72,7 @@ class Translator {
   int workers_;
   std::int64_t batch_tokens_;
   std::function<void(const std::string&)> log_;
+  mutable std::atomic<bool> warned_of_beams_ = false;
 };
 
 }  // namespace translate_trt::runtime

@@ -216,6 +216,21 @@ void test_hypotheses() {
   CHECK(found[1].token_log_probs == std::vector<double>({-2.0, -0.75}));
 }
 
+void test_a_sentence_without_any_hypothesis() {
+  for (const float value : {std::numeric_limits<float>::quiet_NaN(),
+                            -std::numeric_limits<float>::infinity()}) {
+    Trace trace;
+    trace.steps = {{{7, 9}, {0, 0}, {value, value}, {1}, {}, 0}};
+    const Sentence sentence = {0, {5}, {}};
+    SearchOptions options;
+    options.beam_size = 2, options.max_length = 1;
+    const Pool pool = {{value, value}, {0, 0}, {0, 0}};
+    CHECK(contains(
+        thrown([&] { hypotheses(sentence, SentenceTrace(trace, 0, 0, 2), pool, options); }),
+        "TT_BACKEND_ERROR the model produced no finite probabilities for a sentence of 1 source"));
+  }
+}
+
 }  // namespace
 
 void test_search() {
@@ -224,6 +239,7 @@ void test_search() {
   test_a_backend_that_fails_for_good();
   test_sentences_have_options_of_their_own();
   test_hypotheses();
+  test_a_sentence_without_any_hypothesis();
 }
 
 }  // namespace translate_trt::runtime

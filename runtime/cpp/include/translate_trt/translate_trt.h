@@ -47,8 +47,8 @@ enum {
 /* Such as "TT_BUNDLE_ERROR"; "unknown status" for a number that is none. Any thread. */
 TT_API const char* tt_status_name(tt_status status);
 
-/* What was wrong, where, and what to do, of the last failure in the calling thread; "" before the
- * first. It is valid until the next failure in this thread. Any thread. */
+/* What was wrong, where, and what to do, of the last failure in the calling thread, in UTF-8; ""
+ * before the first. It is valid until the next failure in this thread. Any thread. */
 TT_API const char* tt_last_error(void);
 
 /* Version of the library, such as "0.1.0". Any thread. */
@@ -102,7 +102,8 @@ typedef struct tt_load_options {
   size_t struct_size;
   const char* target;      /* such as "onnx-int8"; NULL: the manifest's first */
   int32_t shortlist;       /* 1: the target that is like it, with a shortlist */
-  int32_t threads;         /* of each worker; 0 shares out the cores */
+  int32_t threads;         /* of each worker; 0 shares out the cores, and more than there are are
+                              lowered to that, which `log` is told */
   int32_t workers;         /* batches that a call translates at once, by one copy of the weights */
   int32_t batch_tokens;    /* source tokens in a batch, padding included */
   const char* device;      /* "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1"; NULL: "cpu" */
@@ -232,7 +233,8 @@ TT_API tt_log_probs tt_result_token_log_probs(const tt_result* result, size_t li
 TT_API int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank, size_t piece);
 
 /* Row after row; a row for each of the token_log_probs, a column for each source token of the piece
- * (those that say languages are some) and one for the source's end symbol. */
+ * (those that say languages are some) and one for the source's end symbol, unless the model sees
+ * none. */
 typedef struct tt_attention {
   const float* data;
   size_t rows, columns;

@@ -1,0 +1,5 @@
+"""The command line, as `python -m translate_trt.runtime`."""
+
+from translate_trt.runtime.cli import main
+
+main(prog_name="translate-trt")

@@ -1,0 +1,91 @@
+"""Whatever is given to `translate`: one line out for every line in, or an error that says why."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
+from translate_trt.runtime.cli import main
+
+SEED = 1706
+#: Of which random lines are made: control characters, odd spaces, half of a pair, marks that
+#: combine or turn the direction, letters of many scripts, what is not a character at all.
+ALPHABET = [
+    *map(chr, range(0x21)), "\x7f", "\x85", "\xa0", "\u0301", "\u200b", "\u200d", "\u2028",
+    "\u2029", "\u202e", "\u2581", "\u3000", "\ufeff", "\ufffd", "\uffff", "\U0001f600",
+    "\U0010ffff", "the", "Haus", "\u6f22", "\u0e01", "\u05d0", "<s>", "</s>", "<unk>",
+    ">>de<<", "\\",
+]  # fmt: skip
+#: At the edge of what is allowed, or beyond; by the names of flags.
+EDGES = {
+    "beam-size": ["-1", "0", "1", "2", "157", "158", "99999999999"],
+    "length-penalty": ["-0.1", "0", "10", "10.1", "1e300", "nan", "inf"],
+    "max-length": ["-1", "0", "1", "98", "99", "99999999999999999999"],
+    "min-length": ["-1", "0", "1", "98", "99"],
+    "n-best": ["0", "1", "2", "5"],
+    "batch-tokens": ["0", "1", "100000000000"],
+    "threads": ["0", "1", "100000"],
+    "workers": ["0", "1", "2"],
+    "target-language": ["", "de", "\u6f22"],
+}
+
+
+def random_text(rng: random.Random) -> bytes:
+    """Some lines of random bytes, or of random characters; now and then a long one."""
+    if rng.random() < 0.4:
+        return rng.randbytes(rng.choice((0, 1, 7, 60)))
+    size = rng.choice((0, 1, 5, 20, 20, 400))
+    return "".join(rng.choices(ALPHABET, k=size)).encode("utf-8", "surrogatepass")
+
+
+def test_the_command_line(compiled_bundle: Path) -> None:
+    rng = random.Random(SEED)
+    codes = []
+    for _ in range(60):
+        data = b"\n".join(random_text(rng) for _ in range(rng.randrange(3)))
+        flags = ["--max-length", "4", "--threads", "1", "--workers", "1"]
+        for name in rng.sample(sorted(EDGES), rng.choice((0, 0, 1, 1, 2))):
+            flags += [f"--{name}", rng.choice(EDGES[name])]
+        arguments = ["translate", "--bundle", str(compiled_bundle), *flags]
+        result = CliRunner().invoke(main, arguments, input=data)
+        codes.append(result.exit_code)
+        case = (arguments, data, result.output, result.exception)
+        assert result.exit_code in (0, 1, 2), case
+        assert result.exception is None or isinstance(result.exception, SystemExit), case
+        if result.exit_code:
+            assert "rror: " in result.stderr, case
+            assert result.stdout == "", case
+        else:
+            lines = data.count(b"\n") + (data[-1:] not in (b"", b"\n"))
+            assert result.stdout.count("\n") == lines, case
+    assert codes.count(0) > 20
+    assert set(codes) == {0, 1, 2}
+
+
+def test_from_python(compiled_bundle: Path) -> None:
+    rng = random.Random(SEED)
+    translator = Translator(compiled_bundle, threads=1)
+    odd = [None, b"a", 3, 2.5, True, [], {}, "a\ud800", float("nan"), object(), 10**30, -1]
+    for _ in range(150):
+        text = random_text(rng).decode("utf-8", rng.choice(("replace", "surrogateescape")))
+        assert "\n" not in translator.translate(text, SearchOptions(1, max_length=2)).text
+        name = rng.choice(tuple(SearchOptions.__dataclass_fields__))
+        given = rng.choice([*odd, [text, rng.choice(odd)], [rng.choice(odd)]])
+        with contextlib.suppress(TranslateTrtError):
+            translator.check(SearchOptions(**{"max_length": 2, name: rng.choice(odd)}))
+        for call in (translator.translate, translator.translate_ids):
+            with contextlib.suppress(TranslateTrtError):
+                call(given, SearchOptions(1, max_length=2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [1, 5_000], ids=["a character", "a long line"])
+def test_lines_of_one_character(compiled_bundle: Path, count: int) -> None:
+    translator = Translator(compiled_bundle, threads=1)
+    lines = [character * count for character in ("\0", " ", "\u200b", "\ud800", "\u3000")]
+    found = translator.translate(lines, SearchOptions(1, max_length=2))
+    assert [one.text.count("\n") for one in found] == [0] * len(lines)

@@ -1,0 +1,121 @@
+"""Bundles damaged at random, with hashes that fit: both runtimes take them or say what is wrong.
+
+ONNX Runtime reads the graphs, and no check of ours comes before it: what is tried here of them is
+that its errors become ours. What it makes of numbers that were changed is no error to anybody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import damage
+from support.cpp_library import Library, build
+
+from translate_trt.runtime import errors
+
+SEED = 2018
+KINDS = {"manifest": 320, "tokenizer": 80, "graph": 100}
+OPTIONS = {"beam_size": 2, "max_length": 6}
+LINES = ["the cat runs.", "a"]
+
+#: How a request was answered: a status, "fine" or an error's, and the error's message.
+Ask = Callable[[Path], list[str]]
+
+#: Memory of a process in bytes: what asks for more is told, and this machine has it to spare.
+MEMORY = 8 * 2**30
+
+
+@contextmanager
+def python() -> Iterator[Ask]:
+    """Python's runtime in a process of its own."""
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))"
+    program = f"{limit}; import runpy, sys; runpy.run_path({damage.__file__!r}, None, '__main__')"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True, env={**os.environ, "TRANSLATE_TRT_KERNELS": "none"},
+    ) as process:  # fmt: skip
+
+        def ask(bundle: Path) -> list[str]:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            request = {"bundle": str(bundle), "lines": LINES, "options": OPTIONS}
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            assert answer, "the process ended"
+            found: list[str] = json.loads(answer)
+            return found
+
+        yield ask
+
+
+@contextmanager
+def cpp(library: Library) -> Iterator[Ask]:
+    """The C++ library in a process that sanitizers watch."""
+    with library.probe(TRANSLATE_TRT_KERNELS="none", **allocations()) as probe:
+
+        def ask(bundle: Path) -> list[str]:
+            answer: dict[str, Any] = probe.ask(load={"bundle": str(bundle), "threads": 1})
+            if "error" not in answer:
+                answer = probe.ask(lines=LINES, options=OPTIONS)
+            return answer.get("error", ["fine", ""])  # type: ignore[no-any-return]
+
+        yield ask
+
+
+def allocations() -> dict[str, str]:
+    """AddressSanitizer's way to say that memory has run out, instead of ending the program."""
+    return {"ASAN_OPTIONS": f"allocator_may_return_null=1:max_allocation_size_mb={MEMORY >> 20}"}
+
+
+def told(ask: Ask, bundle: Path, place: Path, seed: int, kinds: dict[str, int]) -> dict[str, int]:
+    """How often each status came of damaged copies; fails at what is neither success nor ours."""
+    ours = {name for name in vars(errors) if name.endswith("Error")}
+    ours |= {"TT_BUNDLE_ERROR", "TT_OPTION_ERROR", "TT_BACKEND_ERROR", "TT_MEMORY_ERROR"}
+    counts: dict[str, int] = {}
+    for case in damage.damaged(bundle, place, seed, kinds):
+        status, message = ask(case.bundle)
+        assert status in {"fine", *ours}, (case, status, message)
+        assert status == "fine" or message, case
+        counts[status] = counts.get(status, 0) + 1
+        shutil.rmtree(case.bundle)
+    return counts
+
+
+def test_python_says_what_is_wrong(compiled_bundle: Path, tmp_path: Path) -> None:
+    with python() as ask:
+        counts = told(ask, compiled_bundle, tmp_path, SEED, KINDS)
+    assert sum(counts.values()) == 500
+    assert counts["BundleError"] > 200  # the damage does reach what reads the files
+    assert counts["fine"] > 20
+
+
+def test_cpp_says_what_is_wrong(compiled_bundle: Path, tmp_path: Path) -> None:
+    library = Library(build("address,undefined"), sanitize="address,undefined")
+    with cpp(library) as ask:
+        counts = told(ask, compiled_bundle, tmp_path, SEED, KINDS)
+    assert sum(counts.values()) == 500
+    assert counts["TT_BUNDLE_ERROR"] > 200
+    assert counts["fine"] > 20
+
+
+@pytest.mark.parametrize("name", ["decoder_layers", "heads"])
+def test_numbers_beyond_any_model(compiled_bundle: Path, tmp_path: Path, name: str) -> None:
+    bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
+    path = bundle / "manifest.json"
+    for value in (10**9, 2**63 - 1, 2**63):
+        manifest = json.loads(path.read_text())
+        manifest["model"][name] = value
+        path.write_text(json.dumps(manifest))
+        with python() as ask:
+            status, message = ask(bundle)
+        assert status in ("BundleError", "BackendError"), message

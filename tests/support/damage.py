@@ -1,0 +1,159 @@
+"""Damaged bundles whose hashes are right, so that the damage reaches what reads the files.
+
+Run as a program, it is Python's runtime behind a pipe: a request in JSON on each line of standard
+input, what came of it on standard output. So a crash ends that process, and not the test.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: Values that no field expects, or that are at the edge of what it may hold.
+_ODD: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 2, 3, 7, 255, 65_536, 2**31 - 1, 2**31, 2**32, 10**9, 2**53,
+    10**18, 2**63 - 1, 2**63, 2**64, 10**40, 0.0, -0.0, 0.5, 1e-300, 1e300, -1e300, "", "a", "\0",
+    "\ud7ff", "../x", "/", "x" * 5000, "{}", [], {}, [[]], [0], [-1], [10**18], [None], ["a"],
+    {"": None}, {"a": 1}, {"a": {"b": []}}, [[[[]]]], list(range(100)),
+)  # fmt: skip
+
+#: What most graph damage changes in a byte.
+_BYTES = (0x00, 0x01, 0x7F, 0x80, 0xFF)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A case.
+
+    Attributes:
+        number: of the case, from 0; all about it is drawn from this and the seed.
+        what: "manifest", "tokenizer" or "graph".
+        bundle: the damaged bundle, valid until the next case is asked for.
+    """
+
+    number: int
+    what: str
+    bundle: Path
+
+
+def damaged(good: Path, place: Path, seed: int, kinds: dict[str, int]) -> Iterator[Damage]:
+    """Damaged copies of a bundle, one after the other in the same place.
+
+    Args:
+        good: a bundle with the target onnx-fp32.
+        place: a folder for the copies, on the same file system.
+        seed: of everything.
+        kinds: how many cases of each kind.
+    """
+    manifest = json.loads((good / "manifest.json").read_text())
+    manifest["targets"] = {"onnx-fp32": manifest["targets"]["onnx-fp32"]}
+    number = 0
+    for what, count in kinds.items():
+        for _ in range(count):
+            rng = random.Random(f"{seed} {number}")
+            yield Damage(number, what, _copy(good, place / str(number), manifest, what, rng))
+            number += 1
+
+
+def _copy(
+    good: Path, bundle: Path, manifest: dict[str, Any], what: str, rng: random.Random
+) -> Path:
+    """A bundle with one kind of damage."""
+    found = json.loads(json.dumps(manifest))
+    graphs = found["targets"]["onnx-fp32"]["files"]
+    sides = found["tokenizer"]
+    chosen = None
+    if what == "tokenizer":
+        chosen = sides["source"]["path"]
+    elif what == "graph":
+        chosen = graphs[rng.choice(("encoder", "step"))]["path"]
+    for entry in (*graphs.values(), *sides.values()):
+        path = bundle / entry["path"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if entry["path"] != chosen:
+            if not path.exists():
+                os.link(good / entry["path"], path)
+            continue
+        if not path.exists():
+            path.write_bytes(_spoiled((good / chosen).read_bytes(), rng))
+        content = path.read_bytes()
+        entry["sha256"], entry["bytes"] = hashlib.sha256(content).hexdigest(), len(content)
+    if what == "manifest":
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            _change_field(found, rng)
+    (bundle / "manifest.json").write_text(json.dumps(found))
+    return bundle
+
+
+def _change_field(value: dict[str, Any], rng: random.Random) -> None:
+    """Give a field anywhere in an object another value, or take it away."""
+    places = [(value, name) for name in value]
+    for outer, name in places:  # which grows meanwhile
+        if isinstance(outer[name], dict):
+            places += [(outer[name], inner) for inner in outer[name]]
+    outer, name = rng.choice(places)
+    way = rng.randrange(8)
+    if way == 0:
+        del outer[name]
+    elif way == 1:
+        outer[name + "x"] = rng.choice(_ODD)
+    elif way == 2 and isinstance(outer[name], int):
+        outer[name] += rng.choice((-1, 1, 10**6))
+    else:
+        outer[name] = rng.choice(_ODD)
+
+
+def _spoiled(content: bytes, rng: random.Random) -> bytes:
+    """The content with some bytes changed, taken out, put in, or cut off."""
+    data = bytearray(content)
+    # Most of a file is numbers; names and sizes, where damage counts, are at the beginning and end.
+    edge = rng.choice((64, 4096, len(data)))
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        place = rng.randrange(min(edge, len(data)))
+        if rng.random() < 0.5:
+            place = len(data) - 1 - place
+        way = rng.randrange(6)
+        if way == 0:
+            data[place] ^= 1 << rng.randrange(8)
+        elif way == 1:
+            data[place] = rng.choice(_BYTES)
+        elif way == 2:
+            del data[place : place + rng.randrange(1, 40)]
+        elif way == 3:
+            data[place:place] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 40)))
+        elif way == 4:
+            data[place : place + 8] = bytes([rng.choice(_BYTES)]) * 8
+        else:
+            del data[place:]
+        if not data:
+            data += b"\0"
+    return bytes(data)
+
+
+def _answer(request: dict[str, Any]) -> list[str]:
+    """What Python's runtime makes of a bundle and a few lines."""
+    from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
+
+    try:
+        translator = Translator(request["bundle"], threads=1)
+        translator.translate(request["lines"], SearchOptions(**request["options"]))
+    except TranslateTrtError as error:
+        return [type(error).__name__, str(error)]
+    except Exception as error:
+        return ["raw", f"{type(error).__name__}: {error}"]
+    return ["fine", ""]
+
+
+if __name__ == "__main__":
+    # Libraries may write to standard output themselves.
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+        for line in sys.stdin:
+            print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)
