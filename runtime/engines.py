@@ -206,7 +206,7 @@ def check_engine(record: EngineRecord, machine: Machine, target: str, bundle: Pa
         BundleError: it cannot run here; the message names both sides and how to mend it.
     """
     rebuild = (
-        f"Rebuild it: translate-trt export CHECKPOINT --target {target} --out {bundle} --force"
+        f"Rebuild it: translate-trt export CHECKPOINT --target {target} --output {bundle} --force"
     )
     install = f"pip install 'translate-trt[{_extra(record.package)}]'"
     made = f"{bundle}: the engines of {target} were made by {record.package} {record.version}"

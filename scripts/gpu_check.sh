@@ -83,7 +83,7 @@ PYTHON
 }
 
 verify() { # bundle target
-    translate-trt verify --bundle "$1" --checkpoint "$out/run" --target "$2" --require-engines \
+    translate-trt verify "$1" --checkpoint "$out/run" --target "$2" --require-engines \
         --source "$out/data/short.en" --reference "$out/data/short.de"
 }
 
@@ -92,7 +92,7 @@ export -f same_lines smaller verify
 
 check "corpus" 60 python scripts/generate_corpus.py --out "$out/data" --force || exit 1
 for language in en de; do head -n 500 "$out/data/test.$language" >"$out/data/short.$language"; done
-check "training a tiny model" 120 translate-trt train --config tiny --out "$out/run" --force \
+check "training a tiny model" 120 translate-trt train --config tiny --output "$out/run" --force \
     --train "$out/data/train.en" "$out/data/train.de" \
     --valid "$out/data/valid.en" "$out/data/valid.de" --device cuda || exit 1
 
@@ -100,7 +100,7 @@ for package in tensorrt_rtx tensorrt; do
     python -c "import $package" 2>/dev/null || { row "$package" "not installed" 0; continue; }
     name=${package//_/-}
     bundle=$out/$name
-    check "$name: building engines" 150 translate-trt export "$out/run" --out "$bundle" --force \
+    check "$name: building engines" 150 translate-trt export "$out/run" --output "$bundle" --force \
         --target onnx-fp32 --target "$name-fp32" --target "$name-fp16" --target "$name-bf16" \
         --profiles 1x64,8x64,64x64,16x256 || continue
     for precision in fp32 fp16 bf16; do
@@ -109,7 +109,7 @@ for package in tensorrt_rtx tensorrt; do
     check "$name-fp32: two workers, the same as onnx-fp32" 60 same_lines "$bundle" "$name-fp32" ||
         true
     if check "$name-fp16: engines without weights" 60 translate-trt export "$out/run" \
-        --out "$bundle-stripped" --force --target "$name-fp16" --strip-weights; then
+        --output "$bundle-stripped" --force --target "$name-fp16" --strip-weights; then
         check "$name-fp16: they are smaller" 10 \
             smaller "$bundle-stripped" "$bundle" "$name-fp16" || true
         check "$name-fp16: weights put back, and parity" 60 verify "$bundle-stripped" \
@@ -120,7 +120,7 @@ for package in tensorrt_rtx tensorrt; do
         --out "$out/$name-gpu.json" || true
 done
 
-if check "preparing training data" 60 translate-trt data prepare --out "$out/prepared" --force \
+if check "preparing training data" 60 translate-trt data prepare --output "$out/prepared" --force \
     --from "$out/data/train.en" "$out/data/train.de" \
     --valid "$out/data/valid.en" "$out/data/valid.de" \
     --test "$out/data/test.en" "$out/data/test.de" --vocabulary-size 2000; then

@@ -15,22 +15,22 @@ make_environment cpu,export,tensorrt-rtx
 
 say "training"
 
-translate-trt train --config small --out "$out/run" \
+translate-trt train --config small --output "$out/run" \
     --train "$data/train.en" "$data/train.$language" --valid "$data/val.en" "$data/val.$language"
 
 say "learning the shortlist"
-translate-trt shortlist --source "$data/train.en" --target "$data/train.$language" \
-    --tokenizer "$out/run" --out "$out/shortlist.safetensors" \
+translate-trt shortlist --text "$data/train.en" "$data/train.$language" \
+    --tokenizer "$out/run" --output "$out/shortlist.safetensors" \
     --coverage "$data/test_2016_flickr.en" "$data/test_2016_flickr.$language"
 
 say "exporting"
 targets=(onnx-fp32 onnx-int8 onnx-fp32-shortlist onnx-int8-shortlist onnx-fp16 tensorrt-rtx-fp32 tensorrt-rtx-fp16 tensorrt-rtx-bf16)
 # No line has 64 tokens, and an engine's caches are as long as its longest translation.
-translate-trt export "$out/run" --out "$out/bundle" --max-source-length 64 \
+translate-trt export "$out/run" --output "$out/bundle" --max-source-length 64 \
     --shortlist "$out/shortlist.safetensors" "${targets[@]/#/--target=}"
 
 say "verifying on test_2016_flickr"
-translate-trt verify --bundle "$out/bundle" --checkpoint "$out/run" \
+translate-trt verify "$out/bundle" --checkpoint "$out/run" \
     --source "$data/test_2016_flickr.en" --reference "$data/test_2016_flickr.$language"
 
 name=multi30k command="bash scripts/multi30k.sh DATA"

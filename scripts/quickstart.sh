@@ -44,12 +44,12 @@ if [ -e "$out/run/run.json" ]; then
     say "$out/run is there: going on with it (--out names another place)"
     again=(--resume)
 fi
-translate-trt train --config "$config" --out "$out/run" "${again[@]}" \
+translate-trt train --config "$config" --output "$out/run" "${again[@]}" \
     --train "$data/train.$source_language" "$data/train.$target_language" \
     --valid "$data/valid.$source_language" "$data/valid.$target_language"
 
 say "exporting"
-translate-trt export "$out/run" --out "$out/bundle" --force \
+translate-trt export "$out/run" --output "$out/bundle" --force \
     --target onnx-fp32 --target onnx-int8
 
 say "verifying on held-out sentences"

@@ -26,7 +26,7 @@ train_row() { # row
     [ "$1" = plain ] || name=$preset-$1
     if [ ! -e "$run/checkpoint-averaged" ]; then
         # shellcheck disable=SC2086  # LAUNCH and OPTIONS are lists of words
-        ${LAUNCH:-} translate-trt train --config "$name" --data "$data" --out "$run" --resume \
+        ${LAUNCH:-} translate-trt train --config "$name" --data "$data" --output "$run" --resume \
             --average-checkpoints 1 ${OPTIONS:-} >"$out/$1.log" 2>&1
     fi
     if ! grep -qs tokenized-bleu "$run/scores.json"; then

@@ -20,7 +20,7 @@ make_environment train
 
 [ -e "$data/data.json" ] || {
     say "preparing $data"
-    translate-trt data prepare "wmt14-$pair" --out "$data"
+    translate-trt data prepare "wmt14-$pair" --output "$data"
 }
 
 say "training $preset on $pair"
@@ -35,7 +35,7 @@ fi
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 # shellcheck disable=SC2086  # OPTIONS is a list of words
 torchrun "${launch[@]}" --no-python translate-trt train --config "$preset" --data "$data" \
-    --out "$out/run" --resume ${OPTIONS:-}
+    --output "$out/run" --resume ${OPTIONS:-}
 [ -e "$out/run/checkpoint-averaged" ] || { say "stopped; start again to go on"; exit 0; }
 
 say "newstest2014, beam 4, alpha 0.6"

@@ -55,7 +55,7 @@ def draw_attention(
     if longest > MOST_PIECES:
         raise OptionError(
             f"{longest} pieces cannot be drawn legibly, up to {MOST_PIECES} can: shorten the "
-            "sentence, or take the numbers with --json, without --out."
+            "sentence, or take the numbers with --json, without --output."
         )
     draw = _draw_lines if style == "lines" else _draw_matrices
     return draw(attention, layers, heads)

@@ -326,7 +326,7 @@ def find_checkpoint(path: Path) -> Path:
         )
     raise CheckpointError(
         f"{path} holds no checkpoint: neither config.json, nor {AVERAGED}/, nor {PREFIX}<step>/. "
-        "Give the --out directory of `translate-trt train`, or a checkpoint inside it."
+        "Give the --output directory of `translate-trt train`, or a checkpoint inside it."
     )
 
 

@@ -104,7 +104,7 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 def _read_curves(run: Path) -> dict[str, Curve]:
     if not (run / METRICS).is_file():
         raise InputError(
-            f"{run} has no {METRICS}; give the --out directory of `translate-trt train`."
+            f"{run} has no {METRICS}; give the --output directory of `translate-trt train`."
         )
     found: dict[str, Curve] = {}
     for entry in read_metrics(run):

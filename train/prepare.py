@@ -83,10 +83,10 @@ def check_directory(out: Path, force: bool) -> None:
         OutputError: it is complete and `force` is not given, or holds something else.
     """
     if out.exists() and not out.is_dir():
-        raise OutputError(f"{out} is a file, not a directory; choose another --out.")
+        raise OutputError(f"{out} is a file, not a directory; choose another --output.")
     if _is_prepared(out):
         if not force:
-            raise OutputError(f"{out} is complete; choose another --out or add --force.")
+            raise OutputError(f"{out} is complete; choose another --output or add --force.")
     elif out.is_dir():
         others = sorted(
             path.name
@@ -95,7 +95,7 @@ def check_directory(out: Path, force: bool) -> None:
         )
         if others:
             raise OutputError(
-                f"{out} holds something else ({', '.join(others[:3])}); choose another --out."
+                f"{out} holds something else ({', '.join(others[:3])}); choose another --output."
             )
 
 

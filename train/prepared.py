@@ -204,7 +204,7 @@ def _read_index(path: Path) -> dict[str, Any]:
         if not path.exists() and path.name in CORPORA:
             raise InputError(
                 f"{path} is not there; make it with: "
-                f"translate-trt data prepare {path.name} --out {path}"
+                f"translate-trt data prepare {path.name} --output {path}"
             ) from error
         raise InputError(
             f"{path} has no {INDEX}: it is not, or not completely, a directory that "

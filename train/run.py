@@ -95,7 +95,7 @@ def _check_run_directory(out: Path, resume: bool, force: bool) -> bool:
     if out.exists() and (not out.is_dir() or not _is_empty(out)):
         if not force:
             raise OutputError(
-                f"{out} exists; choose another --out, continue the run in it with --resume, "
+                f"{out} exists; choose another --output, continue the run in it with --resume, "
                 "or start over with --force."
             )
         if not begun or not _is_run(out):
@@ -129,7 +129,7 @@ def _check_is_ours(directory: Path) -> None:
     if (other := stranger(directory, made)) is not None:
         raise OutputError(
             f"{directory / other} was not written by translate-trt train, and would be deleted; "
-            "move it away, or choose another --out."
+            "move it away, or choose another --output."
         )
 
 
@@ -327,7 +327,9 @@ def _make_job(
 ) -> Job:
     """Check everything, then clear or reopen `out` and write down the settings."""
     if resume and force:
-        raise OptionError("--resume continues the run in --out and --force deletes it; give one.")
+        raise OptionError(
+            "--resume continues the run in --output and --force deletes it; give one."
+        )
     begun = _check_run_directory(out, resume, force)
     beginning: Transformer | None = None
     if begun:
@@ -392,7 +394,7 @@ def _open_start(start: Path, out: Path) -> Checkpoint:
     checkpoint = open_checkpoint(start)
     if out.resolve() in (checkpoint.path.resolve(), *checkpoint.path.resolve().parents):
         raise OptionError(
-            f"{checkpoint.path} is in --out, where a new run would replace it; choose another."
+            f"{checkpoint.path} is in --output, where a new run would replace it; choose another."
         )
     check_apart(out, [start, checkpoint.path])
     return checkpoint

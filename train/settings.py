@@ -185,7 +185,7 @@ def _check_origin(out: Path, origin: dict[str, Any] | None, start: Path) -> None
         began = "random weights" if origin is None else origin.get("path")
         raise OptionError(
             f"the run in {out} began with {began}, not with --from {start}. Leave --from out to "
-            "continue it, or choose another --out."
+            "continue it, or choose another --output."
         )
 
 

@@ -388,7 +388,7 @@ class Trainer:
         if state.fingerprint != self.job.fingerprint:
             raise InputError(
                 f"{path} was trained on other data than this; give the same training text to "
-                "--resume, or another --out directory."
+                "--resume, or another --output directory."
             )
         names = dict(self.model.named_parameters())
         # At step 0, of fine-tuning, there is no optimizer's state yet.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from translate_trt.runtime.cli.names import Renamed, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search import replace_options, search_flags
 from translate_trt.runtime.errors import OptionError
@@ -27,7 +28,10 @@ _DEFAULT_OUT = Path("attention.png")
 @click.argument("sentence")
 @click.option("--checkpoint", type=_PATH, required=True, help="A run or a checkpoint.")
 @click.option(
-    "--target",
+    "--translation",
+    "target",
+    cls=Renamed,
+    former=("--target",),
     help="The translation to look at. Default: the one that beam search finds.",
 )
 @click.option(
@@ -47,10 +51,9 @@ _DEFAULT_OUT = Path("attention.png")
     help="lines: as in the paper's appendix, opacity is the weight; matrix: a heat map per head.",
 )
 @search_flags
-@click.option(
-    "--out",
-    type=_PATH,
-    help="The picture; it may end in .png, .svg or .pdf. Default: attention.png; none with --json.",
+@output_option(
+    "The picture; it may end in .png, .svg or .pdf. Default: attention.png; none with --json.",
+    required=False,
 )
 @click.option("--force", is_flag=True, help="Replace the picture if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Write pieces and weights as JSON.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.cli.bundle import target_flags
+from translate_trt.runtime.cli.bundle import bundle_flag, target_flags
 from translate_trt.runtime.cli.output import columns, open_output
 from translate_trt.runtime.cli.search import replace_options, search_flags
 from translate_trt.runtime.outputs import check_apart
@@ -29,10 +29,10 @@ _SECONDS_BETWEEN_MESSAGES = 60.0
 
 
 @click.command()
+@bundle_flag
 @target_flags
 @click.option(
-    "--input", "named", multiple=True, metavar="INPUT",
-    help="A file, or a quoted pattern such as 'data/*.txt'; may be given several times.",
+    "--input", "named", multiple=True, hidden=True,
 )  # fmt: skip
 @click.argument("more", nargs=-1, metavar="[INPUT]...")
 @click.option(

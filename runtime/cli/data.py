@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
@@ -52,7 +53,7 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 
 @data.command()
 @click.argument("name", type=click.Choice(list(CORPORA)), required=False)
-@click.option("--out", type=_FILES, required=True, help="Directory to make.")
+@output_option("Directory to make.")
 @click.option(
     "--from",
     "train_files",
@@ -68,7 +69,7 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--downloads", type=_FILES, help="Where archives are kept. [OUT/downloads]")
 @click.option("--mirror", default=BASE_URL, show_default=True, help="Server to download from.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes. [all cores]")
-@click.option("--force", is_flag=True, help="Replace what is complete in --out.")
+@click.option("--force", is_flag=True, help="Replace what is complete in --output.")
 @_settings
 @click.pass_context
 def prepare(
@@ -90,12 +91,12 @@ def prepare(
     """Download a named corpus, or take text of your own, and make it ready to train on.
 
     Pairs are cleaned (what is left out is counted), a vocabulary is trained, and everything is
-    tokenized by all cores into --out. A cut download goes on where it stopped when the command is
-    run again.
+    tokenized by all cores into --output. A cut download goes on where it stopped when the command
+    is run again.
 
     \b
-    translate-trt data prepare wmt14-en-de --out wmt14/
-    translate-trt data prepare --from train.en train.de --valid val.en val.de --out data/
+    translate-trt data prepare wmt14-en-de --output wmt14/
+    translate-trt data prepare --from train.en train.de --valid val.en val.de --output data/
     """  # noqa: D301
     if not is_quiet(ctx):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # the counts are a result

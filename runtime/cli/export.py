@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.cli.output import columns
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("checkpoint", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The bundle to make.")
+@output_option("The bundle to make.")
 @click.option(
     "--target",
     "targets",
@@ -109,7 +110,7 @@ if TYPE_CHECKING:
     help="Engines: where those of earlier exports are kept. Default: the user's cache directory.",
 )
 @click.option("--no-engine-cache", is_flag=True, help="Engines: keep and reuse nothing.")
-@click.option("--force", is_flag=True, help="Replace the bundle at --out.")
+@click.option("--force", is_flag=True, help="Replace the bundle at --output.")
 def export(
     checkpoint: Path,
     out: Path,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.outputs import check_apart
 
 if TYPE_CHECKING:
@@ -26,12 +27,12 @@ def _destination(importer: Callable[..., Any]) -> Callable[..., Any]:
         return importer(**given)
 
     for option in (
-        click.option("--force", is_flag=True, help="Replace the checkpoint at --out."),
+        click.option("--force", is_flag=True, help="Replace the checkpoint at --output."),
         click.option(
             "--languages", nargs=2, metavar="SOURCE TARGET", default=(None, None),
             help="Codes of the two languages, for the record.",
         ),
-        click.option("--out", type=_PATH, required=True, help="The checkpoint to make."),
+        output_option("The checkpoint to make."),
     ):  # fmt: skip
         command = option(command)
     return command

@@ -16,7 +16,7 @@ from translate_trt.runtime.bundle import (
     read_manifest,
     verify_files,
 )
-from translate_trt.runtime.cli.bundle import bundle_flag
+from translate_trt.runtime.cli.bundle import bundle_argument
 from translate_trt.runtime.cli.output import open_output, stand_in_note
 from translate_trt.runtime.contract import ShortlistForm
 from translate_trt.runtime.errors import BundleError
@@ -26,7 +26,7 @@ Rows = list[tuple[str, str]]
 
 
 @click.command()
-@bundle_flag
+@bundle_argument
 @click.option("--json", "as_json", is_flag=True, help="Write all of it as JSON.")
 def info(bundle: Path, as_json: bool) -> None:
     """Show what is in a bundle and check every file's hash; exit code 1 if one is wrong.

@@ -7,29 +7,31 @@ from pathlib import Path
 
 import click
 
+from translate_trt.runtime.cli.names import output_option
+
 log = logging.getLogger("translate_trt")
+
+_DEFAULT_OUT = Path("curves.png")
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("curves.png"),
-    show_default=True,
-    help="The picture; it may end in .png, .svg or .pdf.",
+@output_option(
+    "The picture; it may end in .png, .svg or .pdf. Default: curves.png.", required=False
 )
 @click.option("--force", is_flag=True, help="Replace the picture if it exists.")
-def plot(runs: tuple[Path, ...], out: Path, force: bool) -> None:
+def plot(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
     """Draw loss, BLEU, learning rate and tokens per second of training runs against the step.
 
-    A RUN is the --out directory of `translate-trt train`, finished or not. Several runs come into
-    one picture, each in its own colour. The training loss is drawn with label smoothing, as it is
-    minimized, and without, as the validation loss is measured; stars are the averaged checkpoint's.
+    A RUN is the --output directory of `translate-trt train`, finished or not. Several runs come
+    into one picture, each in its own colour. The training loss is drawn with label smoothing, as it
+    is minimized, and without, as the validation loss is measured; stars are the averaged
+    checkpoint's.
     """
     from translate_trt.train.pictures import check_picture, save_picture
     from translate_trt.train.plots import draw_curves, read_runs
 
+    out = out or _DEFAULT_OUT
     check_picture(out, force, runs)
     save_picture(draw_curves(read_runs(runs)), out)
     log.info("%s shows %d runs", out, len(runs))

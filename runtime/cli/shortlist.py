@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.cli.output import columns, open_output
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.files import claimed_file
@@ -26,14 +27,21 @@ _PATH = click.Path(path_type=Path)
 
 @click.command()
 @click.option("--data", "prepared", type=_PATH, help="Directory of `data prepare`.")
-@click.option("--source", type=_PATH, help="Text to learn from, plain or .gz, instead of --data.")
-@click.option("--target", type=_PATH, help="Its translations, line for line.")
+@click.option(
+    "--text",
+    nargs=2,
+    type=_PATH,
+    metavar="SOURCE TARGET",
+    help="Text to learn from and its translations, line for line, instead of --data.",
+)
+@click.option("--source", type=_PATH, hidden=True)  # former names of --text
+@click.option("--target", type=_PATH, hidden=True)
 @click.option(
     "--tokenizer",
     type=_PATH,
-    help="For --source: a .spm file, or the directory of a run, a checkpoint or a bundle.",
+    help="For --text: a .spm file, or the directory of a run, a checkpoint or a bundle.",
 )
-@click.option("--out", type=_PATH, required=True, help="File to make.")
+@output_option("File to make.")
 @click.option(
     "--frequent",
     type=click.IntRange(min=1),
@@ -73,9 +81,10 @@ _PATH = click.Path(path_type=Path)
     help="Text: how much of the target is in the lists of its source.",
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Processes. [all cores]")
-@click.option("--force", is_flag=True, help="Replace --out.")
+@click.option("--force", is_flag=True, help="Replace --output.")
 def shortlist(
     prepared: Path | None,
+    text: tuple[Path, Path] | None,
     source: Path | None,
     target: Path | None,
     tokenizer: Path | None,
@@ -96,8 +105,8 @@ def shortlist(
     source tokens bring, a few hundred of the vocabulary.
 
     \b
-    translate-trt shortlist --data wmt14/ --out shortlist.safetensors
-    translate-trt shortlist --source t.en --target t.de --tokenizer run/ --out shortlist.safetensors
+    translate-trt shortlist --data wmt14/ --output shortlist.safetensors
+    translate-trt shortlist --text t.en t.de --tokenizer run/ --output shortlist.safetensors
     """  # noqa: D301
     from translate_trt.runtime.tokenizer import Tokenizer
     from translate_trt.train.build_shortlist import (
@@ -111,14 +120,16 @@ def shortlist(
     from translate_trt.train.workers import WorkerPool, available_cores
 
     size = ShortlistSize(frequent, best, min_probability)
-    inputs = (prepared, source, target, tokenizer, *(coverage or ()))
+    files = text or (source, target)
+    if prepared is not None and (any(files) or tokenizer):
+        raise OptionError("--data has its text and its tokenizer; give nothing beside it.")
+    inputs = (prepared, *files, tokenizer, *(coverage or ()))
     held_out = list(read_parallel(*coverage)) if coverage else None  # errors before hours of work
     with exit_on_sigterm(), claimed_file(out, force, is_shortlist, "a shortlist", inputs):
         with WorkerPool(workers or available_cores()) as pool:
-            text, models = _text(prepared, (source, target), tokenizer, pool)
-            made = build_shortlist(
-                text.spread(pairs or len(text)), Vocabularies.of(*models), size, iterations, pool
-            )
+            pairs_of_text, models = _text(prepared, files, tokenizer, pool)
+            some = pairs_of_text.spread(pairs or len(pairs_of_text))
+            made = build_shortlist(some, Vocabularies.of(*models), size, iterations, pool)
         made.save(out)
     found = measure_coverage(made, held_out, Tokenizer(*models)) if held_out is not None else None
     with open_output(None, force=False) as output:
@@ -135,10 +146,7 @@ def _text(
     from translate_trt.train.build_shortlist import find_tokenizers, read_pairs
     from translate_trt.train.ibm_model1 import TokenPairs
 
-    source, target = files
     if prepared is not None:
-        if source or target or tokenizer:
-            raise OptionError("--data has its text and its tokenizer; give nothing beside it.")
         from translate_trt.train.prepared import open_prepared
 
         opened = open_prepared(prepared)
@@ -146,10 +154,11 @@ def _text(
         train = opened.split("train")
         sides = (train.source.tokens, train.source.offsets, train.target.tokens)
         return TokenPairs(*sides, train.target.offsets), (opened.tokenizer, opened.tokenizer)
+    source, target = files
     if source is None or target is None or tokenizer is None:
         raise OptionError(
-            "give --data, a directory of `translate-trt data prepare`, or all of --source, "
-            "--target and --tokenizer."
+            "give --data, a directory of `translate-trt data prepare`, or both --text and "
+            "--tokenizer."
         )
     models = find_tokenizers(tokenizer)
     return read_pairs(source, target, models, pool), models

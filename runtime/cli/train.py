@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 # No torch yet: this module is imported for --help too.
+from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.cli.search import language_flags
 from translate_trt.runtime.cli.torch_settings import set_training_defaults
 from translate_trt.runtime.cli.verbosity import is_quiet
@@ -64,9 +65,9 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--train", "train_files", nargs=2, type=_FILES, help="Source, target.")
 @click.option("--valid", "valid_files", nargs=2, type=_FILES, help="Source, target.")
 @click.option("--data", type=_FILES, help="Instead: what `translate-trt data prepare` made.")
-@click.option("--out", type=_FILES, required=True, help="Directory of the run.")
-@click.option("--resume", is_flag=True, help="Continue the run in --out exactly where it was.")
-@click.option("--force", is_flag=True, help="Delete the run in --out and start over.")
+@output_option("Directory of the run.")
+@click.option("--resume", is_flag=True, help="Continue the run in --output exactly where it was.")
+@click.option("--force", is_flag=True, help="Delete the run in --output and start over.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
 @language_flags

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from translate_trt.runtime import kernels
-from translate_trt.runtime.cli.bundle import target_flags
+from translate_trt.runtime.cli.bundle import bundle_flag, target_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search import replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
@@ -51,6 +51,7 @@ class Chunk(NamedTuple):
 
 
 @click.command()
+@bundle_flag
 @target_flags
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
 @click.option("--output", type=click.Path(path_type=Path), help="File to write.")

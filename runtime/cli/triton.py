@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from translate_trt.runtime.cli.bundle import target_flags
+from translate_trt.runtime.cli.bundle import bundle_argument, target_flags
+from translate_trt.runtime.cli.names import output_option
 
 
 @click.command()
+@bundle_argument
 @target_flags
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="The model repository to make."
-)
-@click.option("--force", is_flag=True, help="Replace the model repository at --out.")
+@output_option("The model repository to make.")
+@click.option("--force", is_flag=True, help="Replace the model repository at --output.")
 @click.option("--link", is_flag=True, help="Name the bundle by its path in place of copying it.")
 @click.option(
     "--name", default="translation", show_default=True, help="Of the model, in the server's URLs."

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
+from translate_trt.runtime.cli.bundle import bundle_argument
 from translate_trt.runtime.cli.search import language_flags
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.text import open_input, read_lines, read_parallel
 
 
 @click.command()
-@click.option("--bundle", type=click.Path(path_type=Path), required=True, help="What to verify.")
+@bundle_argument
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),

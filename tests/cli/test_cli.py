@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 from importlib.metadata import version
+from pathlib import Path
 
 import click
 import pytest
@@ -14,6 +15,8 @@ from click.testing import CliRunner, Result
 
 from translate_trt.runtime import cli
 from translate_trt.runtime.cli import SUBCOMMANDS, Subcommand, main
+from translate_trt.runtime.cli.bundle import bundle_argument
+from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.errors import InputError, OptionError
 
 HEAVY = ("torch", "onnx", "onnxscript", "translate_trt.train", "translate_trt.export")
@@ -148,6 +151,36 @@ def test_verbosity_stands_before_or_after_the_subcommand(
         assert result.exit_code == 0
         assert [line.split(": ")[-1] for line in result.stderr.splitlines()] == shown
     assert log.level == level
+
+
+def test_former_names_are_accepted_and_not_shown() -> None:
+    @click.command()
+    @output_option("The file.")
+    def command(out: Path) -> None:
+        click.echo(out)
+
+    for name in ("-o", "--output", "--out"):
+        assert CliRunner().invoke(command, [name, "a"]).output == "a\n"
+    assert "--out " not in CliRunner().invoke(command, ["--help"]).output
+    assert "'--output'" in CliRunner().invoke(command, []).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["b"], 0), (["--bundle", "b"], 0), ([], 2), (["b", "--bundle", "b"], 2)],
+    ids=["argument", "former", "missing", "twice"],
+)
+def test_a_bundle_is_an_argument(arguments: list[str], code: int) -> None:
+    @click.command()
+    @bundle_argument
+    @click.option("--flag", is_flag=True)
+    def command(bundle: Path, flag: bool) -> None:
+        click.echo(f"{bundle} {flag}")
+
+    done = CliRunner().invoke(command, [*arguments, "--flag"])
+    assert done.exit_code == code
+    assert done.stdout == ("b True\n" if code == 0 else "")
+    assert "--bundle" not in CliRunner().invoke(command, ["--help"]).output
 
 
 def test_subcommands_of_a_group_take_verbosity() -> None:

@@ -96,8 +96,8 @@ def test_what_stands_at_out_stays_without_force(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give --data, a directory of `translate-trt data prepare`, or all of --source"),
-        (["--source", "a", "--target", "b"], "--target and --tokenizer"),
+        ([], "give --data, a directory of `translate-trt data prepare`, or both --text"),
+        (["--source", "a", "--target", "b"], "both --text and --tokenizer"),
         (["--data", "d", "--source", "a"], "give nothing beside it"),
         (["--data", "nowhere"], "has no data.json"),
         (["--source", "a", "--target", "b", "--tokenizer", "c"], "there is no tokenizer c"),
