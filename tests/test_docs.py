@@ -202,7 +202,8 @@ def test_every_flag_the_docs_name_exists() -> None:
         assert command is not None
         for part in (command, *getattr(command, "commands", {}).values()):  # of a group
             known |= {flag for parameter in part.params for flag in parameter.opts}
-    scripts = "\n".join(path.read_text() for path in (ROOT / "scripts").glob("*.*"))
+    programs = [*(ROOT / "scripts").glob("*.*"), *(ROOT / "benchmarks").glob("*.py")]
+    scripts = "\n".join(path.read_text() for path in programs)
     unknown = []
     for page in PAGES:
         ours = re.sub(

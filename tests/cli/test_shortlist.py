@@ -88,9 +88,16 @@ def test_what_stands_at_out_stays_without_force(
     assert refused.exit_code == 1
     assert "exists; choose another path or add --force" in refused.stderr
     assert (tmp_path / "s").read_text() == "mine"
-    assert "is a directory; name a file" in shortlist(*given[:-1], tmp_path).stderr
-    assert shortlist(*given, "--force").exit_code == 0
-    assert (tmp_path / "s").stat().st_size > 1000
+    foreign = shortlist(*given, "--force")
+    assert foreign.exit_code == 1
+    assert "is not a shortlist" in foreign.stderr
+    assert (tmp_path / "s").read_text() == "mine"
+    (tmp_path / "folder").mkdir()
+    assert "is a directory; name a file" in shortlist(*given[:-1], tmp_path / "folder").stderr
+    (tmp_path / "s").unlink()
+    for force in ((), ("--force",)):
+        assert shortlist(*given, *force).exit_code == 0
+        assert (tmp_path / "s").stat().st_size > 1000
 
 
 @pytest.mark.parametrize(
