@@ -89,8 +89,12 @@ def test_what_stands_at_out_stays_without_force(
     assert "exists; choose another path or add --force" in refused.stderr
     assert (tmp_path / "s").read_text() == "mine"
     assert "is a directory; name a file" in shortlist(*given[:-1], tmp_path).stderr
+    assert "is not a shortlist, so --force does not" in shortlist(*given, "--force").stderr
+    (tmp_path / "s").unlink()
+    assert shortlist(*given).exit_code == 0
+    made = (tmp_path / "s").stat()
     assert shortlist(*given, "--force").exit_code == 0
-    assert (tmp_path / "s").stat().st_size > 1000
+    assert (tmp_path / "s").stat().st_size == made.st_size
 
 
 @pytest.mark.parametrize(
