@@ -184,7 +184,8 @@ def claimed_file(
         OutputError: the file exists and may not be replaced, or is not apart from the inputs;
             another process is making it.
     """
-    check_apart(path, inputs)
+    if not path.is_dir():  # which says more than what lies in it
+        check_apart(path, inputs)
     check_file(path, force, is_ours, what)
     with locked(lock_beside(path), path):
         check_file(path, force, is_ours, what)  # another process may have just finished it

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from translate_trt.runtime.errors import DownloadError, OptionError
 from translate_trt.runtime.files import output_error, write_json
+from translate_trt.runtime.locks import lock_beside, locked
 from translate_trt.train.corpora import Archive
 
 log = logging.getLogger("translate_trt")
@@ -87,7 +88,8 @@ def download(archive: Archive, base_url: str, directory: Path) -> Path:
     Raises:
         DownloadError: not there, not reachable, or not what it should be.
         OptionError: the address is not http or https.
-        OutputError: the disk is full, or the directory may not be written.
+        OutputError: the disk is full, the directory may not be written, or another process is
+            downloading the same file into it.
     """
     url = archive.url(base_url)
     if not url.startswith(("http://", "https://")):
@@ -95,22 +97,30 @@ def download(archive: Archive, base_url: str, directory: Path) -> Path:
     path = directory / archive.file_name
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if path.is_file():
+        if path.is_file():  # perhaps shared, and on a disk that is not ours to write to
             _check(path, archive, _recorded(directory, archive), url)
             return path
-        part = _Part(path.with_name(path.name + ".part"))
-        _fetch(url, archive.bytes, part)
-        try:
-            found = _check(part.path, archive, _recorded(directory, archive), url)
-        except DownloadError:
-            part.remove()
-            raise
-        _write_record(directory, archive, url, found)
-        part.path.replace(path)
-        part.mark_path.unlink(missing_ok=True)
+        with locked(lock_beside(path), path):
+            _download(archive, url, directory, path)
     except OSError as error:
         raise output_error(error.filename or path, error) from error
     return path
+
+
+def _download(archive: Archive, url: str, directory: Path, path: Path) -> None:
+    """Fetch and check the archive, as the only process that does."""
+    if path.is_file():  # another process has just finished it
+        return
+    part = _Part(path.with_name(path.name + ".part"))
+    _fetch(url, archive.bytes, part)
+    try:
+        found = _check(part.path, archive, _recorded(directory, archive), url)
+    except DownloadError:
+        part.remove()
+        raise
+    _write_record(directory, archive, url, found)
+    part.path.replace(path)
+    part.mark_path.unlink(missing_ok=True)
 
 
 def _fetch(url: str, size: int | None, part: _Part) -> None:

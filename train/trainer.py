@@ -410,6 +410,8 @@ class Trainer:
         """Average the last checkpoints (section 6.1) and measure the result."""
         path = self.job.out / AVERAGED
         if self.group.leads:
+            # A run that was killed after its last checkpoint may not have come to that.
+            remove_old_checkpoints(self.job.out, keep=self.config.average_checkpoints)
             trained = [path for path in numbered_checkpoints(self.job.out) if step_of(path)]
             weights = average_weights(trained[-self.config.average_checkpoints :])
             self.model.load_state_dict(weights)

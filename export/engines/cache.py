@@ -15,7 +15,7 @@ from pathlib import Path
 from translate_trt.runtime.engines import EngineRecord
 from translate_trt.runtime.errors import BundleError, OutputError
 from translate_trt.runtime.fields import Fields
-from translate_trt.runtime.files import write_bytes_atomically
+from translate_trt.runtime.files import clear_leftovers, write_bytes_atomically
 
 log = logging.getLogger("translate_trt")
 
@@ -75,6 +75,7 @@ def store(path: Path, content: bytes) -> None:
     """Keep content for `load`. A cache that cannot be written costs time, not the export."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(path)
         write_bytes_atomically(path, hashlib.sha256(content).hexdigest().encode() + content)
     except (OSError, OutputError) as error:
         log.warning("the engine cache is not used: %s", error)
