@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,11 @@ class Run:
             if not path.with_name(path.name.replace(".started", "")).exists()
         ]
 
+    def latest(self) -> int:
+        """The process that began a shard last."""
+        path = max(self.parts.glob("*/*.started.json"), key=lambda path: path.stat().st_mtime_ns)
+        return int(json.loads(path.read_bytes())["pid"])
+
     def end(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=WAIT)
         return self.process.returncode, out, err
@@ -172,6 +178,52 @@ def test_a_worker_and_then_the_run_killed(
     check(tmp_path / "out", expected)
 
 
+def test_ray_itself_killed(
+    bundle: Path, text: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    """Ray ends its driver then, from C++; the user is told how far the run is, and what to do."""
+    psutil = pytest.importorskip("psutil", reason="psutil, of the extra `bench`, is not installed")
+    out, finished = tmp_path / "out", 0
+
+    def more_finished(run: Run, count: int) -> bool:
+        return len(run.records()) >= count
+
+    for victim in ("raylet", "gcs_server"):
+        run = Run(bundle, text, out, "--workers", "1")
+        try:
+            run.wait_for(partial(more_finished, run, finished + 2))
+            worker = run.latest()
+            os.kill(worker, signal.SIGSTOP)  # so that work is left, however long Ray takes
+            children = psutil.Process(run.process.pid).children(recursive=True)
+            (pid,) = [child.pid for child in children if child.name() == victim]
+            os.kill(pid, signal.SIGKILL)
+            code, stdout, err = run.end()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+            assert (code, stdout) == (1, "")
+            # Not a line of Ray's own. Ray may end its driver at once, or fail its shards first.
+            lines = err.splitlines()
+            assert all(line.startswith("translate-trt: ") for line in lines), err
+            found = re.fullmatch(
+                rf"translate-trt: error: .+ Ray's own messages are in {re.escape(str(out))}"
+                r"/_corpus/ray\.log\. (\d+) of \d+ shards are finished; run the same command again "
+                r"for the others\.",
+                lines[-1],
+            )
+            assert found is not None, err
+            finished = int(found[1])
+            assert finished == len(run.records())
+            assert (out / "_corpus/ray.log").stat().st_size
+            _, alive = psutil.wait_procs(children, WAIT)
+            assert not alive
+        finally:
+            run.process.kill()
+    last = Run(bundle, text, out, "--workers", "2")
+    code, _, err = last.end()
+    assert code == 0, err
+    check(out, expected, tidy=False)
+
+
 def test_a_machine_killed(
     start: Callable[..., Run], cluster: RayCluster, tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -202,7 +254,8 @@ def test_a_shard_that_kills_its_workers(
         time.sleep(0.002)
     code, out, err = run.end()
     assert (code, out, len(killed)) == (1, "", 2), err
-    assert "shards failed 2 times; the others are finished. c.txt, shard 0: its worker was" in err
+    assert "1 of 35 shards failed 2 times: c.txt, shard 0: its worker was lost" in err
+    assert "34 of 35 shards are finished; run the same command again for the others." in err
     assert {path.name: path.read_text() for path in (tmp_path / "out").glob("*.txt")} == expected
 
 
