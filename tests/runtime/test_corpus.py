@@ -726,6 +726,15 @@ def test_what_workers_finished_unheard_counts(
     assert (work.job.output / "a").read_bytes() == lines_of(9).upper()
 
 
+def test_a_driver_that_cannot_disconnect(
+    tmp_path: Path, work: cluster.Work, play: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(driver, "_SECONDS_TO_END", 0.2)
+    play("answer(error='BackendError', text='no cluster.'); time.sleep(1000)")
+    assert fail(work, write(tmp_path / "a", lines_of(9))).startswith("no cluster. Ray's own")
+
+
 def test_a_stopped_run_ends_its_driver(
     tmp_path: Path, work: cluster.Work, play: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,

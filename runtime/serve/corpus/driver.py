@@ -73,7 +73,12 @@ def translate_shards(
                 error = getattr(errors, message["error"])(message["text"])
             else:
                 log.log(message["level"], "%s", message["text"])
-        status = process.wait()
+            if error is not None or not left:
+                break  # all is said: a driver that cannot disconnect from Ray holds nothing up
+        # Longer only if it is stuck; then it is killed.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS_TO_END)
+    status = process.returncode
     for shard in list(left.values()):  # finished by workers that nobody was left to hear
         if (found := work.job.finished(shard)) is not None:
             del left[shard.to_json()]
