@@ -5,11 +5,16 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import logging
+import signal
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("translate_trt")
 
-_SECONDS_BETWEEN_MESSAGES = 60.0
+_SECONDS_BETWEEN_LINES = 30.0
+_EXIT_TERMINATED = 128 + signal.SIGTERM  # what a shell reports of a program that it ended
 
 
 @click.command()
@@ -78,7 +84,7 @@ _SECONDS_BETWEEN_MESSAGES = 60.0
     help="Run the machine code that a version-compatible engine brings.",
 )
 @search_flags
-@click.option("--no-progress", is_flag=True, help="Show no progress bar.")
+@click.option("--no-progress", is_flag=True, help="Show no progress, neither a bar nor lines.")
 def corpus(
     bundle: Path,
     target: str | None,
@@ -109,7 +115,7 @@ def corpus(
     from translate_trt.runtime.serve.corpus.run import run
 
     progress = _Progress(no_progress)
-    with open_job(work.job, sources, force):
+    with open_job(work.job, sources, force), _exit_on_sigterm():
         try:
             complete = run(sources, work, progress.planned, progress.finished, address)
         except (KeyboardInterrupt, SystemExit):
@@ -162,15 +168,40 @@ def _take(flags: dict[str, Any], options: type[Any]) -> dict[str, Any]:
     return {field.name: flags.pop(field.name) for field in dataclasses.fields(options)}
 
 
-class _Progress:
-    """A bar of shards on a terminal, and how much is translated per second."""
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Within the block SIGTERM raises SystemExit, so that the workers are ended and the state told.
 
-    def __init__(self, hidden: bool) -> None:
-        self._hidden = hidden or not sys.stderr.isatty()
+    Threads but the main one cannot have it so; a library's host process keeps its own handler.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a scheduler may repeat it
+        raise SystemExit(_EXIT_TERMINATED)
+
+    previous = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+class _Progress:
+    """Finished shards, speed and the time left: a bar on a terminal, else a line now and then."""
+
+    def __init__(self, hidden: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        terminal = sys.stderr.isatty()
+        self._bar_hidden = hidden or not terminal
+        self._lines_hidden = hidden or terminal or not log.isEnabledFor(logging.WARNING)
         self._bar: Any = None
         self._shards = self._before = self._now = 0
         self._records = self._tokens = 0
-        self._begun = self._told = time.monotonic()
+        self._clock = clock
+        self._begun = clock()
+        self._ended = threading.Event()
 
     def planned(self, shards: int, finished: int) -> None:
         from tqdm import tqdm
@@ -179,8 +210,11 @@ class _Progress:
         if finished:
             log.info("%d of %d shards are finished already", finished, shards)
         self._bar = tqdm(
-            total=shards, initial=finished, unit=" shards", disable=self._hidden, file=sys.stderr
-        )
+            total=shards, initial=finished, unit=" shards", disable=self._bar_hidden,
+            file=sys.stderr,
+        )  # fmt: skip
+        if not self._lines_hidden:
+            threading.Thread(target=self._write_lines, daemon=True).start()
 
     def finished(self, record: ShardRecord) -> None:
         self._now += 1
@@ -188,12 +222,24 @@ class _Progress:
         self._tokens += record.target_tokens
         self._bar.set_postfix_str(self._speed())
         self._bar.update()
-        if self._hidden and time.monotonic() - self._told > _SECONDS_BETWEEN_MESSAGES:
-            self._told = time.monotonic()
-            log.info("%s, %s", self.state(), self._speed())
+
+    def _write_lines(self) -> None:
+        # By the clock, not by shards: a log should also tell of a run in which none is finished.
+        while not self._ended.wait(_SECONDS_BETWEEN_LINES):
+            click.echo(f"translate-trt: {self.line()}", err=True)
+
+    def line(self) -> str:
+        """All that a bar shows."""
+        if not self._now:
+            return f"{self.state()}, none of them in the {self._clock() - self._begun:.0f} s so far"
+        left = (self._shards - self._before - self._now) * self._seconds() / self._now
+        return f"{self.state()}, {self._speed()}, {timedelta(seconds=round(left))} left"
+
+    def _seconds(self) -> float:
+        return max(self._clock() - self._begun, 1e-9)
 
     def _speed(self) -> str:
-        seconds = max(time.monotonic() - self._begun, 1e-9)
+        seconds = self._seconds()
         return (
             f"{self._records / seconds:,.1f} lines/s, {self._tokens / seconds:,.0f} target tokens/s"
         )
@@ -202,11 +248,11 @@ class _Progress:
         return f"{self._before + self._now} of {self._shards} shards are finished"
 
     def summary(self) -> str:
-        seconds = time.monotonic() - self._begun
-        made = f"{self._records:,} lines translated in {seconds:.1f} s: {self._speed()}"
+        made = f"{self._records:,} lines translated in {self._seconds():.1f} s: {self._speed()}"
         return made if self._now else "all was finished before"
 
     def close(self) -> None:
+        self._ended.set()
         if self._bar is not None:
             self._bar.close()
 

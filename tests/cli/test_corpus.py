@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner, Result
 
 from translate_trt.runtime.cli import main
+from translate_trt.runtime.serve.corpus.job import ShardRecord
 
 pytest.importorskip("pyarrow", reason="pyarrow, of the extra `corpus`, is not installed")
 pytest.importorskip("ray", reason="ray, of the extra `corpus`, is not installed")
@@ -96,6 +101,71 @@ def test_what_is_asked_of_the_cluster(
     assert (work.workers.batch_tokens, work.workers.device) == (99, "cpu")
     assert (work.workers.trust_code, work.needs_gpu) == (True, False)
     assert (work.options.max_characters, work.options.column) == (7, "de")
+
+
+def test_progress_without_a_terminal(
+    corpus: Callable[..., Result], shards: list[Any], text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line at every tick of the clock, whatever is finished meanwhile; none where not wanted."""
+    from translate_trt.runtime.serve.corpus import run
+
+    command = importlib.import_module("translate_trt.runtime.cli.corpus")
+
+    translate, line = run.translate_shards, command._Progress.line
+    told = threading.Event()
+
+    def after_a_line(*arguments: Any) -> None:
+        told.wait(timeout)
+        translate(*arguments)
+
+    def note(self: Any) -> str:
+        told.set()
+        return line(self)
+
+    monkeypatch.setattr(run, "translate_shards", after_a_line)
+    monkeypatch.setattr(command._Progress, "line", note)
+    monkeypatch.setattr(command, "_SECONDS_BETWEEN_LINES", 0.01)
+    timeout = 60.0
+    result = corpus("--input", text / "b.txt")
+    assert "translate-trt: 0 of 1 shards are finished, none of them in the " in result.stderr
+    told.clear()
+    timeout = 0.1
+    for hidden in (["corpus", "--no-progress"], ["-q", "corpus"]):
+        given = [*hidden, "--bundle", text / "bundle", "--output", text / "out2", text / "a.txt"]
+        result = CliRunner().invoke(main, list(map(str, given)))
+        assert result.exit_code == 0
+        assert "shards are finished" not in result.stderr
+    assert not told.is_set()
+
+
+def test_the_time_left() -> None:
+    from translate_trt.runtime.cli.corpus import _Progress
+
+    now = 100.0
+    progress = _Progress(hidden=True, clock=lambda: now)
+    progress.planned(50, 10)
+    now += 20.0
+    assert progress.line() == "10 of 50 shards are finished, none of them in the 20 s so far"
+    for _ in range(4):
+        progress.finished(cast(ShardRecord, SimpleNamespace(records=1000, target_tokens=15_000)))
+    now += 20.0
+    assert progress.line() == (
+        "14 of 50 shards are finished, 100.0 lines/s, 1,500 target tokens/s, 0:06:00 left"
+    )
+    progress.close()
+
+
+def test_sigterm_tells_how_far_the_run_is(
+    corpus: Callable[..., Result], shards: list[Any], text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from translate_trt.runtime.serve.corpus import run
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(run, "translate_shards", lambda *_: signal.raise_signal(signal.SIGTERM))
+    result = corpus("--input", text / "b.txt")
+    assert result.exit_code == 143
+    assert "stopped; 0 of 1 shards are finished; the same command goes on" in result.stderr
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_other_settings_need_force(

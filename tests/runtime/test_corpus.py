@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import os
-import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ import pytest
 from translate_trt.runtime.errors import BackendError, InputError, OptionError, OutputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
-from translate_trt.runtime.serve.corpus import cluster, run
+from translate_trt.runtime.serve.corpus import cluster, driver, run
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, open_job
 from translate_trt.runtime.serve.corpus.join import join_parts
 from translate_trt.runtime.serve.corpus.options import CorpusOptions, WorkerOptions
@@ -530,7 +529,7 @@ def here(monkeypatch: pytest.MonkeyPatch, work: cluster.Work) -> SimpleNamespace
             index = json.loads(text)["index"]
             if state.lost.get(index, 0):
                 state.lost[index] -= 1
-                work.job.begin(cluster._shard_from_json(text), work.run)
+                work.job.begin(Shard.from_json(text), work.run)
                 continue
             rows = worker({"shard": [text]})
             yield {name: values[0] for name, values in rows.items()}
@@ -539,7 +538,7 @@ def here(monkeypatch: pytest.MonkeyPatch, work: cluster.Work) -> SimpleNamespace
 
     monkeypatch.setattr(cluster, "_round", one_round)
     monkeypatch.setattr(cluster, "_connected", lambda *_: contextlib.nullcontext(1))
-    monkeypatch.setattr(cluster, "_ray_errors", lambda: ())
+    monkeypatch.setattr(run, "translate_shards", cluster.translate_shards)
     return state
 
 
@@ -598,7 +597,10 @@ def test_a_shard_that_fails_always_is_given_up(
     tmp_path: Path, work: cluster.Work, here: SimpleNamespace
 ) -> None:
     source = write(tmp_path / "a", lines_of(3) + b"crash\n" + lines_of(5))
-    message = "1 of 3 shards failed 2 times; the others are finished. a, shard 1: out of memory"
+    message = (
+        "1 of 3 shards failed 2 times: a, shard 1: out of memory. 2 of 3 shards are finished; run "
+        "the same command again for the others."
+    )
     with pytest.raises(BackendError, match=message):
         run_here(work, source)
     assert here.rounds == [3, 1]
@@ -628,8 +630,10 @@ def test_a_cluster_that_does_nothing(
         yield
 
     monkeypatch.setattr(cluster, "_round", fail)
-    monkeypatch.setattr(cluster, "_ray_errors", lambda: (OSError,))
-    message = "no worker could begin a shard: OutputError: host does not see out. What is finished"
+    message = (
+        "no worker could begin a shard: OutputError: host does not see out. 0 of 1 shards are "
+        "finished; run the same command again for the others."
+    )
     with pytest.raises(BackendError, match=message):
         run_here(work, write(tmp_path / "a", b"a\n"))
 
@@ -666,12 +670,142 @@ def test_room(
     assert cluster._room(work, {**resources, "GPU": 1.0}) == (wanted or 1)
 
 
-def test_an_interrupt_that_is_lost_on_its_way_is_heard_all_the_same() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with cluster.hear_interrupts() as check:
-        check()
-        with contextlib.suppress(KeyboardInterrupt):  # as a destructor does
-            signal.raise_signal(signal.SIGINT)
+# ---- the driver's process ----
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have that code, which may use `answer` and `request`, run in place of Ray's driver."""
+
+    def play(code: str) -> None:
+        program = (
+            "import json, os, signal, sys, time\n"
+            "from translate_trt.runtime.serve.corpus import driver\n"
+            "requests, answers = driver._take_streams()\n"
+            "request = json.loads(requests.readline())\n"
+            "def answer(**message):\n"
+            "    answers.write(json.dumps(message).encode() + b'\\n')\n"
+            "    answers.flush()\n"
+        )
+        monkeypatch.setattr(driver, "_PROGRAM", f"exec({program + code!r})")
+
+    return play
+
+
+def fail(work: cluster.Work, source: Input) -> str:
+    """Message of the error in which a run ends."""
+    with pytest.raises(BackendError) as caught:
+        run_here(work, source)
+    return str(caught.value)
+
+
+RUN_AGAIN = "0 of 3 shards are finished; run the same command again for the others."
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("os._exit(1)", "Ray ended the run (exit status 1), as it does when this machine's raylet"),
+        (
+            "os.kill(os.getpid(), 9)",
+            "talks to Ray was ended by SIGKILL, perhaps for want of memory",
+        ),
+        ("answers.write(b'{\"fin'); answers.flush(); os._exit(3)", "(exit status 3)"),
+        ("requests.close(); raise KeyError('a bug of Ray')", "(exit status 1)"),
+    ],
+    ids=["without a word", "killed", "in mid-sentence", "an exception"],
+)
+def test_a_driver_that_ends(
+    tmp_path: Path, work: cluster.Work, play: Callable[[str], None], code: str, message: str
+) -> None:
+    play(f"print('noise', flush=True); os.system('echo of a child')\n{code}")
+    found = fail(work, write(tmp_path / "a", lines_of(9)))
+    path = work.job.home / "ray.log"
+    assert message in found
+    assert found.endswith(f" Ray's own messages are in {path}. {RUN_AGAIN}")
+    assert path.read_text().startswith("noise\nof a child\n")
+
+
+def test_an_error_of_the_driver_and_its_log(
+    tmp_path: Path, work: cluster.Work, play: Callable[[str], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    play("answer(level=30, text='50% slow'); answer(error='OptionError', text='no room')")
+    with pytest.raises(OptionError, match=r"^no room$"):
+        run_here(work, write(tmp_path / "a", lines_of(9)))
+    assert "50% slow" in caplog.text
+    play("answer(error='BackendError', text='shards failed.')")
+    assert fail(work, write(tmp_path / "a", lines_of(9))).startswith("shards failed. Ray's own")
+
+
+def test_what_workers_finished_unheard_counts(
+    tmp_path: Path, work: cluster.Work, play: Callable[[str], None]
+) -> None:
+    source = write(tmp_path / "a", lines_of(9))
+
+    def finish(*numbers: int) -> None:
+        for number in numbers:
+            shard = plan(source, OPTIONS)[number]
+            translate_shard(shard, work.job, Upper(), SEARCH, OPTIONS)
+
+    class Dies:
+        """A process that ends while the run begins, as do its workers later."""
+
+        def __init__(self, *numbers: int) -> None:
+            self.numbers = numbers
+
+        def __call__(self, stream: Any) -> Any:
+            finish(*self.numbers)
+            return iter(())
+
+    with pytest.MonkeyPatch.context() as patch:
+        play("os._exit(1)")
+        patch.setattr(driver, "_messages", Dies(0, 2))
+        assert "2 of 3 shards are finished" in fail(work, source)
+        patch.setattr(driver, "_messages", Dies(1))
+        assert run_here(work, source)[1][0] == (3, 2)  # all are there, so that nothing failed
+    assert (work.job.output / "a").read_bytes() == lines_of(9).upper()
+
+
+def test_a_driver_that_cannot_disconnect(
+    tmp_path: Path, work: cluster.Work, play: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(driver, "_SECONDS_TO_END", 0.2)
+    play("answer(error='BackendError', text='no cluster.'); time.sleep(1000)")
+    assert fail(work, write(tmp_path / "a", lines_of(9))).startswith("no cluster. Ray's own")
+
+
+def test_a_stopped_run_ends_its_driver(
+    tmp_path: Path, work: cluster.Work, play: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It is asked to, and killed where that is not enough."""
+    started: list[Any] = []
+    end = driver._end
+    monkeypatch.setattr(driver, "_end", lambda process: (started.append(process), end(process)))
+    monkeypatch.setattr(driver, "_SECONDS_TO_END", 0.2)
+
+    def interrupt(stream: Any) -> Any:
+        assert json.loads(stream.readline())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver, "_messages", interrupt)
+    for code in ("requests.read()", "time.sleep(1000)"):
+        play(f"answer(level=10, text='ready'); {code}")
         with pytest.raises(KeyboardInterrupt):
-            check()
-    assert signal.getsignal(signal.SIGINT) is before
+            run_here(work, write(tmp_path / "a", lines_of(9)))
+        assert started.pop().returncode is not None
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path, work: cluster.Work) -> None:
+    work.job.output.mkdir()
+    (work.job.output / "_corpus").write_text("")
+    with pytest.raises(OutputError, match="cannot write"):
+        driver.translate_shards([], work, lambda *_: None)
+
+
+def test_work_survives_json(job: Job) -> None:
+    options = CorpusOptions(shard_lines=7), WorkerOptions(workers=2, device="cuda")
+    work = cluster.Work("b", "t", SearchOptions(beam_size=2), *options, job)
+    assert cluster.Work.from_json(json.loads(json.dumps(work.to_json()))) == work

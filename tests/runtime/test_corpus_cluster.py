@@ -12,11 +12,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support import ray_hosts
 from support.ray_cluster import RayCluster
+from support.ray_hosts import Host
 
 from translate_trt.runtime import Translator
 
@@ -69,14 +72,23 @@ def expected(bundle: Path, text: Path) -> dict[str, str]:
     return made
 
 
-class Run:
-    """`translate-trt corpus` on the cluster, and what is on its disk."""
+def began(path: Path) -> int | None:
+    """The process that began a shard last, by its `.started.json`; None once it is joined."""
+    with contextlib.suppress(FileNotFoundError):
+        return int(json.loads(path.read_bytes())["pid"])
+    return None
 
-    def __init__(self, bundle: Path, text: Path, out: Path, *flags: str) -> None:
+
+class Run:
+    """`translate-trt corpus`, with a prefix, on the cluster, and what is on its disk."""
+
+    def __init__(
+        self, bundle: Path, text: Path, out: Path, *flags: str, prefix: Sequence[str] = ()
+    ) -> None:
         self.out, self.parts = out, out / "_corpus/parts"
         program = "from translate_trt.runtime.cli import main; main()"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, "corpus", "--bundle", bundle,
+            [*prefix, sys.executable, "-c", program, "corpus", "--bundle", bundle,
              "--input", f"{text}/*.txt", "--output", out, "--shard-lines", "60", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -85,7 +97,17 @@ class Run:
         """Of each finished shard, when its record was written and what is in it."""
         found = {}
         for path in self.parts.glob("*/[0-9]*[0-9].json"):
-            found[path] = (path.stat().st_mtime_ns, path.read_bytes())
+            with contextlib.suppress(FileNotFoundError):  # joined meanwhile
+                found[path] = (path.stat().st_mtime_ns, path.read_bytes())
+        return found
+
+    def begun(self) -> dict[Path, int]:
+        """Of each shard that is not finished, the process that began it last."""
+        found = {}
+        for path in self.parts.glob("*/*.started.json"):
+            pid = began(path)
+            if pid and not path.with_name(path.name.replace(".started", "")).exists():
+                found[path] = pid
         return found
 
     def wait_for(self, condition: Callable[[], object]) -> None:
@@ -97,11 +119,12 @@ class Run:
 
     def at_work(self) -> list[int]:
         """Processes that have begun a shard and not finished it."""
-        return [
-            json.loads(path.read_bytes())["pid"]
-            for path in self.parts.glob("*/*.started.json")
-            if not path.with_name(path.name.replace(".started", "")).exists()
-        ]
+        return list(self.begun().values())
+
+    def latest(self) -> int:
+        """The process that began a shard last."""
+        path = max(self.parts.glob("*/*.started.json"), key=lambda path: path.stat().st_mtime_ns)
+        return int(json.loads(path.read_bytes())["pid"])
 
     def end(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=WAIT)
@@ -172,6 +195,147 @@ def test_a_worker_and_then_the_run_killed(
     check(tmp_path / "out", expected)
 
 
+def test_ray_itself_killed(
+    bundle: Path, text: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    """Ray ends its driver then, from C++; the user is told how far the run is, and what to do."""
+    psutil = pytest.importorskip("psutil", reason="psutil, of the extra `bench`, is not installed")
+    out, finished = tmp_path / "out", 0
+
+    def more_finished(run: Run, count: int) -> bool:
+        return len(run.records()) >= count
+
+    for victim in ("raylet", "gcs_server"):
+        run = Run(bundle, text, out, "--workers", "1")
+        try:
+            run.wait_for(partial(more_finished, run, finished + 2))
+            worker = run.latest()
+            os.kill(worker, signal.SIGSTOP)  # so that work is left, however long Ray takes
+            children = psutil.Process(run.process.pid).children(recursive=True)
+            (pid,) = [child.pid for child in children if child.name() == victim]
+            os.kill(pid, signal.SIGKILL)
+            code, stdout, err = run.end()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+            assert (code, stdout) == (1, "")
+            # Not a line of Ray's own. Ray may end its driver at once, or fail its shards first.
+            lines = err.splitlines()
+            assert all(line.startswith("translate-trt: ") for line in lines), err
+            found = re.fullmatch(
+                rf"translate-trt: error: .+ Ray's own messages are in {re.escape(str(out))}"
+                r"/_corpus/ray\.log\. (\d+) of \d+ shards are finished; run the same command again "
+                r"for the others\.",
+                lines[-1],
+            )
+            assert found is not None, err
+            finished = int(found[1])
+            assert finished == len(run.records())
+            assert (out / "_corpus/ray.log").stat().st_size
+            _, alive = psutil.wait_procs(children, WAIT)
+            assert not alive
+        finally:
+            run.process.kill()
+    last = Run(bundle, text, out, "--workers", "2")
+    code, _, err = last.end()
+    assert code == 0, err
+    check(out, expected, tidy=False)
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[list[Host]]:
+    """A head and three workers, each in a network namespace of its own."""
+    if reason := ray_hosts.missing():
+        pytest.skip(reason)
+    with ray_hosts.hosts(4) as hosts:
+        yield hosts
+
+
+class Frozen:
+    """Stops every worker of a run as soon as it has begun a shard, until all hosts have one.
+
+    So there is work left when something is done to a host, however fast the others are.
+    """
+
+    def __init__(self, run: Run, hosts: Sequence[Host]) -> None:
+        self._run, self._hosts = run, hosts
+        self.workers: dict[int, tuple[int, Path]] = {}  # by the number of its host
+
+    def __call__(self) -> bool:
+        """True once the hosts have a stopped worker each, at an unfinished shard."""
+        for host in self._hosts:
+            if host.number not in self.workers:
+                self._stop(host)
+        return len(self.workers) == len(self._hosts)
+
+    def _stop(self, host: Host) -> None:
+        here = host.processes()
+        for pid in set(self._run.at_work()) & here:
+            os.kill(pid, signal.SIGSTOP)
+            for path, worker in self._run.begun().items():
+                if worker == pid:
+                    self.workers[host.number] = pid, path
+                    return
+            os.kill(pid, signal.SIGCONT)  # it had just finished
+
+    def go_on(self, host: Host) -> None:
+        os.kill(self.workers[host.number][0], signal.SIGCONT)
+
+
+def test_hosts_cut_off_killed_and_the_head_restarted(
+    hosts: list[Host], bundle: Path, text: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    head, cut, killed, left = hosts
+    ray_hosts.start_cluster(hosts)
+    ray = head.processes()
+    out = tmp_path / "out"
+    flags = ["--address", ray_hosts.HEAD]
+    first = Run(bundle, text, out, *flags, prefix=head.prefix)
+    try:
+        first.wait_for(lambda: len(first.records()) >= 2)
+        first.wait_for(Frozen(first, hosts[1:]))
+        head.kill(spared=head.processes() - ray)
+        head.start_ray()  # a new one, which knows nothing of the old one
+        head.wait_for_ray()
+        code, stdout, err = first.end()
+    finally:
+        first.process.kill()
+    assert (code, stdout) == (1, ""), err
+    assert all(line.startswith("translate-trt: ") for line in err.splitlines()), err
+    count = len(first.records())
+    assert err.endswith(
+        f" Ray's own messages are in {out}/_corpus/ray.log. {count} of 34 shards are finished; "
+        "run the same command again for the others.\n"
+    )
+    kept = first.records()
+    for host in hosts[1:]:
+        host.kill()
+    for host in hosts[1:]:
+        host.start_ray()
+    for host in hosts[1:]:
+        host.wait_for_ray()
+
+    second = Run(bundle, text, out, *flags, prefix=head.prefix)
+    try:
+        frozen = Frozen(second, hosts[1:])
+        second.wait_for(frozen)
+        cut.plug(False)
+        killed.kill()
+        frozen.go_on(left)
+        worker, shard = frozen.workers[cut.number]
+        second.wait_for(lambda: began(shard) != worker)
+        now = second.records()
+        for path in now.keys() & kept.keys():
+            assert now[path] == kept[path]  # not done again
+        frozen.go_on(cut)  # the worker that was taken for dead goes on, at a shard of another's
+        code, stdout, err = second.end()
+    finally:
+        second.process.kill()
+    assert code == 0, err
+    assert stdout.splitlines()[3].split()[:3] == ["all", "2,000", "2"]
+    cut.kill()
+    check(out, expected, tidy=False)
+
+
 def test_a_machine_killed(
     start: Callable[..., Run], cluster: RayCluster, tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -202,7 +366,8 @@ def test_a_shard_that_kills_its_workers(
         time.sleep(0.002)
     code, out, err = run.end()
     assert (code, out, len(killed)) == (1, "", 2), err
-    assert "shards failed 2 times; the others are finished. c.txt, shard 0: its worker was" in err
+    assert "1 of 35 shards failed 2 times: c.txt, shard 0: its worker was lost" in err
+    assert "34 of 35 shards are finished; run the same command again for the others." in err
     assert {path.name: path.read_text() for path in (tmp_path / "out").glob("*.txt")} == expected
 
 

@@ -1,5 +1,7 @@
 """Shards handed to workers on a Ray cluster, by Ray Data, until all are finished.
 
+This runs in the driver's process (`driver`), which Ray may end at any time.
+
 Ray Data runs a pool of actors, each with one Translator, and gives a shard to whichever is free. An
 actor that dies is started again wherever there is room and its shard with it. What is finished is
 told by the disk: a shard that Ray hands out twice is not translated twice, one that Ray loses is
@@ -9,16 +11,13 @@ is noted before it begins.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import logging
 import os
 import secrets
-import signal
 import socket
-import sys
-import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from translate_trt.runtime.errors import BackendError, BundleError, OptionError,
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, make_settings
 from translate_trt.runtime.serve.corpus.options import CorpusOptions, WorkerOptions
-from translate_trt.runtime.serve.corpus.plan import Input, Shard
+from translate_trt.runtime.serve.corpus.plan import Shard
 from translate_trt.runtime.serve.corpus.shard import translate_shard
 
 log = logging.getLogger("translate_trt")
@@ -39,6 +38,7 @@ _OBJECT_STORE_BYTES = 100 << 20  # what goes through it are shards' places and r
 _ERRORS_SHOWN = 3
 _CONNECT_SECONDS = 10.0
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
+_GCS_SECONDS = 5  # to wait for the GCS of this machine's own cluster, which nobody restarts
 _LOST = "its worker was lost; it may have run out of memory"
 
 OnFinished = Callable[[Shard, ShardRecord], None]
@@ -72,6 +72,28 @@ class Work:
         engine = read_manifest(Path(self.bundle)).target(self.target).engine
         return engine is not None or (self.workers.device or "").startswith("cuda")
 
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object of all of it."""
+        output = str(self.job.output)
+        return {
+            **dataclasses.asdict(self),
+            "job": {"output": output, "settings": self.job.settings},
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Work:
+        """What `to_json` was made of."""
+        job = Job(Path(value["job"]["output"]), value["job"]["settings"])
+        return cls(
+            **{
+                **value,
+                "search": SearchOptions(**value["search"]),
+                "options": CorpusOptions(**value["options"]),
+                "workers": WorkerOptions(**value["workers"]),
+                "job": job,
+            }
+        )
+
 
 class ShardWorker:
     """The actor: one Translator, loaded once, and a shard at a time."""
@@ -100,7 +122,7 @@ class ShardWorker:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         """Ray Data's batch, a row for each shard, to a row with its record or its error."""
-        done = [self._translate(_shard_from_json(str(text))) for text in batch["shard"]]
+        done = [self._translate(Shard.from_json(str(text))) for text in batch["shard"]]
         return {
             "shard": [str(text) for text in batch["shard"]],
             "record": [record for record, _ in done],
@@ -123,15 +145,6 @@ class ShardWorker:
         return json.dumps(dataclasses.asdict(record)), ""
 
 
-def _shard_to_json(shard: Shard) -> str:
-    return json.dumps(dataclasses.asdict(shard))
-
-
-def _shard_from_json(text: str) -> Shard:
-    value = json.loads(text)
-    return Shard(**{**value, "source": Input(**value["source"])})
-
-
 def translate_shards(
     shards: Sequence[Shard], work: Work, on_finished: OnFinished, address: str | None = None
 ) -> None:
@@ -148,60 +161,32 @@ def translate_shards(
         BackendError: shards were given up (the others are finished), or no worker could start.
         OptionError: the cluster has no room for a worker.
     """
-    with _connected(address, work) as workers, hear_interrupts() as check:
+    with _connected(address, work) as workers:
         failures = _Failures(work)
         waiting = list(shards)
         while waiting:
-            error = None
-            left = dict.fromkeys(map(_shard_to_json, waiting))
+            error: Exception | None = None
+            left = dict.fromkeys(shard.to_json() for shard in waiting)
             try:
                 for row in _round(list(left), work, workers):
-                    check()
                     if row["record"]:
                         del left[row["shard"]]
                         record = ShardRecord(**json.loads(row["record"]))
-                        on_finished(_shard_from_json(row["shard"]), record)
+                        on_finished(Shard.from_json(row["shard"]), record)
                     else:
                         left[row["shard"]] = row["error"]
-            except _ray_errors() as raised:
+            except TranslateTrtError:
+                raise
+            except Exception as raised:  # Ray's own, its libraries', and plain Python's
+                traceback.print_exc()  # to the log
                 error = raised
-            unfinished = {_shard_from_json(text): reason for text, reason in left.items()}
+            unfinished = {Shard.from_json(text): reason for text, reason in left.items()}
             for shard in list(unfinished):  # whose worker was lost after it had finished
                 if (found := work.job.finished(shard)) is not None:
                     del unfinished[shard]
                     on_finished(shard, found)
             waiting = failures.after_round(unfinished, len(left) < len(waiting), error)
         failures.raise_for_given_up(len(shards))
-
-
-@contextmanager
-def hear_interrupts() -> Iterator[Callable[[], None]]:
-    """A call that raises KeyboardInterrupt if Ctrl-C came before and nobody has ended for it.
-
-    Python raises it wherever the main thread is: within a destructor or a callback of Ray it is
-    lost, and the run would go on.
-    """
-    heard = threading.Event()
-
-    def check() -> None:
-        if heard.is_set():
-            raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():  # who has no signals
-        yield check
-        return
-    previous = signal.getsignal(signal.SIGINT) or signal.SIG_DFL
-
-    def note(number: int, frame: Any) -> None:
-        heard.set()
-        if callable(previous):
-            previous(number, frame)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield check
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 class _Failures:
@@ -240,10 +225,7 @@ class _Failures:
             else:
                 self._given_up[shard] = reason or _LOST
         if unfinished and not progress and begun <= self._begun:
-            raise BackendError(
-                f"no worker could begin a shard: {_last_line(error)}. What is finished stays; "
-                "mend that and run the same command again."
-            ) from error
+            raise BackendError(f"no worker could begin a shard: {_last_line(error)}.") from error
         if error is not None:
             log.error("the cluster failed, what is left is tried again: %s", _last_line(error))
         self._begun = begun
@@ -255,9 +237,8 @@ class _Failures:
             return
         shown = [f"{shard.name}: {why}" for shard, why in self._given_up.items()][:_ERRORS_SHOWN]
         raise BackendError(
-            f"{len(self._given_up)} of {total} shards failed {self._work.workers.attempts} times; "
-            f"the others are finished. {'; '.join(shown)}. Mend that and run the same command "
-            "again, which does what is left."
+            f"{len(self._given_up)} of {total} shards failed {self._work.workers.attempts} times: "
+            f"{'; '.join(shown)}."
         )
 
 
@@ -290,12 +271,6 @@ def _round(shards: list[str], work: Work, workers: int) -> Iterator[dict[str, An
     yield from dataset.iter_rows()
 
 
-def _ray_errors() -> tuple[type[Exception], ...]:
-    import ray.exceptions
-
-    return (ray.exceptions.RayError,)
-
-
 @contextmanager
 def _connected(address: str | None, work: Work) -> Iterator[int]:
     """A connection to a cluster; gives the number of workers.
@@ -310,19 +285,19 @@ def _connected(address: str | None, work: Work) -> Iterator[int]:
     _set_environment(address)
     import ray
 
-    # Ray prints what befalls machines, and standard output is for results.
-    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
-        stack.callback(ray.shutdown)
+    try:
         try:
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **_settings(address, work))
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            ray.init(log_to_driver=False, logging_level=logging.WARNING, **_settings(address, work))
+            resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        except Exception as error:
             raise BackendError(
                 f"no Ray cluster at {address or 'this machine'}: {_last_line(error)}. Check the "
                 "address, and that Ray has the same version everywhere."
             ) from error
         _set_up_ray_data()
-        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         yield _room(work, resources)
+    finally:
+        ray.shutdown()
 
 
 def _check_address(address: str) -> None:
@@ -360,9 +335,8 @@ def _settings(address: str | None, work: Work) -> dict[str, Any]:
 
 def _set_environment(address: str | None) -> None:
     """What Ray looks at once, when it is imported."""
-    if not log.isEnabledFor(logging.INFO):
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     if address is None:
+        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(_GCS_SECONDS))
         # Other users of this machine reach its loopback interface too.
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -396,9 +370,6 @@ def _set_up_ray_data() -> None:
     context.max_errored_blocks = -1  # lost shards are given out again
     context.execution_no_progress_timeout_s = -1  # a shard may take long
     context.max_consecutive_actor_init_deaths = 3  # a machine that is out of order
-    if not log.isEnabledFor(logging.INFO):
-        for name in ("ray", "ray.data"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _room(work: Work, resources: dict[str, float]) -> int:

@@ -6,8 +6,10 @@ plan it: a boundary is looked for around every shard's length, wherever the next
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import itertools
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -95,6 +97,16 @@ class Shard:
     def name(self) -> str:
         """For messages."""
         return f"{self.source.name}, shard {self.index}"
+
+    def to_json(self) -> str:
+        """A line of JSON; the same for the same shard."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Shard:
+        """The shard that `to_json` wrote."""
+        value = json.loads(text)
+        return cls(**{**value, "source": Input(**value["source"])})
 
 
 def find_inputs(patterns: Sequence[str], column: str) -> list[Input]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from translate_trt.runtime.serve.corpus.cluster import Work, translate_shards
+from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.serve.corpus.cluster import Work
+from translate_trt.runtime.serve.corpus.driver import translate_shards
 from translate_trt.runtime.serve.corpus.job import InputRecord, ShardRecord
 from translate_trt.runtime.serve.corpus.join import join_parts
 from translate_trt.runtime.serve.corpus.plan import Input, Shard, plan
@@ -48,7 +50,8 @@ def run(
     Raises:
         InputError: an input cannot be read.
         OutputError: an output cannot be written.
-        BackendError: shards failed again and again; the others are finished and stay.
+        BackendError: shards failed again and again, or Ray did; the message ends with how many
+            shards are finished, which they stay.
     """
     complete: dict[str, InputRecord] = {}
     pending: dict[str, _Pending] = {}
@@ -81,5 +84,12 @@ def run(
         if source.name in pending:
             join(source)
     if waiting:
-        translate_shards(waiting, work, finished, address)
+        try:
+            translate_shards(waiting, work, finished, address)
+        except BackendError as error:
+            count = sum(len(one.records) for one in pending.values())
+            raise BackendError(
+                f"{error} {count} of {len(everything)} shards are finished; run the same command "
+                "again for the others."
+            ) from error
     return {source.name: complete[source.name] for source in inputs}

@@ -1,0 +1,216 @@
+"""Ray's driver in a process of its own, so that no fault of Ray's ends the command unexplained.
+
+A driver whose raylet or GCS is lost is ended by Ray from C++, by `_exit`: no exception is raised
+and no handler is called. The command therefore starts the driver as a subprocess, which connects to
+Ray (`cluster`), reports each finished shard as a line of JSON, and writes whatever Ray prints to
+the run's `ray.log`. Settings of Ray in the environment, its signal handlers and its threads stay
+there, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from translate_trt.runtime import errors
+from translate_trt.runtime.errors import BackendError, TranslateTrtError
+from translate_trt.runtime.files import output_error
+from translate_trt.runtime.serve.corpus import cluster
+from translate_trt.runtime.serve.corpus.cluster import OnFinished, Work
+from translate_trt.runtime.serve.corpus.job import ShardRecord
+from translate_trt.runtime.serve.corpus.plan import Shard
+
+log = logging.getLogger("translate_trt")
+
+_PROGRAM = f"from {__name__} import main; main()"
+_SECONDS_TO_END = 10.0  # to disconnect from Ray; a cluster of this machine alone takes 2 to 3
+
+
+def translate_shards(
+    shards: Sequence[Shard], work: Work, on_finished: OnFinished, address: str | None = None
+) -> None:
+    """`cluster.translate_shards` in a subprocess, which ends when this call is left in any way.
+
+    Raises:
+        BackendError: as there; or Ray has ended its driver. Shards that the disk says are finished
+            have been passed to `on_finished` all the same.
+        OptionError: as there.
+        OutputError: the log cannot be written.
+    """
+    left = {shard.to_json(): shard for shard in shards}
+    path = work.job.home / "ray.log"
+    error: TranslateTrtError | None = None
+    with _driver(path) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        request = {
+            "work": work.to_json(),
+            "shards": list(left),
+            "address": address,
+            "level": log.getEffectiveLevel(),
+        }
+        with contextlib.suppress(BrokenPipeError):  # ended already; the exit status says why
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        for message in _messages(process.stdout):
+            if "finished" in message:
+                shard = left.pop(message["finished"])
+                on_finished(shard, ShardRecord(**message["record"]))
+            elif "error" in message:
+                error = getattr(errors, message["error"])(message["text"])
+            else:
+                log.log(message["level"], "%s", message["text"])
+            if error is not None or not left:
+                break  # all is said: a driver that cannot disconnect from Ray holds nothing up
+        # Longer only if it is stuck; then it is killed.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS_TO_END)
+    status = process.returncode
+    for shard in list(left.values()):  # finished by workers that nobody was left to hear
+        if (found := work.job.finished(shard)) is not None:
+            del left[shard.to_json()]
+            on_finished(shard, found)
+    if left and isinstance(error, BackendError | None):
+        error = BackendError(f"{error or _cause(status)} Ray's own messages are in {path}.")
+    if left and error is not None:
+        raise error
+
+
+def _cause(status: int) -> str:
+    """A sentence on a driver that has ended with that status, and without an error of its own."""
+    if status < 0:
+        return (
+            f"the process that talks to Ray was ended by {signal.Signals(-status).name}, perhaps "
+            "for want of memory."
+        )
+    return (
+        f"Ray ended the run (exit status {status}), as it does when this machine's raylet or the "
+        "cluster's head is lost."
+    )
+
+
+@contextmanager
+def _driver(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The subprocess; within the block it lives as long as this process does, at most."""
+    with contextlib.ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            noise = stack.enter_context(path.open("wb"))
+        except OSError as error:
+            raise output_error(path, error) from error
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                f"import sys; sys.path[:] = sys.argv[1:]; {_PROGRAM}",
+                *sys.path,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=noise,
+            start_new_session=True,  # Ctrl-C on a terminal reaches this process alone
+        )
+        stack.callback(_end, process)
+        yield process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Have the driver disconnect, which it does when its input ends; else kill it."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS_TO_END)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _messages(stream: Any) -> Iterator[dict[str, Any]]:
+    """The driver's messages; a last one that its end has cut off is left out."""
+    for line in stream:
+        if line.endswith(b"\n"):
+            yield json.loads(line)
+
+
+# ---- in the subprocess ----
+
+
+def main() -> None:
+    """Translate what the parent asks for on standard input."""
+    requests, answers = _take_streams()
+    lock = threading.Lock()  # Ray's threads log, too
+
+    def tell(**message: Any) -> None:
+        with lock:
+            answers.write(json.dumps(message).encode() + b"\n")
+            answers.flush()
+
+    def tell_finished(shard: Shard, record: ShardRecord) -> None:
+        tell(finished=shard.to_json(), record=dataclasses.asdict(record))
+
+    line = requests.readline()
+    if not line.endswith(b"\n"):
+        return  # the parent has ended
+    threading.Thread(target=_end_with_the_parent, args=(requests,), daemon=True).start()
+    request = json.loads(line)
+    log.setLevel(request["level"])
+    log.addHandler(_Forward(tell))
+    log.propagate = False
+    try:
+        cluster.translate_shards(
+            [Shard.from_json(text) for text in request["shards"]],
+            Work.from_json(request["work"]),
+            tell_finished,
+            request["address"],
+        )
+    except TranslateTrtError as error:
+        traceback.print_exc()
+        tell(error=type(error).__name__, text=str(error))
+        sys.exit(1)
+
+
+def _take_streams() -> tuple[BinaryIO, BinaryIO]:
+    """The two ends of the pipes, kept from Ray, whose output to stdout goes where stderr goes."""
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+def _end_with_the_parent(requests: BinaryIO) -> None:
+    requests.read()
+    os.kill(os.getpid(), signal.SIGTERM)  # Ray disconnects, unless it is stuck
+    time.sleep(_SECONDS_TO_END / 2)
+    os._exit(1)
+
+
+class _Forward(logging.Handler):
+    """Hands messages of the log to the parent."""
+
+    def __init__(self, tell: Any) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # the parent has ended
+            self._tell(level=record.levelno, text=self.format(record))
