@@ -276,14 +276,14 @@ class TranslationService:
             # Of equals the newest, whose sentences have waited and may soon be done.
             group, turn = min(reversed(turns.items()), key=lambda one: one[1].spent)
             begun = self._clock()
-            requests = self._advance(worker, group, turn)
-            if requests is None:
+            share = self._advance(worker, group, turn)
+            if share is None:
                 del turns[group], turn
                 self._queue.end(worker, group)
             else:
-                turn.spent += (self._clock() - begun) / requests
+                turn.spent += (self._clock() - begun) / share
 
-    def _advance(self, worker: int, group: Group, turn: _Turn) -> int | None:
+    def _advance(self, worker: int, group: Group, turn: _Turn) -> float | None:
         """Take a step of a batch; how many requests it is for, or None: it has run out."""
         try:
             if turn.search is None:
@@ -301,7 +301,7 @@ class TranslationService:
             self._done = replace(
                 self._done, steps=self._done.steps + 1, rows=self._done.rows + rows
             )
-        return max(self._queue.requests(turn.search.sentences), 1)
+        return self._queue.share(worker, turn.search.sentences) or 1.0
 
     def _begin(self, sentence: Sentence) -> bool:
         """See `ServiceQueue`, which asks for one sentence at a time."""

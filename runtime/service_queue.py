@@ -1,9 +1,10 @@
 """Sentences that wait in a service: who may share a batch, and who comes next.
 
-Sentences of equal shared options (`SearchOptions.of_batch`) and of like length share batches: a
-group. A worker serves several groups at once, a batch each, which share its tokens and take turns
-step by step; so nobody waits until the batch of another group has run out. A worker with as many
-groups as it may have lets its oldest batch run out once a group waits that nobody serves.
+Sentences of equal shared options (`SearchOptions.of_batch`), like length and requests of like size
+share batches: a group. A worker serves several groups at once, a batch each, which share its tokens
+and take turns step by step; so nobody waits until the batch of another group has run out. A worker
+with as many groups as it may have lets its oldest batch run out once a group waits that nobody
+serves.
 
 Within a group, requests take turns: each round takes one sentence of every request that waits, the
 longest first. So a request of thousands of sentences holds up nobody, and what waits when a round
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Condition, Lock
@@ -26,6 +28,10 @@ from translate_trt.runtime.search import Room, Sentence
 #: sentences of a batch together have `batch_tokens` of the longest one's length.
 LONG = 64
 
+#: Of requests that have more sentences in the service, the others share no batch with those of
+#: small requests, which would wait for a row of it, and then for each of its longer steps.
+LARGE = 8
+
 
 @dataclass(frozen=True)
 class Group:
@@ -34,11 +40,13 @@ class Group:
     Attributes:
         options: what all of them share (`SearchOptions.of_batch`).
         long: they have more than LONG tokens.
+        large: they are of requests with more than LARGE sentences.
         alone: index of a sentence that a worker died with, which from then on shares with none.
     """
 
     options: SearchOptions
     long: bool = False
+    large: bool = False
     alone: int | None = None
 
 
@@ -131,6 +139,7 @@ class ServiceQueue:
         # Of which group and worker a batch has not had any sentence yet.
         self._fresh: set[tuple[int, Group]] = set()
         self._requests: dict[int, int] = {}  # by index of the sentence
+        self._sizes: Counter[int] = Counter()  # by request, its sentences in the service
         self._size = 0
         self._closed = False
         self._failure: BaseException | None = None
@@ -154,11 +163,13 @@ class ServiceQueue:
                 raise TranslateTrtError("the translation service is closed; make another one.")
             self._size += len(sentences)
             self._requests |= {one.index: request for one in sentences}
+            self._sizes[request] += len(sentences)
+            large = self._sizes[request] > LARGE
             by_length = itertools.groupby(
                 sorted(sentences, key=_length), lambda one: _length(one) > LONG
             )
             for long, some in by_length:
-                self._add(Group(options, long), list(some), request)
+                self._add(Group(options, long, large), list(some), request)
 
     def close(self, failure: BaseException | None = None) -> None:
         """Take no more; the workers end once all sentences are done, or at once after a failure."""
@@ -254,10 +265,15 @@ class ServiceQueue:
             self._fresh.discard((worker, group))
         return taken
 
-    def requests(self, sentences: Sequence[Sentence]) -> int:
-        """How many requests sentences of a batch belong to."""
+    def share(self, worker: int, sentences: Sequence[Sentence]) -> float:
+        """How many requests a batch of the worker is for; one in n of its batches counts 1 / n."""
         with self._arrival:
-            return len({self._requests[one.index] for one in sentences})
+            batches = [
+                {self._requests[index] for index in self._running.get(group, ())}
+                for group in self._serves[worker]
+            ]
+            here = {self._requests[one.index] for one in sentences}
+            return sum(1 / max(sum(one in some for some in batches), 1) for one in here)
 
     def done(self, group: Group, sentences: Sequence[Sentence]) -> None:
         """Sentences of a batch have left the service."""
@@ -271,7 +287,7 @@ class ServiceQueue:
         with self._arrival:
             self._stop(group, {one.index for one in sentences})
             for one in sentences:
-                alone = Group(group.options, group.long, one.index)
+                alone = replace(group, alone=one.index)
                 self._add(alone, [one], self._requests[one.index])
 
     # ---- with the lock held ----
@@ -292,7 +308,10 @@ class ServiceQueue:
     def _left(self, indices: set[int]) -> None:
         self._size -= len(indices)
         for index in indices:
-            del self._requests[index]
+            request = self._requests.pop(index)
+            self._sizes[request] -= 1
+            if not self._sizes[request]:
+                del self._sizes[request]
         self._departure.notify(len(indices))
         if self._closed and not self._size:
             self._arrival.notify_all()
