@@ -17,7 +17,7 @@ LINES = ["Two men are working.", "A dog runs."]
 AFTERWARDS = """
 c++ -std=c++17 -Wall -Wextra -Werror program.cpp -o program++ \
     $(pkg-config --cflags --libs translate_trt)
-export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$(dirname $(find installed -name libtranslate_trt.so))
+export LD_LIBRARY_PATH=$(dirname $(find installed -name libtranslate_trt.so))
 ./program > c.txt
 ./program++ > c++.txt
 """
