@@ -179,7 +179,7 @@ def main() -> None:
 
 
 def summary(samples: dict[str, Any]) -> dict[str, str]:
-    """What the samples say."""
+    """Summarize the samples."""
 
     def median(name: str) -> float:
         return statistics.median(one for round in samples[name] for one in round["latencies"])

@@ -262,7 +262,7 @@ def _record(bundle: Path, verified: Sequence[TargetEntry], found: Mapping[str, P
 
 
 def _extent(evidence: Mapping[str, Any]) -> str:
-    """How much was compared, and where."""
+    """Describe the extent of evidence: sentences, engine or graph, date."""
     of = "" if evidence.get("engine_not_run") is None else " of its graph"
     date = evidence.get("date")
     return f"{evidence.get('sentences')} sentences{of}{f', {date}' if date else ''}"

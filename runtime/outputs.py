@@ -115,7 +115,7 @@ def _regular(found: os.stat_result) -> _Identity | None:
 
 
 def _identities(path: Path) -> Iterator[_Identity]:
-    """Those of a path and of all directories that it lies in."""
+    """Identities of a path and of all its parent directories."""
     path = path.resolve()
     for one in (path, *path.parents):
         if (found := _identity(one)) is not None:

@@ -259,7 +259,7 @@ class Search:
 
     @property
     def sentences(self) -> list[Sentence]:
-        """What is in the batch and not done yet."""
+        """Sentences in the batch that have not finished."""
         return [running.sentence for running in self._rows.values()]
 
     def cancel(self) -> None:

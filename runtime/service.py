@@ -76,7 +76,7 @@ class _Turn:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a service has to do, and has done; long lines count with each of their pieces.
+    """Load and totals of a service; long lines count with each of their segments.
 
     Attributes:
         waiting: sentences that no batch has taken yet.
@@ -212,7 +212,7 @@ class TranslationService:
         return self._queue.failed
 
     def statistics(self) -> Statistics:
-        """What there is to do, and was done so far."""
+        """Current load, and totals since the start."""
         load = self._queue.load()
         with self._lock:
             return replace(self._done, waiting=load.waiting, running=load.running)

@@ -193,7 +193,7 @@ class ServiceQueue:
         return dropped
 
     def load(self) -> Load:
-        """How much there is to do."""
+        """Count waiting and running sentences."""
         with self._arrival:
             return Load(
                 sum(map(len, self._waiting.values())), sum(map(len, self._running.values()))
@@ -266,7 +266,7 @@ class ServiceQueue:
         return taken
 
     def share(self, worker: int, sentences: Sequence[Sentence]) -> float:
-        """How many requests a batch of the worker is for; one in n of its batches counts 1 / n."""
+        """Number of requests in a batch of the worker; one in n of its batches counts 1 / n."""
         with self._arrival:
             batches = [
                 {self._requests[index] for index in self._running.get(group, ())}
@@ -359,7 +359,7 @@ class ServiceQueue:
         return found is not None
 
     def _part(self, worker: int, room: Room) -> Room:
-        """What a batch has room for beside the worker's others, which share its tokens."""
+        """Capacity of a batch beside the worker's other batches, which share its tokens."""
         return replace(room, batch_tokens=room.batch_tokens // len(self._serves[worker]))
 
     def _fair(self, group: Group, room: Room) -> int:

@@ -61,7 +61,7 @@ def imported_files(directory: Path) -> set[str] | None:
 
 
 def _recipe(directory: Path) -> dict[str, Any] | None:
-    """What a checkpoint says of its training; None if the directory holds no checkpoint."""
+    """Training section of a checkpoint's configuration; None: the directory holds no checkpoint."""
     try:
         values = json.loads((directory / "config.json").read_bytes())
         if isinstance(values["format_version"], int) and isinstance(values["model"], dict):

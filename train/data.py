@@ -149,7 +149,7 @@ class ParallelData:
         return count
 
     def batch(self, rows: NDArray[np.int64]) -> Batch:
-        """Those pairs as one batch, with all that a model reads beside the tokens of their text.
+        """Collate pairs into one batch, with the prompts and end symbols that the model reads.
 
         Raises:
             InputError: a token is not in the vocabulary.

@@ -61,7 +61,7 @@ class PreparedData:
         return self.path / TOKENIZER
 
     def split(self, name: str) -> ParallelData:
-        """That split, memory-mapped: of a large one, only the offsets are read.
+        """Open a split, memory-mapped: of a large one, only the offsets are read.
 
         Args:
             name: "train", "valid" or "test".

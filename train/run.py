@@ -134,7 +134,7 @@ def _check_is_ours(directory: Path) -> None:
 
 
 def _obsolete(out: Path) -> Iterator[Path]:
-    """What the run in a directory has written; the settings, which make it a run, come first."""
+    """Files of the run in a directory; the settings, which make it a run, come first."""
     names = (SETTINGS, METRICS, DAMAGED, TOKENIZER, *TOKENIZERS, AVERAGED, TENSORBOARD)
     for path in (*(out / name for name in names), *numbered_checkpoints(out)):
         if path.exists():

@@ -20,7 +20,7 @@ IGNORED = {f"model.{stack}.version" for stack in _STACKS}
 
 
 def read_matrices(config: Config, tensors: Tensors) -> Matrices:
-    """Those of tokens; what is tied may be saved once.
+    """Token embeddings; tied matrices may be saved once.
 
     Raises:
         InputError: what is said to be tied is not.

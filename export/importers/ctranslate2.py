@@ -143,7 +143,7 @@ def _around(
     source_format: str | None,
     target_prefix: str | None,
 ) -> _Around:
-    """What stands around texts: as the caller says, as the files say, or as of a known family."""
+    """Tokens around texts: from the caller, from the files, or those of a known family."""
     source, target = vocabularies.source.names, vocabularies.target.names
     if source_format is not None or target_prefix is not None:
         fallback = "{text} " + settings.end if _known_end(variables, settings) else None

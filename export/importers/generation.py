@@ -94,7 +94,7 @@ class Generation:
         return token
 
     def _or_of_model(self, name: str, model: Config) -> Generation:
-        """What has that field: itself, or else config.json."""
+        """Configuration that has a field: this one, or else config.json."""
         if self.values.get(name) is not None or self.config is model:
             return self
         log.warning(

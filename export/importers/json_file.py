@@ -10,7 +10,7 @@ from translate_trt.runtime.errors import InputError
 
 
 def parse_json(text: str) -> Any:
-    """What a text in JSON holds.
+    """Parse JSON.
 
     Raises:
         ValueError: it is no JSON, or has brackets within brackets without end.

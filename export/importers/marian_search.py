@@ -53,7 +53,7 @@ _CONTROL = re.compile(r"<0x[01][0-9A-F]>")
 
 @dataclass(frozen=True)
 class DecoderSettings:
-    """How marian-decoder would be asked to search.
+    """Decoding defaults of marian-decoder.
 
     Attributes:
         search: the same by the names of `SearchOptions`.

@@ -77,7 +77,7 @@ def read_torch_file(path: Path, records: Sequence[str], toolkit: str) -> dict[st
 
 
 def load_pickle(path: Path) -> Any:
-    """What torch unpickles without running code, after a look at the sizes that the file declares.
+    """Unpickle without running code, after a check of the sizes that the file declares.
 
     Raises:
         InputError: it declares more bytes than it can have.

@@ -139,7 +139,7 @@ class Numbering:
 
     @property
     def count(self) -> int:
-        """How many tokens the toolkit's vocabulary has."""
+        """Number of tokens in the toolkit's vocabulary."""
         return len({row for row in self.rows if row is not None})
 
     def place_of(self, token: int) -> int:

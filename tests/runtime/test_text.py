@@ -155,9 +155,8 @@ class Dribble(io.RawIOBase):
         return count
 
 
-@pytest.mark.parametrize("number", range(len(CASES)))
-def test_what_is_compressed_has_the_same_lines(number: int) -> None:
-    content, expected = CASES[number]
+@pytest.mark.parametrize(("content", "expected"), CASES.values(), ids=CASES)
+def test_what_is_compressed_has_the_same_lines(content: bytes, expected: list[str]) -> None:
     assert lines_of(gzip.compress(content)) == expected
     halves = gzip.compress(content[:3]) + gzip.compress(content[3:])  # as `cat a.gz b.gz` makes
     assert lines_of(halves) == expected

@@ -138,7 +138,7 @@ def _spoiled(content: bytes, rng: random.Random) -> bytes:
 
 
 def _answer(request: dict[str, Any]) -> list[str]:
-    """What Python's runtime makes of a bundle and a few lines."""
+    """Outcome of a bundle and a few lines in Python's runtime."""
     from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
 
     try:

@@ -19,7 +19,7 @@ void* RegisterCustomOps(void* options, const void* api) {{ return 0; }}
 
 @pytest.fixture
 def search_kernels() -> str:
-    """What the library has for this processor, the beam search at least; skips without it."""
+    """Name of the library's kernels for this processor, the beam search at least; skips without."""
     status = kernels.status()
     if status.startswith("none"):
         pytest.skip(f"compiled kernels: {status}")

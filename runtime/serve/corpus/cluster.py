@@ -82,7 +82,7 @@ class Work:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Work:
-        """What `to_json` was made of."""
+        """Restore from the output of `to_json`."""
         job = Job(Path(value["job"]["output"]), value["job"]["settings"])
         return cls(
             **{

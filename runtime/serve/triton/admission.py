@@ -1,4 +1,4 @@
-"""Who is let in: requests that an instance has not answered yet, and the work in them."""
+"""Admission control: limits on the requests in an instance and on the work in them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Admission:
 
     @property
     def requests(self) -> int:
-        """Those that were let in and have not left."""
+        """Number of admitted requests that have not left."""
         return self._count
 
     def admit(self, cost: int) -> None:

@@ -36,7 +36,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may ask for.
+    """Limits of a request.
 
     Attributes:
         beam_size: of each sentence.
@@ -54,7 +54,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 def cost(lines: Sequence[Line]) -> int:
-    """What a request costs at most: characters, or MIN_LENGTH if that is more, times the beam."""
+    """Upper bound of a request's cost: characters, or MIN_LENGTH if larger, times the beam size."""
     total = 0
     for line in lines:
         per_token = 1 if isinstance(line.source, str) else _CHARACTERS_PER_TOKEN

@@ -20,7 +20,7 @@ _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Outcome(Enum):
-    """How a request ended."""
+    """Outcome of a request."""
 
     SUCCESS = "success"
     REFUSED = "refused"  # its own fault: 400

@@ -144,7 +144,7 @@ class TritonPythonModel:
 
 @dataclass(frozen=True)
 class _Client:
-    """Who waits for an answer.
+    """Client that waits for an answer.
 
     Attributes:
         sender: takes the answer.
