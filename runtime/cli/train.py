@@ -97,6 +97,8 @@ def train(
     """
     if not is_quiet(ctx):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # progress is what one waits for
+    if (data is None) == (train_files is None) or (train_files is None) != (valid_files is None):
+        raise OptionError("give --train and --valid, or --data alone.")
     set_training_defaults()  # before torch is imported, which is now
     from translate_trt.train.distributed import choose_device, open_group, started_again
     from translate_trt.train.run import (
@@ -117,12 +119,10 @@ def train(
     overrides = {name: value for name, value in settings.items() if value is not None}
     recipe = config or ("base" if start is None else FINE_TUNE_NAME)
     begin: Callable[..., Job]
-    if data is not None and train_files is None and valid_files is None:
-        begin = functools.partial(prepare_job_from_data, data)
-    elif data is None and train_files is not None and valid_files is not None:
+    if train_files is not None and valid_files is not None:
         begin = functools.partial(prepare_job, TextPair(*train_files), TextPair(*valid_files))
-    else:
-        raise OptionError("give --train and --valid, or --data alone.")
+    elif data is not None:
+        begin = functools.partial(prepare_job_from_data, data)
 
     def prepare(reopen: bool) -> Job:
         with exit_on_sigterm():  # there is nothing to save yet
