@@ -9,8 +9,8 @@ Measures, on one server that takes requests of any cost:
 - the latency of a client that sends a line at a time, alone and beside a client that sends 16 rows
   of 9,950 characters again and again, translated by 16 beams up to the maximum length, or with the
   same options as the line;
-- the processor time of a request of 64 rows that its client cancels, as a multiple of what the
-  sentences take that had been begun;
+- the processor time of a request of 64 rows that its client cancels, as a multiple of what a
+  request takes that has as many sentences as had been begun;
 - throughput, latency and errors with 200 clients at once.
 """
 
@@ -24,6 +24,7 @@ import subprocess
 import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -146,9 +147,10 @@ def main() -> None:
     longest = read_manifest(given.bundle).limits.max_target_length
     costly = many_rows(text[0], ROWS, CHARACTERS, BEAM_SIZE=BEAM, MIN_LENGTH=min(longest, 10**9))
     plain = many_rows(text[0], ROWS, CHARACTERS)
-    rows64 = many_rows(text[0], 64, 2_000)
+    with_rows = partial(many_rows, text[0], characters=2_000)
     served = ServerOptions(max_cost=10**9)
     samples: dict[str, Any] = {"alone": [], "beside 16 beams": [], "beside equal options": []}
+    samples |= {"cancelled": [], "as many": []}
     with tempfile.TemporaryDirectory() as directory:
         repository = Path(directory, "repository")
         write_repository(given.bundle, given.target, repository, served)
@@ -160,11 +162,13 @@ def main() -> None:
                     with attacker(address, sent):
                         samples[name].append(by_clients(address, served.name, lines, 1))
                     instance.wait_until_idle()
-            whole = [cancelled(address, instance, rows64, 3_600.0)]
-            parts = [cancelled(address, instance, rows64, 4.0) for _ in range(given.rounds)]
-            samples["whole request of 64 rows"], samples["cancelled request of 64 rows"] = (
-                whole, parts,
-            )  # fmt: skip
+            # A row is cut into so many sentences.
+            pieces = cancelled(address, instance, with_rows(1), 3_600.0)["sentences"]
+            for _ in range(given.rounds):
+                part = cancelled(address, instance, with_rows(64), 4.0)
+                rows = max(1, round(part["sentences"] / pieces))
+                samples["cancelled"].append(part)
+                samples["as many"].append(cancelled(address, instance, with_rows(rows), 3_600.0))
             samples["200 clients"] = [
                 by_clients(address, served.name, spread(text, 600), 200)
                 for _ in range(given.rounds)
@@ -184,20 +188,22 @@ def summary(samples: dict[str, Any]) -> dict[str, str]:
     def median(name: str) -> float:
         return statistics.median(one for round in samples[name] for one in round["latencies"])
 
-    alone, (whole,) = median("alone"), samples["whole request of 64 rows"]
-    per_sentence = whole["processor_seconds"] / whole["sentences"]
-    ratios = [
-        one["processor_seconds"] / (one["sentences"] * per_sentence)
-        for one in samples["cancelled request of 64 rows"]
-    ]
+    alone = median("alone")
+
+    def per_sentence(name: str) -> float:
+        found = samples[name]
+        seconds = sum(one["processor_seconds"] for one in found)
+        return float(seconds / sum(one["sentences"] for one in found))
+
     many = [one for round in samples["200 clients"] for one in round["latencies"]]
     found = {"alone": f"median {1e3 * alone:.0f} ms"}
     for name in ("beside 16 beams", "beside equal options"):
         found[name] = f"median {1e3 * median(name):.0f} ms, {median(name) / alone:.2f} times alone"
-    begun = [one["sentences"] for one in samples["cancelled request of 64 rows"]]
+    begun = [one["sentences"] for one in samples["cancelled"]]
+    ratio = per_sentence("cancelled") / per_sentence("as many")
     found["cancelled"] = (
-        f"{min(begun):.0f} to {max(begun):.0f} of {whole['sentences']:.0f} sentences begun; "
-        f"processor time {min(ratios):.2f} to {max(ratios):.2f} times what they take"
+        f"{min(begun):.0f} to {max(begun):.0f} sentences begun; processor time of each {ratio:.2f} "
+        "times that in a request of as many"
     )
     found["200 clients"] = (
         f"{len(many)} requests, median {1e3 * statistics.median(many):.0f} ms, no errors"

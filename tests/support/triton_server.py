@@ -35,6 +35,12 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def listens(port: int) -> bool:
+    """True if something takes connections there."""
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
 def is_ready(address: str) -> bool:
     """True if all models of the server there can be asked."""
     try:
@@ -87,6 +93,8 @@ class TritonServer:
                 stdout=log, stderr=log,
             )  # fmt: skip
         wait_until_ready(self.process, f"http://{self.address['http']}", self.log)
+        # It opens the port of its metrics last.
+        wait_until(lambda: listens(self._metrics_port))
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """End it; returns the exit code."""
