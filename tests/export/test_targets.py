@@ -14,7 +14,7 @@ from translate_trt.export.compile import BuildOptions, Compiler, compile_bundle
 from translate_trt.export.targets import TARGETS, Target
 from translate_trt.export.trace import check
 from translate_trt.runtime.bundle import SHORTLIST, hash_file, read_manifest, write_manifest
-from translate_trt.runtime.contract import GraphForm, ShortlistForm
+from translate_trt.runtime.contract import GraphForm, ShortlistForm, given
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
@@ -108,7 +108,8 @@ def test_static_graphs_are_equal_to_the_reference(
         expected = beam_search(checkpoint.load_model(), sources, options)
         assert_same(translator.translate_ids(sources, options), expected)
     prefixes = [[5, 6][: index % 3] for index in range(len(sources))]
-    expected = beam_search(checkpoint.load_model(), sources, SEARCH, prefixes)
+    forced = [[given(token) for token in prefix] for prefix in prefixes]
+    expected = beam_search(checkpoint.load_model(), sources, SEARCH, forced)
     assert_same(translator.translate_ids(sources, SEARCH, prefixes), expected)
     with pytest.raises(OptionError, match="was made for 4 beams"):
         translator.translate_ids(sources, SearchOptions(beam_size=2))
