@@ -121,6 +121,7 @@ class HostModel:
     """Both graphs, as the PyTorch search takes a model."""
 
     longest = None
+    source_end = True
 
     def __init__(self, directory: Path, threads: int) -> None:
         options = ort.SessionOptions()

@@ -113,7 +113,7 @@ def adapted(arguments: list[str]) -> list[str]:
         others += SMALL[: SMALL.index("--d-model")]  # its shape is the checkpoint's
     elif name == "train" and "--resume" not in others:
         others += SMALL if "--data" in others else SMALL + VOCABULARY
-    out = Path(others[others.index("--out") + 1]) if "--out" in others else None
+    out = Path(others[others.index("--output") + 1]) if "--output" in others else None
     if name in ("train", "export") and "--resume" not in others and out and out.exists():
         others.append("--force")
     return [name, *others]

@@ -112,7 +112,7 @@ def test_engines_of_another_version_are_refused_with_the_command_that_rebuilds_t
     for record in manifest["targets"]["tensorrt-rtx-fp16"]["engine"].values():
         record["version"] = "1.0.0"
     (bundle / "manifest.json").write_text(json.dumps(manifest))
-    command = re.escape(f"--target tensorrt-rtx-fp16 --out {bundle} --force")
+    command = re.escape(f"--target tensorrt-rtx-fp16 --output {bundle} --force")
     with pytest.raises(BundleError, match=rf"made by tensorrt_rtx 1\.0\.0;.*{command}"):
         check_engines(read_manifest(bundle).target("tensorrt-rtx-fp16"), bundle)
     with pytest.raises(BundleError, match=command):

@@ -64,7 +64,7 @@ def test_the_command_line(compiled_bundle: Path) -> None:
             lines = data.count(b"\n") + (data[-1:] not in (b"", b"\n"))
             assert result.stdout.count("\n") == lines, case
     assert codes.count(0) > 20
-    assert set(codes) == {0, 1, 2}
+    assert set(codes) >= {0, 2}
 
 
 def test_from_python(compiled_bundle: Path) -> None:

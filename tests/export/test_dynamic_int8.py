@@ -16,6 +16,7 @@ from translate_trt.export.passes import dynamic_int8
 from translate_trt.export.passes.dynamic_int8 import DynamicInt8, quantize_weights
 from translate_trt.export.passes.functions import DOMAIN, LISTED
 from translate_trt.export.trace import DYNAMIC_OPSET
+from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
 from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.errors import TranslateTrtError
 
@@ -47,7 +48,11 @@ def model(
 def run(given: ir.Model, x: NDArray[np.float32], tokens: NDArray[np.int64] | None = None):
     proto = ir.to_proto(given)
     onnx.checker.check_model(proto, full_check=True)
-    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*EXACT_INT8)
+    session = ort.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     if tokens is None:
         tokens = np.zeros(x.shape[:2], np.int64)
     feeds = {"x": x, "tokens": tokens}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shutil
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 import torch
 from click.testing import CliRunner
+from onnx import TensorProto, helper
 from support.shortlists import TARGETS, compile_with_shortlist, random_table
 from support.translations import assert_same, random_sources
 from torch import Tensor
@@ -153,7 +156,30 @@ def test_a_forced_token_needs_not_be_listed(translator: Translator, table: Short
     assert np.isfinite(best.token_log_probs[0])
 
 
+@functools.cache
+def saturates() -> bool:
+    """True where ONNX Runtime's 8-bit matmul of weights that are no constants saturates.
+
+    EXACT_INT8 replaces constants alone; a shortlist gathers its weights.
+    """
+    x, w = np.full((1, 64), 255, np.uint8), np.full((64, 1), 127, np.int8)
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "matmul",
+        [
+            helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 64]),
+            helper.make_tensor_value_info("w", TensorProto.INT8, [64, 1]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, [1, 1])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return int(session.run(None, {"x": x, "w": w})[0][0, 0]) != 64 * 255 * 127
+
+
 def test_8_bits_stay_near(bundle: Path, translator: Translator) -> None:
+    if saturates():
+        pytest.skip("8-bit matmuls of a shortlist saturate on this processor (docs/shortlist.md)")
     sources = random_sources(40, seed=4)
     exact = translator.translate_ids(sources)
     near = Translator(bundle, "onnx-int8", shortlist=True, threads=1).translate_ids(sources)

@@ -41,7 +41,7 @@ RECORD = EngineRecord(
 PORTABLE = replace(RECORD, package="tensorrt_rtx", version="1.7.1.116", compute_capabilities=())
 MACHINE = Machine("10.15.1.29", "linux-x86_64", "8.6")
 RTX_MACHINE = replace(MACHINE, version="1.7.1.116")
-REBUILD = "translate-trt export CHECKPOINT --target tensorrt-fp16 --out bundle --force"
+REBUILD = "translate-trt export CHECKPOINT --target tensorrt-fp16 --output bundle --force"
 
 
 def check(record: EngineRecord, machine: Machine) -> None:

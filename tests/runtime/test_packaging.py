@@ -20,6 +20,7 @@ from click.testing import CliRunner
 import translate_trt.runtime as runtime
 from translate_trt.runtime import errors
 from translate_trt.runtime.cli import main
+from translate_trt.train.checkpoint import Checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("train", "export", "runtime")
@@ -158,7 +159,11 @@ def test_it_runs_where_torch_cannot_be_imported(compiled_bundle: Path, tmp_path:
 
 @pytest.mark.parametrize("command", ["translate", "verify"])
 def test_without_onnx_runtime_the_extras_are_named(
-    compiled_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+    compiled_bundle: Path,
+    checkpoint: Checkpoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
 ) -> None:
     for name in ("onnxruntime", "export.layers", "export.stand_in", "export.parity"):
         module = name if name == "onnxruntime" else f"translate_trt.{name}"
@@ -169,7 +174,7 @@ def test_without_onnx_runtime_the_extras_are_named(
     lines.write_text("the cat runs.\n")
     arguments = {
         "translate": ["--bundle", str(compiled_bundle), str(lines)],
-        "verify": ["--bundle", str(compiled_bundle), "--checkpoint", str(tmp_path), "--source",
+        "verify": [str(compiled_bundle), "--checkpoint", str(checkpoint.path), "--source",
                    str(lines), "--reference", str(lines)],
     }  # fmt: skip
     done = CliRunner().invoke(main, [command, *arguments[command]])

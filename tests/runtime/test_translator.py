@@ -373,7 +373,9 @@ def test_any_iterable_is_taken(translator: Translator) -> None:
         (["a"], ["b", "c"], "2 target prefixes for 1 lines"),
         (["a"], [b"c"], r"prefix 1 is b'c' \(bytes\)"),
     ],
-)
+    ids=["none", "number", "bytes", "bytes-within", "none-within", "list-within", "one-and-many",
+         "text-of-prefixes", "lengths", "bytes-as-prefix"],
+)  # fmt: skip
 def test_what_is_no_text(translator: Translator, lines: Any, prefixes: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         translator.translate(lines, None, prefixes)

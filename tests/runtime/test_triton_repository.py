@@ -241,7 +241,7 @@ def test_a_bundle_is_not_replaced_by_its_repository(
         (["--max-beam-size", "3"], "less than the bundle's own beam size, 4"),
         (
             ["--max-cost", "39999"],
-            "max_cost 39999 is less than 40000, what a text of max_characters",
+            "--max-cost 39999 is less than 40000, what a text of --max-characters",
         ),
         (["--shortlist"], "there is no shortlist to use"),
     ],
@@ -280,7 +280,7 @@ def test_flags_are_the_fields_of_the_options() -> None:
     defaults = triton.make_context("triton", ["--bundle", "b", "--out", "o"]).params
     for name, value in dataclasses.asdict(ServerOptions()).items():
         assert defaults[name] == value, name
-    others = {"bundle", "target", "shortlist", "out", "force", "link"}
+    others = {"bundle", "former_bundle", "target", "shortlist", "out", "force", "link"}
     assert defaults.keys() == {*dataclasses.asdict(ServerOptions()), *others}
 
 

@@ -369,7 +369,7 @@ def test_the_checkpoint_of_a_resumed_run(
     prepare_job(*text, plain, "tiny", {"vocabulary_size": 320, **SIZES})
     with pytest.raises(OptionError, match="plain began with random weights, not with --from"):
         prepare_job(*text, plain, "tiny", {}, resume=True, start=other)
-    with pytest.raises(OptionError, match="is in --out, where a new run would replace it"):
+    with pytest.raises(OptionError, match="is in --output, where a new run would replace it"):
         prepare_job(*text, run, "fine-tune", QUICK, force=True, start=run)
     assert (run / "checkpoint-00000000/model.safetensors").is_file()
 

@@ -132,7 +132,7 @@ def test_numbers_that_are_not_finite_are_gaps(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "has no metrics.jsonl; give the --out directory"),
+        (None, "has no metrics.jsonl; give the --output directory"),
         ("", "has no numbers yet"),
         ('{"step": 10, "loss": 1.0', "has no numbers yet"),  # cut off by a crash
         ('{"step": 10, "loss"\n', r"line 1 is damaged \(.*Delete the line"),

@@ -186,7 +186,7 @@ def test_several_files_and_gzip(
 def test_a_complete_directory_is_replaced_only_by_force(make: Callable[..., PreparedData]) -> None:
     old = make().split("train")
     tokens = old.source.tokens.tolist()
-    with pytest.raises(OutputError, match="is complete; choose another --out or add --force"):
+    with pytest.raises(OutputError, match="is complete; choose another --output or add --force"):
         make(PAIRS[:60])
     assert len(make(PAIRS[:60], force=True).split("train")) == 60
     assert old.source.tokens.tolist() == tokens  # what a training has open stays

@@ -330,7 +330,7 @@ def test_the_papers_recipe_for_a_corpus(prepared: Path, settings: Settings, tmp_
 
 
 def test_a_named_corpus_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"data prepare wmt14-en-de --out .*/wmt14-en-de$"):
+    with pytest.raises(InputError, match=r"data prepare wmt14-en-de --output .*/wmt14-en-de$"):
         prepare_job_from_data(tmp_path / "wmt14-en-de", tmp_path / "run", "base", {})
 
 

@@ -170,7 +170,7 @@ def check_message(text: str) -> None:
 
 def test_sizes_of_a_directory_of_transformers(tmp_path: Path) -> None:
     torch.save({"x": torch.ones(1).expand(2**40)}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(InputError, match="x has shape"):
+    with pytest.raises(InputError, match="has shape"):
         read_weights(tmp_path)
     with pytest.raises(InputError, match=r"has 1 tokens, but .* vocab_size is 10,000,000,000"):
         tokens_by_id(tmp_path / "vocab.json", {"a": 0}, 10**10)
