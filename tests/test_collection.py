@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.collection import COLLECTED
+from support.collection import COLLECTED, SLOW_FILES, TESTS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -33,3 +33,7 @@ def test_a_second_collection_finds_the_same_tests(request: pytest.FixtureRequest
     assert there, found.stdout + found.stderr
     assert sorted(set(here) ^ set(there)) == []
     assert sorted(here) == sorted(there)  # pytest orders by fixtures after it has collected
+
+
+def test_the_list_of_slow_files_is_of_files() -> None:
+    assert [name for name in sorted(SLOW_FILES) if not (TESTS / name).is_file()] == []

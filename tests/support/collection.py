@@ -2,9 +2,57 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import pytest
+
+TESTS = Path(__file__).resolve().parent.parent
+
+#: Files whose tests take more than some six seconds of processor time together, as measured: they
+#: compile, train, build, or start servers. They are in the whole suite and not in the quick tier.
+SLOW_FILES = frozenset(
+    {
+        "benchmarks/test_peers.py",
+        "cli/test_evaluate.py",
+        "cli/test_export.py",
+        "cli/test_interrupted.py",
+        "export/importers/test_bart.py",
+        "export/importers/test_ctranslate2.py",
+        "export/importers/test_damaged_directories.py",
+        "export/importers/test_m2m100.py",
+        "export/importers/test_marian.py",
+        "export/importers/test_marian_itself.py",
+        "export/passes/test_pipeline.py",
+        "export/passes/test_regions.py",
+        "export/test_beam_search_step.py",
+        "export/test_compile.py",
+        "export/test_engines.py",
+        "export/test_graphs.py",
+        "export/test_imported_models.py",
+        "export/test_layers.py",
+        "export/test_parity.py",
+        "export/test_parity_docs.py",
+        "export/test_shortlist.py",
+        "export/test_targets.py",
+        "runtime/test_corpus_cluster.py",
+        "runtime/test_cpp_library.py",
+        "runtime/test_damaged_bundles.py",
+        "runtime/test_device_batch.py",
+        "runtime/test_killed_writers.py",
+        "runtime/test_packaging.py",
+        "runtime/test_search_operators.py",
+        "runtime/test_tensorrt_backend.py",
+        "runtime/test_tile_product.py",
+        "runtime/test_triton_server.py",
+        "scripts/test_training_scripts.py",
+        "test_docs.py",
+        "train/test_distributed.py",
+        "train/test_fine_tuning.py",
+        "train/test_run.py",
+        "train/test_scoring.py",
+        "train/test_trainer.py",
+    }
+)
 
 #: Node ids of all collected tests, in order, deselected ones included.
 COLLECTED = pytest.StashKey[list[str]]()
@@ -12,7 +60,10 @@ COLLECTED = pytest.StashKey[list[str]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Record the node ids before -m, -k and the like deselect any."""
+    """Record the node ids before -m, -k and the like deselect any; mark the slow files."""
+    for item in items:
+        if item.path.relative_to(TESTS).as_posix() in SLOW_FILES:
+            item.add_marker(pytest.mark.slow)
     config.stash[COLLECTED] = [item.nodeid for item in items]
 
 
