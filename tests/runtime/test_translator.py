@@ -242,7 +242,9 @@ def test_attention(translator: Translator) -> None:
         ([[5]], None, {"min_length": 99}, OptionError, "min_length 99 .* --max-target-length"),
         ([[5]], None, {"beam_size": 200}, OptionError, "too large for a vocabulary"),
         (None, None, {}, InputError, r"sources is None \(NoneType\); give a list"),
-        (b"abc", None, {}, InputError, r"sources is b'abc' \(bytes\); give a list"),
+        pytest.param(
+            b"abc", None, {}, InputError, r"sources is b'abc' \(bytes\); give a list", id="bytes"
+        ),
         ([5, 6], None, {}, InputError, r"source 0 is 5 \(int\); it must be a list of token ids"),
         (["the"], None, {}, InputError, r"source 0 is 'the' \(str\); it must be a list"),
         ([[5], b"the"], None, {}, InputError, r"source 1 is b'the' .* text\.decode"),
