@@ -33,6 +33,11 @@ WORDS = ["the", "cat", "dog", "house", "tree", "runs", "sleeps", "green", "big",
 BAD = b"not \xff UTF-8"
 
 
+HOSTS = pytest.mark.skipif(
+    not os.environ.get("TRANSLATE_TRT_HOSTS"), reason="takes minutes: set TRANSLATE_TRT_HOSTS=1"
+)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
     cluster = RayCluster(nodes=2)
@@ -281,6 +286,7 @@ class Frozen:
         os.kill(self.workers[host.number][0], signal.SIGCONT)
 
 
+@HOSTS
 def test_hosts_cut_off_killed_and_the_head_restarted(
     hosts: list[Host], bundle: Path, text: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -371,6 +377,7 @@ def test_a_shard_that_kills_its_workers(
     assert {path.name: path.read_text() for path in (tmp_path / "out").glob("*.txt")} == expected
 
 
+@HOSTS
 def test_a_cluster_of_this_machine_listens_to_no_other(
     bundle: Path, text: Path, tmp_path: Path
 ) -> None:
