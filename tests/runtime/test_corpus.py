@@ -776,6 +776,19 @@ def test_a_driver_that_cannot_disconnect(
     assert fail(work, write(tmp_path / "a", lines_of(9))).startswith("no cluster. Ray's own")
 
 
+def test_what_a_driver_started_ends_with_it(
+    tmp_path: Path, work: cluster.Work, play: Callable[[str], None]
+) -> None:
+    """The pipe's other end is held by the driver's child alone."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    play(f"os.system('sleep 1000 > {tmp_path / 'pipe'} &'); os._exit(1)")
+    fail(work, write(tmp_path / "a", lines_of(9)))
+    os.set_blocking(reader, True)
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+
+
 def test_a_stopped_run_ends_its_driver(
     tmp_path: Path, work: cluster.Work, play: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,

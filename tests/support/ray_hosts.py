@@ -96,6 +96,8 @@ class Host:
     def start_ray(self) -> None:
         """Begin to start the node; the head is number 1 and translates nothing."""
         self._before = self.processes()
+        # With it, Ray takes raylets of the other hosts, which `ps` shows, for a running head.
+        (self._home / "ray_current_cluster").unlink(missing_ok=True)
         where = ["--head", "--port", "6379", "--include-dashboard", "false", "--num-cpus", "0"]
         if self.number > 1:
             where = ["--address", HEAD, "--num-cpus", "1"]

@@ -128,7 +128,11 @@ def _driver(path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Have the driver disconnect, which it does when its input ends; else kill it."""
+    """Have the driver disconnect, which it does when its input ends; else kill it.
+
+    Of a cluster of this machine alone, agents outlive a lost GCS by a minute, so its process group
+    is killed, too. Workers have groups of their own, and end with their raylet.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -139,6 +143,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     finally:
         process.kill()
         process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing is left of it
+            os.killpg(process.pid, signal.SIGKILL)
         process.stdout.close()
 
 
