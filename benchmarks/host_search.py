@@ -20,6 +20,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 from torch.export import Dim
 
+from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.model import Transformer, padding_bias
 
@@ -127,6 +128,7 @@ class HostModel:
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
+        options.add_session_config_entry(*EXACT_INT8)
         self._encoder, self._decoder = (
             ort.InferenceSession(
                 str(directory / f"{name}.onnx"), options, providers=["CPUExecutionProvider"]

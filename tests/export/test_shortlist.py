@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import shutil
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 import torch
 from click.testing import CliRunner
-from onnx import TensorProto, helper
+from support.processor import saturates
 from support.shortlists import TARGETS, compile_with_shortlist, random_table
 from support.translations import assert_same, random_sources
 from torch import Tensor
@@ -154,27 +152,6 @@ def test_a_forced_token_needs_not_be_listed(translator: Translator, table: Short
     assert best.tokens[0] == forced
     assert set(best.tokens[1:]) <= set(listed.tolist())
     assert np.isfinite(best.token_log_probs[0])
-
-
-@functools.cache
-def saturates() -> bool:
-    """True where ONNX Runtime's 8-bit matmul of weights that are no constants saturates.
-
-    EXACT_INT8 replaces constants alone; a shortlist gathers its weights.
-    """
-    x, w = np.full((1, 64), 255, np.uint8), np.full((64, 1), 127, np.int8)
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
-        "matmul",
-        [
-            helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 64]),
-            helper.make_tensor_value_info("w", TensorProto.INT8, [64, 1]),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.INT32, [1, 1])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return int(session.run(None, {"x": x, "w": w})[0][0, 0]) != 64 * 255 * 127
 
 
 def test_8_bits_stay_near(bundle: Path, translator: Translator) -> None:
