@@ -62,14 +62,14 @@ class Watch:
             os._exit(0)
 
 sys.meta_path.insert(0, Watch())
-CliRunner().invoke(main, ["train", "--out", sys.argv[1]])
+CliRunner().invoke(main, ["train", "--data", sys.argv[2], "--output", sys.argv[3]])
 """
 
 
 def test_train_sets_them_before_torch_is_imported(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in DEFAULTS}
     seen = tmp_path / "seen.json"
-    command = [sys.executable, "-c", PROGRAM, str(seen)]
+    command = [sys.executable, "-c", PROGRAM, seen, tmp_path, tmp_path / "run"]
     subprocess.run(command, env=environment, check=True)
     found = json.loads(seen.read_text())
     assert {name: found.get(name) for name in DEFAULTS} == DEFAULTS
