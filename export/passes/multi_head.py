@@ -3,6 +3,9 @@
 The operator reads queries as their projection wrote them and writes what it found the same way, so
 that no transposed copy of either is made. Of the ways to write an attention for the CPU
 none was faster at any size tried (benchmarks/operator_choices.py).
+
+Where the attention weights are read, too (--attention), what computes them stays beside it: scores
+are computed twice in that layer, and translations are those of a target without weights.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ def _split(op: Any, x: Any, name: str) -> Any:
 
 def _attend(op: Any, query: Any, transposed_key: Any, bias: Any, value: Any) -> Any:
     scores = op.Add(op.MatMul(query, transposed_key), bias)
-    context = op.MatMul(op.Softmax(scores, axis=-1, _outputs=["weights"]), value)
+    context = op.MatMul(op.Softmax(scores, axis=-1), value)
     joined = op.Transpose(context, perm=_HEADS_FIRST)
     return op.Reshape(joined, _allow_other_inputs=True, _outputs=["joined"])
 
@@ -41,14 +44,10 @@ def _read(matched: dict[str, Any]) -> dict[str, Any]:
 class _Fuse(Rule):
     """What the two kinds have in common."""
 
-    remove_nodes = False
+    remove_nodes = False  # scores and weights may have other readers
 
     def refusal(self, *_: Any, **matched: Any) -> str | None:
-        query, query_heads, weights, joined = (
-            matched[name] for name in ("query", "query_heads", "weights", "joined")
-        )
-        if len(weights.uses()) > 1 or weights.is_graph_output():
-            return "the attention weights are read elsewhere (--attention)"
+        query, query_heads, joined = (matched[name] for name in ("query", "query_heads", "joined"))
         if any(len(axes(x) or ()) != 3 for x in (query, joined)):
             return "queries and what is joined are not known to be [N, T, H * D]"
         sizes = axes(query_heads)
