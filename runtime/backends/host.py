@@ -33,6 +33,9 @@ _ENCODER_TOKENS = 256
 # New sentences go into rows that others leave. If they are fewer, this share of the rows stays idle
 # at most; else the batch is copied, which costs as much as some steps.
 _IDLE = 0.25
+# A row whose slots run out while its beams' past and its next tokens take up to this share of them
+# is compacted; beyond it that would soon be needed again, and caches grow instead.
+_FULL = 0.75
 
 # From so many bytes on an array has pages of its own.
 _LARGE = 2**20
@@ -156,7 +159,7 @@ class HostBatch:
         if "full" in self._results:
             full = self._results["full"] & ~result.done
             if full.any():
-                self._grow(full)
+                self._make_room(np.flatnonzero(full))
         return [result]
 
     def pool(self, row: int) -> Pool:
@@ -212,7 +215,7 @@ class HostBatch:
         past, width = self._now, min(self._sizes["S"], source_size)
         living: list[NDArray[np.int64]] | None = None
         if self._shape.form.slots is None:
-            living = [np.flatnonzero((past["ancestry"][row] == 0).any(0)) for row in keep]
+            living = [_living(past["ancestry"][row]) for row in keep]
             used = max(map(len, living), default=0)
             self._allocate(rows, source_size, self._room(used + self._sizes["K"]))
         else:
@@ -305,8 +308,32 @@ class HostBatch:
             for row, value in zip(rows, encoded[spec.name], strict=True):
                 self._now[spec.name][row][part] = value
 
-    def _grow(self, full: NDArray[np.bool_]) -> None:
-        """More slots: rows [N] that are full go on in the new ones."""
+    def _make_room(self, full: NDArray[np.int64]) -> None:
+        """Slots for the next tokens of rows that have too few.
+
+        Slots stay in the order of their tokens, so that sums over them have the same bits whenever
+        a batch moves, compacts or grows.
+        """
+        living = {int(row): _living(self._now["ancestry"][row]) for row in full}
+        most = max(map(len, living.values())) + self._sizes["K"]
+        if most <= self._sizes["P"] * _FULL:
+            for row, slots in living.items():
+                self._compact(row, slots)
+        else:
+            self._grow(full)
+
+    def _compact(self, row: int, living: NDArray[np.int64]) -> None:
+        """Move the slots of a row that are in a beam's past to its front."""
+        # The first of them are there already.
+        first = int((living == np.arange(len(living))).sum())
+        for name in (*self._cache_names, "ancestry"):
+            slots = self._now[name][row]
+            slots[:, first : len(living)] = slots[:, living[first:]]
+        self._now["ancestry"][row][:, len(living) :] = MASKED
+        self._now["slots"][row] = len(living) + np.arange(self._sizes["K"])
+
+    def _grow(self, full: NDArray[np.int64]) -> None:
+        """More slots: rows that are full go on in the new ones."""
         old, beams = self._sizes["P"], self._sizes["K"]
         self._sizes["P"] = self._room(old + beams)
         self._runs = []
@@ -315,10 +342,16 @@ class HostBatch:
             grown = zeros((*past.shape[:2], self._sizes["P"], past.shape[3]), past.dtype)
             grown[:, :, :old] = past
             self._now[name] = grown
-        more = np.full((*full.shape, beams, self._sizes["P"] - old), MASKED, dtype=np.float32)
+        rows = self._sizes["N"]
+        more = np.full((rows, beams, self._sizes["P"] - old), MASKED, dtype=np.float32)
         self._now["ancestry"] = np.concatenate((self._now["ancestry"], more), axis=2)
         self._other["ancestry"] = np.empty_like(self._now["ancestry"])
         self._now["slots"][full] = old + np.arange(beams)
+
+
+def _living(ancestry: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The slots that are in a beam's past, of the ancestry [K, P] of a row."""
+    return np.flatnonzero((ancestry == 0).any(0))
 
 
 def _encoder_groups(lengths: Sequence[int]) -> list[int]:

@@ -198,6 +198,8 @@ class ScriptedGraphs:
     Attributes:
         scripts: of all sentences.
         search: the search of a step.
+        appends: tokens take the slots after the last one in a beam's past, as with compiled
+            attention; else the lowest that are free.
         sizes: of each step so far, (N, S, P).
         used: of each step so far, the most slots that are in the past of a beam of one sentence.
     """
@@ -207,9 +209,9 @@ class ScriptedGraphs:
 
     def __init__(
         self, scripts: Sequence[Script], search: SearchStep = torch_step,
-        form: GraphForm = SHAPE.form,
+        form: GraphForm = SHAPE.form, appends: bool = False,
     ) -> None:  # fmt: skip
-        self.scripts, self.search = scripts, search
+        self.scripts, self.search, self.appends = scripts, search, appends
         self.shape = dataclasses.replace(self.SHAPE, form=form)
         self.sizes: list[tuple[int, int, int]] = []
         self.used: list[int] = []
@@ -261,7 +263,8 @@ class ScriptedGraphs:
             outputs[NEXT + name][:] = value
         outputs[NEXT + "ancestry"][:] = ancestry.numpy()
         if isinstance(caches, SharedSlots):
-            slots, full = caches.following(ancestry)
+            chosen = caches.following(ancestry)
+            slots, full = slots_after_last(ancestry) if self.appends else chosen
             outputs[NEXT + "slots"][:], outputs["full"][:] = slots.numpy(), full.numpy()
         outputs["attention"][:] = 0
         for row, (_, source, prefixes) in enumerate(rows):
@@ -304,6 +307,15 @@ class ScriptedGraphs:
             inputs["self_key_0"][row, 0, slots[row], 0] = inputs["tokens"][row]
             inputs["self_value_0"][row, 0, slots[row], 0] = positions[row] + 1
         return caches
+
+
+def slots_after_last(ancestry: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Slots [N, K] after the last in a past of ancestry [N, K, P], and whether some lack [N]."""
+    _, beams, places = ancestry.shape
+    taken = (ancestry == 0).any(1)
+    first = ((torch.arange(places) + 1) * taken).amax(1)
+    full = first + beams > places
+    return first.masked_fill(full, 0)[:, None] + torch.arange(beams), full
 
 
 class ScriptedBackend:

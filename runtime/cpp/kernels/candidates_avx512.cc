@@ -38,8 +38,10 @@ States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, s
   const auto& product = *x.product;
   const auto panels = ceiling(matrix.blocks, kPanel);
   const auto tiles = ceiling(x.count, product.rows);
-  // Parts for threads to share; each starts with empty lists, which costs insertions.
-  const auto parts = std::min<std::size_t>(panels, x.count > 16 ? 4 : 8);
+  // Parts for threads to share. Each starts with empty lists, which costs insertions, so that fewer
+  // would do for many rows; but sums of exponentials are added part by part, and their bits must not
+  // depend on how many rows there are.
+  const auto parts = std::min<std::size_t>(panels, 8);
   const auto states = fresh_states(parts, x.count, count);
   parallel(parts, [&](std::size_t part) {
     const Ready ready(product);

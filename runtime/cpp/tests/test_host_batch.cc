@@ -84,6 +84,54 @@ void test_rows_keep_what_is_theirs() {
   CHECK(batch.step({}).tokens == Rows({13}) && batch.rows() == 1);
 }
 
+// Graphs whose beam forgets all but its last tokens, as beams do that go on from another's past. The
+// next token comes after them, until the slots run out.
+class ForgettingGraphs : public TracingGraphs {
+ public:
+  static constexpr std::int64_t kRemembered = 3;
+  explicit ForgettingGraphs(std::int64_t& slots) : slots_(slots) {}
+
+  std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
+    return [this, inputs, outputs] {
+      slots_ = inputs.at("ancestry")->axis(2);
+      const auto slot = inputs.at("slots")->row<std::int64_t>()[0];
+      const auto position = inputs.at("positions")->row<std::int64_t>()[0];
+      auto* keys = inputs.at("self_key_0")->row<std::uint16_t>();
+      keys[slot] = static_cast<std::uint16_t>(100 + position);
+      float* ancestry = outputs.at("next_ancestry")->row<float>();
+      std::copy_n(inputs.at("ancestry")->row<float>(), slots_, ancestry);
+      ancestry[slot] = 0;
+      for (std::int64_t s = slot, next = position; s >= 0; --s) {
+        if (ancestry[s] != 0) continue;
+        if (keys[s] != 100 + next) throw std::logic_error("lost or out of order");
+        if (position - next >= kRemembered) ancestry[s] = kMasked;
+        --next;
+      }
+      outputs.at("next_positions")->row<std::int64_t>()[0] = position + 1;
+      outputs.at("full")->row<char>()[0] = slot + 1 >= slots_;
+      outputs.at("next_slots")->row<std::int64_t>()[0] = slot + 1 >= slots_ ? 0 : slot + 1;
+      outputs.at("next_done")->row<char>()[0] = 0;
+    };
+  }
+
+ private:
+  std::int64_t& slots_;
+};
+
+void test_a_full_row_is_compacted() {
+  GraphShape shape = {1, 1, 1, 1, false, {}};
+  shape.form.cache_type = Type::kFloat16;
+  SearchOptions options;
+  options.beam_size = 1;
+  std::int64_t slots = 0;
+  HostBatch batch(std::make_unique<ForgettingGraphs>(slots), shape, options, 2, 0);
+  batch.update({}, {{Tokens(4, 11)}, {90}});
+  for (int i = 0; i < 70; ++i) {
+    batch.step({});
+    CHECK(slots == 16);  // as many as at first
+  }
+}
+
 // Graphs that only show what the step was told.
 class WatchingGraphs : public TracingGraphs {
  public:
@@ -133,6 +181,7 @@ void test_rows_have_options_of_their_own() {
 
 void test_host_batch() {
   test_rows_keep_what_is_theirs();
+  test_a_full_row_is_compacted();
   test_rows_have_options_of_their_own();
 }
 
