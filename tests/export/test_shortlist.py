@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner
 from support.processor import saturates
 from support.shortlists import TARGETS, compile_with_shortlist, random_table
-from support.translations import assert_same, random_sources
+from support.translations import assert_independent, assert_same, random_sources
 from torch import Tensor
 
 from translate_trt.export.compile import BuildOptions, compile_bundle
@@ -142,6 +142,18 @@ def test_results_do_not_depend_on_the_batch(bundle: Path, target: str) -> None:
     for batch_tokens in (60, 2000):
         together = Translator(bundle, target, threads=1, batch_tokens=batch_tokens)
         assert_same(together.translate_ids(sources), alone)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_batch_changes_no_bit_where_kernels_run(
+    compiled_kernels: str, bundle: Path, target: str
+) -> None:
+    sources = random_sources(40, seed=3)
+    translator = Translator(bundle, target, threads=1, batch_tokens=1)
+    alone = [translator.translate_ids([source])[0] for source in sources]
+    for seed, (batch_tokens, workers) in enumerate([(60, 1), (600, 2), (2000, 1)]):
+        together = Translator(bundle, target, threads=1, batch_tokens=batch_tokens, workers=workers)
+        assert_independent(alone, sources, together.translate_ids, seed)
 
 
 def test_a_forced_token_needs_not_be_listed(translator: Translator, table: Shortlist) -> None:

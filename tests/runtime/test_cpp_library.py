@@ -104,6 +104,19 @@ def test_whatever_is_searched_is_found_alike(
 
 
 @pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
+def test_a_batch_changes_no_bit(
+    compiled_kernels: str, probe: Probe, compiled_bundle: Path, target: str
+) -> None:
+    sources = random_sources(60, seed=5)
+    options: dict[str, Any] = {"target": target, "threads": 1}
+    probe.load(compiled_bundle, **options, batch_tokens=1)
+    alone = [probe.ask(ids=[source])["found"][0] for source in sources]
+    for batch_tokens, workers in ((60, 1), (2000, 1), (600, 3)):
+        probe.load(compiled_bundle, **options, batch_tokens=batch_tokens, workers=workers)
+        assert probe.ask(ids=sources)["found"] == alone
+
+
+@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
 def test_shortlists(probe: Probe, shortlist_bundle: Path, target: str) -> None:
     name = f"{target}-shortlist"
     translator = Translator(shortlist_bundle, name, threads=1)

@@ -38,6 +38,7 @@ SLOW_FILES = frozenset(
         "runtime/test_cpp_library.py",
         "runtime/test_damaged_bundles.py",
         "runtime/test_device_batch.py",
+        "runtime/test_independence.py",
         "runtime/test_killed_writers.py",
         "runtime/test_packaging.py",
         "runtime/test_search_operators.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -26,3 +27,32 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
             if other.attention is not None:
                 assert one.attention is not None
                 np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
+
+
+def bits(hypotheses: list[Hypothesis]) -> list[tuple[object, ...]]:
+    """Of the hypotheses of a sentence, whatever their numbers are, to be compared bit by bit."""
+    return [
+        (
+            tuple(one.tokens), one.truncated, one.score.hex(),
+            tuple(value.hex() for value in one.token_log_probs),
+            None if one.attention is None else one.attention.tobytes(),
+        )
+        for one in hypotheses
+    ]  # fmt: skip
+
+
+def assert_independent(
+    alone: list[list[Hypothesis]],
+    sources: list[list[int]],
+    translate: Callable[[list[list[int]]], list[list[Hypothesis]]],
+    seed: int,
+) -> None:
+    """What a batch finds, its sentences in any order, is what each has alone, bit by bit."""
+    order = random.Random(seed).sample(range(len(sources)), len(sources))
+    found = translate([sources[index] for index in order])
+    differing = [
+        index
+        for index, together in zip(order, found, strict=True)
+        if bits(together) != bits(alone[index])
+    ]
+    assert not differing

@@ -1,0 +1,95 @@
+"""Whether neighbours in a batch change what a sentence is translated to, bit by bit.
+
+    python benchmarks/independence.py --bundle DIR --source test.en [--target onnx-int8 ...]
+        [--lines 5000] [--batches 8] [--beam-size 4]
+
+Every line is translated alone first, with one thread. Then all of them are translated together, in
+a random order, with a random limit of tokens in a batch and 1 to 4 workers; --batches times.
+Counted are lines whose tokens, or whose scores and log-probabilities of tokens, are not the same
+numbers. Nothing is timed, so the machine may be busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from report import parser, write
+
+from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime.results import TextHypothesis, Translation
+
+WORKERS = (1, 2, 3, 4)
+BATCH_TOKENS = (64, 4096)  # at least, at most
+
+
+def tokens(translation: Translation) -> list[tuple[int, ...]]:
+    """Of its hypotheses, one after the other."""
+    return [tuple(piece.tokens) for one in translation.hypotheses for piece in one.pieces]
+
+
+def numbers(hypotheses: Sequence[TextHypothesis]) -> list[str]:
+    """Scores and log-probabilities, to the last bit."""
+    pieces = [piece for one in hypotheses for piece in one.pieces]
+    return [value.hex() for one in pieces for value in (one.score, *one.token_log_probs)]
+
+
+def compare(
+    bundle: Path, target: str, lines: Sequence[str], batches: int, options: SearchOptions
+) -> dict[str, Any]:
+    """Differing lines of each batch, and how it was made."""
+    with Translator(bundle, target, threads=1) as translator:
+        alone = [translator.translate([line], options)[0] for line in lines]
+    draw, found = random.Random(1), []
+    for number in range(batches):
+        workers = WORKERS[number % len(WORKERS)]
+        batch_tokens = draw.randint(*BATCH_TOKENS)
+        order = draw.sample(range(len(lines)), len(lines))
+        with Translator(
+            bundle, target, threads=1, workers=workers, batch_tokens=batch_tokens
+        ) as translator:
+            together = translator.translate([lines[index] for index in order], options)
+        pairs = [(one, alone[index]) for one, index in zip(together, order, strict=True)]
+        found.append(
+            {
+                "workers": workers,
+                "batch tokens": batch_tokens,
+                "other tokens": sum(tokens(a) != tokens(b) for a, b in pairs),
+                "other numbers": sum(
+                    numbers(a.hypotheses) != numbers(b.hypotheses) for a, b in pairs
+                ),
+            }
+        )
+        print(target, *(f"{name}: {value}" for name, value in found[-1].items()), sep="  ")
+    return {"lines": len(lines), "batches": found}
+
+
+def arguments() -> argparse.Namespace:
+    """From the command line."""
+    options = parser(__doc__)
+    options.add_argument("--bundle", type=Path, required=True)
+    options.add_argument("--source", type=Path, required=True)
+    options.add_argument("--target", action="append", required=True)
+    options.add_argument("--lines", type=int, default=5000)
+    options.add_argument("--batches", type=int, default=8)
+    options.add_argument("--beam-size", type=int, default=4)
+    return options.parse_args()
+
+
+def main() -> None:
+    """Compare and write."""
+    args = arguments()
+    lines = args.source.read_text(encoding="utf-8").splitlines()[: args.lines]
+    options = SearchOptions(beam_size=args.beam_size, num_hypotheses=args.beam_size)
+    samples = {
+        target: compare(args.bundle, target, lines, args.batches, options) for target in args.target
+    }
+    settings = {"beam_size": args.beam_size, "lines": len(lines), "batches": args.batches}
+    print(write("independence", settings, samples, args.out))
+
+
+if __name__ == "__main__":
+    main()
