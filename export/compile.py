@@ -74,7 +74,7 @@ class BuildOptions:
 
     targets: tuple[str, ...] = ("onnx-fp32",)  # the first is the bundle's default
     # Tokens with the end symbol. Sinusoidal positions allow any; a model is at its best up to the
-    # lengths it was trained on, so None takes the training's --max-length.
+    # lengths it was trained on, so None takes the training's --max-pair-length.
     max_source_length: int | None = None
     max_target_length: int | None = None  # None: max_source_length + 50
     attention: bool = False  # the step graph also returns cross-attention weights

@@ -24,6 +24,7 @@ def _setting(
     choices: tuple[str, ...] = (),
     imported: bool = False,
     added: bool = False,
+    flag: str | None = None,
 ) -> Any:
     """A field with the sentence that `translate-trt train --help` prints for it.
 
@@ -34,8 +35,9 @@ def _setting(
         imported: models of other toolkits need it (docs/import.md): a model that is trained from
             the beginning has its default.
         added: runs and checkpoints from before there was such a field have its default.
+        flag: that sets it, where it is not called as the field is.
     """
-    metadata = {"help": description, "choices": choices, "imported": imported}
+    metadata = {"help": description, "choices": choices, "imported": imported, "flag": flag}
     metadata["added"] = added or imported
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -198,8 +200,9 @@ class TrainConfig:
         "share those of a step, and gradients accumulate up to --batch-tokens.",
     )  # fmt: skip
     max_length: int = _setting(
-        256, "Pairs with a longer side, in tokens, are left out (and counted)."
-    )
+        256, "Pairs with a longer side, in tokens, are left out (and counted).",
+        flag="--max-pair-length",
+    )  # fmt: skip
     seed: int = _setting(1, "Of the initial weights, the order of batches and dropout.")
 
     # ---- optimizer: Adam with the schedule of equation 3 ----

@@ -138,9 +138,15 @@ CORPORA: dict[str, Corpus] = {
 }
 
 
-def _setting(default: Any, description: str) -> Any:
-    """A field with the sentence that `translate-trt data prepare --help` prints for it."""
-    return dataclasses.field(default=default, metadata={"help": description})
+def _setting(default: Any, description: str, flag: str | None = None) -> Any:
+    """A field with the sentence that `translate-trt data prepare --help` prints for it.
+
+    Args:
+        default: of the field.
+        description: the sentence.
+        flag: that sets it, where it is not called as the field is.
+    """
+    return dataclasses.field(default=default, metadata={"help": description, "flag": flag})
 
 
 @dataclass(frozen=True)
@@ -149,8 +155,9 @@ class PrepareOptions:
 
     # ---- what is left out ----
     max_length: int = _setting(
-        256, "Pairs with a longer side, in tokens with the end symbol, are left out."
-    )
+        256, "Pairs with a longer side, in tokens with the end symbol, are left out.",
+        flag="--max-pair-length",
+    )  # fmt: skip
     # Of 45,155 pairs of the WMT news tests into German and French, made with care, 3 leaves out 8,
     # 2 leaves out 44 and 1.5 642: what it takes from noisy text is misaligned. Characters, not
     # words: with German compounds and languages without spaces, words mean different things.

@@ -236,8 +236,8 @@ def prepare_job_from_data(
         limit = min(limit, settings.model.longest or limit)
         if longest > limit:
             raise OptionError(
-                f"{directory} has pairs of up to {longest} tokens, more than --max-length or the "
-                f"model's positions allow; prepare it with --max-length {limit}."
+                f"{directory} has pairs of up to {longest} tokens, more than --max-pair-length or "
+                f"the model's positions allow; prepare it with --max-pair-length {limit}."
             )
         source, target = prepared.text("valid")
         validation = Validation(prepared.split("valid"), source, target)

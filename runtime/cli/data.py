@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.cli.names import output_option
+from translate_trt.runtime.cli.names import field_option, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
@@ -39,14 +39,13 @@ def data() -> None:
 def _settings(command: Callable[..., None]) -> Callable[..., None]:
     """One flag for every field of PrepareOptions, with the field's own description."""
     for field in reversed(dataclasses.fields(PrepareOptions)):
-        flag = "--" + field.name.replace("_", "-")
         text = str(field.metadata["help"])
         if field.type == "bool":
-            option = click.option(flag, is_flag=True, default=None, help=text)
+            option = field_option(field, is_flag=True, help=text)
         else:
             default = f"{field.default:,}" if isinstance(field.default, int) else field.default
             kind = _TYPES[str(field.type)]
-            option = click.option(flag, type=kind, default=None, help=f"{text} [{default}]")
+            option = field_option(field, type=kind, help=f"{text} [{default}]")
         command = option(command)
     return command
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 @click.option(
     "--max-source-length",
     type=int,
-    help="Longest source in tokens with the end symbol. Default: --max-length of the training.",
+    help="Longest source in tokens with the end symbol. Default: the --max-pair-length that the "
+    "model was trained with.",
 )
 @click.option(
     "--max-target-length",

@@ -5,10 +5,12 @@
   `--checkpoint` names the model.
 - `--output` is what a command makes, `--target` is a target of a bundle.
 - `--source` and `--reference` are the two sides of a test set.
+- `--max-length` limits a translation, `--max-pair-length` the pairs that are trained on.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,22 @@ class Renamed(click.Option):
             super().add_to_parser(parser, ctx)
         finally:
             self.opts = shown
+
+
+def field_option(field: dataclasses.Field[Any], **settings: Any) -> Callable[..., Any]:
+    """Make the flag that sets a field of a configuration.
+
+    Its name is the field's, or what the field's metadata call it under "flag"; the field's own name
+    then is a former one.
+
+    Args:
+        field: of a dataclass.
+        settings: of `click.option`.
+    """
+    flag, chosen = "--" + field.name.replace("_", "-"), field.metadata["flag"]
+    if chosen is None:
+        return click.option(flag, field.name, default=None, **settings)
+    return click.option(chosen, field.name, cls=Renamed, former=(flag,), default=None, **settings)
 
 
 def output_option(help: str, required: bool = True) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 # No torch yet: this module is imported for --help too.
-from translate_trt.runtime.cli.names import output_option
+from translate_trt.runtime.cli.names import field_option, output_option
 from translate_trt.runtime.cli.search import language_flags
 from translate_trt.runtime.cli.torch_settings import set_training_defaults
 from translate_trt.runtime.cli.verbosity import is_quiet
@@ -36,10 +36,9 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
             if field.metadata["imported"]:
                 continue
             choices = field.metadata["choices"]
-            command = click.option(
-                "--" + field.name.replace("_", "-"),
+            command = field_option(
+                field,
                 type=click.Choice(choices) if choices else _TYPES[str(field.type)],
-                default=None,
                 help=f"{field.metadata['help']} (base: {field.default})",
             )(command)
     return command

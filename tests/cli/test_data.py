@@ -67,7 +67,7 @@ def test_every_setting_is_a_flag(text: Path) -> None:
         "--vocabulary-sentences": 50, "--seed": 3,
     }  # fmt: skip
     given = [part for flag in flags.items() for part in flag]
-    local(text, *given, "--keep-duplicates", "--max-length", 200)
+    local(text, *given, "--keep-duplicates", "--max-pair-length", 200)
     assert json.loads((text / "out" / "data.json").read_text())["settings"] == {
         "max_length": 200, "max_length_ratio": 2.5, "keep_duplicates": True,
         "vocabulary_size": 320, "vocabulary_type": "unigram", "vocabulary_sentences": 50, "seed": 3,
@@ -101,7 +101,8 @@ def test_check_finds_damage(text: Path) -> None:
         ([], "name a corpus (wmt14-en-de, wmt14-en-fr) or give text with --from"),
         (["--from", "a.en", "a.de"], "--from needs --valid"),
         (["wmt14-en-de", "--test", "a.en", "a.de"], "--valid and --test go with --from"),
-        (["wmt14-en-de", "--max-length", "1"], "--max-length is 1"),
+        (["wmt14-en-de", "--max-pair-length", "1"], "--max-pair-length is 1"),
+        (["wmt14-en-de", "--max-length", "1"], "--max-pair-length is 1"),  # its former name
         (["wmt14-en-de", "--mirror", "ftp://x"], "http"),
         (["--from", "a.en", "a.de", "--valid", "v.en", "v.de"], "there is no file a.en"),
     ],

@@ -304,8 +304,8 @@ def test_prepared_data_that_was_damaged_ends_the_run(
     ("change", "message"),
     [
         ({"vocabulary_size": 320}, r"prepared with a vocabulary of 3\d\d pieces"),
-        ({"max_length": 5}, "prepare it with --max-length 5"),
-        ({"positions": "learned", "max_positions": 6}, "prepare it with --max-length 6"),
+        ({"max_length": 5}, "prepare it with --max-pair-length 5"),
+        ({"positions": "learned", "max_positions": 6}, "prepare it with --max-pair-length 6"),
     ],
 )
 def test_settings_that_the_data_was_not_prepared_for(
