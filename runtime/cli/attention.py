@@ -11,7 +11,7 @@ import click
 
 from translate_trt.runtime.cli.names import Renamed, output_option
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.cli.search import replace_options, search_flags
+from translate_trt.runtime.cli.search import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.tokenizer import Tokenizer
 
@@ -76,6 +76,8 @@ def attention(
     The decoder's self-attention lies between the pieces it has read, from the start symbol on. In
     cross-attention each row is a piece that the decoder says, up to the end symbol.
     """
+    check_flags(search)
+
     from translate_trt.train.attention import attend_sentence
     from translate_trt.train.attention_plots import draw_attention
     from translate_trt.train.checkpoint import open_checkpoint

@@ -14,7 +14,7 @@ import click
 
 from translate_trt.runtime.bundle import MANIFEST_NAME, Manifest, read_manifest
 from translate_trt.runtime.cli.output import columns, open_output
-from translate_trt.runtime.cli.search import replace_options, search_flags
+from translate_trt.runtime.cli.search import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text import chunks, display_name, open_input, read_lines
@@ -120,6 +120,7 @@ def evaluate(
     The difference to the first system is in BLEU, with a 95 % interval and a two-sided p-value by
     paired bootstrap.
     """
+    check_flags(search)
     right = _read(reference)
     if not right:
         raise InputError(f"{display_name(reference)} is empty; a reference has at least one line.")

@@ -134,14 +134,13 @@ def export(
 
     Given a whole run, its averaged checkpoint is taken, or the latest while there is none.
     """
-    from translate_trt.export.compile import BuildOptions, compile_bundle
+    # No torch yet: what is wrong with the flags is said first.
     from translate_trt.export.engines.options import (
         EngineOptions,
         default_cache,
         parse_profiles,
     )
     from translate_trt.runtime.outputs import check_apart
-    from translate_trt.train.checkpoint import open_checkpoint
 
     check_apart(out, [checkpoint])  # a whole run, too
     engines = EngineOptions(
@@ -149,6 +148,9 @@ def export(
         cache=None if no_engine_cache else engine_cache or default_cache(),
         **engine,
     )
+    from translate_trt.export.compile import BuildOptions, compile_bundle
+    from translate_trt.train.checkpoint import open_checkpoint
+
     options = BuildOptions(
         targets=targets,
         max_source_length=max_source_length,

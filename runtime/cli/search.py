@@ -45,6 +45,15 @@ def language_flags(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def check_flags(flags: dict[str, Any]) -> None:
+    """Refuse what is out of range for any model, before one is loaded.
+
+    Raises:
+        OptionError: a value is out of range.
+    """
+    replace_options(SearchOptions(), flags)
+
+
 def replace_options(defaults: SearchOptions, flags: dict[str, Any]) -> SearchOptions:
     """The defaults, with the flags that were given in their place."""
     given = {name: value for name, value in flags.items() if value is not None}

@@ -19,7 +19,15 @@ from translate_trt.runtime.cli.torch_settings import set_training_defaults
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.locks import locked_directory
-from translate_trt.train.config import FINE_TUNE_NAME, PRESETS, ModelConfig, TrainConfig
+from translate_trt.train.config import (
+    FINE_TUNE_NAME,
+    PRESETS,
+    ModelConfig,
+    TrainConfig,
+    apply,
+    preset,
+    recipe,
+)
 
 log = logging.getLogger("translate_trt")
 
@@ -42,6 +50,13 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
                 help=f"{field.metadata['help']} (base: {field.default})",
             )(command)
     return command
+
+
+def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
+    """Refuse settings out of range before torch is imported and a vocabulary is trained."""
+    apply(recipe(name), overrides)
+    if is_new:
+        apply(preset(name).model, overrides)
 
 
 @click.command()
@@ -98,6 +113,9 @@ def train(
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # progress is what one waits for
     if (data is None) == (train_files is None) or (train_files is None) != (valid_files is None):
         raise OptionError("give --train and --valid, or --data alone.")
+    overrides = {name: value for name, value in settings.items() if value is not None}
+    name = config or ("base" if start is None else FINE_TUNE_NAME)
+    _check_ranges(name, start is None, overrides)
     set_training_defaults()  # before torch is imported, which is now
     from translate_trt.train.distributed import choose_device, open_group, started_again
     from translate_trt.train.run import (
@@ -115,8 +133,6 @@ def train(
     chosen = choose_device(device)  # first: a device that is not there must not cost an old run
     if started_again():  # the checkpoints there are this run's own
         resume, force = True, False
-    overrides = {name: value for name, value in settings.items() if value is not None}
-    recipe = config or ("base" if start is None else FINE_TUNE_NAME)
     begin: Callable[..., Job]
     if train_files is not None and valid_files is not None:
         begin = functools.partial(prepare_job, TextPair(*train_files), TextPair(*valid_files))
@@ -126,7 +142,7 @@ def train(
     def prepare(reopen: bool) -> Job:
         with exit_on_sigterm():  # there is nothing to save yet
             return begin(
-                out, recipe, overrides, resume or reopen, force and not reopen,
+                out, name, overrides, resume or reopen, force and not reopen,
                 None if reopen else start,
             )  # fmt: skip
 

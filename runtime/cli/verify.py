@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.cli.bundle import bundle_argument
 from translate_trt.runtime.cli.search import language_flags
 from translate_trt.runtime.errors import TranslateTrtError
@@ -68,17 +69,19 @@ def verify(
     With --layers, prints how far each layer's tensors depart from PyTorch's, and which is the first
     to depart further than its precision explains; the exit code is 1 if there is one.
     """
-    from translate_trt.train.run import use_threads
-
-    use_threads(threads)
-    if layers:
-        _compare_layers(bundle, checkpoint, source, targets, threads, layers_lines)
-        return
-    if reference is None:
+    if reference is None and not layers:
         raise click.UsageError(
             "--reference is missing: give the translations of --source, "
             "or compare layers alone with --layers."
         )
+    read_manifest(bundle)  # whatever is wrong with the path is said before torch is imported
+
+    from translate_trt.train.run import use_threads
+
+    use_threads(threads)
+    if reference is None or layers:
+        _compare_layers(bundle, checkpoint, source, targets, threads, layers_lines)
+        return
     given = {name: code for name, code in languages.items() if code is not None}
     _compare_translations(
         bundle, checkpoint, (source, reference), targets, threads, require_engines, given

@@ -53,6 +53,37 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
     assert "HEAVY []" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ("evaluate run --reference a --source b --beam-size 0", 2, "--beam-size is 0"),
+        ("attention hello --checkpoint run --min-length -1", 2, "--min-length is -1"),
+        ("verify bundle --checkpoint run --source a", 2, "--reference is missing"),
+        ("verify bundle --checkpoint run --source a --reference b", 1, "bundle"),
+        ("train --train a b --valid a b --output run --batch-tokens 0", 2, "--batch-tokens is 0"),
+        ("export run --output bundle --profiles nonsense", 2, "nonsense"),
+        ("data prepare --from a b --valid a b --output d --max-length-ratio 0", 2, "-ratio is 0"),
+    ],
+)
+def test_wrong_usage_is_told_before_torch_is_imported(
+    arguments: str, status: int, message: str, tmp_path: Path
+) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "from translate_trt.runtime.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments.split()],
+        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr
+    assert message in done.stderr.splitlines()[-1]
+    assert "torch" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_every_command_of_the_table_is_there(name: str) -> None:
     entry = SUBCOMMANDS[name]

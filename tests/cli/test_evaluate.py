@@ -286,7 +286,7 @@ def test_the_search_is_told(readable: Checkpoint, source: Path, reference: Path)
         (["--reference", "r.de", "h", "short"], 1, "short has 1 lines and r.de has 2"),
         (["--reference", "r.de", "--source", "short", "h"], 1, "short has 1 lines and r.de has 2"),
         (["--reference", "r.de", "folder"], 1, "folder holds no checkpoint"),
-        (["--reference", "r.de", "h", "--beam-size", "0", "folder"], 1, "holds no checkpoint"),
+        (["--reference", "r.de", "h", "--beam-size", "0", "folder"], 2, "--beam-size is 0"),
         (["--reference", "folder", "h"], 1, "folder is a directory"),
         (["--reference", "r.de", "h", "--ensemble", "folder"], 2, "is a single checkpoint"),
     ],
