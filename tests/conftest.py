@@ -16,6 +16,8 @@ import sentencepiece
 # small that a second thread only makes the first one wait, and equal bits need an equal number.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+from support.shared import SharedFiles
+
 from translate_trt.runtime.bundle import (
     FORMAT_VERSION,
     Limits,
@@ -28,7 +30,8 @@ from translate_trt.runtime.bundle import (
 from translate_trt.runtime.prompt import Prompt
 
 pytest_plugins = ["support.bundles", "support.collection", "support.kernels", "support.operators",
-                  "support.static_bundles", "support.triton_server"]  # fmt: skip
+                  "support.shared", "support.static_bundles", "support.traces",
+                  "support.triton_server"]  # fmt: skip
 
 WORDS = """
     the a cat dog house tree runs sleeps eats green big small river walks over under
@@ -43,8 +46,12 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def tokenizer_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tokenizer_model(shared: SharedFiles) -> Path:
     """A SentencePiece model with byte fallback, as training makes them."""
+    return shared.once("shared.spm", _train_tokenizer)
+
+
+def _train_tokenizer(path: Path) -> None:
     rng, words = random.Random(1), WORDS.split()
     lines = [" ".join(rng.choices(words, k=rng.randint(2, 10))) + "." for _ in range(300)]
     model = io.BytesIO()
@@ -62,9 +69,7 @@ def tokenizer_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         eos_id=3,
         minloglevel=2,
     )
-    path = tmp_path_factory.mktemp("tokenizer") / "shared.spm"
     path.write_bytes(model.getvalue())
-    return path
 
 
 @pytest.fixture

@@ -1,0 +1,89 @@
+"""Traced graphs of models that differ in nothing but their weights are traced once per run.
+
+Tracing takes some ten seconds of processor time, and what it yields depends on a model's weights in
+their values alone. So the graph is kept without them, and gets those of the model at hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx_ir.tensor_adapters import TorchTensor
+from torch import nn
+
+from support.shared import SharedFiles
+from translate_trt.export import compile as compile_module
+from translate_trt.export.graphs import EncoderGraph, StepGraph
+from translate_trt.export.trace import DYNAMIC_OPSET, trace
+from translate_trt.runtime.contract import TensorSpec
+
+
+@pytest.fixture(scope="session", autouse=True)
+def traced_once(shared: SharedFiles) -> Iterator[None]:
+    """`compile_bundle` and `trace_graphs` trace each structure once per run.
+
+    Tests of tracing itself call `trace.trace`, which is what it was.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compile_module, "trace", cached_trace(shared))
+        yield
+
+
+def cached_trace(shared: SharedFiles) -> Callable[..., ir.Model]:
+    """`trace`, with its graphs kept in the files of a run."""
+
+    def cached(
+        module: EncoderGraph | StepGraph,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        name: str,
+        opset: int = DYNAMIC_OPSET,
+        named: Sequence[str] = (),
+    ) -> ir.Model:
+        asked = (structure(module), tuple(inputs), tuple(outputs), name, opset, tuple(named))
+        key = hashlib.sha256(repr(asked).encode()).hexdigest()
+        path = shared.once(
+            f"{name}-{key}.onnx",
+            lambda path: path.write_bytes(
+                without_weights(trace(module, inputs, outputs, name, opset, named), module)
+            ),
+        )
+        return with_weights(path.read_bytes(), module)
+
+    return cached
+
+
+def structure(module: EncoderGraph | StepGraph) -> tuple[object, ...]:
+    """All that shapes the graph of an `EncoderGraph` or a `StepGraph`, but for its inputs."""
+    owners: dict[int, str] = {}
+    tensors = [
+        (name, tuple(x.shape), x.dtype, owners.setdefault(x.data_ptr(), name))  # tied ones
+        for name, x in module.state_dict().items()
+    ]
+    # The module's text shows its layers.
+    shape = module.shape if isinstance(module, StepGraph) else None
+    return module.model.config, shape, str(module), tuple(tensors)
+
+
+def without_weights(graph: ir.Model, module: nn.Module) -> bytes:
+    """The graph as a protobuf in which the weights of the module have no values."""
+    proto = ir.to_proto(graph)
+    weights = module.state_dict().keys()
+    for tensor in proto.graph.initializer:
+        if tensor.name in weights:
+            tensor.ClearField("raw_data")
+    return proto.SerializeToString()
+
+
+def with_weights(content: bytes, module: nn.Module) -> ir.Model:
+    """The graph of `without_weights`, with the weights of a module of the same structure."""
+    graph = ir.from_proto(onnx.ModelProto.FromString(content))
+    weights = module.state_dict(keep_vars=True)
+    for name, value in graph.graph.initializers.items():
+        if name in weights:
+            value.const_value = TorchTensor(weights[name], name)
+    return graph
