@@ -19,11 +19,16 @@ from typing import Any
 import pytest
 from support import damage
 from support.cpp_library import Library, build
+from support.shortlists import compile_with_shortlist, random_table
 
 from translate_trt.runtime import errors
+from translate_trt.train.checkpoint import Checkpoint
 
 SEED = 2018
-KINDS = {"manifest": 320, "tokenizer": 80, "graph": 100}
+KINDS = {
+    "onnx-fp32": {"manifest": 240, "tokenizer": 80, "graph": 80},
+    "onnx-fp32-shortlist": {"manifest": 70, "graph": 30},
+}
 OPTIONS = {"beam_size": 2, "max_length": 6}
 LINES = ["the cat runs.", "a"]
 
@@ -77,32 +82,48 @@ def allocations() -> dict[str, str]:
     return {"ASAN_OPTIONS": f"allocator_may_return_null=1:max_allocation_size_mb={MEMORY >> 20}"}
 
 
-def told(ask: Ask, bundle: Path, place: Path, seed: int, kinds: dict[str, int]) -> dict[str, int]:
-    """How often each status came of damaged copies; fails at what is neither success nor ours."""
+def told(ask: Ask, bundles: dict[str, Path], place: Path) -> dict[str, int]:
+    """How often each status came of damaged copies; fails at what is neither success nor ours.
+
+    Args:
+        ask: a runtime.
+        bundles: by the target that is taken of each.
+        place: a folder for the copies.
+    """
     ours = {name for name in vars(errors) if name.endswith("Error")}
     ours |= {"TT_BUNDLE_ERROR", "TT_OPTION_ERROR", "TT_BACKEND_ERROR", "TT_MEMORY_ERROR"}
     counts: dict[str, int] = {}
-    for case in damage.damaged(bundle, place, seed, kinds):
-        status, message = ask(case.bundle)
-        assert status in {"fine", *ours}, (case, status, message)
-        assert status == "fine" or message, case
-        counts[status] = counts.get(status, 0) + 1
-        shutil.rmtree(case.bundle)
+    for target, bundle in bundles.items():
+        for case in damage.damaged(bundle, target, place, SEED, KINDS[target]):
+            status, message = ask(case.bundle)
+            assert status in {"fine", *ours}, (case, status, message)
+            assert status == "fine" or message, case
+            counts[status] = counts.get(status, 0) + 1
+            shutil.rmtree(case.bundle)
     return counts
 
 
-def test_python_says_what_is_wrong(compiled_bundle: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def bundles(
+    compiled_bundle: Path, checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    directory = tmp_path_factory.mktemp("shortlist")
+    with_lists = compile_with_shortlist(checkpoint, random_table(checkpoint), directory)
+    return {"onnx-fp32": compiled_bundle, "onnx-fp32-shortlist": with_lists}
+
+
+def test_python_says_what_is_wrong(bundles: dict[str, Path], tmp_path: Path) -> None:
     with python() as ask:
-        counts = told(ask, compiled_bundle, tmp_path, SEED, KINDS)
+        counts = told(ask, bundles, tmp_path)
     assert sum(counts.values()) == 500
     assert counts["BundleError"] > 200  # the damage does reach what reads the files
     assert counts["fine"] > 20
 
 
-def test_cpp_says_what_is_wrong(compiled_bundle: Path, tmp_path: Path) -> None:
+def test_cpp_says_what_is_wrong(bundles: dict[str, Path], tmp_path: Path) -> None:
     library = Library(build("address,undefined"), sanitize="address,undefined")
     with cpp(library) as ask:
-        counts = told(ask, compiled_bundle, tmp_path, SEED, KINDS)
+        counts = told(ask, bundles, tmp_path)
     assert sum(counts.values()) == 500
     assert counts["TT_BUNDLE_ERROR"] > 200
     assert counts["fine"] > 20

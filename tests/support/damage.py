@@ -43,17 +43,20 @@ class Damage:
     bundle: Path
 
 
-def damaged(good: Path, place: Path, seed: int, kinds: dict[str, int]) -> Iterator[Damage]:
+def damaged(
+    good: Path, target: str, place: Path, seed: int, kinds: dict[str, int]
+) -> Iterator[Damage]:
     """Damaged copies of a bundle, one after the other in the same place.
 
     Args:
-        good: a bundle with the target onnx-fp32.
+        good: a bundle.
+        target: of it, which alone the copies have.
         place: a folder for the copies, on the same file system.
         seed: of everything.
         kinds: how many cases of each kind.
     """
     manifest = json.loads((good / "manifest.json").read_text())
-    manifest["targets"] = {"onnx-fp32": manifest["targets"]["onnx-fp32"]}
+    manifest["targets"] = {target: manifest["targets"][target]}
     number = 0
     for what, count in kinds.items():
         for _ in range(count):
@@ -67,7 +70,8 @@ def _copy(
 ) -> Path:
     """A bundle with one kind of damage."""
     found = json.loads(json.dumps(manifest))
-    graphs = found["targets"]["onnx-fp32"]["files"]
+    (target,) = found["targets"].values()
+    graphs = target["files"]
     sides = found["tokenizer"]
     chosen = None
     if what == "tokenizer":
