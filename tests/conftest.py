@@ -29,8 +29,9 @@ from translate_trt.runtime.bundle import (
 )
 from translate_trt.runtime.prompt import Prompt
 
-pytest_plugins = ["support.bundles", "support.collection", "support.kernels", "support.operators",
-                  "support.shared", "support.static_bundles", "support.traces",
+# Those that others import come first, or pytest cannot explain their assertions.
+pytest_plugins = ["support.shared", "support.bundles", "support.collection", "support.kernels",
+                  "support.operators", "support.static_bundles", "support.traces",
                   "support.triton_server"]  # fmt: skip
 
 WORDS = """
