@@ -8,6 +8,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import sentencepiece
@@ -15,8 +16,6 @@ import sentencepiece
 # Before torch is imported, here or in a process that a test starts. The models of tests are so
 # small that a second thread only makes the first one wait, and equal bits need an equal number.
 os.environ["OMP_NUM_THREADS"] = "1"
-
-from support.shared import SharedFiles
 
 from translate_trt.runtime.bundle import (
     FORMAT_VERSION,
@@ -28,6 +27,9 @@ from translate_trt.runtime.bundle import (
     write_manifest,
 )
 from translate_trt.runtime.prompt import Prompt
+
+if TYPE_CHECKING:
+    from support.shared import SharedFiles
 
 # Those that others import come first, or pytest cannot explain their assertions.
 pytest_plugins = ["support.shared", "support.bundles", "support.collection", "support.kernels",
