@@ -83,7 +83,7 @@ def allocations() -> dict[str, str]:
 
 
 def told(ask: Ask, bundles: dict[str, Path], place: Path) -> dict[str, int]:
-    """How often each status came of damaged copies; fails at what is neither success nor ours.
+    """Count the statuses that came of damaged copies; fail at what is neither success nor ours.
 
     Args:
         ask: a runtime.

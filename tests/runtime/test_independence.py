@@ -1,4 +1,4 @@
-"""Where compiled kernels run, neighbours change no bit of what a sentence has alone."""
+"""Independence to the last bit of a sentence from its neighbours, where compiled kernels run."""
 
 from __future__ import annotations
 

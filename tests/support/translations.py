@@ -30,7 +30,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 
 
 def bits(hypotheses: list[Hypothesis]) -> list[tuple[object, ...]]:
-    """Of the hypotheses of a sentence, whatever their numbers are, to be compared bit by bit."""
+    """Everything of a sentence's hypotheses, as values that are equal if all bits are."""
     return [
         (
             tuple(one.tokens), one.truncated, one.score.hex(),
@@ -47,7 +47,7 @@ def assert_independent(
     translate: Callable[[list[list[int]]], list[list[Hypothesis]]],
     seed: int,
 ) -> None:
-    """What a batch finds, its sentences in any order, is what each has alone, bit by bit."""
+    """Check that a batch in random order finds what each sentence has alone, to the last bit."""
     order = random.Random(seed).sample(range(len(sources)), len(sources))
     found = translate([sources[index] for index in order])
     differing = [
