@@ -33,9 +33,6 @@ _ENCODER_TOKENS = 256
 # New sentences go into rows that others leave. If they are fewer, this share of the rows stays idle
 # at most; else the batch is copied, which costs as much as some steps.
 _IDLE = 0.25
-# A row whose slots run out while its beams' past and its next tokens take up to this share of them
-# is compacted; beyond it that would soon be needed again, and caches grow instead.
-_FULL = 0.75
 
 # From so many bytes on an array has pages of its own.
 _LARGE = 2**20
@@ -159,7 +156,7 @@ class HostBatch:
         if "full" in self._results:
             full = self._results["full"] & ~result.done
             if full.any():
-                self._make_room(np.flatnonzero(full))
+                self._grow(full)
         return [result]
 
     def pool(self, row: int) -> Pool:
@@ -213,25 +210,18 @@ class HostBatch:
     def _move(self, keep: Sequence[int], rows: int, source_size: int) -> None:
         """Arrays for that many rows, the first of them those kept, with what they need of slots."""
         past, width = self._now, min(self._sizes["S"], source_size)
-        living: list[NDArray[np.int64]] | None = None
-        if self._shape.form.slots is None:
-            living = [_living(past["ancestry"][row]) for row in keep]
-            used = max(map(len, living), default=0)
-            self._allocate(rows, source_size, self._room(used + self._sizes["K"]))
-        else:
-            self._allocate(rows, source_size, self._shape.form.slots)
-        slotted = {*self._cache_names, "ancestry"} if living is not None else set()
+        fixed = self._shape.form.slots
+        used = [self._used(row) if fixed is None else fixed for row in keep]
+        self._allocate(rows, source_size, fixed or self._room(max(used, default=self._sizes["K"])))
         for name in self._by_sentence():
             # One after the other is let go: new arrays take up memory only once they are written.
             old = past.pop(name, None)
             if old is None or not keep:
                 continue
-            if living is not None and name in slotted:
-                self._copy_slots(name, old, keep, living)
+            if name in self._cache_names or name == "ancestry":
+                self._copy_slots(name, old, keep, used)
             else:
                 self._copy_rows(name, old, keep, width)
-        for row, slots in enumerate(living or ()):
-            self._now["slots"][row] = len(slots) + np.arange(self._sizes["K"])
 
     def _copy_rows(self, name: str, old: NDArray[Any], keep: Sequence[int], width: int) -> None:
         """The kept rows of an array into the first of the new one, `width` source positions."""
@@ -250,12 +240,20 @@ class HostBatch:
         return (*(slice(None),) * (axis - 1), slice(sizes[str(letter)]))
 
     def _copy_slots(
-        self, name: str, old: NDArray[Any], keep: Sequence[int],
-        living: Sequence[NDArray[np.int64]],
-    ) -> None:  # fmt: skip
-        """As `_copy_rows`, of each row only the slots that are in a beam's past, moved forward."""
-        for row, (source, slots) in enumerate(zip(keep, living, strict=True)):
-            self._now[name][row][:, : len(slots)] = old[source][:, slots]
+        self, name: str, old: NDArray[Any], keep: Sequence[int], used: Sequence[int]
+    ) -> None:
+        """As `_copy_rows`, of each row the slots up to the last in use.
+
+        Every slot keeps its place. Sums over slots are rounded in the order of the slots, so they
+        are those of the sentence alone, whoever comes and goes.
+        """
+        for row, (source, slots) in enumerate(zip(keep, used, strict=True)):
+            self._now[name][row][:, :slots] = old[source][:, :slots]
+
+    def _used(self, row: int) -> int:
+        """Slots of a row up to the last that is in a beam's past or is written next."""
+        past = np.flatnonzero((self._now["ancestry"][row] == 0).any(0))
+        return max(past.max(initial=-1), self._now["slots"][row].max()) + 1
 
     def _room(self, slots: int) -> int:
         """Slots for so many that are needed, and the spare ones."""
@@ -308,32 +306,11 @@ class HostBatch:
             for row, value in zip(rows, encoded[spec.name], strict=True):
                 self._now[spec.name][row][part] = value
 
-    def _make_room(self, full: NDArray[np.int64]) -> None:
-        """Slots for the next tokens of rows that have too few.
+    def _grow(self, full: NDArray[np.bool_]) -> None:
+        """More slots; rows [N] that are full go on in the lowest that are free.
 
-        Slots stay in the order of their tokens, so that sums over them have the same bits whenever
-        a batch moves, compacts or grows.
+        Those are what a step would have chosen, had there been as many before.
         """
-        living = {int(row): _living(self._now["ancestry"][row]) for row in full}
-        most = max(map(len, living.values())) + self._sizes["K"]
-        if most <= self._sizes["P"] * _FULL:
-            for row, slots in living.items():
-                self._compact(row, slots)
-        else:
-            self._grow(full)
-
-    def _compact(self, row: int, living: NDArray[np.int64]) -> None:
-        """Move the slots of a row that are in a beam's past to its front."""
-        # The first of them are there already.
-        first = int((living == np.arange(len(living))).sum())
-        for name in (*self._cache_names, "ancestry"):
-            slots = self._now[name][row]
-            slots[:, first : len(living)] = slots[:, living[first:]]
-        self._now["ancestry"][row][:, len(living) :] = MASKED
-        self._now["slots"][row] = len(living) + np.arange(self._sizes["K"])
-
-    def _grow(self, full: NDArray[np.int64]) -> None:
-        """More slots: rows that are full go on in the new ones."""
         old, beams = self._sizes["P"], self._sizes["K"]
         self._sizes["P"] = self._room(old + beams)
         self._runs = []
@@ -342,16 +319,12 @@ class HostBatch:
             grown = zeros((*past.shape[:2], self._sizes["P"], past.shape[3]), past.dtype)
             grown[:, :, :old] = past
             self._now[name] = grown
-        rows = self._sizes["N"]
-        more = np.full((rows, beams, self._sizes["P"] - old), MASKED, dtype=np.float32)
+        more = np.full((*full.shape, beams, self._sizes["P"] - old), MASKED, dtype=np.float32)
         self._now["ancestry"] = np.concatenate((self._now["ancestry"], more), axis=2)
         self._other["ancestry"] = np.empty_like(self._now["ancestry"])
-        self._now["slots"][full] = old + np.arange(beams)
-
-
-def _living(ancestry: NDArray[np.float32]) -> NDArray[np.int64]:
-    """The slots that are in a beam's past, of the ancestry [K, P] of a row."""
-    return np.flatnonzero((ancestry == 0).any(0))
+        for row in np.flatnonzero(full):
+            free = np.flatnonzero((self._now["ancestry"][row] < 0).all(0))
+            self._now["slots"][row] = free[:beams]
 
 
 def _encoder_groups(lengths: Sequence[int]) -> list[int]:

@@ -198,8 +198,6 @@ class ScriptedGraphs:
     Attributes:
         scripts: of all sentences.
         search: the search of a step.
-        appends: tokens take the slots after the last one in a beam's past, as with compiled
-            attention; else the lowest that are free.
         sizes: of each step so far, (N, S, P).
         used: of each step so far, the most slots that are in the past of a beam of one sentence.
     """
@@ -209,9 +207,9 @@ class ScriptedGraphs:
 
     def __init__(
         self, scripts: Sequence[Script], search: SearchStep = torch_step,
-        form: GraphForm = SHAPE.form, appends: bool = False,
+        form: GraphForm = SHAPE.form,
     ) -> None:  # fmt: skip
-        self.scripts, self.search, self.appends = scripts, search, appends
+        self.scripts, self.search = scripts, search
         self.shape = dataclasses.replace(self.SHAPE, form=form)
         self.sizes: list[tuple[int, int, int]] = []
         self.used: list[int] = []
@@ -263,9 +261,8 @@ class ScriptedGraphs:
             outputs[NEXT + name][:] = value
         outputs[NEXT + "ancestry"][:] = ancestry.numpy()
         if isinstance(caches, SharedSlots):
-            chosen = caches.following(ancestry)
-            slots, full = slots_after_last(ancestry) if self.appends else chosen
-            outputs[NEXT + "slots"][:], outputs["full"][:] = slots.numpy(), full.numpy()
+            _, full = caches.following(ancestry)
+            outputs[NEXT + "slots"][:], outputs["full"][:] = lowest_free(ancestry), full.numpy()
         outputs["attention"][:] = 0
         for row, (_, source, prefixes) in enumerate(rows):
             for beam, prefix in enumerate(prefixes):
@@ -309,13 +306,14 @@ class ScriptedGraphs:
         return caches
 
 
-def slots_after_last(ancestry: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Slots [N, K] after the last in a past of ancestry [N, K, P], and whether some lack [N]."""
-    _, beams, places = ancestry.shape
-    taken = (ancestry == 0).any(1)
-    first = ((torch.arange(places) + 1) * taken).amax(1)
-    full = first + beams > places
-    return first.masked_fill(full, 0)[:, None] + torch.arange(beams), full
+def lowest_free(ancestry: torch.Tensor) -> NDArray[np.int64]:
+    """Slots [N, K] in no past of ancestry [N, K, P], the lowest first; others where these are few.
+
+    Of equal ones ONNX's top-k takes the first, as the graphs do, and PyTorch's takes any.
+    """
+    in_a_past = ancestry.amax(1) == 0
+    found: NDArray[np.int64] = in_a_past.numpy().argsort(1, kind="stable")
+    return found[:, : ancestry.shape[1]]
 
 
 class ScriptedBackend:

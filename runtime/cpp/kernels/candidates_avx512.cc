@@ -8,6 +8,10 @@ namespace {
 struct StateMemory;
 struct ListMemory;
 
+constexpr std::size_t kMostParts = 8;
+// Rows from which on a task takes two parts, which share a list.
+constexpr std::size_t kManyRows = 17;
+
 // One logit, the same number as in the whole row.
 float logit(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t row,
             std::size_t column) {
@@ -22,13 +26,14 @@ float logit(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_
 
 }  // namespace
 
-States fresh_states(std::size_t parts, std::size_t rows, std::size_t count) {
-  const auto states = parts * rows;
-  auto* list = scratch<Entry, ListMemory>(states * count);
-  std::fill_n(list, states * count, Entry{kNothing, 0});
-  auto* all = scratch<State, StateMemory>(states);
-  for (std::size_t i = 0; i < states; ++i) {
-    all[i] = {_mm512_setzero_ps(), list + i * count};
+States fresh_states(std::size_t parts, std::size_t shared, std::size_t rows, std::size_t count) {
+  const auto lists = ceiling(parts, shared) * rows;
+  auto* list = scratch<Entry, ListMemory>(lists * count);
+  std::fill_n(list, lists * count, Entry{kNothing, 0});
+  auto* all = scratch<State, StateMemory>(parts * rows);
+  for (std::size_t i = 0; i < parts * rows; ++i) {
+    const auto part = i / rows, row = i % rows;
+    all[i] = {_mm512_setzero_ps(), kNothing, list + (part / shared * rows + row) * count};
   }
   return {all, parts, rows};
 }
@@ -38,13 +43,10 @@ States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, s
   const auto& product = *x.product;
   const auto panels = ceiling(matrix.blocks, kPanel);
   const auto tiles = ceiling(x.count, product.rows);
-  // Parts for threads to share. Each starts with empty lists, which costs insertions, so that fewer
-  // would do for many rows; but sums of exponentials are added part by part, and their bits must not
-  // depend on how many rows there are.
-  const auto parts = std::min<std::size_t>(panels, 8);
-  const auto states = fresh_states(parts, x.count, count);
-  parallel(parts, [&](std::size_t part) {
-    const Ready ready(product);
+  const auto parts = std::min(panels, kMostParts);
+  const auto shared = x.count < kManyRows ? 1 : std::min<std::size_t>(parts, 2);
+  const auto states = fresh_states(parts, shared, x.count, count);
+  const auto show_part = [&](std::size_t part) {
     auto* mine = states.all + part * x.count;
     for (auto panel = part * panels / parts; panel < (part + 1) * panels / parts; ++panel) {
       const auto block = panel * kPanel, last = std::min(matrix.blocks, block + kPanel);
@@ -75,6 +77,12 @@ States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, s
         }
       }
     }
+  };
+  parallel(ceiling(parts, shared), [&](std::size_t task) {
+    const Ready ready(product);
+    for (auto part = task * shared; part < std::min(parts, (task + 1) * shared); ++part) {
+      show_part(part);
+    }
   });
   return states;
 }
@@ -96,7 +104,7 @@ void candidates8(const Product& best, const Matrix8& matrix, const float* bias,
 
 void top_logits(const float* logits, std::size_t rows, std::size_t columns, const Candidates& out,
                 const ParallelFor& parallel) {
-  const auto states = fresh_states(1, rows, out.count);
+  const auto states = fresh_states(1, 1, rows, out.count);
   parallel(rows, [&](std::size_t row) {
     const auto* here = logits + row * columns;
     const float log_sum = show_all(states.all[row], out.count, here, columns);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 namespace translate_trt {
@@ -144,23 +143,6 @@ bool is_done(const Selection& s, std::size_t n, float worst, float best_live) {
   return s.done[n] || full || bound <= worst || s.positions[n] + 1 >= s.max_lengths[n];
 }
 
-// Slots for the tokens of `beams` beams; whether there are as many that are not taken.
-bool choose_slots(const std::vector<char>& taken, SlotChoice choice, std::size_t beams,
-                  std::int64_t* slots) {
-  std::size_t first = 0;
-  if (choice == SlotChoice::after_last) {
-    const auto last = std::find(taken.rbegin(), taken.rend(), char{true});
-    first = static_cast<std::size_t>(taken.rend() - last);
-  }
-  std::size_t found = 0;
-  for (auto slot = first; slot < taken.size() && found < beams; ++slot) {
-    if (!taken[slot]) slots[found++] = static_cast<std::int64_t>(slot);
-  }
-  const bool enough = found == beams;
-  if (!enough) std::iota(slots, slots + beams, 0);
-  return enough;
-}
-
 const float* position_of(const Embedding& e, std::size_t n) {
   return e.position_table + static_cast<std::size_t>(e.positions[n]) * e.columns;
 }
@@ -209,20 +191,28 @@ void extend_ancestry(const Ancestry& a, const std::int64_t* slots) {
   }
 }
 
-void follow_ancestry(const Ancestry& a, SlotChoice choice, const std::int64_t* parents,
-                     std::int64_t* slots, bool* full) {
-  std::vector<char> taken(a.slots);  // in the past of a beam
-  for (std::size_t n = 0; n < a.sentences; ++n, slots += a.beams) {
+void follow_ancestry(const Ancestry& a, const std::int64_t* parents, std::int64_t* slots,
+                     bool* full) {
+  Best freest(a.beams);
+  std::vector<float> nearest(a.slots);  // the highest of all beams
+  for (std::size_t n = 0; n < a.sentences; ++n) {
     const auto* now = a.now + n * a.beams * a.slots;
     auto* next = a.next + n * a.beams * a.slots;
-    std::fill(taken.begin(), taken.end(), false);
+    std::fill(nearest.begin(), nearest.end(), kNothing);
     for (std::size_t k = 0; k < a.beams; ++k, next += a.slots) {
       std::copy_n(now + static_cast<std::size_t>(*parents++) * a.slots, a.slots, next);
       for (std::size_t slot = 0; slot < a.slots; ++slot) {
-        taken[slot] |= next[slot] == 0;
+        nearest[slot] = std::max(nearest[slot], next[slot]);
       }
     }
-    *full++ = !choose_slots(taken, choice, a.beams, slots);
+    freest.clear();
+    for (std::size_t slot = 0; slot < a.slots; ++slot) {
+      freest.offer(-nearest[slot], slot);
+    }
+    for (std::size_t k = 0; k < a.beams; ++k) {
+      *slots++ = static_cast<std::int64_t>(freest[k].index);
+    }
+    *full++ = freest[a.beams - 1].value == 0;
   }
 }
 

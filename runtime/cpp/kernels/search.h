@@ -70,19 +70,8 @@ struct Ancestry {
 // Each beam sees the slot of its own token, too; slots [N, K].
 void extend_ancestry(const Ancestry&, const std::int64_t* slots);
 
-// Which of the slots that are in no beam's past the next tokens take.
-enum class SlotChoice {
-  // The lowest: caches stay small, for attention that reads all of their slots.
-  lowest,
-  // Those after the last that is in a past: the slots stay in the order of their tokens, whatever
-  // the caller moves, so that sums over them have the same bits in every batch. Only attention that
-  // skips the slots in no past can afford the gaps.
-  after_last,
-};
-
-// Of the beams that continue `parents` [N, K]; the slots [N, K] for their tokens, and whether there
-// are fewer of these [N]. The slots of a full sentence are within range, but may be in a past.
-void follow_ancestry(const Ancestry&, SlotChoice, const std::int64_t* parents, std::int64_t* slots,
-                     bool* full);
+// Of the beams that continue `parents` [N, K]; the slots [N, K] for their tokens, which are in no
+// beam's past, and whether there are fewer of these [N].
+void follow_ancestry(const Ancestry&, const std::int64_t* parents, std::int64_t* slots, bool* full);
 
 }  // namespace translate_trt

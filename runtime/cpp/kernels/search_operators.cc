@@ -162,11 +162,9 @@ class ExtendAncestryNode : public PortableNode {
   }
 };
 
-class FollowAncestryNode {
+class FollowAncestryNode : public PortableNode {
  public:
-  using Variant = NoVariant;
-  FollowAncestryNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo)
-      : choice_(kernels.attention ? SlotChoice::after_last : SlotChoice::lowest) {}
+  using PortableNode::PortableNode;
   static Types inputs(const Variant&) { return {kFloat, kInt64}; }
   static Types outputs() { return {kFloat, kInt64, kBool}; }
 
@@ -174,14 +172,11 @@ class FollowAncestryNode {
     const auto shape = call.shape(0);
     require(shape.size() == 3, "ancestry is [N, K, P]");
     require(shape[2] >= shape[1], "there are fewer slots than beams");
-    follow_ancestry(ancestry(call, shape, shape[1], "a parent is out of range"), choice_,
+    follow_ancestry(ancestry(call, shape, shape[1], "a parent is out of range"),
                     call.input<std::int64_t>(1),
                     call.output<std::int64_t>(1, {shape[0], shape[1]}),
                     call.output<bool>(2, {shape[0]}));
   }
-
- private:
-  const SlotChoice choice_;
 };
 
 }  // namespace

@@ -3,6 +3,11 @@
 // Each row has a state that logits are shown to in the order of their columns: the largest so far,
 // the sum of exponentials relative to it (Milakov and Gimelshein 2018, "Online normalizer
 // calculation for softmax"), and a short sorted list of the best.
+//
+// The columns of a large matrix are cut into parts, each with a state of its own, for threads to
+// share. How a sum is rounded depends on the parts, so they must be the same for any number of rows.
+// Lists are the same however they come about, and each begins with insertions, so parts that follow
+// each other may share one.
 #pragma once
 
 #include <algorithm>
@@ -36,18 +41,18 @@ inline void insert(Entry* list, std::size_t count, Entry entry) {
 
 // What a row has shown so far.
 struct State {
-  __m512 sum;   // of exponentials relative to the best
-  Entry* list;  // the best, sorted
-
-  float best() const { return list[0].value; }
+  __m512 sum;   // of exponentials relative to the largest
+  float most;   // the largest
+  Entry* list;  // the best, sorted; of the parts before this one, too, where they share it
 };
 
-// Logits that may belong to the best of a state, which is rare.
+// Logits of which one belongs to the best of a state, or is the largest so far, which is rare.
 template <int Registers>
 __attribute__((noinline)) void take(State& state, std::size_t count,
                                     const __m512 (&logits)[Registers], std::size_t column) {
-  const float before = state.best();
+  float most = state.most;
   for (int j = 0; j < Registers; ++j) {
+    most = std::max(most, _mm512_reduce_max_ps(logits[j]));
     const __m512 last = _mm512_set1_ps(state.list[count - 1].value);
     unsigned mask = _mm512_cmp_ps_mask(logits[j], last, _CMP_GT_OQ);
     if (mask == 0) {
@@ -64,9 +69,10 @@ __attribute__((noinline)) void take(State& state, std::size_t count,
       }
     }
   }
-  if (state.best() > before) {
-    const float lower = (before - state.best()) * kLog2E;
+  if (most > state.most) {
+    const float lower = (state.most - most) * kLog2E;
     state.sum = _mm512_mul_ps(state.sum, power_of_two(_mm512_set1_ps(lower)));
+    state.most = most;
   }
 }
 
@@ -74,15 +80,15 @@ __attribute__((noinline)) void take(State& state, std::size_t count,
 template <int Registers>
 inline void show(State& state, std::size_t count, const __m512 (&logits)[Registers],
                  std::size_t column) {
-  const __m512 last = _mm512_set1_ps(state.list[count - 1].value);
+  const __m512 least = _mm512_set1_ps(std::min(state.list[count - 1].value, state.most));
   unsigned better = 0;
   for (int j = 0; j < Registers; ++j) {
-    better |= _mm512_cmp_ps_mask(logits[j], last, _CMP_GT_OQ);
+    better |= _mm512_cmp_ps_mask(logits[j], least, _CMP_GT_OQ);
   }
   if (better != 0) {
     take(state, count, logits, column);
   }
-  const __m512 scale = _mm512_set1_ps(kLog2E), shift = _mm512_set1_ps(state.best() * kLog2E);
+  const __m512 scale = _mm512_set1_ps(kLog2E), shift = _mm512_set1_ps(state.most * kLog2E);
   __m512 sum = state.sum;
   for (int j = 0; j < Registers; ++j) {
     const __m512 below = _mm512_fmsub_ps(logits[j], scale, shift);
@@ -91,20 +97,24 @@ inline void show(State& state, std::size_t count, const __m512 (&logits)[Registe
   state.sum = sum;
 }
 
-// The states of one row, each of the columns after the former's, as one; returns its log-sum-exp.
+// Brings the lists of a row's states together in the first, each of the columns after the former's;
+// returns their log-sum-exp.
 inline float merge(State* states, std::size_t parts, std::size_t stride, std::size_t count) {
-  float most = states[0].best();
+  float most = states[0].most;
   for (std::size_t part = 1; part < parts; ++part) {
-    most = std::max(most, states[part * stride].best());
+    most = std::max(most, states[part * stride].most);
   }
   auto& whole = states[0];
   float sum = 0;
   for (std::size_t part = 0; part < parts; ++part) {
     const auto& state = states[part * stride];
-    sum += _mm512_reduce_add_ps(state.sum) * std::exp(state.best() - most);
+    sum += _mm512_reduce_add_ps(state.sum) * std::exp(state.most - most);
   }
   for (std::size_t part = 1; part < parts; ++part) {
     const auto* list = states[part * stride].list;
+    if (list == states[(part - 1) * stride].list) {
+      continue;
+    }
     for (std::size_t i = 0; i < count && list[i].value > whole.list[count - 1].value; ++i) {
       insert(whole.list, count, list[i]);
     }
@@ -144,9 +154,9 @@ struct States {
   }
 };
 
-// States that have seen nothing, with lists of `count`. Their memory is the caller's thread's, and
-// the next call's.
-States fresh_states(std::size_t parts, std::size_t rows, std::size_t count);
+// States that have seen nothing, with lists of `count`, one for every `shared` parts. Their memory is
+// the caller's thread's, and the next call's.
+States fresh_states(std::size_t parts, std::size_t shared, std::size_t rows, std::size_t count);
 
 // States that have seen the products of rows with a matrix, both of integers, and a bias
 // [blocks * 16].

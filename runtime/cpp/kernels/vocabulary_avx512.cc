@@ -242,7 +242,7 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
     }
     auto* logits = scratch<float, AllLogits>(outputs);
     for_rows(outputs, parallel, [&](std::size_t column) { logits[column] = logit(row, column); });
-    const auto state = fresh_states(1, 1, out.count);
+    const auto state = fresh_states(1, 1, 1, out.count);
     finish(row, *state.all, show_all(*state.all, out.count, logits, outputs));
   }
 }

@@ -130,7 +130,7 @@ StepResult HostBatch::step(const std::vector<std::int64_t>& forced) {
   std::swap(runs_[0], runs_[1]);
   for (const TensorSpec& spec : small_state_) std::swap(now_.at(spec.name), other_.at(spec.name));
   StepResult found = result();
-  make_room_if_full(found);
+  grow_if_full(found);
   return found;
 }
 
@@ -277,6 +277,60 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
     if (shape_.form.shortlist) fill_row(now_.at("shortlist"), row, kEmpty);
     for (const TensorSpec& spec : crossing_) {
       copy_source(spec, *encoded.at(spec.name), i, *now_.at(spec.name), row, sizes.s);
+    }
+  }
+}
+
+void HostBatch::grow_if_full(const StepResult& found) {
+  if (shape_.form.slots) return;
+  std::vector<char> full = copied<char>(results_.at("full"));
+  bool any = false;
+  for (std::size_t row = 0; row < full.size(); ++row) {
+    full[row] = full[row] && !found.done[row];
+    any = any || full[row];
+  }
+  if (any) grow(full);
+}
+
+// More slots; the rows that are full go on in the lowest that are free. Those are what a step would
+// have chosen, had there been as many before.
+void HostBatch::grow(const std::vector<char>& full) {
+  const std::int64_t old = sizes_.p;
+  sizes_.p = room(old + sizes_.k);
+  runs_.clear();
+  const auto copy = [&](const TensorSpec& spec, Array& array) {
+    const auto grown = std::make_shared<Tensor>(spec.type, spec.sized(sizes_));
+    const std::int64_t columns = spec.axes.size() > 3 ? grown->axis(3) : 1;
+    const std::size_t slot = size_of(spec.type) * static_cast<std::size_t>(columns);
+    const auto past = static_cast<std::size_t>(old) * slot;
+    const auto whole = static_cast<std::size_t>(sizes_.p) * slot;
+    for (std::int64_t i = 0; i < grown->axis(0) * grown->axis(1); ++i) {
+      const auto block = static_cast<std::size_t>(i);
+      std::memcpy(grown->bytes_at(0) + block * whole, array->bytes_at(0) + block * past, past);
+    }
+    array = grown;
+  };
+  for (const TensorSpec& spec : caches_) copy(spec, now_.at(spec.name));
+  for (const TensorSpec& spec : small_state_) {
+    if (spec.name != "ancestry") continue;
+    Array& ancestry = now_.at(spec.name);
+    copy(spec, ancestry);
+    for (std::int64_t beam = 0; beam < sizes_.n * sizes_.k; ++beam) {
+      float* slots = ancestry->row<float>() + beam * sizes_.p;
+      std::fill(slots + old, slots + sizes_.p, kMasked);
+    }
+    other_.at(spec.name) = std::make_shared<Tensor>(spec.type, spec.sized(sizes_));
+  }
+  for (std::int64_t row = 0; row < sizes_.n; ++row) {
+    if (!full[static_cast<std::size_t>(row)]) continue;
+    const float* ancestry = now_.at("ancestry")->row<float>(row);
+    std::int64_t* next = now_.at("slots")->row<std::int64_t>(row);
+    for (std::int64_t slot = 0, found = 0; found < sizes_.k; ++slot) {
+      bool is_free = true;
+      for (std::int64_t beam = 0; beam < sizes_.k; ++beam) {
+        is_free = is_free && ancestry[beam * sizes_.p + slot] != 0;
+      }
+      if (is_free) next[found++] = slot;
     }
   }
 }

@@ -44,10 +44,10 @@ class HostBatch : public Batch {
   void bind();
   void allocate(std::int64_t rows, std::int64_t source_size, std::int64_t slots);
   void move(const Rows& keep, std::int64_t rows, std::int64_t source_size);
-  Rows living_slots(std::int64_t row) const;
+  std::int64_t used_slots(std::int64_t row) const;
   void copy_rows(const TensorSpec& spec, const Tensor& old, const Rows& keep, std::int64_t width);
   void copy_slots(const TensorSpec& spec, const Tensor& old, const Rows& keep,
-                  const std::vector<Rows>& living);
+                  const Rows& used);
   // Of a row, what a source of so many tokens fills, from one array into the other.
   void copy_source(const TensorSpec& spec, const Tensor& from, std::int64_t from_row, Tensor& to,
                    std::int64_t to_row, std::int64_t width) const;
@@ -58,10 +58,8 @@ class HostBatch : public Batch {
   void reset(std::int64_t row);  // to the state before the first step
   void request(std::int64_t row, const SearchOptions& options, std::int64_t max_length);
   StepResult result() const;
-  void make_room_if_full(const StepResult& result);
-  void make_room(const Rows& full);
-  void compact(std::int64_t row, const Rows& living);
-  void grow(const Rows& full);
+  void grow_if_full(const StepResult& result);
+  void grow(const std::vector<char>& full);
 
   std::unique_ptr<Graphs> graphs_;
   GraphShape shape_;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <tuple>
+#include <vector>
 
 #include "check.h"
 #include "host_batch.h"
@@ -84,51 +85,62 @@ void test_rows_keep_what_is_theirs() {
   CHECK(batch.step({}).tokens == Rows({13}) && batch.rows() == 1);
 }
 
-// Graphs whose beam forgets all but its last tokens, as beams do that go on from another's past. The
-// next token comes after them, until the slots run out.
+// Graphs whose beam forgets its first tokens, as beams do that go on from another's past, and whose
+// next token takes the lowest slot that is free.
 class ForgettingGraphs : public TracingGraphs {
  public:
-  static constexpr std::int64_t kRemembered = 3;
-  explicit ForgettingGraphs(std::int64_t& slots) : slots_(slots) {}
+  static constexpr std::int64_t kForgotten = 5;
+  explicit ForgettingGraphs(std::vector<std::int64_t>& slots) : slots_(slots) {}
 
   std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
     return [this, inputs, outputs] {
-      slots_ = inputs.at("ancestry")->axis(2);
-      const auto slot = inputs.at("slots")->row<std::int64_t>()[0];
-      const auto position = inputs.at("positions")->row<std::int64_t>()[0];
-      auto* keys = inputs.at("self_key_0")->row<std::uint16_t>();
-      keys[slot] = static_cast<std::uint16_t>(100 + position);
-      float* ancestry = outputs.at("next_ancestry")->row<float>();
-      std::copy_n(inputs.at("ancestry")->row<float>(), slots_, ancestry);
-      ancestry[slot] = 0;
-      for (std::int64_t s = slot, next = position; s >= 0; --s) {
-        if (ancestry[s] != 0) continue;
-        if (keys[s] != 100 + next) throw std::logic_error("lost or out of order");
-        if (position - next >= kRemembered) ancestry[s] = kMasked;
-        --next;
+      const Tensor& ancestry = *inputs.at("ancestry");
+      const std::int64_t places = ancestry.axis(2);
+      slots_.clear();
+      for (std::int64_t row = 0; row < ancestry.axis(0); ++row) {
+        const auto slot = inputs.at("slots")->row<std::int64_t>(row)[0];
+        const auto position = inputs.at("positions")->row<std::int64_t>(row)[0];
+        slots_.push_back(slot);
+        inputs.at("self_key_0")->row<std::uint16_t>(row)[slot] =
+            static_cast<std::uint16_t>(100 + position);
+        float* next = outputs.at("next_ancestry")->row<float>(row);
+        std::copy_n(ancestry.row<float>(row), places, next);
+        next[slot] = 0;
+        if (position == kForgotten) std::fill_n(next, kForgotten, kMasked);
+        std::int64_t free = 0;
+        while (free < places && next[free] == 0) ++free;
+        outputs.at("full")->row<char>(row)[0] = free == places;
+        outputs.at("next_slots")->row<std::int64_t>(row)[0] = free == places ? 0 : free;
+        outputs.at("next_positions")->row<std::int64_t>(row)[0] = position + 1;
+        outputs.at("next_done")->row<char>(row)[0] = 0;
       }
-      outputs.at("next_positions")->row<std::int64_t>()[0] = position + 1;
-      outputs.at("full")->row<char>()[0] = slot + 1 >= slots_;
-      outputs.at("next_slots")->row<std::int64_t>()[0] = slot + 1 >= slots_ ? 0 : slot + 1;
-      outputs.at("next_done")->row<char>()[0] = 0;
     };
   }
 
  private:
-  std::int64_t& slots_;
+  std::vector<std::int64_t>& slots_;
 };
 
-void test_a_full_row_is_compacted() {
+void test_slots_keep_their_places() {
   GraphShape shape = {1, 1, 1, 1, false, {}};
   shape.form.cache_type = Type::kFloat16;
   SearchOptions options;
   options.beam_size = 1;
-  std::int64_t slots = 0;
+  const auto expected = [](std::int64_t step) {
+    // 0 to 5, then those that were forgotten, then the next new ones.
+    const auto kForgotten = ForgettingGraphs::kForgotten;
+    if (step <= kForgotten) return step;
+    return step <= 2 * kForgotten ? step - kForgotten - 1 : step - kForgotten;
+  };
+  std::vector<std::int64_t> slots;
   HostBatch batch(std::make_unique<ForgettingGraphs>(slots), shape, options, 2, 0);
-  batch.update({}, {{Tokens(4, 11)}, {90}});
-  for (int i = 0; i < 70; ++i) {
-    batch.step({});
-    CHECK(slots == 16);  // as many as at first
+  batch.update({}, {{Tokens(4, 11), Tokens(4, 12)}, {90, 90}});
+  for (std::int64_t step = 0; step < 60; ++step) {
+    if (step == 8) batch.update({1}, {{Tokens(9, 13), Tokens(2, 14)}, {90, 90}});  // moves
+    if (step == 25) batch.update({0, 2}, {});
+    batch.step({});  // grows now and then
+    CHECK(slots[0] == expected(step));
+    if (step >= 8) CHECK(slots[1] == expected(step - 8));
   }
 }
 
@@ -181,7 +193,7 @@ void test_rows_have_options_of_their_own() {
 
 void test_host_batch() {
   test_rows_keep_what_is_theirs();
-  test_a_full_row_is_compacted();
+  test_slots_keep_their_places();
   test_rows_have_options_of_their_own();
 }
 
