@@ -8,15 +8,17 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import sentencepiece
 
+if TYPE_CHECKING:
+    from support.shared import SharedFiles
+
 # Before torch is imported, here or in a process that a test starts. The models of tests are so
 # small that a second thread only makes the first one wait, and equal bits need an equal number.
 os.environ["OMP_NUM_THREADS"] = "1"
-
-from support.shared import SharedFiles
 
 from translate_trt.runtime.bundle import (
     FORMAT_VERSION,
@@ -29,8 +31,8 @@ from translate_trt.runtime.bundle import (
 )
 from translate_trt.runtime.prompt import Prompt
 
-pytest_plugins = ["support.bundles", "support.collection", "support.kernels", "support.operators",
-                  "support.shared", "support.static_bundles", "support.traces",
+pytest_plugins = ["support.shared", "support.bundles", "support.collection", "support.kernels",
+                  "support.operators", "support.static_bundles", "support.traces",
                   "support.triton_server"]  # fmt: skip
 
 WORDS = """
