@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 import sentencepiece
 
+if TYPE_CHECKING:
+    from support.shared import SharedFiles
+
 # Before torch is imported, here or in a process that a test starts. The models of tests are so
 # small that a second thread only makes the first one wait, and equal bits need an equal number.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -28,10 +31,6 @@ from translate_trt.runtime.bundle import (
 )
 from translate_trt.runtime.prompt import Prompt
 
-if TYPE_CHECKING:
-    from support.shared import SharedFiles
-
-# Those that others import come first, or pytest cannot explain their assertions.
 pytest_plugins = ["support.shared", "support.bundles", "support.collection", "support.kernels",
                   "support.operators", "support.static_bundles", "support.traces",
                   "support.triton_server"]  # fmt: skip

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.collection import COLLECTED, SLOW_FILES, TESTS
+from support.collection import COLLECTED, LONGEST, SLOW_FILES, TESTS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -37,3 +37,4 @@ def test_a_second_collection_finds_the_same_tests(request: pytest.FixtureRequest
 
 def test_the_list_of_slow_files_is_of_files() -> None:
     assert [name for name in sorted(SLOW_FILES) if not (TESTS / name).is_file()] == []
+    assert SLOW_FILES.issuperset(LONGEST)

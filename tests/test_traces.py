@@ -71,7 +71,7 @@ def test_structures_differ_in_all_but_weights() -> None:
         return [structure(EncoderGraph(model, 10)), structure(StepGraph(model, 60, SHAPE))]
 
     right = structures(1)
-    assert structures(2) == right
+    assert structures(2) == structures(1, dropout=0.3) == right
     for changes in (EVERYTHING_ELSE, LEARNED_POSITIONS, {"tied": "none"}, {"activation": "gelu"}):
         for one, other in zip(structures(1, **changes), right, strict=True):
             assert one != other, changes

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import sacrebleu
-import sacremoses
 from numpy.typing import NDArray
 
 RESAMPLES = 1_000
@@ -58,6 +57,8 @@ def tokenize_moses(lines: Sequence[str], language: str) -> list[str]:
     As it did when the paper was written: since November 2018 it parts a line's last word from its
     period even if the two are one token elsewhere ("am 28."), which sacremoses does not.
     """
+    import sacremoses  # which compiles expressions for half a second; training has no use for it
+
     tokenizer = sacremoses.MosesTokenizer(lang=language)
     return [tokenizer.tokenize(line, return_str=True) for line in lines]
 

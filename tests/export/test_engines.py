@@ -26,12 +26,12 @@ from translate_trt.runtime.bundle import Limits
 from translate_trt.runtime.contract import GraphShape, TensorSpec
 from translate_trt.runtime.engines import Profile, compute_capability
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
+from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import ModelConfig
 
 LIMITS = Limits(32, 82)
+CHECKPOINTS = Limits(48, 98)  # of all bundles of the checkpoint, whose graphs are traced once
 PROFILES = (Profile(1, 32), Profile(8, 32))
-TINY = ModelConfig(vocabulary_size=500, encoder_layers=2, decoder_layers=2, d_model=64, d_ff=128,
-                   heads=4, dropout=0.0)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def options(tmp_path: Path) -> EngineOptions:
 
 
 @pytest.fixture(scope="module")
-def tiny() -> tuple[GraphShape, dict[str, Graph]]:
-    return transformer_graphs(TINY, "tensorrt-rtx-fp32", LIMITS)
+def tiny(checkpoint: Checkpoint) -> tuple[GraphShape, dict[str, Graph]]:
+    return transformer_graphs(checkpoint.model, "tensorrt-rtx-fp32", CHECKPOINTS)
 
 
 def uncached(**fields: Any) -> EngineOptions:
@@ -69,8 +69,8 @@ def described(spec: TensorSpec) -> str:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-def test_a_tiny_model_builds(rtx: Builder, precision: str) -> None:
-    _, graphs = transformer_graphs(TINY, f"tensorrt-rtx-{precision}", LIMITS)
+def test_a_tiny_model_builds(rtx: Builder, precision: str, checkpoint: Checkpoint) -> None:
+    _, graphs = transformer_graphs(checkpoint.model, f"tensorrt-rtx-{precision}", CHECKPOINTS)
     for graph in graphs.values():
         engine = build_engine(rtx, graph, PROFILES, uncached())
         assert_engine_keeps_the_contract(engine, graph)

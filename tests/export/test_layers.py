@@ -153,7 +153,9 @@ def test_large_activations_show_in_fp16(
     crafted = open_checkpoint(save_model(model, tmp_path / "model", tokenizer_model))
     targets = ("tensorrt-rtx-fp32", "tensorrt-rtx-fp16")
     engines = EngineOptions(cache=tmp_path / "cache", max_batch=1)
-    compile_bundle(crafted, tmp_path / "bundle", BuildOptions(targets, engines=engines))
+    compile_bundle(
+        crafted, tmp_path / "bundle", BuildOptions(targets, beam_size=3, engines=engines)
+    )
     reports = compare_layers(tmp_path / "bundle", crafted, LINES, threads=1)
     assert [report.first for report in reports] == [None, "encoder.1.feed_forward"]
 

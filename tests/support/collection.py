@@ -55,15 +55,38 @@ SLOW_FILES = frozenset(
     }
 )
 
+#: Of those, the ones that take longest, and so go first: none is left to one process at the end
+#: while the other has nothing to do. The first mostly waits.
+LONGEST = (
+    "runtime/test_corpus_cluster.py",
+    "runtime/test_cpp_library.py",
+    "test_docs.py",
+    "train/test_distributed.py",
+    "export/passes/test_pipeline.py",
+    "train/test_trainer.py",
+    "runtime/test_triton_server.py",
+    "train/test_scoring.py",
+    "scripts/test_training_scripts.py",
+    "runtime/test_tile_product.py",
+    "export/test_imported_models.py",
+    "runtime/test_damaged_bundles.py",
+)
+
 #: Node ids of all collected tests, in order, deselected ones included.
 COLLECTED = pytest.StashKey[list[str]]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Record the node ids before -m, -k and the like deselect any; mark the slow files."""
+    """Order the files; mark the slow ones; record the node ids before -m and -k deselect any."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+
+    def name(item: pytest.Item) -> str:
+        return item.path.relative_to(TESTS).as_posix()
+
+    items.sort(key=lambda item: ranks.get(name(item), len(ranks)))
     for item in items:
-        if item.path.relative_to(TESTS).as_posix() in SLOW_FILES:
+        if name(item) in SLOW_FILES:
             item.add_marker(pytest.mark.slow)
     config.stash[COLLECTED] = [item.nodeid for item in items]
 

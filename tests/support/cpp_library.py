@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from filelock import FileLock
 
 from translate_trt.runtime import kernels
 from translate_trt.runtime.results import Hypothesis, Translation
@@ -43,11 +44,13 @@ def environment() -> dict[str, str]:
 
 def build(sanitize: str = "", prefix: str = "") -> Path:
     """The build folder of scripts/build_library.sh; skips where something lacks."""
-    done = subprocess.run(
-        ["bash", ROOT / "scripts/build_library.sh", "-D", "TRANSLATE_TRT_TESTS=ON"],
-        env={**environment(), "SANITIZE": sanitize, "PREFIX": prefix},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    (ROOT / "build").mkdir(exist_ok=True)
+    with FileLock(ROOT / "build/.tests.lock"):  # another process of the tests may need it as well
+        done = subprocess.run(
+            ["bash", ROOT / "scripts/build_library.sh", "-D", "TRANSLATE_TRT_TESTS=ON"],
+            env={**environment(), "SANITIZE": sanitize, "PREFIX": prefix},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
     if done.returncode == 3:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr

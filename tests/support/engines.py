@@ -29,7 +29,7 @@ ONNX_TYPES = {
 
 
 def transformer_graphs(
-    config: ModelConfig, target: str, limits: Limits, beams: int = 4
+    config: ModelConfig, target: str, limits: Limits, beams: int = 3
 ) -> tuple[GraphShape, dict[str, Graph]]:
     """Encoder and step of a random model, compiled for a target as far as engines begin."""
     torch.manual_seed(0)

@@ -7,7 +7,9 @@ their values alone. So the graph is kept without them, and gets those of the mod
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import onnx
 import onnx_ir as ir
@@ -64,9 +66,10 @@ def structure(module: EncoderGraph | StepGraph) -> tuple[object, ...]:
         (name, tuple(x.shape), x.dtype, owners.setdefault(x.data_ptr(), name))  # tied ones
         for name, x in module.state_dict().items()
     ]
-    # The module's text shows its layers.
     shape = module.shape if isinstance(module, StepGraph) else None
-    return module.model.config, shape, str(module), tuple(tensors)
+    # The module's text shows its layers; dropout is for training alone.
+    layers = re.sub(r"Dropout\(p=[0-9.]+", "Dropout(", str(module))
+    return replace(module.model.config, dropout=0.0), shape, layers, tuple(tensors)
 
 
 def without_weights(graph: ir.Model, module: nn.Module) -> bytes:

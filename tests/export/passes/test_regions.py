@@ -19,11 +19,11 @@ from translate_trt.export.passes.functions import DOMAIN
 from translate_trt.export.passes.kernels import CallKernels
 from translate_trt.export.passes.pipeline import passes_for, run_passes
 from translate_trt.export.passes.regions import Region
-from translate_trt.export.trace import DYNAMIC_OPSET
+from translate_trt.export.targets import TARGETS
+from translate_trt.export.trace import DYNAMIC_OPSET, STATIC_OPSET
 from translate_trt.runtime.bundle import Limits
 from translate_trt.runtime.contract import NEXT, GraphForm
-from translate_trt.train.config import ModelConfig
-from translate_trt.train.model import Transformer
+from translate_trt.train.checkpoint import Checkpoint
 
 
 def graph(nodes: Sequence[NodeProto], constants: dict[str, Array] | None = None) -> ir.Model:
@@ -134,14 +134,14 @@ def test_a_call_inside_is_refused() -> None:
 # ---- the search of a step ----
 
 
+def trace_step(checkpoint: Checkpoint, form: GraphForm, opset: int) -> ir.Model:
+    shape = graph_shape(checkpoint.model, form=form)
+    return trace_graphs(checkpoint.load_model(), Limits(48, 98), shape, opset)["step"]
+
+
 @pytest.fixture(scope="module")
-def traced() -> ir.Model:
-    config = ModelConfig(
-        vocabulary_size=30, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=2
-    )
-    shape = graph_shape(config, form=GraphForm())
-    graphs = trace_graphs(Transformer(config).eval(), Limits(10, 40), shape, DYNAMIC_OPSET)
-    return graphs["step"]
+def traced(checkpoint: Checkpoint) -> ir.Model:
+    return trace_step(checkpoint, GraphForm(), DYNAMIC_OPSET)
 
 
 @pytest.fixture(scope="module")
@@ -219,13 +219,8 @@ def test_a_search_that_reads_something_else_is_left_alone(traced: ir.Model) -> N
     assert operators(model)["FollowAncestry"] == 1
 
 
-@pytest.mark.parametrize("form", [GraphForm(beams=3, slots=30)])
-def test_static_caches_have_no_slots_to_follow(form: GraphForm) -> None:
-    config = ModelConfig(
-        vocabulary_size=30, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=2
-    )
-    traced = trace_graphs(
-        Transformer(config).eval(), Limits(10, 10), graph_shape(config, form=form), 24
-    )
-    run_passes(traced["step"], passes_for("onnxruntime", None))
-    assert not {"ExtendAncestry", "FollowAncestry"} & operators(traced["step"]).keys()
+def test_static_caches_have_no_slots_to_follow(checkpoint: Checkpoint) -> None:
+    form = TARGETS["tensorrt-fp32"].form(beam_size=3, max_target_length=98)
+    model = trace_step(checkpoint, form, STATIC_OPSET)
+    run_passes(model, passes_for("onnxruntime", None))
+    assert not {"ExtendAncestry", "FollowAncestry"} & operators(model).keys()
