@@ -253,7 +253,7 @@ class HostBatch:
     def _used(self, row: int) -> int:
         """Slots of a row up to the last that is in a beam's past or is written next."""
         past = np.flatnonzero((self._now["ancestry"][row] == 0).any(0))
-        return max(past.max(initial=-1), self._now["slots"][row].max()) + 1
+        return 1 + int(max(past.max(initial=-1), self._now["slots"][row].max()))
 
     def _room(self, slots: int) -> int:
         """Slots for so many that are needed, and the spare ones."""
