@@ -64,7 +64,9 @@ def add_functions(model: ir.Model) -> None:
         model.opset_imports.setdefault(DOMAIN, VERSION)
     wanted -= {name for _, name, _ in model.functions}
     while wanted:
-        added = function(wanted.pop(), model.opset_imports[""])
+        name = min(wanted)  # the same order, and so the same file, in every process
+        wanted.remove(name)
+        added = function(name, model.opset_imports[""])
         model.functions[added.identifier()] = added
         for domain, version in added.opset_imports.items():
             model.opset_imports.setdefault(domain, version)

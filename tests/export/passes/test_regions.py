@@ -131,6 +131,15 @@ def test_a_call_inside_is_refused() -> None:
     assert region(model, "z", x="x", y="y") == "there is a Part in it"
 
 
+def test_functions_stand_in_the_same_order_in_every_process() -> None:
+    names = ["Linear", "VocabularyCandidates", "AddNorm", "Linear8", "LinearAddNorm"]
+    model = build([node("Relu", "x", "y")], {"x": ["N"]}, {"y": ["N"]}, opset=DYNAMIC_OPSET)
+    for name in names:
+        model.graph.append(ir.Node(DOMAIN, name, []))
+    add_functions(model)
+    assert [name for _, name, _ in model.functions if name in names] == sorted(names)
+
+
 # ---- the search of a step ----
 
 
