@@ -210,8 +210,8 @@ def test_kernels_are_called_wherever_they_can(
     layer, handed_on, encoder, decoder_layer, step = CALLS
     assert {role: one.reports[-1].matches for role, one in graphs.items()} == {
         "encoder": layer * config.encoder_layers + handed_on * config.decoder_layers + encoder,
-        # The attention whose weights are an output stays as it is.
-        "step": decoder_layer * config.decoder_layers + step - attention,
+        # The attention whose weights are an output is called as well.
+        "step": decoder_layer * config.decoder_layers + step,
     }
     end = "AddAndNorm" if shape == "pre" else "AddNorm"
     for role, sublayers in (
