@@ -87,7 +87,14 @@ def run(
         try:
             translate_shards(waiting, work, finished, address)
         except BackendError as error:
-            count = sum(len(one.records) for one in pending.values())
+            # A worker may have finished some of which the driver did not hear any more.
+            unheard = [
+                shard
+                for one in pending.values()
+                for shard in one.shards
+                if shard.index not in one.records
+            ]
+            count = len(everything) - work.job.all_finished(unheard).count(None)
             raise BackendError(
                 f"{error} {count} of {len(everything)} shards are finished; run the same command "
                 "again for the others."
