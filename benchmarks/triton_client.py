@@ -32,7 +32,10 @@ import numpy as np
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 # What clients see of a server that goes down, is down, or comes up.
-_NO_SERVER = ("UNAVAILABLE", "CANCELLED", "503", "Not ready", "no available versions")
+_NO_SERVER = (
+    "UNAVAILABLE", "CANCELLED", "503", "Not ready", "no available versions",
+    "is not healthy",  # Triton's of an instance that was killed, while the server goes down
+)  # fmt: skip
 _PAUSE_SECONDS = 0.2
 
 
