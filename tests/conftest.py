@@ -6,6 +6,7 @@ import io
 import os
 import random
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,10 @@ from translate_trt.runtime.prompt import Prompt
 pytest_plugins = ["support.shared", "support.bundles", "support.collection", "support.kernels",
                   "support.operators", "support.static_bundles", "support.traces",
                   "support.triton_server"]  # fmt: skip
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so all that they start
+# and send it to.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 WORDS = """
     the a cat dog house tree runs sleeps eats green big small river walks over under

@@ -151,7 +151,7 @@ def test_it_runs_where_torch_cannot_be_imported(compiled_bundle: Path, tmp_path:
     lines = done.stdout.split("\n")
     assert lines[0] == lines[1] != ""
     refused = run_without_torch(
-        compiled_bundle, "export", str(tmp_path), "--out", str(tmp_path / "b")
+        compiled_bundle, "export", str(tmp_path / "run"), "--out", str(tmp_path / "b")
     )
     assert refused.returncode == 1
     assert "pip install 'translate-trt[export]'" in refused.stderr

@@ -142,7 +142,7 @@ def test_every_setting_is_a_flag_with_its_description() -> None:
     text = " ".join(CliRunner().invoke(main, ["train", "--help"]).output.split())
     for kind in (ModelConfig, TrainConfig):
         for field in dataclasses.fields(kind):
-            flag = "--" + field.name.replace("_", "-")
+            flag = field.metadata["flag"] or "--" + field.name.replace("_", "-")
             assert (f" {flag} " in text) is not field.metadata["imported"]
             if field.metadata["imported"]:
                 continue
