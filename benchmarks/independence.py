@@ -1,4 +1,4 @@
-"""Whether neighbours in a batch change what a sentence is translated to, bit by bit.
+"""Compare translations of sentences alone and in random batches, to the last bit.
 
     python benchmarks/independence.py --bundle DIR --source test.en [--target onnx-int8 ...]
         [--lines 5000] [--batches 8] [--beam-size 4]
@@ -27,7 +27,7 @@ BATCH_TOKENS = (64, 4096)  # at least, at most
 
 
 def tokens(translation: Translation) -> list[tuple[int, ...]]:
-    """Of its hypotheses, one after the other."""
+    """Token ids of all hypotheses, one after the other."""
     return [tuple(piece.tokens) for one in translation.hypotheses for piece in one.pieces]
 
 
@@ -40,7 +40,7 @@ def numbers(hypotheses: Sequence[TextHypothesis]) -> list[str]:
 def compare(
     bundle: Path, target: str, lines: Sequence[str], batches: int, options: SearchOptions
 ) -> dict[str, Any]:
-    """Differing lines of each batch, and how it was made."""
+    """Count the lines that differ in each batch; say how the batch was made."""
     with Translator(bundle, target, threads=1) as translator:
         alone = [translator.translate([line], options)[0] for line in lines]
     draw, found = random.Random(1), []

@@ -1,4 +1,4 @@
-"""Two versions of this project beside each other: the same bundle, the same lines, in turns.
+"""Compare the speed of two versions of this project: the same bundle and lines, in turns.
 
     git worktree add ../before REVISION
     (cd ../before && source scripts/environment.sh && make_environment cpu && make_kernels "")
@@ -50,7 +50,7 @@ class Version:
     """A process of one version.
 
     Attributes:
-        kernels: in use there.
+        kernels: the name of those in use there.
     """
 
     def __init__(self, python: Path | str, **given: Any) -> None:
@@ -61,14 +61,14 @@ class Version:
         self.kernels: str = self._answer()["kernels"]
 
     def translate(self, lines: Sequence[str], together: bool) -> dict[str, Any]:
-        """Seconds, and the translations."""
+        """Translate the lines; return the seconds and the translations."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"lines": lines, "together": together}) + "\n")
         self._process.stdin.flush()
         return self._answer()
 
     def close(self) -> None:
-        """Let it end."""
+        """End the process."""
         self._process.communicate()
 
     def _answer(self) -> Any:
@@ -82,7 +82,7 @@ class Version:
 def compare(
     pythons: dict[str, str], lines: Sequence[str], rounds: int, **given: Any
 ) -> dict[str, Any]:
-    """Seconds of both versions, and differing translations, in batches and one by one."""
+    """Time both versions in batches and one by one; count translations that differ."""
     versions = {name: Version(python, **given) for name, python in pythons.items()}
     found: dict[str, Any] = {"kernels": {name: one.kernels for name, one in versions.items()}}
     for way, some in (("batches", lines), ("one by one", lines[:ONE_BY_ONE])):

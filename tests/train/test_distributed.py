@@ -80,7 +80,7 @@ def exact(settings: Settings) -> Settings:
 
 @pytest.fixture(scope="module")
 def train_alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Text, Settings], Path]:
-    """Trains on the text of all tests in this process, and once with the same settings."""
+    """Train on the text of all tests in this process, once for equal settings."""
     runs: dict[str, Path] = {}
 
     def train(text: Text, settings: Settings) -> Path:
