@@ -40,7 +40,8 @@ def test_explain_has_a_line_for_every_pass_and_graph(
     matches, before, after = map(int, found["step", "merge-products"])
     assert matches > 0
     assert after < before
-    assert "left alone" in done.stdout, done.stdout
+    reason = "logits: nothing, or more than one bias, is added to the product"
+    assert f"step, merge-products left alone {reason}" in done.stdout
 
 
 def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
