@@ -239,9 +239,7 @@ def _session(
     except Exception as error:  # ONNX Runtime's classes derive from Exception alone
         raise BundleError(
             f"ONNX Runtime {ort.__version__} cannot load {path}: {error}. "
-            "Export the bundle again, or upgrade with: pip install -U onnxruntime. Compiled "
-            "kernels, where they are in use, may be older than the bundle: "
-            "scripts/build_kernels.sh builds them again."
+            "Export the bundle again, or upgrade with: pip install -U onnxruntime"
         ) from error
     if len(providers) > len(session.get_providers()):  # it goes on without, and only says so
         raise BackendError(

@@ -10,6 +10,7 @@ import ctypes
 import os
 from pathlib import Path
 
+from translate_trt.runtime.bundle import FORMAT_VERSION
 from translate_trt.runtime.errors import BackendError, OptionError
 
 #: Environment variable: "none", or the path of a library to use instead of the one that is here.
@@ -46,18 +47,31 @@ def describe() -> str:
 
     Raises:
         OptionError: as of `library`.
-        BackendError: the file is no such library, or one for another system.
+        BackendError: the file is no such library, one for another system, or one for bundles of
+            another format.
     """
     path = library()
     if path is None:
         return ""
+    remedy = (
+        "Build it again with scripts/build_kernels.sh, or run without compiled kernels: "
+        f"{VARIABLE}={_NONE}"
+    )
     try:
-        ask = ctypes.CDLL(str(path)).translate_trt_kernels
+        opened = ctypes.CDLL(str(path))
+        ask = opened.translate_trt_kernels
     except (OSError, AttributeError) as error:  # not a library; one without that function
         raise BackendError(
-            f"{path} is no library of compiled kernels that loads here: {error}. Build it again "
-            f"with scripts/build_kernels.sh, or go without: {VARIABLE}={_NONE}"
+            f"{path} is no library of compiled kernels that loads here: {error}. {remedy}"
         ) from error
+    # Libraries built before format 7 do not have the function.
+    ask_format = getattr(opened, "translate_trt_kernels_format", None)
+    if ask_format is None or ask_format() != FORMAT_VERSION:
+        built_for = "an older format" if ask_format is None else f"format {ask_format()}"
+        raise BackendError(
+            f"{path} was built for bundles of {built_for}, and this translate-trt reads format "
+            f"{FORMAT_VERSION}. {remedy}"
+        )
     ask.restype = ctypes.c_char_p
     found: bytes = ask()
     return found.decode()

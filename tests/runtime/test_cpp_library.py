@@ -26,6 +26,7 @@ from support.cpp_library import (
     texts,
 )
 from support.data import folder_of
+from support.kernels import LIBRARY_SOURCE
 from support.prompts import SOURCE, TARGET, with_prompt
 from support.shortlists import compile_with_shortlist, random_table
 from support.translations import random_sources
@@ -320,6 +321,17 @@ def test_load_options_out_of_range(probe: Probe, compiled_bundle: Path) -> None:
         assert (status, message in found) == (expected, True), found
 
 
+def test_kernels_for_bundles_of_another_format_are_refused(
+    library: Library, compiled_bundle: Path, make_library: Callable[..., Path]
+) -> None:
+    source = LIBRARY_SOURCE.replace(f"return {FORMAT_VERSION}", f"return {FORMAT_VERSION - 1}")
+    kernels = make_library("old", source=source)
+    with library.probe() as probe:
+        status, message = probe.refuses(compiled_bundle, kernels=str(kernels))
+    assert status == "TT_BACKEND_ERROR"
+    assert f"{kernels} was built for bundles of format {FORMAT_VERSION - 1}" in message
+
+
 def test_more_than_the_machine_has_is_lowered_and_told(
     library: Library, compiled_bundle: Path
 ) -> None:
@@ -425,7 +437,7 @@ def test_languages_that_resemble_one_are_not_guessed_at(
 
 
 def test_it_reads_the_format_that_python_writes() -> None:
-    header = (ROOT / "runtime/cpp/src/bundle.h").read_text()
+    header = (ROOT / "runtime/cpp/format_version.h").read_text()
     assert f"kFormatVersion = {FORMAT_VERSION};" in header
 
 

@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
+from support.kernels import LIBRARY_SOURCE
 
 from translate_trt.runtime import SearchOptions, Translation, Translator, kernels
 from translate_trt.runtime.backends import Backend, Settings, Sources, load_backend
 from translate_trt.runtime.backends.host import _SLOT_STEP, HostBatch
 from translate_trt.runtime.backends.onnxruntime import _SPARE_SLOTS
-from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.bundle import FORMAT_VERSION, read_manifest
 from translate_trt.runtime.contract import GraphShape
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 
@@ -108,13 +109,32 @@ def test_a_file_that_is_no_such_library(
             kernels.describe()
 
 
+@pytest.mark.parametrize(
+    ("version", "built_for"),
+    [(None, "an older format"), (FORMAT_VERSION - 1, f"format {FORMAT_VERSION - 1}")],
+)
+def test_a_library_for_bundles_of_another_format(
+    make_library: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    version: int | None,
+    built_for: str,
+) -> None:
+    source = 'const char* translate_trt_kernels(void) {{ return "{name}"; }}\n'
+    if version is not None:
+        source += f"int translate_trt_kernels_format(void) {{{{ return {version}; }}}}\n"
+    path = make_library("old", source=source)
+    monkeypatch.setenv(kernels.VARIABLE, str(path))
+    with pytest.raises(BackendError, match=f"{path} was built for bundles of {built_for}, "):
+        kernels.describe()
+
+
 def test_one_that_onnxruntime_refuses(
     place: Path,
     compiled_bundle: Path,
     make_library: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    source = 'const char* translate_trt_kernels(void) {{ return "{name}"; }}\n'
+    source = LIBRARY_SOURCE.replace("RegisterCustomOps", "other_function")
     monkeypatch.setenv(kernels.VARIABLE, str(make_library("half", source=source)))
     with pytest.raises(BackendError, match=r"cannot use the compiled kernels of .*libhalf\.so"):
         load(compiled_bundle)
@@ -154,11 +174,7 @@ def test_onnxruntime_is_given_the_library_for_both_graphs(
 def test_the_library_is_asked_its_name_once(
     place: Path, compiled_bundle: Path, make_library: Callable[..., Path]
 ) -> None:
-    source = """
-    int asked = 0;
-    const char* translate_trt_kernels(void) {{ ++asked; return "{name}"; }}
-    void* RegisterCustomOps(void* options, const void* api) {{ return 0; }}
-    """
+    source = "int asked = 0;" + LIBRARY_SOURCE.replace("{{ return", "{{ ++asked; return", 1)
     make_library("avx512_vnni", source=source).rename(place)
     load(compiled_bundle)
     assert ctypes.c_int.in_dll(ctypes.CDLL(str(place)), "asked").value == 1

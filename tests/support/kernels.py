@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from translate_trt.runtime import kernels
+from translate_trt.runtime.bundle import FORMAT_VERSION
 
-SOURCE = """
-const char* translate_trt_kernels(void) {{ return "{name}"; }}
-void* RegisterCustomOps(void* options, const void* api) {{ return 0; }}
+LIBRARY_SOURCE = f"""
+const char* translate_trt_kernels(void) {{{{ return "{{name}}"; }}}}
+int translate_trt_kernels_format(void) {{{{ return {FORMAT_VERSION}; }}}}
+void* RegisterCustomOps(void* options, const void* api) {{{{ return 0; }}}}
 """
 
 
@@ -41,7 +43,7 @@ def make_library(tmp_path: Path) -> Callable[..., Path]:
     if compiler is None:
         pytest.skip("there is no C compiler")
 
-    def make(name: str, source: str = SOURCE) -> Path:
+    def make(name: str, source: str = LIBRARY_SOURCE) -> Path:
         code, library = tmp_path / "library.c", tmp_path / f"lib{name or 'nothing'}.so"
         code.write_text(source.format(name=name))
         subprocess.run([compiler, "-shared", "-fPIC", "-o", library, code], check=True)

@@ -1,5 +1,6 @@
-// The two functions that the library exports.
+// The three functions that the library exports.
 
+#include "../format_version.h"
 #include "kernels.h"
 #include "operators.h"
 #include "processor.h"
@@ -42,6 +43,12 @@ const Kernels& kernels_here() {
 // Which kernels RegisterCustomOps registers on this processor; empty: none.
 TRANSLATE_TRT_EXPORT const char* translate_trt_kernels() {
   return translate_trt::kernels_here().name;
+}
+
+// The bundles' format version whose graphs the operators are for: their inputs and attributes change
+// with it.
+TRANSLATE_TRT_EXPORT std::int32_t translate_trt_kernels_format() {
+  return translate_trt::kFormatVersion;
 }
 
 // What ONNX Runtime calls (SessionOptions.register_custom_ops_library).

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "../format_version.h"
 #include "errors.h"
 #include "fields.h"
 #include "text.h"

@@ -14,7 +14,6 @@
 
 namespace translate_trt::runtime {
 
-inline constexpr std::int64_t kFormatVersion = 7;
 inline constexpr const char* kManifestName = "manifest.json";
 
 // Of what `ModelDescription` has in Python, the part that a search needs.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "../format_version.h"
 #include "errors.h"
 #include "shared_library.h"
 #include "text.h"
@@ -32,21 +33,32 @@ fs::path beside_this_library() {
 }
 
 std::string ask_name(const std::string& path) {
-  const std::string mend = std::string(". Build it again with scripts/build_kernels.sh, or go ") +
-                           "without: the option kernels, or " + kVariable + ", set to none";
+  const std::string remedy =
+      std::string(". Build it again with scripts/build_kernels.sh, or run without compiled ") +
+      "kernels: the option kernels, or " + kVariable + ", set to none";
   void* library = nullptr;
   try {
     library = open_library(path);
   } catch (const std::runtime_error& error) {
     throw backend_error(
-        path + " is no library of compiled kernels that loads here: " + error.what() + mend);
+        path + " is no library of compiled kernels that loads here: " + error.what() + remedy);
   }
   const auto ask =
       reinterpret_cast<const char* (*)()>(find_function(library, "translate_trt_kernels"));
   if (ask == nullptr) {
     dlclose(library);
     throw backend_error(path + " is no library of compiled kernels: it has no function " +
-                        "translate_trt_kernels" + mend);
+                        "translate_trt_kernels" + remedy);
+  }
+  const auto ask_format = reinterpret_cast<std::int32_t (*)()>(
+      find_function(library, "translate_trt_kernels_format"));
+  if (ask_format == nullptr || ask_format() != kFormatVersion) {
+    const std::string built_for =
+        ask_format == nullptr ? "an older format" : "format " + std::to_string(ask_format());
+    dlclose(library);
+    throw backend_error(path + " was built for bundles of " + built_for +
+                        ", and this libtranslate_trt reads format " +
+                        std::to_string(kFormatVersion) + remedy);
   }
   // It stays open. ONNX Runtime opens and closes it for itself, and each time it is unloaded, 72
   // KiB of its C++ library stay behind.

@@ -1,0 +1,11 @@
+// The version of the bundles that the kernels and the library are for (runtime/bundle.py).
+#pragma once
+
+#include <cstdint>
+
+namespace translate_trt {
+
+// A test compares the number with Python's FORMAT_VERSION.
+inline constexpr std::int32_t kFormatVersion = 7;
+
+}  // namespace translate_trt
