@@ -22,7 +22,8 @@ from report import parser
 from roofline import Peaks, work
 from systems import OURS, SYSTEMS, Models, Setting
 
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.runtime.bundle import SHORTLIST
 from translate_trt.runtime.text import read_parallel
 from translate_trt.runtime.tokenizer import Tokenizer

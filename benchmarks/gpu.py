@@ -25,7 +25,8 @@ import torch
 from report import alternate, parser, write
 from torch import Tensor
 
-from translate_trt.export.compile import BuildOptions, Compiler
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import Compiler
 from translate_trt.export.engines.builder import build_engine
 from translate_trt.export.engines.network import Graph, load_builder
 from translate_trt.export.engines.options import EngineOptions

@@ -6,23 +6,23 @@ import importlib.metadata
 import logging
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
+from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.dump import Dump
 from translate_trt.export.engines.builder import build_engine
 from translate_trt.export.engines.cache import Engine
 from translate_trt.export.engines.network import Graph, load_builder
-from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.graphs import EncoderGraph, StepGraph, graph_shape
 from translate_trt.export.observe import observed
 from translate_trt.export.passes.calls import add_functions
 from translate_trt.export.passes.half import Half
-from translate_trt.export.passes.pipeline import Report, check_names, passes_for, run_passes
+from translate_trt.export.passes.pipeline import Report, passes_for, run_passes
 from translate_trt.export.passes.ranges import Bound
 from translate_trt.export.precision import precision_pass
 from translate_trt.export.targets import TARGETS
@@ -56,87 +56,8 @@ TOKENIZER = "shared.spm"
 # What models are decoded with that do not say: the paper's (section 6.1).
 _SEARCH = {"beam_size": 4, "length_penalty": 0.6, "length_penalty_form": "gnmt"}
 
-# An engine's caches hold that many tokens for each of a translation's; 256 beams of a base model
-# take a gigabyte and more per sentence already.
-_MOST_BEAMS = 256
-
 #: By the role of an engine, that of the graph it is built from.
 GRAPH_ROLES = {"encoder": "encoder_graph", "step": "step_graph"}
-
-
-@dataclass(frozen=True)
-class BuildOptions:
-    """How to compile.
-
-    Raises:
-        OptionError: a value is out of range.
-    """
-
-    targets: tuple[str, ...] = ("onnx-fp32",)  # the first is the bundle's default
-    # Tokens with the end symbol. Sinusoidal positions allow any; a model is at its best up to the
-    # lengths it was trained on, so None takes the training's --max-pair-length.
-    max_source_length: int | None = None
-    max_target_length: int | None = None  # None: max_source_length + 50
-    attention: bool = False  # the step graph also returns cross-attention weights
-    # Beams that engines are made for; graphs for ONNX Runtime take any.
-    beam_size: int = 4
-    disabled_passes: tuple[str, ...] = ()  # optimizations to leave out, by name
-    dump: Path | None = None  # directory for each graph after each pass
-    engines: EngineOptions = field(default_factory=EngineOptions)  # how engines are built
-    shortlist: Path | None = None  # the table, for targets that have a shortlist
-
-    def __post_init__(self) -> None:
-        if not self.targets:
-            raise OptionError(f"no target; choose from {', '.join(TARGETS)}.")
-        for name in self.targets:
-            if name not in TARGETS:
-                raise OptionError(f"no target {name!r}; choose from {', '.join(TARGETS)}.")
-        if len(set(self.targets)) < len(self.targets):
-            raise OptionError(f"a target is named twice in {', '.join(self.targets)}.")
-        listed = [name for name in self.targets if TARGETS[name].shortlist]
-        if listed and self.shortlist is None:
-            raise OptionError(
-                f"{listed[0]} needs a table: make one with translate-trt shortlist and give it "
-                "with --shortlist."
-            )
-        if self.shortlist is not None and not listed:
-            raise OptionError(
-                "there is a shortlist, but no target that uses one; name "
-                + " or ".join(name for name, target in TARGETS.items() if target.shortlist)
-            )
-        check_names(self.disabled_passes)
-        if not 1 <= self.beam_size <= _MOST_BEAMS:
-            raise OptionError(
-                f"beam_size is {self.beam_size}; engines are made for 1 to {_MOST_BEAMS} beams."
-            )
-        if self.max_source_length is not None and self.max_source_length < 2:
-            raise OptionError("max_source_length must be at least 2: one token, the end symbol.")
-
-    def limits(self, trained_length: int, longest: int | None) -> Limits:
-        """The lengths to compile for.
-
-        Args:
-            trained_length: of the longest sentence in training.
-            longest: the model has positions for so many tokens; None: for any.
-
-        Raises:
-            OptionError: the target limit leaves no room for the default maximum, source + 50, or
-                the model has too few positions.
-        """
-        default = trained_length if longest is None else min(trained_length, longest - 50)
-        source = self.max_source_length or max(2, default)
-        target = self.max_target_length or source + 50
-        if longest is not None and target > longest:
-            raise OptionError(
-                f"a target length of {target} does not fit the model: it has learned positions "
-                f"for {longest} tokens. Lower max_source_length to {longest - 50} or less."
-            )
-        if target < source + 50:
-            raise OptionError(
-                f"max_target_length {target} is less than max_source_length {source} + 50, "
-                "which is how long a translation may get by default; raise it."
-            )
-        return Limits(source, target)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ import onnxruntime as ort
 import torch
 from numpy.typing import NDArray
 
-from translate_trt.export.observe import LOGITS, recording
+from translate_trt.export.observe import recording
 from translate_trt.export.parity import check_origin
+from translate_trt.export.residual_stream import LOGITS
 from translate_trt.export.stand_in import (
     emulated_form,
     graphs_of,

@@ -1,10 +1,4 @@
-"""The tensors that PyTorch and every graph have in common, and their names.
-
-They are the residual stream: what a stack of layers begins with, and what each sub-layer leaves
-behind (sections 3.1 and 5.4). Fusions are made between its tensors and not across them, so that
-they outlive every pass; a pass hands on the names of values it replaces. `compile` names them in
-the graphs, where `verify --layers`, Polygraphy and Netron find them.
-"""
+"""Record the residual stream of PyTorch's model, or let a graph's module return it."""
 
 from __future__ import annotations
 
@@ -15,28 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from translate_trt.export.graphs import StepGraph
+from translate_trt.export.residual_stream import LOGITS, STACKS, SUBLAYERS, stream
 from translate_trt.train.model import Residual, Transformer
-
-LOGITS = "logits"
-
-_SUBLAYERS = {
-    "encoder": ("self_attention", "feed_forward"),
-    "decoder": ("self_attention", "cross_attention", "feed_forward"),
-}
-#: By the graph's name, the stack that it runs.
-STACKS = {"encoder": "encoder", "step": "decoder"}
-
-
-def stream(stack: str, layers: int) -> tuple[str, ...]:
-    """Names of a stack's residual stream: embedding, then after each sub-layer, bottom first."""
-    sublayers = (f"{stack}.{i}.{name}" for i in range(layers) for name in _SUBLAYERS[stack])
-    return (f"{stack}.embedding", *sublayers)
-
-
-def is_observed(name: str | None) -> bool:
-    """Whether a tensor of that name belongs to a residual stream."""
-    stack, _, place = str(name).partition(".")
-    return stack in _SUBLAYERS and place.rpartition(".")[2] in ("embedding", *_SUBLAYERS[stack])
 
 
 @contextmanager
@@ -52,7 +26,7 @@ def recording(model: Transformer, stack: str) -> Iterator[dict[str, Tensor]]:
     """
     layers: list[Any] = getattr(model, f"{stack}_layers")
     residuals: list[Residual] = [
-        getattr(layer, f"{name}_norm") for layer in layers for name in _SUBLAYERS[stack]
+        getattr(layer, f"{name}_norm") for layer in layers for name in SUBLAYERS[stack]
     ]
     names = stream(stack, len(layers))
     found: dict[str, Tensor] = {}

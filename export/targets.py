@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from translate_trt.export.trace import DYNAMIC_OPSET, STATIC_OPSET
 from translate_trt.runtime.bundle import SHORTLIST
 from translate_trt.runtime.contract import GraphForm, ShortlistForm
 
-# By precision; float32 else.
+#: 21 quantizes row by row, and is the newest whose every operator ONNX Runtime 1.21 runs on a CPU.
+DYNAMIC_OPSET = 21
+#: TensorScatter, which writes static caches in place, came in 24.
+STATIC_OPSET = 24
+
+# KV-cache dtype per precision; float32 by default.
 _CACHE_TYPES = {"fp16": "float16", "bf16": "bfloat16", "int8": "float16"}
 
 

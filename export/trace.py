@@ -12,13 +12,9 @@ import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
 
+from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.contract import GraphShape, TensorSpec
 from translate_trt.runtime.errors import TranslateTrtError
-
-# 21 quantizes row by row, and is the newest whose every operator ONNX Runtime 1.21 runs on a CPU.
-DYNAMIC_OPSET = 21
-# TensorScatter, which writes static caches in place, came in 24.
-STATIC_OPSET = 24
 
 _TYPES = {
     "int64": ir.DataType.INT64,

@@ -8,7 +8,6 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from translate_trt.export.observe import is_observed
 from translate_trt.export.passes.base import constant, matrix
 from translate_trt.export.passes.calls import (
     Call,
@@ -27,6 +26,7 @@ from translate_trt.export.passes.functions import (
     PANEL_COLUMNS,
     linear8,
 )
+from translate_trt.export.residual_stream import is_observed
 
 # Further than any axis goes.
 _NO_END = int(np.iinfo(np.int64).max)

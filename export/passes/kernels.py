@@ -12,7 +12,6 @@ from collections.abc import Callable
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from translate_trt.export.observe import is_observed
 from translate_trt.export.passes.base import Outcome, Pass
 from translate_trt.export.passes.call_attention import (
     beam_attention,
@@ -44,6 +43,7 @@ from translate_trt.export.passes.calls import (
     same_axes,
 )
 from translate_trt.export.passes.functions import BIASED, LISTED
+from translate_trt.export.residual_stream import is_observed
 
 
 class CallKernels(Pass):

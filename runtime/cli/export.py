@@ -134,7 +134,8 @@ def export(
 
     Given a whole run, its averaged checkpoint is taken, or the latest while there is none.
     """
-    # No torch yet: what is wrong with the flags is said first.
+    # Without PyTorch, whose import takes seconds: wrong options are reported at once.
+    from translate_trt.export.build_options import BuildOptions
     from translate_trt.export.engines.options import (
         EngineOptions,
         default_cache,
@@ -143,14 +144,6 @@ def export(
     from translate_trt.runtime.outputs import check_apart
 
     check_apart(out, [checkpoint])  # a whole run, too
-    engines = EngineOptions(
-        profiles=() if profiles is None else parse_profiles(profiles),
-        cache=None if no_engine_cache else engine_cache or default_cache(),
-        **engine,
-    )
-    from translate_trt.export.compile import BuildOptions, compile_bundle
-    from translate_trt.train.checkpoint import open_checkpoint
-
     options = BuildOptions(
         targets=targets,
         max_source_length=max_source_length,
@@ -159,9 +152,16 @@ def export(
         beam_size=beam_size,
         disabled_passes=disabled_passes,
         dump=dump,
-        engines=engines,
+        engines=EngineOptions(
+            profiles=() if profiles is None else parse_profiles(profiles),
+            cache=None if no_engine_cache else engine_cache or default_cache(),
+            **engine,
+        ),
         shortlist=shortlist,
     )
+    from translate_trt.export.compile import compile_bundle
+    from translate_trt.train.checkpoint import open_checkpoint
+
     compiled = compile_bundle(open_checkpoint(checkpoint), out, options, force)
     for name, target in compiled.manifest.targets.items():
         if explain:

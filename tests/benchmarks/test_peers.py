@@ -49,7 +49,8 @@ def process(models: Models, request: pytest.FixtureRequest) -> Iterator[Any]:
     from processes import Process
     from systems import Setting
 
-    from translate_trt.export.compile import BuildOptions, compile_bundle
+    from translate_trt.export.build_options import BuildOptions
+    from translate_trt.export.compile import compile_bundle
 
     name, precision = request.param
     if (name, precision) == ("ctranslate2", "int8") and saturates():
@@ -96,7 +97,8 @@ def test_a_shortlist_is_the_same_for_both(models: Models) -> None:
     from processes import Process
     from systems import Setting
 
-    from translate_trt.export.compile import BuildOptions, compile_bundle
+    from translate_trt.export.build_options import BuildOptions
+    from translate_trt.export.compile import compile_bundle
     from translate_trt.train.config import END
     from translate_trt.train.shortlist import Shortlist, shared_copies, tokenizer_hash
 

@@ -62,6 +62,10 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
         ("verify bundle --checkpoint run --source a --reference b", 1, "bundle"),
         ("train --train a b --valid a b --output run --batch-tokens 0", 2, "--batch-tokens is 0"),
         ("export run --output bundle --profiles nonsense", 2, "nonsense"),
+        ("export run --output bundle --target onnx-int4", 2, "no target 'onnx-int4'"),
+        ("export run --output bundle --beam-size 0", 2, "--beam-size is 0"),
+        ("export run --output bundle --max-source-length 1", 2, "--max-source-length is 1"),
+        ("export run --output bundle --disable-pass search", 2, "no pass 'search'"),
         ("data prepare --from a b --valid a b --output d --max-length-ratio 0", 2, "-ratio is 0"),
     ],
 )

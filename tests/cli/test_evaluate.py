@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from support.models import lively_model, save_model
 
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.cli.evaluate import evaluate as command
 from translate_trt.runtime.options import SearchOptions

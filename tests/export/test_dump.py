@@ -11,7 +11,8 @@ import onnxruntime as ort
 import pytest
 from support.graphs import Array, build, node, weights
 
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.export.dump import Dump
 from translate_trt.export.graphs import graph_shape
 from translate_trt.runtime.backends import request_values

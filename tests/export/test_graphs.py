@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from support.models import lively_model, save_model
 from support.translations import assert_same, random_sources
 
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.export.graphs import SharedSlots
 from translate_trt.runtime.backends import Sources, host
 from translate_trt.runtime.contract import MASKED, given

@@ -16,7 +16,8 @@ from support.models import (
 from support.shortlists import random_table
 from support.translations import assert_same, random_sources
 
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.export.layers import compare_layers
 from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.errors import CheckpointError, InputError

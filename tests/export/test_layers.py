@@ -12,11 +12,13 @@ import torch
 from onnx import numpy_helper
 from support.models import lively_model, save_model
 
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.layers import STEPS, TOLERANCES, compare_layers, layer_tables
-from translate_trt.export.observe import recording, stream
+from translate_trt.export.observe import recording
 from translate_trt.export.passes.functions import PANEL_COLUMNS
+from translate_trt.export.residual_stream import stream
 from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint

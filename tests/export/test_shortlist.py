@@ -16,7 +16,8 @@ from support.shortlists import TARGETS, compile_with_shortlist, random_table
 from support.translations import assert_independent, assert_same, random_sources
 from torch import Tensor
 
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.export.graphs import SentenceShortlist
 from translate_trt.export.layers import compare_layers
 from translate_trt.export.parity import verify

@@ -10,7 +10,8 @@ import onnx_ir as ir
 import pytest
 from support.translations import assert_same, random_sources
 
-from translate_trt.export.compile import BuildOptions, Compiler, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import Compiler, compile_bundle
 from translate_trt.export.targets import TARGETS, Target
 from translate_trt.export.trace import check
 from translate_trt.runtime.bundle import SHORTLIST, hash_file, read_manifest, write_manifest

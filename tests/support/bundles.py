@@ -13,7 +13,8 @@ from onnx import numpy_helper
 
 from support.models import lively_model, save_model
 from support.shared import SharedFiles
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.tokenizer import Tokenizer

@@ -9,7 +9,8 @@ import onnx
 import torch
 from onnx import TensorProto, helper
 
-from translate_trt.export.compile import BuildOptions, Compiler
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import Compiler
 from translate_trt.export.engines.network import Graph
 from translate_trt.export.trace import check, contract
 from translate_trt.runtime.bundle import Limits

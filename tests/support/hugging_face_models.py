@@ -14,7 +14,8 @@ import sentencepiece
 import torch
 from click.testing import CliRunner
 
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.tokenizer import Tokenizer

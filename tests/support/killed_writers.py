@@ -186,7 +186,8 @@ def translate(*_: Path) -> Writer:
 def export(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     import onnx_ir as ir
 
-    from translate_trt.export.compile import BuildOptions, Compiler, compile_bundle
+    from translate_trt.export.build_options import BuildOptions
+    from translate_trt.export.compile import Compiler, compile_bundle
     from translate_trt.runtime.bundle import read_manifest, verify_files
     from translate_trt.train.checkpoint import open_checkpoint
 

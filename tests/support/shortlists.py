@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END
 from translate_trt.train.shortlist import Shortlist, shared_copies, tokenizer_hash

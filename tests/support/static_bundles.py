@@ -10,7 +10,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from translate_trt.export.compile import BuildOptions, Compiler
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import Compiler
 from translate_trt.export.passes.emulate import Emulate
 from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
 from translate_trt.train.checkpoint import Checkpoint

@@ -25,7 +25,8 @@ from support.models import (
 )
 from support.translations import assert_same
 
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import CheckpointError, OptionError
 from translate_trt.runtime.options import SearchOptions

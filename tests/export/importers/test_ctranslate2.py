@@ -27,7 +27,8 @@ from support.ctranslate2_models import (
 from support.data import folder_of
 from support.marian_models import marian_tokenizer, save_random_marian
 
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.export.importers.ctranslate2 import import_ctranslate2
 from translate_trt.export.importers.ctranslate2_file import read_model_file
 from translate_trt.export.importers.imported import Imported

@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save_file
 from support.data import folder_of
 from support.marian_models import make_lively, marian_tokenizer, save_random_marian
 
-from translate_trt.export.compile import BuildOptions, compile_bundle
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.export.importers.hugging_face import read_weights
 from translate_trt.export.importers.marian import import_marian
 from translate_trt.runtime.cli import main

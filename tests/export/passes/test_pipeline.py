@@ -12,7 +12,8 @@ import pytest
 from support.graphs import build, node
 from support.translations import assert_same, random_sources
 
-from translate_trt.export.compile import BuildOptions, compile_bundle, trace_graphs
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle, trace_graphs
 from translate_trt.export.graphs import graph_shape
 from translate_trt.export.passes.base import Outcome, Pass
 from translate_trt.export.passes.pipeline import PASSES, Report, check_names, passes_for, run_passes
