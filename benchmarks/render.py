@@ -14,6 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 import plan
+from isolation import (
+    render_independence,
+    render_memory,
+    render_serving_attack,
+    render_versions,
+    render_waiting,
+)
 from performance import PARTS_OF_PAGE, render_readme
 from plots import PLOT_DIRECTORY, plot, plot_serving, serving_percentiles
 from report import RESULTS, ratios, throughput_figures
@@ -426,6 +433,13 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "operator-choices": ("Ways to write a part of a step", render_operator_choices),
     "cache-policy": ("Caches: reordered or masked", render_cache),
     "int8-product": ("Forms of the int8 product", render_int8),
+    "independence": ("Sentences in random batches and alone", render_independence),
+    "versions-base": ("What independence costs, a model of the shape of `base`", render_versions),
+    "versions-small": ("What independence costs, `small`", render_versions),
+    "serving-attack": ("A server under attack", render_serving_attack),
+    "shared-machine-quiet": ("Training on a quiet machine", render_waiting),
+    "shared-machine-busy": ("Training beside busy neighbours", render_waiting),
+    "shared-machine-memory": ("Memory of training in bf16", render_memory),
 }
 
 
@@ -433,8 +447,8 @@ def main() -> None:
     """Render the newest report of every kind."""
     newest: dict[str, dict[str, Any]] = {}
     for path in sorted(RESULTS.glob("*.json")):  # names begin with the date
-        report = json.loads(path.read_text())
-        newest[report["benchmark"]] = report
+        # The name ends with the benchmark's; one benchmark may have several, by its settings.
+        newest[path.stem.split("-", 5)[5]] = json.loads(path.read_text())
     page = [HEAD]
     for name, (title, render) in SECTIONS.items():
         if name in newest:
