@@ -8,6 +8,9 @@ the first lines in a call each, with one thread, as a service does that has one 
 translations must be the same, byte for byte. Which sentences several workers put together differs
 from call to call, and rounding with it, so in those calls lines that differ are counted. Loading is
 timed, too: until a bundle is checked, hashes and all, and ready.
+
+Last, the library alone: all lines in one call, and the same lines submitted one at a time by each
+of 64 threads, in turns. Both have the same workers.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from translate_trt.runtime import Translator, kernels
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/library"
 ONE_BY_ONE = 100  # lines
+CLIENTS = 64  # threads
 
 
 class Cpp:
@@ -63,6 +67,11 @@ class Cpp:
     def translate(self, lines: Sequence[str]) -> tuple[float, list[str]]:
         """Seconds, and the translations."""
         answer = self._ask(lines=lines)
+        return answer["seconds"], [line[0]["text"] for line in answer["found"]]
+
+    def translate_by_threads(self, lines: Sequence[str], threads: int) -> tuple[float, list[str]]:
+        """Seconds, and the translations; each thread submits one line after another."""
+        answer = self._ask(lines=lines, threads=threads)
         return answer["seconds"], [line[0]["text"] for line in answer["found"]]
 
     def close(self) -> None:
@@ -157,6 +166,26 @@ def compare(given: argparse.Namespace, target: str, lines: list[str]) -> dict[st
     return {"differing": together.differing, "seconds": samples}
 
 
+def compare_clients(
+    given: argparse.Namespace, target: str, lines: list[str]
+) -> dict[str, list[float]]:
+    """Seconds of one call with all lines, and of many threads with a line each."""
+    library = Cpp(given.bundle, target=target, threads=1, workers=given.threads)
+    expected = library.translate(lines)[1]
+
+    def clients() -> float:
+        seconds, found = library.translate_by_threads(lines, CLIENTS)
+        if found != expected and kernels.describe() not in ("", kernels.PORTABLE):
+            raise SystemExit("translations depend on what shares their batches.")
+        return seconds
+
+    samples = alternate(
+        {"one call": lambda: library.translate(lines)[0], "clients": clients}, given.rounds
+    )
+    library.close()
+    return samples
+
+
 def main() -> None:
     """Measure, show, write."""
     options = parser(__doc__)
@@ -175,10 +204,14 @@ def main() -> None:
             middle, low, high = ratios(seconds, "C++", "Python")
             medians = ", ".join(f"{n} {statistics.median(v):.3f} s" for n, v in seconds.items())
             print(f"  {name:13} {medians}; {middle:.2f} [{low:.2f}, {high:.2f}]")
+        clients = samples[target]["clients"] = compare_clients(given, target, lines)
+        middle, low, high = ratios(clients, "clients", "one call")
+        print(f"  {CLIENTS} threads, of one call: {middle:.2f} [{low:.2f}, {high:.2f}]")
     settings = {
         "lines": len(lines),
         "line_by_line": min(ONE_BY_ONE, len(lines)),
         "workers": given.threads,
+        "clients": CLIENTS,
         "model": manifest["model"],
         "note": given.note,
     }

@@ -206,6 +206,18 @@ def render_cpp_library(report: dict[str, Any]) -> str:
                 else [f"{counts[part] / one:.1f} sentences/s" for one in medians]
             )
             rows.append([target, part, *shown, f"{middle:.2f} [{low:.2f}, {high:.2f}]"])
+    clients = []
+    for target, found in samples.items():
+        if "clients" not in found:  # reports of before there were jobs
+            continue
+        middle, low, high = ratios(found["clients"], "clients", "one call")
+        speeds = [
+            settings["lines"] / statistics.median(found["clients"][name])
+            for name in ("one call", "clients")
+        ]
+        clients.append(
+            [target, *(f"{one:.1f}" for one in speeds), f"{middle:.2f} [{low:.2f}, {high:.2f}]"]
+        )
     note = f" {settings['note']}" if settings["note"] else ""
     model = settings["model"]
     rounds = len(next(iter(samples.values()))["seconds"]["all lines"]["C++"])
@@ -219,7 +231,16 @@ def render_cpp_library(report: dict[str, Any]) -> str:
         "C++ relative to Python pair by pair (above 1: C++ is faster), smallest and largest in "
         "brackets. Line by line, translations are the same, byte for byte; between calls of "
         f"several workers, of Python or of C++, {differing} of {settings['lines']:,} lines "
-        "differed.\n\n" + table(["", "", "Python", "C++", "C++ / Python"], rows)
+        "differed.\n\n"
+        + table(["", "", "Python", "C++", "C++ / Python"], rows)
+        + (
+            f"\nThe library alone, sentences/s: {settings['workers']} workers, all lines in one "
+            f"call, and the same lines submitted one at a time by each of {settings['clients']} "
+            "threads.\n\n"
+            + table(["", "one call", f"{settings['clients']} threads", "threads / call"], clients)
+            if clients
+            else ""
+        )
     )
 
 

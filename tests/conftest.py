@@ -32,9 +32,9 @@ from translate_trt.runtime.bundle import (
 )
 from translate_trt.runtime.prompt import Prompt
 
-pytest_plugins = ["support.shared", "support.bundles", "support.collection", "support.kernels",
-                  "support.operators", "support.static_bundles", "support.traces",
-                  "support.triton_server"]  # fmt: skip
+pytest_plugins = ["support.shared", "support.bundles", "support.collection",
+                  "support.cpp_library", "support.kernels", "support.operators",
+                  "support.static_bundles", "support.traces", "support.triton_server"]  # fmt: skip
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so all that they start
 # and send it to.

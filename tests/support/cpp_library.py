@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -111,6 +111,11 @@ class Probe:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
+    @property
+    def process_id(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def ask(self, **request: Any) -> Any:
         """Its answer; fails if it ends without one."""
         assert self._process.stdin is not None
@@ -151,6 +156,26 @@ class Probe:
         else:
             self._process.kill()
             self._process.communicate()
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """The library, installed."""
+    prefix = tmp_path_factory.mktemp("installed")
+    return Library(build(prefix=str(prefix)), prefix)
+
+
+@pytest.fixture(scope="session", params=["address,undefined", "thread"])
+def sanitized(request: pytest.FixtureRequest, library: Library) -> Library:
+    """The library under sanitizers."""
+    return Library(build(request.param), sanitize=request.param)
+
+
+@pytest.fixture
+def probe(library: Library) -> Iterator[Probe]:
+    """A program that translates what it is asked to; it must end without an error."""
+    with library.probe() as program:
+        yield program
 
 
 def assert_same_hypothesis(found: Any, expected: Hypothesis) -> None:

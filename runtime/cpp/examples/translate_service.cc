@@ -1,5 +1,5 @@
-// A service in miniature: lines of standard input are translated by several threads, which share
-// one loaded bundle, and come out in their order, a JSON object for each.
+// A service in miniature: lines of standard input are submitted as they are read, share batches, and
+// come out in their order, a JSON object for each.
 //
 //   translate_service BUNDLE [TARGET [TARGET_LANGUAGE [SOURCE_LANGUAGE]]] < test.en > test.jsonl
 //
@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <deque>
 #include <exception>
-#include <future>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -19,22 +18,13 @@
 
 namespace {
 
+using translate_trt::Job;
 using translate_trt::SearchOptions;
+using translate_trt::SubmitOptions;
 using translate_trt::Translation;
 using translate_trt::Translator;
-using Lines = std::vector<std::string>;
 
-constexpr std::size_t kLinesPerCall = 64;
-
-// At most so many lines; none at the end of the input.
-Lines read_lines(std::istream& input) {
-  Lines lines;
-  std::string line;
-  while (lines.size() < kLinesPerCall && std::getline(input, line)) {
-    lines.push_back(std::move(line));
-  }
-  return lines;
-}
+constexpr std::size_t kMostJobs = 256;  // at a time, so that memory has a bound
 
 // Text that is valid UTF-8 and one line, as translations are, in JSON's quotes.
 std::string quoted(const std::string& text) {
@@ -53,20 +43,21 @@ void print(const std::vector<Translation>& translations) {
   }
 }
 
-// Several calls are under way at once; their results are printed in the order of the lines.
-void serve(const Translator& translator, const SearchOptions& options, std::istream& input) {
-  const std::size_t calls = std::max(1u, std::thread::hardware_concurrency());
-  std::deque<std::future<std::vector<Translation>>> running;
-  for (Lines lines = read_lines(input); !lines.empty(); lines = read_lines(input)) {
-    if (running.size() == calls) {
-      print(running.front().get());
-      running.pop_front();
-    }
-    running.push_back(std::async(std::launch::async, [&, lines = std::move(lines)] {
-      return translator.translate(lines, options);
-    }));
+// Prints the oldest job's translation.
+void finish(std::deque<Job>& jobs) {
+  print(jobs.front().get());
+  jobs.pop_front();
+}
+
+// Submits each line as it is read, and prints translations in the order of the lines.
+void serve(const Translator& translator, const SubmitOptions& options, std::istream& input) {
+  std::deque<Job> jobs;
+  std::string line;
+  while (std::getline(input, line)) {
+    jobs.push_back(translator.submit({line}, options));
+    while (jobs.size() == kMostJobs || (!jobs.empty() && jobs.front().finished())) finish(jobs);
   }
-  for (auto& call : running) print(call.get());
+  while (!jobs.empty()) finish(jobs);
 }
 
 }  // namespace
@@ -79,14 +70,16 @@ int main(int count, char** arguments) {
   }
   translate_trt::LoadOptions load;
   if (count > 2) load.target = arguments[2];
-  load.threads = 1;  // of each call: there are as many calls as cores
+  load.workers = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   load.log = [](const std::string& message) { std::cerr << message + "\n"; };
   try {
     const Translator translator(arguments[1], load);
     SearchOptions options = translator.default_options();
     if (count > 3) options.target_language = arguments[3];
     if (count > 4) options.source_language = arguments[4];
-    serve(translator, options, std::cin);
+    SubmitOptions submit;
+    submit.search = options;
+    serve(translator, submit, std::cin);
   } catch (const std::exception& error) {
     std::cerr << "translate_service: " << error.what() << "\n";
     return 1;

@@ -40,7 +40,7 @@ struct Pool {
 using Rows = std::vector<std::int64_t>;
 
 // Sentences that are translated together, a row each, where the backend keeps its tensors. By one
-// thread at a time, but for `cancel`.
+// thread at a time.
 class Batch {
  public:
   virtual ~Batch() = default;
@@ -53,14 +53,14 @@ class Batch {
   virtual std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) = 0;
 
   // Takes a step. forced: the token that each row must continue with, or kFree; empty: all are
-  // free.
-  virtual StepResult step(const std::vector<std::int64_t>& forced) = 0;
+  // free. The result is valid until the next step.
+  virtual const StepResult& step(const std::vector<std::int64_t>& forced) = 0;
 
   // What a sentence has finished with.
   virtual Pool pool(std::int64_t row) const = 0;
 
-  // Lets what runs now end early, with an error or without; from any thread.
-  virtual void cancel() = 0;
+  // Makes a row idle whose sentence has not finished.
+  virtual void retire(std::int64_t row) = 0;
 };
 
 // The encoder and the step graph of one target, loaded; several threads may use it.

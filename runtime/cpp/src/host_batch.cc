@@ -33,6 +33,11 @@ std::vector<T> copied(const Array& array) {
 }
 
 template <class T>
+void copy_into(std::vector<T>& values, const Tensor& tensor) {
+  values.assign(tensor.row<T>(), tensor.row<T>() + tensor.size());
+}
+
+template <class T>
 std::vector<T> copied_row(const Array& array, std::int64_t row) {
   return {array->row<T>(row), array->row<T>(row) + array->row_size()};
 }
@@ -118,7 +123,7 @@ std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arrivin
   return {counted(0, kept), placed};
 }
 
-StepResult HostBatch::step(const std::vector<std::int64_t>& forced) {
+const StepResult& HostBatch::step(const std::vector<std::int64_t>& forced) {
   const Array& tokens = now_.at("forced_tokens");
   if (forced.empty()) {
     fill(tokens, kFree);
@@ -129,9 +134,9 @@ StepResult HostBatch::step(const std::vector<std::int64_t>& forced) {
   runs_[0]();
   std::swap(runs_[0], runs_[1]);
   for (const TensorSpec& spec : small_state_) std::swap(now_.at(spec.name), other_.at(spec.name));
-  StepResult found = result();
-  grow_if_full(found);
-  return found;
+  keep_result();
+  grow_if_full();
+  return result_;
 }
 
 Pool HostBatch::pool(std::int64_t row) const {
@@ -140,15 +145,15 @@ Pool HostBatch::pool(std::int64_t row) const {
           copied_row<std::int64_t>(now_.at("finished_parents"), row)};
 }
 
-StepResult HostBatch::result() const {
-  StepResult found = {copied<std::int64_t>(now_.at("tokens")),
-                      copied<std::int64_t>(results_.at("parents")),
-                      copied<float>(now_.at("log_probs")),
-                      copied<char>(now_.at("done")),
-                      {},
-                      sizes_.s};
-  if (options_.return_attention) found.attention = copied<float>(results_.at("attention"));
-  return found;
+void HostBatch::retire(std::int64_t row) { fill_row(now_.at("done"), row, true); }
+
+void HostBatch::keep_result() {
+  copy_into(result_.tokens, *now_.at("tokens"));
+  copy_into(result_.parents, *results_.at("parents"));
+  copy_into(result_.log_probs, *now_.at("log_probs"));
+  copy_into(result_.done, *now_.at("done"));
+  if (options_.return_attention) copy_into(result_.attention, *results_.at("attention"));
+  result_.source_size = sizes_.s;
 }
 
 // Both directions of a step between the two copies of the state.
@@ -281,12 +286,12 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
   }
 }
 
-void HostBatch::grow_if_full(const StepResult& found) {
+void HostBatch::grow_if_full() {
   if (shape_.form.slots) return;
   std::vector<char> full = copied<char>(results_.at("full"));
   bool any = false;
   for (std::size_t row = 0; row < full.size(); ++row) {
-    full[row] = full[row] && !found.done[row];
+    full[row] = full[row] && !result_.done[row];
     any = any || full[row];
   }
   if (any) grow(full);

@@ -23,9 +23,6 @@ class Graphs {
 
   // A call that runs the step from these arrays into those, as often as it is called.
   virtual std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) = 0;
-
-  // Ends what runs, and whatever is run later.
-  virtual void cancel() = 0;
 };
 
 class HostBatch : public Batch {
@@ -36,9 +33,9 @@ class HostBatch : public Batch {
 
   std::int64_t rows() const override { return sizes_.n; }
   std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override;
-  StepResult step(const std::vector<std::int64_t>& forced) override;
+  const StepResult& step(const std::vector<std::int64_t>& forced) override;
   Pool pool(std::int64_t row) const override;
-  void cancel() override { graphs_->cancel(); }
+  void retire(std::int64_t row) override;
 
  private:
   void bind();
@@ -57,8 +54,8 @@ class HostBatch : public Batch {
   void encode(const Rows& rows, const Sources& arriving, std::size_t first, std::size_t count);
   void reset(std::int64_t row);  // to the state before the first step
   void request(std::int64_t row, const SearchOptions& options, std::int64_t max_length);
-  StepResult result() const;
-  void grow_if_full(const StepResult& result);
+  void keep_result();
+  void grow_if_full();
   void grow(const std::vector<char>& full);
 
   std::unique_ptr<Graphs> graphs_;
@@ -70,6 +67,7 @@ class HostBatch : public Batch {
   Arrays now_;                               // every input of the next step
   Arrays other_;                             // what it does not write in place is written here
   Arrays results_;                           // outputs that are no state
+  StepResult result_;                        // of the last step
   std::vector<std::function<void()>> runs_;  // from now to other, and the other way round
 };
 

@@ -1,4 +1,4 @@
-// From a trace to hypotheses (rules 6 and 7 of docs/beam-search.md).
+// From a history to hypotheses (rules 6 and 7 of docs/beam-search.md).
 
 #include <algorithm>
 #include <limits>
@@ -31,12 +31,12 @@ Error nothing_found(const Sentence& sentence) {
 }
 
 // Rule 6: live hypotheses for the room that is left in the pool.
-void add_cut_off(std::vector<Finished>& entries, const SentenceTrace& trace,
+void add_cut_off(std::vector<Finished>& entries, const History& history,
                  const SearchOptions& options) {
-  const std::int64_t steps = trace.size();
+  const std::int64_t steps = history.size();
   const auto room = options.beam_size - static_cast<std::int64_t>(entries.size());
   for (std::int64_t beam = 0; beam < room; ++beam) {
-    const double log_prob = trace.log_prob(steps - 1, beam);
+    const double log_prob = history.log_prob(steps - 1, beam);
     if (log_prob > kImpossible) {
       entries.push_back({log_prob / options.penalty(steps), steps, beam, true});
     }
@@ -47,7 +47,7 @@ void add_cut_off(std::vector<Finished>& entries, const SentenceTrace& trace,
 }
 
 // Traces one hypothesis back; its attention has that many columns.
-Hypothesis trace_back(const SentenceTrace& trace, const SearchOptions& options,
+Hypothesis trace_back(const History& history, const SearchOptions& options,
                       const Finished& entry, std::int64_t columns) {
   // The end symbol is in no beam.
   const std::int64_t traced = entry.truncated ? entry.length : entry.length - 1;
@@ -61,9 +61,9 @@ Hypothesis trace_back(const SentenceTrace& trace, const SearchOptions& options,
   std::int64_t beam = entry.parent;
   for (std::int64_t step = traced - 1; step >= 0; --step) {
     const auto place = static_cast<std::size_t>(step);
-    cumulative[place] = trace.log_prob(step, beam);
-    found.tokens[place] = trace.token(step, beam);
-    beam = beams[place] = trace.parent(step, beam);
+    cumulative[place] = history.log_prob(step, beam);
+    found.tokens[place] = history.token(step, beam);
+    beam = beams[place] = history.parent(step, beam);
   }
   if (!entry.truncated) {
     beams.push_back(entry.parent);
@@ -74,7 +74,7 @@ Hypothesis trace_back(const SentenceTrace& trace, const SearchOptions& options,
     found.token_log_probs.push_back(now - std::exchange(before, now));
   if (options.return_attention) {
     for (std::size_t step = 0; step < beams.size(); ++step) {
-      const float* row = trace.attention(static_cast<std::int64_t>(step), beams[step]);
+      const float* row = history.attention(static_cast<std::int64_t>(step), beams[step]);
       found.attention.insert(found.attention.end(), row, row + columns);
     }
   }
@@ -83,45 +83,16 @@ Hypothesis trace_back(const SentenceTrace& trace, const SearchOptions& options,
 
 }  // namespace
 
-SentenceTrace::SentenceTrace(const Trace& trace, std::int64_t row, std::int64_t begin,
-                             std::int64_t beams)
-    : trace_(trace), row_(row), begin_(begin), beams_(beams), size_(trace.end() - begin) {}
-
-const StepResult& SentenceTrace::step_at(std::int64_t step) const {
-  return trace_.steps[static_cast<std::size_t>(begin_ - trace_.first + step)];
-}
-
-std::size_t SentenceTrace::place(std::int64_t beam) const {
-  return static_cast<std::size_t>(row_ * beams_ + beam);
-}
-
-std::int64_t SentenceTrace::token(std::int64_t step, std::int64_t beam) const {
-  return step_at(step).tokens[place(beam)];
-}
-
-std::int64_t SentenceTrace::parent(std::int64_t step, std::int64_t beam) const {
-  return step_at(step).parents[place(beam)];
-}
-
-float SentenceTrace::log_prob(std::int64_t step, std::int64_t beam) const {
-  return step_at(step).log_probs[place(beam)];
-}
-
-const float* SentenceTrace::attention(std::int64_t step, std::int64_t beam) const {
-  const StepResult& result = step_at(step);
-  return result.attention.data() + place(beam) * static_cast<std::size_t>(result.source_size);
-}
-
-std::vector<Hypothesis> hypotheses(const Sentence& sentence, const SentenceTrace& trace,
-                                   const Pool& pool, const SearchOptions& options,
-                                   bool source_end) {
+std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& history,
+                                   const Pool& pool, bool source_end) {
+  const SearchOptions& options = sentence.options;
   std::vector<Finished> entries;
   for (std::size_t i = 0; i < pool.scores.size(); ++i) {
     const double score = pool.scores[i];
     if (score > kImpossible) entries.push_back({score, pool.lengths[i], pool.parents[i], false});
   }
-  if (trace.size() >= options.max_length_for(sentence.length())) {
-    add_cut_off(entries, trace, options);
+  if (history.size() >= options.max_length_for(sentence.length())) {
+    add_cut_off(entries, history, options);
   }
   if (entries.empty()) throw nothing_found(sentence);
   const auto best =
@@ -129,7 +100,7 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const SentenceTrace
   const std::int64_t columns = sentence.length() + (source_end ? 1 : 0);
   std::vector<Hypothesis> found;
   for (std::size_t i = 0; i < best; ++i) {
-    found.push_back(trace_back(trace, options, entries[i], columns));
+    found.push_back(trace_back(history, options, entries[i], columns));
   }
   return found;
 }

@@ -26,7 +26,7 @@ void return_memory() {
 #endif
 }
 
-// Graphs of one batch, whose runs can be ended together.
+// Graphs of one batch.
 class BatchGraphs : public Graphs {
  public:
   BatchGraphs(std::shared_ptr<const OnnxRuntimeLibrary> library, OrtSession& encoder,
@@ -44,8 +44,6 @@ class BatchGraphs : public Graphs {
   std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
     return bind_session(*library_, step_, inputs, outputs, *run_);
   }
-
-  void cancel() override { library_->check(library_->api().RunOptionsSetTerminate(run_.get())); }
 
  private:
   std::shared_ptr<const OnnxRuntimeLibrary> library_;

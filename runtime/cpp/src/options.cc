@@ -151,12 +151,35 @@ tt_load_options complete(const tt_load_options* given) {
   return options;
 }
 
+tt_submit_options complete(const tt_submit_options* given) {
+  tt_submit_options options = {};
+  options.struct_size = sizeof(options);
+  if (given != nullptr) options = completed(given, options, "tt_submit_options");
+  if (!(options.timeout >= 0)) {  // or no number
+    throw option_error("timeout is " + shown(options.timeout) + "; it must be at least 0.");
+  }
+  if (options.caller >> 63 != 0) {
+    throw option_error("caller is " + std::to_string(options.caller) +
+                       "; it must be less than 2^63.");
+  }
+  return options;
+}
+
 void write_default(tt_load_options* written, std::size_t size) {
   tt_load_options from = {};
   from.workers = 1;
   from.batch_tokens = 512;
   from.check_hashes = 1;
+  from.batches = 4;
   write(from, written, size, "tt_load_options");
+}
+
+void write_default(tt_submit_options* written, std::size_t size) {
+  write(tt_submit_options{}, written, size, "tt_submit_options");
+}
+
+void write_statistics(const tt_statistics& statistics, tt_statistics* written, std::size_t size) {
+  write(statistics, written, size, "tt_statistics");
 }
 
 }  // namespace translate_trt::runtime

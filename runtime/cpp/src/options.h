@@ -50,8 +50,13 @@ void write_options(const SearchOptions& options, tt_options* written, std::size_
 // as in `defaults`. An option error if it has what this library does not know.
 tt_options complete(const tt_options* given, const tt_options& defaults);
 tt_load_options complete(const tt_load_options* given);
+tt_submit_options complete(const tt_submit_options* given);
 
 // The first `size` bytes of the default ones.
 void write_default(tt_load_options* written, std::size_t size);
+void write_default(tt_submit_options* written, std::size_t size);
+
+// The first `size` bytes of these.
+void write_statistics(const tt_statistics& statistics, tt_statistics* written, std::size_t size);
 
 }  // namespace translate_trt::runtime

@@ -1,8 +1,6 @@
 #include "search.h"
 
 #include <algorithm>
-#include <iterator>
-#include <limits>
 #include <utility>
 
 #include "contract.h"
@@ -11,171 +9,133 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Places are filled with waiting sentences once this share of a batch is idle; once nobody waits
-// they are closed up, which copies the batch and so is done less often.
-constexpr double kIdle = 0.1;
-constexpr double kIdleAtTheEnd = 0.25;
+// Idle rows are compacted once they are this share of a batch: that copies it, which costs as much
+// as some steps.
+constexpr double kCompact = 0.25;
 // A batch is made larger, which copies it, once its sentences are so short that so many times its
 // rows fit.
 constexpr double kLarger = 1.5;
 
-// What was in the old rows of an array, in the new ones, of `size` altogether.
-template <class T>
-void rearrange(std::vector<T>& array, const Rows& before, const Rows& after, std::int64_t rows,
-               std::int64_t size) {
-  if (array.empty()) return;
-  const std::size_t row = array.size() / static_cast<std::size_t>(rows);
-  std::vector<T> moved(row * static_cast<std::size_t>(size));
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    std::copy_n(array.begin() + before[i] * static_cast<std::int64_t>(row), row,
-                moved.begin() + after[i] * static_cast<std::int64_t>(row));
-  }
-  array = std::move(moved);
-}
-
-// Sentences that were not there yet have rows that nobody will ask this step for.
-void rearrange(StepResult& step, const Rows& before, const Rows& after, std::int64_t size) {
-  const auto rows = static_cast<std::int64_t>(step.done.size());
-  rearrange(step.tokens, before, after, rows, size);
-  rearrange(step.parents, before, after, rows, size);
-  rearrange(step.log_probs, before, after, rows, size);
-  rearrange(step.attention, before, after, rows, size);
-  rearrange(step.done, before, after, rows, size);
-}
-
 }  // namespace
 
-// ---- waiting ----
+History::History(std::int64_t beams, std::int64_t columns) : beams_(beams), columns_(columns) {}
 
-Waiting::Waiting(Sentences sentences, int workers)
-    : sentences_(std::move(sentences)), workers_(workers) {
-  sort();
+void History::append(const StepResult& step, std::int64_t row) {
+  const auto append = [&](auto& to, const auto& from) {
+    const auto first = from.begin() + row * beams_;
+    to.insert(to.end(), first, first + beams_);
+  };
+  append(tokens_, step.tokens);
+  append(parents_, step.parents);
+  append(log_probs_, step.log_probs);
+  for (std::int64_t beam = 0; columns_ > 0 && beam < beams_; ++beam) {
+    const auto first = step.attention.begin() + (row * beams_ + beam) * step.source_size;
+    attention_.insert(attention_.end(), first, first + columns_);
+  }
+  ++size_;
 }
 
-void Waiting::sort() {
-  std::stable_sort(sentences_.begin(), sentences_.end(), [](const auto* one, const auto* other) {
-    return one->tokens.size() < other->tokens.size();
-  });
-}
-
-bool Waiting::empty() const {
-  const std::lock_guard lock(mutex_);
-  return sentences_.empty();
-}
-
-Sentences Waiting::take(std::int64_t batch_tokens, std::int64_t beside, std::int64_t longest,
-                        std::int64_t rows) {
-  const std::lock_guard lock(mutex_);
-  if (sentences_.empty()) return {};
-  const std::int64_t width = std::max({longest, sentences_.back()->length() + 1, kSmallestCost});
+std::int64_t Capacity::more(std::int64_t tokens) const {
+  const std::int64_t width = std::max({longest, tokens, kSmallestCost});
   const std::int64_t whole = std::max<std::int64_t>(batch_tokens / width, 1);
   const bool larger = static_cast<double>(whole) >= static_cast<double>(rows) * kLarger;
   const std::int64_t most = larger ? whole : std::min(whole, std::max<std::int64_t>(rows, 1));
-  // What is left is shared out, so that no worker ends long before the others.
-  const auto left = static_cast<std::int64_t>(sentences_.size());
-  const std::int64_t fair = (left + beside + workers_ - 1) / workers_ - beside;
-  const std::int64_t least = beside > 0 ? 0 : 1;
-  const std::int64_t count = std::max(std::min(most - beside, fair), least);
-  Sentences taken(sentences_.rbegin(), sentences_.rbegin() + count);
-  sentences_.resize(sentences_.size() - static_cast<std::size_t>(count));
-  return taken;
-}
-
-void Waiting::give_back(const Sentences& sentences) {
-  const std::lock_guard lock(mutex_);
-  sentences_.insert(sentences_.end(), sentences.begin(), sentences.end());
-  sort();
-}
-
-// ---- the loop ----
-
-void Trace::forget(std::int64_t before) {
-  steps.erase(steps.begin(), steps.begin() + (before - first));
-  first = before;
+  return std::max<std::int64_t>(most - running, running > 0 ? 0 : 1);
 }
 
 Search::Search(const Backend& backend, const SearchOptions& options, std::int64_t batch_tokens,
                std::int64_t start_token, std::int64_t end_token, bool source_end)
-    : options_(options),
+    : beams_(options.beam_size),
       batch_tokens_(batch_tokens),
       end_token_(end_token),
+      attention_(options.return_attention),
       source_end_(source_end),
       batch_(backend.batch(options, start_token)) {}
 
-void Search::run(Waiting& waiting, const Found& found, const std::atomic<bool>& stop) {
-  while (!stop.load()) {
-    if (has_idle_places(waiting) && !fill(waiting)) return;
-    take_in(batch_->step(forced()), found);
-  }
+std::int64_t Search::advance(SentenceSource& source, const Found& found) {
+  drop(source);
+  if (should_admit(source) && !admit(source)) return 0;
+  const auto rows = static_cast<std::int64_t>(rows_.size());
+  retire(batch_->step(forced()), found);
+  return rows;
 }
 
 Sentences Search::unfinished() const {
   Sentences left;
   for (const auto& [row, running] : rows_) left.push_back(running.sentence);
-  left.insert(left.end(), taken_.begin(), taken_.end());
+  left.insert(left.end(), admitting_.begin(), admitting_.end());
   return left;
 }
 
-// Keeps what a step found, and lets go of the sentences that it ends.
-void Search::take_in(StepResult result, const Found& found) {
-  trace_.steps.push_back(std::move(result));
-  const std::vector<char>& done = trace_.steps.back().done;
+// Lets go of sentences that nobody waits for any more.
+void Search::drop(SentenceSource& source) {
   for (auto place = rows_.begin(); place != rows_.end();) {
-    const auto& [row, running] = *place;
-    if (!done[static_cast<std::size_t>(row)]) {
+    if (!place->second.sentence->is_dropped()) {
       ++place;
       continue;
     }
-    const SentenceTrace trace(trace_, row, running.begin, options_.beam_size);
-    const Sentence& sentence = *running.sentence;
-    found(sentence, hypotheses(sentence, trace, batch_->pool(row), options_of(sentence),
-                               source_end_));
+    batch_->retire(place->first);
+    const SentencePtr sentence = std::move(place->second.sentence);
     place = rows_.erase(place);
+    source.release(*sentence);
   }
 }
 
-bool Search::has_idle_places(const Waiting& waiting) const {
-  const double share = waiting.empty() ? kIdleAtTheEnd : kIdle;
-  return static_cast<double>(rows_.size()) <= static_cast<double>(size_) * (1 - share);
+// Keeps what a step found, and lets go of the sentences that it finishes.
+void Search::retire(const StepResult& step, const Found& found) {
+  for (auto place = rows_.begin(); place != rows_.end();) {
+    auto& [row, running] = *place;
+    running.history.append(step, row);
+    if (!step.done[static_cast<std::size_t>(row)]) {
+      ++place;
+      continue;
+    }
+    auto best = hypotheses(*running.sentence, running.history, batch_->pool(row), source_end_);
+    const SentencePtr sentence = std::move(running.sentence);
+    place = rows_.erase(place);
+    found(sentence, std::move(best));
+  }
 }
 
-// Gives idle places to waiting sentences, or closes them up; false: there is none at all.
-bool Search::fill(Waiting& waiting) {
-  std::int64_t longest = 0, first = std::numeric_limits<std::int64_t>::max();
-  Rows keep;
+bool Search::should_admit(SentenceSource& source) const {
+  const auto idle = static_cast<double>(size_ - static_cast<std::int64_t>(rows_.size()));
+  return idle >= static_cast<double>(size_) * kCompact || source.should_join(capacity(), size_);
+}
+
+Capacity Search::capacity() const {
+  std::int64_t longest = 0;
   for (const auto& [row, running] : rows_) {
     longest = std::max(longest, running.sentence->length() + 1);
-    first = std::min(first, running.begin);
-    keep.push_back(row);
   }
-  const auto running = static_cast<std::int64_t>(rows_.size()), before = batch_->rows();
-  taken_ = waiting.take(batch_tokens_, running, longest, before);
-  if (taken_.empty() && rows_.empty()) return false;
-  size_ = running + static_cast<std::int64_t>(taken_.size());
-  const auto [kept, placed] = batch_->update(keep, sources(taken_));
-  trace_.forget(std::min(first, trace_.end()));
-  if (kept != keep || batch_->rows() != before) {
-    for (StepResult& step : trace_.steps) rearrange(step, keep, kept, batch_->rows());
-  }
-  std::map<std::int64_t, Running> rows;
-  for (std::size_t i = 0; i < keep.size(); ++i) rows[kept[i]] = rows_.at(keep[i]);
-  for (std::size_t i = 0; i < placed.size(); ++i) rows[placed[i]] = {taken_[i], trace_.end()};
-  rows_ = std::move(rows);
-  taken_.clear();
-  return true;
+  return {batch_tokens_, static_cast<std::int64_t>(rows_.size()), longest, batch_->rows()};
 }
 
-const SearchOptions& Search::options_of(const Sentence& sentence) const {
-  return sentence.options == nullptr ? options_ : *sentence.options;
+// Gives idle rows to pending sentences, or compacts them; false: there is no sentence at all.
+bool Search::admit(SentenceSource& source) {
+  admitting_ = source.take(capacity());
+  if (admitting_.empty() && rows_.empty()) return false;
+  Rows keep;
+  for (const auto& [row, running] : rows_) keep.push_back(row);
+  size_ = static_cast<std::int64_t>(rows_.size() + admitting_.size());
+  const auto [kept, placed] = batch_->update(keep, sources(admitting_));
+  std::map<std::int64_t, Running> rows;
+  for (std::size_t i = 0; i < keep.size(); ++i) rows.emplace(kept[i], std::move(rows_.at(keep[i])));
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    const std::int64_t columns = admitting_[i]->length() + (source_end_ ? 1 : 0);
+    rows.emplace(placed[i], Running{admitting_[i], History(beams_, attention_ ? columns : 0)});
+  }
+  rows_ = std::move(rows);
+  admitting_.clear();
+  return true;
 }
 
 Sources Search::sources(const Sentences& sentences) const {
   Sources sources;
-  for (const Sentence* sentence : sentences) {
+  for (const SentencePtr& sentence : sentences) {
     sources.tokens.push_back(sentence->tokens);
     sources.tokens.back().push_back(end_token_);
-    sources.max_lengths.push_back(options_of(*sentence).max_length_for(sentence->length()));
-    sources.options.push_back(sentence->options);
+    sources.max_lengths.push_back(sentence->options.max_length_for(sentence->length()));
+    sources.options.push_back(&sentence->options);
   }
   return sources;
 }
@@ -184,7 +144,7 @@ Sources Search::sources(const Sentences& sentences) const {
 std::vector<std::int64_t> Search::forced() const {
   std::vector<std::int64_t> tokens;
   for (const auto& [row, running] : rows_) {
-    const auto position = static_cast<std::size_t>(trace_.end() - running.begin);
+    const auto position = static_cast<std::size_t>(running.history.size());
     if (position >= running.sentence->prefix.size()) continue;
     if (tokens.empty()) tokens.assign(static_cast<std::size_t>(batch_->rows()), kFree);
     tokens[static_cast<std::size_t>(row)] = running.sentence->prefix[position];

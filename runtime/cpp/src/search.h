@@ -1,133 +1,93 @@
-// The loop over the step graph (runtime/search.py): run, keep (token, parent), look at `done`; then
-// trace back.
+// The loop over the step graph (runtime/search.py): one batch, whose rows sentences enter and leave
+// between steps.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "backend.h"
 #include "results.h"
+#include "sentence.h"
 
 namespace translate_trt::runtime {
 
-// What a sentence counts at least, in source tokens of a batch: a step's work hardly depends on it.
+// Tokens that a sentence counts as at least: a step's work hardly depends on shorter lengths.
 inline constexpr std::int64_t kSmallestCost = 8;
 
-// One to translate.
-struct Sentence {
-  std::size_t index;  // by which its result is told from others
-  Tokens tokens;      // without the end symbol; not empty
-  Tokens prefix;      // forced first tokens, as forced_tokens in the contract has them
-  // Its own, with the beam size of the search that takes it; null: those of the search.
-  const SearchOptions* options = nullptr;
+// How many sentences a batch has capacity for.
+struct Capacity {
+  // Source tokens of a batch, padding and end symbols included and no sentence counted as less than
+  // kSmallestCost; a longer sentence runs alone.
+  std::int64_t batch_tokens;
+  std::int64_t running = 0;  // sentences that are in the batch already
+  std::int64_t longest = 0;  // tokens of the longest of them, the end symbol included
+  std::int64_t rows = 0;     // that the batch has
 
-  std::int64_t length() const { return static_cast<std::int64_t>(tokens.size()); }
+  // Sentences that fit besides the running ones if the longest of them has so many tokens; at least
+  // one if none runs.
+  std::int64_t more(std::int64_t tokens) const;
 };
 
-using Sentences = std::vector<const Sentence*>;
-
-// Sentences that no batch has taken yet, longest first; several workers may take from it.
-class Waiting {
+// Where a batch takes its sentences from.
+class SentenceSource {
  public:
-  // sentences: in any order; they must outlive this. workers: that will take from it.
-  Waiting(Sentences sentences, int workers);
+  virtual ~SentenceSource() = default;
 
-  bool empty() const;
+  // True if enough sentences are pending that it is worth interrupting the batch. size: sentences
+  // that ran when any joined last; some have left since.
+  virtual bool should_join(const Capacity& capacity, std::int64_t size) = 0;
 
-  // The longest that still fit into a batch of so many source tokens, beside those that are in it
-  // already, of which the longest has `longest` tokens with the end symbol; the batch has `rows`.
-  Sentences take(std::int64_t batch_tokens, std::int64_t beside = 0, std::int64_t longest = 0,
-                 std::int64_t rows = 0);
+  // Sentences to admit; at least one if the batch is empty and any are pending.
+  virtual Sentences take(const Capacity& capacity) = 0;
 
-  // Lets sentences wait again that were taken before.
-  void give_back(const Sentences& sentences);
-
- private:
-  void sort();
-
-  Sentences sentences_;
-  int workers_;
-  mutable std::mutex mutex_;
-};
-
-// What the host keeps of the steps, for the back-trace.
-struct Trace {
-  std::int64_t first = 0;  // number of the step that the list begins with
-  std::vector<StepResult> steps;
-
-  std::int64_t end() const { return first + static_cast<std::int64_t>(steps.size()); }
-  void forget(std::int64_t before);
-};
-
-// The steps of one sentence within a trace, of a batch with so many beams.
-class SentenceTrace {
- public:
-  SentenceTrace(const Trace& trace, std::int64_t row, std::int64_t begin, std::int64_t beams);
-
-  std::int64_t size() const { return size_; }
-  std::int64_t token(std::int64_t step, std::int64_t beam) const;
-  std::int64_t parent(std::int64_t step, std::int64_t beam) const;
-  float log_prob(std::int64_t step, std::int64_t beam) const;
-  const float* attention(std::int64_t step, std::int64_t beam) const;
-
- private:
-  const StepResult& step_at(std::int64_t step) const;
-  std::size_t place(std::int64_t beam) const;
-
-  const Trace& trace_;
-  std::int64_t row_, begin_, beams_, size_;
+  // A sentence that was taken has left the batch without a result, since it was dropped.
+  virtual void release(const Sentence& sentence) = 0;
 };
 
 // Rules 6 and 7: the n best of a sentence that is done; at least one, or a backend error.
 // source_end: attention has a column for the source's end symbol.
-std::vector<Hypothesis> hypotheses(const Sentence& sentence, const SentenceTrace& trace,
-                                   const Pool& pool, const SearchOptions& options,
-                                   bool source_end = true);
+std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& history,
+                                   const Pool& pool, bool source_end = true);
 
-using Found = std::function<void(const Sentence&, std::vector<Hypothesis>)>;
+using Found = std::function<void(const SentencePtr&, std::vector<Hypothesis>)>;
 
-// One worker: a batch, the sentences in its rows and what their steps left behind. By one thread,
-// but for `cancel`.
+// A batch and the sentences in its rows. By one thread at a time.
 class Search {
  public:
+  // options: beam size and attention of all sentences.
   Search(const Backend& backend, const SearchOptions& options, std::int64_t batch_tokens,
          std::int64_t start_token, std::int64_t end_token, bool source_end = true);
 
-  // Translates until nobody waits and all are done, or `stop` is set.
-  void run(Waiting& waiting, const Found& found, const std::atomic<bool>& stop);
+  // Admits sentences, takes a step and retires what it finishes. Returns the rows of that step; 0:
+  // nothing is pending and all have finished.
+  std::int64_t advance(SentenceSource& source, const Found& found);
 
-  // Lets a call of the backend that is under way end early; `run` may throw an error of it.
-  void cancel() { batch_->cancel(); }
-
-  // What this worker has taken and not found, should it have failed.
+  // Sentences that were admitted and have not finished.
   Sentences unfinished() const;
 
  private:
   struct Running {
-    const Sentence* sentence;
-    std::int64_t begin;  // number of its first step
+    SentencePtr sentence;
+    History history;
   };
 
-  void take_in(StepResult result, const Found& found);
-  bool has_idle_places(const Waiting& waiting) const;
-  bool fill(Waiting& waiting);
-  const SearchOptions& options_of(const Sentence& sentence) const;
+  void drop(SentenceSource& source);
+  void retire(const StepResult& step, const Found& found);
+  bool should_admit(SentenceSource& source) const;
+  bool admit(SentenceSource& source);
+  Capacity capacity() const;
   Sources sources(const Sentences& sentences) const;
   std::vector<std::int64_t> forced() const;
 
-  SearchOptions options_;
-  std::int64_t batch_tokens_, end_token_;
-  bool source_end_;
+  std::int64_t beams_, batch_tokens_, end_token_;
+  bool attention_, source_end_;
   std::unique_ptr<Batch> batch_;
   std::map<std::int64_t, Running> rows_;  // not done yet
-  Sentences taken_;                       // on their way into rows
-  std::int64_t size_ = 0;                 // rows that were running when places were last given
-  Trace trace_;
+  Sentences admitting_;                   // taken, and on their way into rows
+  std::int64_t size_ = 0;                 // sentences that ran when rows were assigned last
 };
 
 }  // namespace translate_trt::runtime

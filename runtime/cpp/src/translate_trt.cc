@@ -2,7 +2,11 @@
 
 #include "translate_trt/translate_trt.h"
 
-#include <cstring>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
 #include <exception>
 #include <memory>
 #include <new>
@@ -20,7 +24,10 @@
 #endif
 
 using translate_trt::runtime::Error;
+using translate_trt::runtime::Clock;
+using translate_trt::runtime::Deadline;
 using translate_trt::runtime::Hypothesis;
+using translate_trt::runtime::Job;
 using translate_trt::runtime::SearchOptions;
 using translate_trt::runtime::TextHypothesis;
 using translate_trt::runtime::Tokens;
@@ -29,6 +36,13 @@ using translate_trt::runtime::Translator;
 
 struct tt_translator {
   Translator translator;
+  int process;  // that loaded it
+};
+
+struct tt_job {
+  std::shared_ptr<Job> job;
+  const Translator* translator;  // alive as long as the job has not finished
+  std::atomic<bool> is_taken = false;
 };
 
 struct tt_result {
@@ -131,17 +145,66 @@ tt_result* as_result(std::vector<Translation> translations) {
   return result.release();
 }
 
-std::vector<Translation> without_text(std::vector<std::vector<Hypothesis>> found) {
-  std::vector<Translation> translations;
-  for (auto& hypotheses : found) {
-    Translation& translation = translations.emplace_back();
-    for (Hypothesis& one : hypotheses) {
-      const double score = one.score;
-      translation.push_back({"", score, {}});
-      translation.back().pieces.push_back(std::move(one));
+std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, std::size_t count,
+                            const SearchOptions& options, const tt_text* prefixes) {
+  require(lines != nullptr || count == 0, "lines");
+  return translator.job(texts(lines, count, "the text of a line"), options,
+                        texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix"));
+}
+
+std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sources,
+                            std::size_t count, const SearchOptions& options,
+                            const tt_tokens* prefixes) {
+  require(sources != nullptr || count == 0, "sources");
+  return translator.job_of_ids(
+      token_lists(sources, count, "the list of a source"), options,
+      token_lists(prefixes, prefixes == nullptr ? 0 : count, "the list of a prefix"));
+}
+
+// Once that many seconds have passed; a number too large for the clock is as good as none.
+Deadline after(double seconds) {
+  constexpr double kLongest = 1e9;
+  if (seconds >= kLongest) return std::nullopt;
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+template <class Source>
+tt_status translate(const tt_translator* translator, const Source* sources, std::size_t count,
+                    const tt_options* options, const Source* prefixes, tt_result** result) {
+  if (result != nullptr) *result = nullptr;
+  return guarded([&] {
+    require(result != nullptr, "result");
+    require(translator != nullptr, "translator");
+    const Translator& here = translator->translator;
+    const auto job = job_of(here, sources, count, options_for(here, options), prefixes);
+    here.service().submit(job);
+    here.service().wait(job, std::nullopt);
+    *result = as_result(std::move(job->translations()));
+  });
+}
+
+template <class Source>
+tt_status submit(const tt_translator* translator, const Source* sources, std::size_t count,
+                 const tt_submit_options* options, const Source* prefixes, tt_job** job) {
+  if (job != nullptr) *job = nullptr;
+  return guarded([&] {
+    require(job != nullptr, "job");
+    require(translator != nullptr, "translator");
+    const tt_submit_options given = translate_trt::runtime::complete(options);
+    const Translator& here = translator->translator;
+    auto made = std::make_unique<tt_job>();
+    made->translator = &here;
+    made->job = job_of(here, sources, count, options_for(here, given.options), prefixes);
+    if (given.timeout > 0) made->job->deadline = after(given.timeout);
+    if (given.finished != nullptr) {
+      made->job->on_finish = [function = given.finished, context = given.finished_context] {
+        function(context);
+      };
     }
-  }
-  return translations;
+    here.service().submit(made->job, given.caller);
+    *job = made.release();
+  });
 }
 
 const TextHypothesis* hypothesis_at(const tt_result* result, std::size_t line, std::size_t rank) {
@@ -165,8 +228,12 @@ const char* tt_status_name(tt_status status) {
                                       "TT_BUNDLE_ERROR",
                                       "TT_BACKEND_ERROR",
                                       "TT_MEMORY_ERROR",
-                                      "TT_INTERNAL_ERROR"};
-  return status >= TT_OK && status <= TT_INTERNAL_ERROR ? names[status] : "unknown status";
+                                      "TT_INTERNAL_ERROR",
+                                      "TT_CANCELLED",
+                                      "TT_DEADLINE_EXCEEDED",
+                                      "TT_CAPACITY_EXCEEDED",
+                                      "TT_FORKED"};
+  return status >= TT_OK && status <= TT_FORKED ? names[status] : "unknown status";
 }
 
 const char* tt_last_error(void) { return last_error().text; }
@@ -181,17 +248,25 @@ tt_status tt_load_options_default(tt_load_options* options, size_t struct_size) 
   return guarded([&] { translate_trt::runtime::write_default(options, struct_size); });
 }
 
+tt_status tt_submit_options_default(tt_submit_options* options, size_t struct_size) {
+  return guarded([&] { translate_trt::runtime::write_default(options, struct_size); });
+}
+
 tt_status tt_translator_load(const char* bundle, const tt_load_options* options,
                              tt_translator** translator) {
   if (translator != nullptr) *translator = nullptr;
   return guarded([&] {
     require(translator != nullptr, "translator");
     require(bundle != nullptr, "bundle");
-    *translator = new tt_translator{Translator(bundle, translate_trt::runtime::complete(options))};
+    *translator =
+        new tt_translator{Translator(bundle, translate_trt::runtime::complete(options)), getpid()};
   });
 }
 
-void tt_translator_free(tt_translator* translator) { delete translator; }
+void tt_translator_free(tt_translator* translator) {
+  // A process that was forked from the one that loaded it has none of the threads to wait for.
+  if (translator != nullptr && translator->process == getpid()) delete translator;
+}
 
 tt_status tt_translator_options(const tt_translator* translator, tt_options* options,
                                 size_t struct_size) {
@@ -199,6 +274,18 @@ tt_status tt_translator_options(const tt_translator* translator, tt_options* opt
     require(translator != nullptr, "translator");
     translate_trt::runtime::write_options(translator->translator.default_options(), options,
                                           struct_size);
+  });
+}
+
+tt_status tt_translator_statistics(const tt_translator* translator, tt_statistics* statistics,
+                                   size_t struct_size) {
+  return guarded([&] {
+    require(translator != nullptr, "translator");
+    const auto found = translator->translator.service().statistics();
+    const tt_statistics here = {sizeof(tt_statistics), found.pending,       found.running,
+                                found.sentences,       found.source_tokens, found.target_tokens,
+                                found.steps,           found.rows};
+    translate_trt::runtime::write_statistics(here, statistics, struct_size);
   });
 }
 
@@ -232,31 +319,66 @@ const char* tt_translator_target_language(const tt_translator* translator, size_
 
 tt_status tt_translate(const tt_translator* translator, const tt_text* lines, size_t count,
                        const tt_options* options, const tt_text* prefixes, tt_result** result) {
-  if (result != nullptr) *result = nullptr;
-  return guarded([&] {
-    require(result != nullptr, "result");
-    require(translator != nullptr, "translator");
-    require(lines != nullptr || count == 0, "lines");
-    const Translator& here = translator->translator;
-    *result = as_result(
-        here.translate(texts(lines, count, "the text of a line"), options_for(here, options),
-                       texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix")));
-  });
+  return translate(translator, lines, count, options, prefixes, result);
 }
 
 tt_status tt_translate_ids(const tt_translator* translator, const tt_tokens* sources, size_t count,
                            const tt_options* options, const tt_tokens* prefixes,
                            tt_result** result) {
+  return translate(translator, sources, count, options, prefixes, result);
+}
+
+tt_status tt_submit(const tt_translator* translator, const tt_text* lines, size_t count,
+                    const tt_submit_options* options, const tt_text* prefixes, tt_job** job) {
+  return submit(translator, lines, count, options, prefixes, job);
+}
+
+tt_status tt_submit_ids(const tt_translator* translator, const tt_tokens* sources, size_t count,
+                        const tt_submit_options* options, const tt_tokens* prefixes,
+                        tt_job** job) {
+  return submit(translator, sources, count, options, prefixes, job);
+}
+
+int32_t tt_job_finished(const tt_job* job) {
+  int32_t finished = 0;
+  return tt_job_wait(job, 0, &finished) == TT_OK ? finished : 0;
+}
+
+tt_status tt_job_wait(const tt_job* job, double seconds, int32_t* finished) {
+  return guarded([&] {
+    require(job != nullptr, "job");
+    if (std::isnan(seconds)) throw translate_trt::runtime::input_error("seconds is not a number.");
+    const bool found = job->job->is_finished() ||
+                       job->translator->service().wait(
+                           job->job, seconds < 0 ? std::nullopt : after(seconds));
+    if (finished != nullptr) *finished = found;
+  });
+}
+
+tt_status tt_job_cancel(tt_job* job) {
+  return guarded([&] {
+    require(job != nullptr, "job");
+    if (!job->job->is_finished()) job->translator->service().cancel(job->job);
+  });
+}
+
+tt_status tt_job_result(tt_job* job, tt_result** result) {
   if (result != nullptr) *result = nullptr;
   return guarded([&] {
     require(result != nullptr, "result");
-    require(translator != nullptr, "translator");
-    require(sources != nullptr || count == 0, "sources");
-    const Translator& here = translator->translator;
-    *result = as_result(without_text(here.translate_ids(
-        token_lists(sources, count, "the list of a source"), options_for(here, options),
-        token_lists(prefixes, prefixes == nullptr ? 0 : count, "the list of a prefix"))));
+    require(job != nullptr, "job");
+    if (!job->job->is_finished()) job->translator->service().wait(job->job, std::nullopt);
+    std::vector<Translation>& translations = job->job->translations();
+    if (job->is_taken.exchange(true)) {
+      throw translate_trt::runtime::input_error("the job's result was handed over before.");
+    }
+    *result = as_result(std::move(translations));
   });
+}
+
+void tt_job_free(tt_job* job) {
+  if (job == nullptr) return;
+  if (tt_job_cancel(job) != TT_FORKED) delete job;
 }
 
 void tt_result_free(tt_result* result) { delete result; }

@@ -8,7 +8,6 @@
 #include "errors.h"
 #include "pieces.h"
 #include "text.h"
-#include "workers.h"
 
 namespace translate_trt::runtime {
 
@@ -59,15 +58,26 @@ std::string number(std::int64_t value) { return std::to_string(value); }
 
 std::int64_t length(const Tokens& tokens) { return static_cast<std::int64_t>(tokens.size()); }
 
+// A source's n best as a line of one sentence; of an empty source an empty hypothesis.
+Translation without_text(const std::vector<std::vector<Hypothesis>>& sentences) {
+  Translation found;
+  const std::vector<Hypothesis> none(1);
+  for (const Hypothesis& one : sentences.empty() ? none : sentences.front()) {
+    found.push_back({"", one.score, {one}});
+  }
+  return found;
+}
+
 }  // namespace
 
 Translator::Translator(const std::filesystem::path& bundle, const tt_load_options& options)
-    : workers_(options.workers), batch_tokens_(options.batch_tokens) {
+    : batch_tokens_(options.batch_tokens) {
   check_at_least("threads", options.threads, 0);
   check_at_least("workers", options.workers, 1);
   check_at_least("batch_tokens", options.batch_tokens, 1);
+  check_at_least("batches", options.batches, 1);
+  check_at_least("capacity", options.capacity, 0);
   const Settings settings = settings_of(options);
-  workers_ = settings.workers;
   log_ = settings.log;
   manifest_ = read_manifest(bundle);
   source_languages_ = manifest_.source_languages();
@@ -86,120 +96,92 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
   }
   backend_.emplace(target_.file("encoder").locate(bundle), target_.file("step").locate(bundle),
                    shape_of(manifest_.model, target_), settings);
+  const Service::Settings of_service = {settings.workers, options.batches,
+                                        static_cast<std::size_t>(options.capacity)};
+  const auto make_search = [this](const SearchOptions& shared) {
+    const ModelDescription& model = manifest_.model;
+    return std::make_unique<Search>(*backend_, shared, batch_tokens_, model.start_token,
+                                    model.end_token, model.source_end);
+  };
+  service_.emplace(of_service, make_search, log_);
 }
 
-std::vector<Translation> Translator::translate(
-    const std::vector<std::string_view>& lines, const SearchOptions& options,
-    const std::vector<std::string_view>& prefixes) const {
+std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
+                                     const SearchOptions& options,
+                                     const std::vector<std::string_view>& prefixes) const {
   check_options(options);
-  std::vector<Piece> all;
-  std::vector<std::size_t> line_of;  // of each piece
+  auto made = std::make_shared<Job>([this](const auto& sentences) { return join(sentences); });
   for (std::size_t line = 0; line < lines.size(); ++line) {
     const std::string name = "line " + std::to_string(line + 1) + " of this call";
     const Tokens prefix = prefixes.empty() ? Tokens() : tokenizer_->encode_target(prefixes[line]);
-    for (Piece& piece : pieces(name, lines[line], prefix, options)) {
-      all.push_back(std::move(piece));
-      line_of.push_back(line);
-    }
+    made->add_line(sentences(name, lines[line], prefix, options));
   }
-  auto found = search(std::move(all), options);
-  std::vector<Translation> translations;
-  std::size_t next = 0;
-  for (std::size_t line = 0; line < lines.size(); ++line) {
-    std::vector<std::vector<Hypothesis>> of_line;
-    for (; next < line_of.size() && line_of[next] == line; ++next) {
-      of_line.push_back(std::move(found[next]));
-    }
-    translations.push_back(join(of_line));
-  }
-  return translations;
+  return made;
 }
 
-std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector<Tokens>& sources,
-                                                               const SearchOptions& options,
-                                                               std::vector<Tokens> prefixes) const {
+std::shared_ptr<Job> Translator::job_of_ids(const std::vector<Tokens>& sources,
+                                            const SearchOptions& options,
+                                            std::vector<Tokens> prefixes) const {
   check_options(options);
   prefixes.resize(sources.size());
-  std::vector<Piece> pieces;
+  auto made = std::make_shared<Job>(without_text);
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    pieces.push_back(piece("source " + std::to_string(i), sources[i], prefixes[i], options));
+    const std::string name = "source " + std::to_string(i);
+    Sentence one = sentence(name, sources[i], prefixes[i], options);
+    std::vector<Sentence> of_line;
+    if (!one.tokens.empty()) of_line.push_back(std::move(one));
+    made->add_line(std::move(of_line));
   }
-  return search(std::move(pieces), options);
+  return made;
 }
 
-std::vector<std::vector<Hypothesis>> Translator::search(std::vector<Piece> pieces,
-                                                        const SearchOptions& options) const {
-  std::vector<Sentence> sentences;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].source.empty()) continue;
-    sentences.push_back({i, std::move(pieces[i].source), std::move(pieces[i].forced)});
-  }
-  Sentences waiting;
-  for (const Sentence& sentence : sentences) waiting.push_back(&sentence);
-  const ModelDescription& model = manifest_.model;
-  const auto make_search = [&] {
-    return std::make_unique<Search>(*backend_, options, batch_tokens_, model.start_token,
-                                    model.end_token, model.source_end);
-  };
-  std::vector<std::vector<Hypothesis>> found(pieces.size());
-  if (!waiting.empty()) found = search_all(make_search, waiting, pieces.size(), workers_, log_);
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const bool was_empty = next == sentences.size() || sentences[next].index != i;
-    if (was_empty) {
-      found[i] = {Hypothesis()};
-    } else {
-      ++next;
-    }
-  }
-  return found;
-}
-
-std::vector<Translator::Piece> Translator::pieces(const std::string& name, std::string_view line,
-                                                  const Tokens& prefix,
-                                                  const SearchOptions& options) const {
+std::vector<Sentence> Translator::sentences(const std::string& name, std::string_view line,
+                                            const Tokens& prefix,
+                                            const SearchOptions& options) const {
   const std::u32string characters = decode_utf8(line);
   const auto [text, of_line] = manifest_.prompt.of_line(characters, options);
   const auto encode = [this](const std::string& part) { return tokenizer_->encode_source(part); };
-  std::vector<Piece> found;
+  std::vector<Sentence> found;
   for (const Tokens& source : split_text(text, encode, static_cast<std::size_t>(longest_text()))) {
-    found.push_back(piece(name, source, found.empty() ? prefix : Tokens(), of_line));
+    found.push_back(sentence(name, source, found.empty() ? prefix : Tokens(), of_line));
   }
   return found;
 }
 
-Translator::Piece Translator::piece(const std::string& name, const Tokens& source,
-                                    const Tokens& prefix, const SearchOptions& options) const {
+Sentence Translator::sentence(const std::string& name, const Tokens& source, const Tokens& prefix,
+                              const SearchOptions& options) const {
   check_tokens(name, source, prefix);
-  if (source.empty()) return {};
-  Piece piece = {manifest_.prompt.of_source(options), manifest_.prompt.of_target(options)};
-  piece.source.insert(piece.source.end(), source.begin(), source.end());
-  std::transform(prefix.begin(), prefix.end(), std::back_inserter(piece.forced), given);
-  const std::int64_t longest = options.max_length_for(length(piece.source));
-  if (length(piece.forced) >= longest) {
-    throw option_error("the target prefix of " + name + " has " + number(length(piece.forced)) +
+  Sentence made = {};
+  if (source.empty()) return made;
+  made.tokens = manifest_.prompt.of_source(options);
+  made.tokens.insert(made.tokens.end(), source.begin(), source.end());
+  made.prefix = manifest_.prompt.of_target(options);
+  std::transform(prefix.begin(), prefix.end(), std::back_inserter(made.prefix), given);
+  made.options = options;
+  const std::int64_t longest = options.max_length_for(made.length());
+  if (length(made.prefix) >= longest) {
+    throw option_error("the target prefix of " + name + " has " + number(length(made.prefix)) +
                        " tokens, which leaves no room in the maximum length of " + number(longest) +
                        "; raise max_length or shorten the prefix.");
   }
-  return piece;
+  return made;
 }
 
 std::int64_t Translator::longest_text() const {
   return manifest_.limits.max_source_length - 1 - manifest_.prompt.source_length();
 }
 
-// The n best of a line from those of its pieces, the i-th best of each together.
-Translation Translator::join(const std::vector<std::vector<Hypothesis>>& pieces) const {
-  if (pieces.empty()) return {TextHypothesis()};
+Translation Translator::join(const std::vector<std::vector<Hypothesis>>& sentences) const {
+  if (sentences.empty()) return {TextHypothesis()};
   std::size_t ranks = 0;
-  for (const auto& piece : pieces) ranks = std::max(ranks, piece.size());
+  for (const auto& sentence : sentences) ranks = std::max(ranks, sentence.size());
   Translation joined(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     TextHypothesis& hypothesis = joined[rank];
     std::vector<std::string> texts;
-    for (const auto& piece : pieces) {
-      // A piece may have found fewer hypotheses than asked for: its last stands in.
-      const Hypothesis& part = piece[std::min(rank, piece.size() - 1)];
+    for (const auto& sentence : sentences) {
+      // Where a sentence has fewer hypotheses than asked for, its last one is used again.
+      const Hypothesis& part = sentence[std::min(rank, sentence.size() - 1)];
       std::string text = tokenizer_->decode(part.tokens);
       if (!text.empty()) texts.push_back(std::move(text));
       hypothesis.score += part.score;

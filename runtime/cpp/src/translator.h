@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,7 +14,7 @@
 #include "bundle.h"
 #include "onnxruntime_backend.h"
 #include "results.h"
-#include "search.h"
+#include "service.h"
 #include "tokenizer.h"
 
 namespace translate_trt::runtime {
@@ -24,16 +25,17 @@ class Translator {
   // Checks the bundle and loads one of its targets. Errors as of tt_translator_load.
   Translator(const std::filesystem::path& bundle, const tt_load_options& options);
 
-  // One translation per line, in the order of the lines. prefixes: none, or one for each line.
-  std::vector<Translation> translate(const std::vector<std::string_view>& lines,
-                                     const SearchOptions& options,
-                                     const std::vector<std::string_view>& prefixes) const;
+  // A job that translates lines. prefixes: none, or one for each line.
+  std::shared_ptr<Job> job(const std::vector<std::string_view>& lines, const SearchOptions& options,
+                           const std::vector<std::string_view>& prefixes) const;
 
-  // For each source, without the end symbol and the prompt, its n best hypotheses. prefixes: none,
-  // or one for each source.
-  std::vector<std::vector<Hypothesis>> translate_ids(const std::vector<Tokens>& sources,
-                                                     const SearchOptions& options,
-                                                     std::vector<Tokens> prefixes) const;
+  // A job that translates sources without the end symbol and the prompt; its translations have no
+  // text. prefixes: none, or one for each source.
+  std::shared_ptr<Job> job_of_ids(const std::vector<Tokens>& sources, const SearchOptions& options,
+                                  std::vector<Tokens> prefixes) const;
+
+  // Translates what `job` made.
+  Service& service() const { return *service_; }
 
   const SearchOptions& default_options() const { return manifest_.search; }
   const std::vector<std::string>& source_languages() const { return source_languages_; }
@@ -42,24 +44,17 @@ class Translator {
   const OnnxRuntimeBackend& backend() const { return *backend_; }
 
  private:
-  // Source tokens without the end symbol, and forced first tokens as `Sentence` has them.
-  struct Piece {
-    Tokens source, forced;
-  };
-
-  // The n best of each piece; of one without tokens an empty one.
-  std::vector<std::vector<Hypothesis>> search(std::vector<Piece> pieces,
-                                              const SearchOptions& options) const;
-  // A line in as many pieces as it needs, the first of which alone begins with the prefix.
-  std::vector<Piece> pieces(const std::string& name, std::string_view line, const Tokens& prefix,
-                            const SearchOptions& options) const;
+  // A line in as many sentences as it needs, the first of which alone begins with the prefix.
+  std::vector<Sentence> sentences(const std::string& name, std::string_view line,
+                                  const Tokens& prefix, const SearchOptions& options) const;
   // A text's tokens and forced prefix with what the model wants before them, checked; `name` is
   // what an error calls it.
-  Piece piece(const std::string& name, const Tokens& source, const Tokens& prefix,
-              const SearchOptions& options) const;
+  Sentence sentence(const std::string& name, const Tokens& source, const Tokens& prefix,
+                    const SearchOptions& options) const;
   // Tokens of the longest text that is translated in one piece.
   std::int64_t longest_text() const;
-  Translation join(const std::vector<std::vector<Hypothesis>>& pieces) const;
+  // The n best of a line from those of its sentences, the i-th best of each together.
+  Translation join(const std::vector<std::vector<Hypothesis>>& sentences) const;
   void check_tokenizer() const;
   void check_options(const SearchOptions& options) const;
   void check_tokens(const std::string& name, const Tokens& source, const Tokens& prefix) const;
@@ -69,10 +64,10 @@ class Translator {
   TargetEntry target_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<OnnxRuntimeBackend> backend_;
-  int workers_;
   std::int64_t batch_tokens_;
   std::function<void(const std::string&)> log_;
   mutable std::atomic<bool> warned_of_beams_ = false;
+  mutable std::optional<Service> service_;  // last: its workers use all of the above
 };
 
 }  // namespace translate_trt::runtime

@@ -38,6 +38,8 @@ void test_text();
 void test_prompt();
 void test_search();
 void test_host_batch();
+void test_scheduler();
+void test_service();
 void test_interface();
 
 }  // namespace translate_trt::runtime

@@ -3,11 +3,23 @@
 //
 //   {"load": {"bundle": ..., options of LoadOptions}}
 //   {"lines": [...] or "ids": [...], "options": {...}, "prefixes": [...], "callers": 1}
+//   {"lines": [...], "options": {...}, "threads": 64}
+//   {"lines": [...], "cancel": 3, "timeout": 2}
+//   {"lines": [...], "fork": true}
+//   {"statistics": true}
 //
 // The answer is {"error": [status, message]} or {"seconds": ..., "found": [...]}. `callers` threads
 // make the same call at once; their answers must be the same, or the first that differs is the
-// answer's "other".
+// answer's "other". `threads` share the lines: each submits one, waits for it and takes the next.
+// `cancel` submits each line as a job, cancels every n-th at once, and gives the others in turn no
+// timeout and one of so many milliseconds; each line's answer is its translation or its status, and
+// "told" the number of jobs that said that they have finished. `fork` makes the call in a process
+// that is forked for it.
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -64,6 +76,8 @@ LoadOptions load_options(const json& given) {
   take(given, "check_hashes", options.check_hashes);
   take(given, "onnxruntime", options.onnxruntime);
   take(given, "kernels", options.kernels);
+  take(given, "batches", options.batches);
+  take(given, "capacity", options.capacity);
   options.log = [](const std::string& message) { std::cerr << message << "\n"; };
   return options;
 }
@@ -130,7 +144,110 @@ json translate(const Translator& translator, const json& request) {
   return answer;
 }
 
+using Seconds = std::chrono::duration<double>;
+
+json translate_by_threads(const Translator& translator, const json& request) {
+  const auto lines = request["lines"].get<std::vector<std::string>>();
+  std::vector<Translation> found(lines.size());
+  std::vector<std::optional<translate_trt::Failure>> failures(lines.size());
+  std::vector<double> latencies(lines.size());
+  std::atomic<std::size_t> next = 0;
+  const auto options = search_options(request);
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < request["threads"].get<std::size_t>(); ++i) {
+    threads.emplace_back([&] {
+      for (std::size_t line = next++; line < lines.size(); line = next++) {
+        const auto submitted = std::chrono::steady_clock::now();
+        translate_trt::SubmitOptions given;
+        given.search = options;
+        auto job = translator.try_submit({lines[line]}, given);
+        auto result = job ? job->try_get() : job.error();
+        if (result) {
+          found[line] = (*std::move(result)).front();
+        } else {
+          failures[line] = result.error();
+        }
+        latencies[line] = Seconds(std::chrono::steady_clock::now() - submitted).count();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
+  for (const auto& failure : failures) {
+    if (failure) return as_json(*failure);
+  }
+  return {{"seconds", seconds}, {"found", as_json(found)}, {"latencies", latencies}};
+}
+
+json translate_and_cancel(const Translator& translator, const json& request) {
+  const auto every = request["cancel"].get<std::size_t>();
+  const Seconds timeout(request["timeout"].get<double>() / 1000);
+  std::atomic<int> told = 0;
+  std::vector<translate_trt::Job> jobs;
+  json answers = json::array();
+  for (const std::string& line : request["lines"].get<std::vector<std::string>>()) {
+    const std::size_t index = jobs.size();
+    translate_trt::SubmitOptions options;
+    options.finished = [&told] { ++told; };
+    if (index % 2 == 1) options.timeout = timeout;
+    jobs.push_back(*translator.try_submit({line}, options));
+    if (index % every == 0) jobs.back().cancel();
+  }
+  for (auto& job : jobs) {
+    job.wait();
+    auto result = job.try_get();
+    if (result) {
+      answers.push_back(result->front().text());
+    } else {
+      answers.push_back(tt_status_name(result.error().status));
+    }
+  }
+  // A job has finished before its callback is called.
+  while (told < static_cast<int>(jobs.size())) std::this_thread::yield();
+  return {{"found", answers}, {"told", told.load()}};
+}
+
+json translate_in_a_fork(const Translator& translator, const json& request) {
+  int ends[2];
+  if (pipe(ends) != 0) return nullptr;
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto found = call(translator, request);
+    const std::string text = (found ? json{{"found", as_json(*found)}} : as_json(found.error())).dump();
+    const bool written = write(ends[1], text.data(), text.size()) > 0;
+    tt_translator_free(const_cast<tt_translator*>(translator.handle()));  // does nothing
+    _exit(written ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t count = read(ends[0], buffer, sizeof(buffer)); count > 0;
+       count = read(ends[0], buffer, sizeof(buffer))) {
+    text.append(buffer, static_cast<std::size_t>(count));
+  }
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status == 0 ? json::parse(text) : json(status);
+}
+
+json statistics(const Translator& translator) {
+  const tt_statistics found = translator.statistics();
+  return {{"pending", found.pending},
+          {"running", found.running},
+          {"sentences", found.sentences},
+          {"source_tokens", found.source_tokens},
+          {"target_tokens", found.target_tokens},
+          {"steps", found.steps},
+          {"rows", found.rows}};
+}
+
 json answer(std::optional<Translator>& translator, const json& request) {
+  if (request.contains("statistics")) return statistics(translator.value());
+  if (request.contains("threads")) return translate_by_threads(translator.value(), request);
+  if (request.contains("cancel")) return translate_and_cancel(translator.value(), request);
+  if (request.contains("fork")) return translate_in_a_fork(translator.value(), request);
   if (!request.contains("load")) return translate(translator.value(), request);
   translator.reset();
   auto loaded = Translator::try_load(request["load"]["bundle"].get<std::string>(),

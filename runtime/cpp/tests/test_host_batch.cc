@@ -63,7 +63,6 @@ class TracingGraphs : public Graphs {
     };
   }
 
-  void cancel() override {}
 };
 
 void test_rows_keep_what_is_theirs() {

@@ -1,217 +1,139 @@
-// The loop over steps, on a backend that counts, and what is made of its trace.
+// The loop over steps on a batch that counts, and what is made of a history.
 
-#include <atomic>
 #include <limits>
 #include <memory>
-#include <stdexcept>
 #include <vector>
 
 #include "check.h"
+#include "counting_backend.h"
 #include "search.h"
-#include "workers.h"
 
 namespace translate_trt::runtime {
 
 namespace {
 
-std::vector<Sentence> sentences_of(const std::vector<std::size_t>& lengths) {
-  std::vector<Sentence> sentences;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    sentences.push_back({i, Tokens(lengths[i], 5), {}});
-  }
-  return sentences;
-}
-
-Sentences pointers(const std::vector<Sentence>& sentences) {
-  Sentences found;
-  for (const Sentence& sentence : sentences) found.push_back(&sentence);
-  return found;
-}
-
-void test_waiting() {
-  const auto sentences = sentences_of({3, 20, 5, 20, 9});
-  Waiting waiting(pointers(sentences), 1);
-  const Sentences first = waiting.take(63);  // three of 21 tokens
-  CHECK(first.size() == 3 && first[0]->index == 3 && first[1]->index == 1 && first[2]->index == 4);
-  CHECK(waiting.take(63, 3, 21, 3).empty());
-  waiting.give_back({first[0]});
-  CHECK(waiting.take(1).at(0)->index == 3);
-  CHECK(waiting.take(100).size() == 2 && waiting.empty() && waiting.take(100).empty());
-  Waiting shared(pointers(sentences), 2);
-  CHECK(shared.take(1000).size() == 3);  // its fair part
-}
-
-// Sentences of n tokens are done after n steps; their last token is their length.
-class CountingBatch : public Batch {
+// Gives what it has, as much as fits.
+class List : public SentenceSource {
  public:
-  explicit CountingBatch(std::atomic<int>& failing) : failing_(failing) {}
-
-  std::int64_t rows() const override { return static_cast<std::int64_t>(left_.size()); }
-
-  std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override {
-    std::vector<std::int64_t> left, length;
-    Rows kept, placed;
-    for (const auto row : keep) {
-      kept.push_back(static_cast<std::int64_t>(left.size()));
-      left.push_back(left_[static_cast<std::size_t>(row)]);
-      length.push_back(length_[static_cast<std::size_t>(row)]);
-    }
-    for (const Tokens& tokens : arriving.tokens) {
-      placed.push_back(static_cast<std::int64_t>(left.size()));
-      left.push_back(static_cast<std::int64_t>(tokens.size()) - 1);
-      length.push_back(left.back());
-    }
-    left_ = left, length_ = length;
-    return {kept, placed};
+  explicit List(const std::vector<Sentence>& sentences) {
+    for (const Sentence& one : sentences) left_.push_back(std::make_shared<const Sentence>(one));
   }
 
-  StepResult step(const std::vector<std::int64_t>&) override {
-    if (failing_.fetch_sub(1) == 1) throw std::runtime_error("out of order");
-    StepResult result;
-    for (std::size_t row = 0; row < left_.size(); ++row) {
-      left_[row] -= left_[row] > 0;
-      result.tokens.push_back(length_[row]);
-      result.parents.push_back(0);
-      result.log_probs.push_back(-1);
-      result.done.push_back(left_[row] == 0);
+  bool should_join(const Capacity& capacity, std::int64_t size) override {
+    return !left_.empty() && capacity.running < size;
+  }
+
+  Sentences take(const Capacity& capacity) override {
+    Sentences taken;
+    while (!left_.empty() && static_cast<std::int64_t>(taken.size()) <
+                                 capacity.more(left_.back()->length() + 1)) {
+      taken.push_back(left_.back());
+      left_.pop_back();
     }
-    return result;
+    return taken;
   }
 
-  Pool pool(std::int64_t row) const override {
-    return {{-1}, {length_[static_cast<std::size_t>(row)] + 1}, {0}};
-  }
+  void release(const Sentence& sentence) override { released.push_back(sentence.index); }
 
-  void cancel() override {}
+  std::vector<std::size_t> released;
 
  private:
-  std::atomic<int>& failing_;
-  std::vector<std::int64_t> left_, length_;
+  Sentences left_;
 };
 
-class CountingBackend : public Backend {
- public:
-  explicit CountingBackend(int failing) : failing_(failing) {}
-
-  std::unique_ptr<Batch> batch(const SearchOptions&, std::int64_t) const override {
-    return std::make_unique<CountingBatch>(failing_);
-  }
-
- private:
-  mutable std::atomic<int> failing_;  // the step of this number fails
-};
-
-void test_every_sentence_is_found_once() {
-  std::vector<std::size_t> lengths;
-  for (std::size_t i = 0; i < 200; ++i) lengths.push_back(1 + i * 7 % 40);
-  const auto sentences = sentences_of(lengths);
-  for (const int workers : {1, 3, 8}) {
-    for (const int failing : {0, 1, 5}) {
-      CountingBackend backend(failing);
-      SearchOptions options;
-      options.beam_size = 1;
-      std::atomic<int> told = 0;
-      const auto found = search_all(
-          [&] { return std::make_unique<Search>(backend, options, 100, 2, 3); },
-          pointers(sentences), sentences.size(), workers, [&](const std::string&) { ++told; });
-      CHECK(told == (failing > 0 ? 1 : 0));
-      for (std::size_t i = 0; i < lengths.size(); ++i) {
-        CHECK(found[i].size() == 1 &&
-              found[i][0].tokens == Tokens(lengths[i], static_cast<std::int64_t>(lengths[i])));
-      }
-    }
-  }
-}
-
-void test_a_backend_that_fails_for_good() {
-  const auto sentences = sentences_of({4, 4, 4});
-  class Failing : public CountingBackend {
-   public:
-    Failing() : CountingBackend(0) {}
-    std::unique_ptr<Batch> batch(const SearchOptions&, std::int64_t) const override {
-      failing_ = 1;
-      return std::make_unique<CountingBatch>(failing_);
-    }
-    mutable std::atomic<int> failing_ = 1;
-  } backend;
-  const SearchOptions options;
-  const auto search = [&] {
-    search_all([&] { return std::make_unique<Search>(backend, options, 100, 2, 3); },
-               pointers(sentences), 3, 1, [](const std::string&) {});
-  };
-  CHECK(contains(thrown(search), "TT_BACKEND_ERROR translation failed twice: out of order"));
+void test_capacity() {
+  CHECK((Capacity{63}.more(21)) == 3);
+  CHECK((Capacity{63, 3, 21, 3}.more(4)) == 0);
+  CHECK((Capacity{63, 1, 21, 3}.more(4)) == 2);
+  CHECK((Capacity{10}.more(400)) == 1);          // it runs alone
+  CHECK((Capacity{10, 1, 4, 1}.more(400)) == 0);
+  CHECK((Capacity{64}.more(2)) == 8);            // each counts as 8 tokens
+  CHECK((Capacity{64, 0, 0, 6}.more(8)) == 6);   // 8 rows are not enough to copy 6
+  CHECK((Capacity{64, 0, 0, 5}.more(8)) == 8);
 }
 
 void test_sentences_have_options_of_their_own() {
   auto sentences = sentences_of({4, 4, 4});
-  SearchOptions options, own;
-  options.beam_size = own.beam_size = 1;
-  options.max_length = 3, own.max_length = 4;
+  SearchOptions options;
+  options.beam_size = 1, options.max_length = 3;
   options.length_penalty = 1, options.length_penalty_form = TT_LENGTH_PENALTY_LENGTH;
-  own.length_penalty = 0;
-  sentences[1].options = &own;
+  for (Sentence& one : sentences) one.options = options;
+  sentences[1].options.max_length = 4, sentences[1].options.length_penalty = 0;
   // Their pools are empty, so that hypotheses are what is cut off at a sentence's own limit.
   class Empty : public CountingBatch {
    public:
-    using CountingBatch::CountingBatch;
+    explicit Empty(std::vector<std::int64_t>& limits) : limits_(limits) {}
     std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override {
       for (std::size_t i = 0; i < arriving.size(); ++i) {
-        told.emplace_back(arriving.max_lengths[i], arriving.options[i]);
+        CHECK(arriving.options[i]->max_length == arriving.max_lengths[i]);
+        limits_.push_back(arriving.max_lengths[i]);
       }
       return CountingBatch::update(keep, arriving);
     }
     Pool pool(std::int64_t) const override {
       return {{-std::numeric_limits<float>::infinity()}, {0}, {0}};
     }
-    std::vector<std::pair<std::int64_t, const SearchOptions*>> told;
+
+   private:
+    std::vector<std::int64_t>& limits_;
   };
-  class Backends : public CountingBackend {
-   public:
-    Backends() : CountingBackend(0) {}
-    std::unique_ptr<Batch> batch(const SearchOptions&, std::int64_t) const override {
-      auto made = std::make_unique<Empty>(never_);
-      last = made.get();
-      return made;
-    }
-    mutable std::atomic<int> never_ = 0;
-    mutable Empty* last = nullptr;
-  } backend;
+  std::vector<std::int64_t> limits;
+  const CountingBackend backend([&] { return std::make_unique<Empty>(limits); });
   Search search(backend, options, 100, 2, 3);
-  Waiting waiting(pointers(sentences), 1);
+  List list(sentences);
   std::vector<double> scores(3);
-  const std::atomic<bool> stop = false;
-  const auto keep = [&](const Sentence& one, const std::vector<Hypothesis>& found) {
+  const auto keep = [&](const SentencePtr& one, const std::vector<Hypothesis>& found) {
     CHECK(found.size() == 1 && found[0].truncated);
-    scores[one.index] = found.at(0).score;
+    scores[one->index] = found.at(0).score;
   };
-  search.run(waiting, keep, stop);
-  CHECK(scores == std::vector<double>({-0.25, -1, -0.25}));  // of a log-probability of -1
-  std::size_t owned = 0;
-  for (const auto& [most, theirs] : backend.last->told) {
-    owned += theirs == &own;
-    CHECK(most == (theirs == &own ? 4 : 3));
+  while (search.advance(list, keep) > 0) {
   }
-  CHECK(owned == 1 && backend.last->told.size() == 3);
+  CHECK(scores == std::vector<double>({-0.25, -1, -0.25}));  // of a log-probability of -1
+  CHECK(limits == std::vector<std::int64_t>({3, 4, 3}));
 }
 
-// ---- from a trace to hypotheses ----
+void test_dropped_sentences_leave_before_the_next_step() {
+  auto sentences = sentences_of({9, 3, 9});
+  std::atomic<bool> dropped = false;
+  sentences[0].dropped = sentences[2].dropped = &dropped;
+  const CountingBackend backend([] { return std::make_unique<CountingBatch>(); });
+  SearchOptions options;
+  options.beam_size = 1;
+  Search search(backend, options, 100, 2, 3);
+  List list(sentences);
+  std::vector<std::size_t> finished;
+  const auto keep = [&](const SentencePtr& one, const std::vector<Hypothesis>&) {
+    finished.push_back(one->index);
+  };
+  CHECK(search.advance(list, keep) == 3 && search.unfinished().size() == 3);
+  dropped = true;
+  CHECK(search.advance(list, keep) == 1 && search.unfinished().size() == 1);
+  CHECK(list.released == std::vector<std::size_t>({2, 0}));
+  CHECK(search.advance(list, keep) == 1 && finished == std::vector<std::size_t>({1}));
+  CHECK(search.advance(list, keep) == 0);
+}
+
+// ---- from a history to hypotheses ----
 
 void test_hypotheses() {
   // Two beams: 7 8 (beam 0 all along), and 9 10, whose second token continues beam 1 of the first.
-  Trace trace;
-  trace.steps = {{{7, 9}, {0, 0}, {-1.0f, -2.0f}, {0}, {}, 0},
-                 {{10, 8}, {1, 0}, {-2.5f, -3.0f}, {1}, {}, 0}};
-  const Sentence sentence = {0, {5}, {}};
-  SearchOptions options;
+  // They are in row 0 of the first step, and in row 1 of the second.
+  History history(2, 2);
+  history.append({{7, 9}, {0, 0}, {-1.0f, -2.0f}, {0}, {0.5f, 0.25f, 0, 0.75f, 0.125f, 0}, 3}, 0);
+  history.append({{1, 1, 10, 8}, {1, 1, 1, 0}, {0, 0, -2.5f, -3.0f}, {0, 1},
+                  {9, 9, 9, 9, 1, 2, 3, 4}, 2}, 1);
+  Sentence sentence = {0, {5}, {}, {}};
+  SearchOptions& options = sentence.options;
   options.beam_size = 2, options.num_hypotheses = 2, options.max_length = 2;
-  options.length_penalty = 0;
+  options.length_penalty = 0, options.return_attention = true;
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   // One ended after its first token, 9, with a log-probability of -2.75.
   const Pool pool = {{-2.75f, kNone}, {2, 0}, {1, 0}};
-  const auto found = hypotheses(sentence, SentenceTrace(trace, 0, 0, 2), pool, options);
+  const auto found = hypotheses(sentence, history, pool);
   CHECK(found.size() == 2);
   CHECK(found[0].tokens == Tokens({9, 10}) && found[0].truncated && found[0].score == -2.5);
   CHECK(found[0].token_log_probs == std::vector<double>({-2.0, -0.5}));
+  CHECK(found[0].attention == std::vector<float>({0.5f, 0.25f, 3, 4}));
   CHECK(found[1].tokens == Tokens({9}) && !found[1].truncated);
   CHECK(found[1].token_log_probs == std::vector<double>({-2.0, -0.75}));
 }
@@ -219,14 +141,13 @@ void test_hypotheses() {
 void test_a_sentence_without_any_hypothesis() {
   for (const float value : {std::numeric_limits<float>::quiet_NaN(),
                             -std::numeric_limits<float>::infinity()}) {
-    Trace trace;
-    trace.steps = {{{7, 9}, {0, 0}, {value, value}, {1}, {}, 0}};
-    const Sentence sentence = {0, {5}, {}};
-    SearchOptions options;
-    options.beam_size = 2, options.max_length = 1;
+    History history(2);
+    history.append({{7, 9}, {0, 0}, {value, value}, {1}, {}, 0}, 0);
+    Sentence sentence = {0, {5}, {}, {}};
+    sentence.options.beam_size = 2, sentence.options.max_length = 1;
     const Pool pool = {{value, value}, {0, 0}, {0, 0}};
     CHECK(contains(
-        thrown([&] { hypotheses(sentence, SentenceTrace(trace, 0, 0, 2), pool, options); }),
+        thrown([&] { hypotheses(sentence, history, pool); }),
         "TT_BACKEND_ERROR the model produced no finite probabilities for a sentence of 1 source"));
   }
 }
@@ -234,10 +155,9 @@ void test_a_sentence_without_any_hypothesis() {
 }  // namespace
 
 void test_search() {
-  test_waiting();
-  test_every_sentence_is_found_once();
-  test_a_backend_that_fails_for_good();
+  test_capacity();
   test_sentences_have_options_of_their_own();
+  test_dropped_sentences_leave_before_the_next_step();
   test_hypotheses();
   test_a_sentence_without_any_hypothesis();
 }

@@ -9,6 +9,8 @@ int main() {
   runtime::test_prompt();
   runtime::test_search();
   runtime::test_host_batch();
+  runtime::test_scheduler();
+  runtime::test_service();
   runtime::test_interface();
   if (runtime::failures == 0) std::cout << "all passed\n";
   return runtime::failures == 0 ? 0 : 1;

@@ -13,6 +13,10 @@
  *
  * Threads: functions of a `const` handle may be called by any number of threads at once; a `_free`
  * function by one, once all others are done with the handle. All else says so where it stands.
+ *
+ * Processes: a bundle that was loaded before a fork can be used in the parent or in the child, in
+ * whichever translates first, and with threads set to 1 if it is the child; elsewhere functions fail
+ * with TT_FORKED, and handles are not freed.
  */
 #ifndef TRANSLATE_TRT_H_
 #define TRANSLATE_TRT_H_
@@ -41,7 +45,11 @@ enum {
   TT_BUNDLE_ERROR = 3,  /* a bundle that is missing, incomplete, changed or of another format */
   TT_BACKEND_ERROR = 4, /* ONNX Runtime or the kernels do not load, or fail while they run */
   TT_MEMORY_ERROR = 5,  /* the host's memory ran out */
-  TT_INTERNAL_ERROR = 6 /* a defect of this library: please report its message */
+  TT_INTERNAL_ERROR = 6, /* a defect of this library: please report its message */
+  TT_CANCELLED = 7,         /* tt_job_cancel, tt_job_free or tt_translator_free ended the job */
+  TT_DEADLINE_EXCEEDED = 8, /* the job's timeout passed first */
+  TT_CAPACITY_EXCEEDED = 9, /* as much is pending or running as `capacity` allows: try again later */
+  TT_FORKED = 10            /* the process that used the translator was forked into this one */
 };
 
 /* Such as "TT_BUNDLE_ERROR"; "unknown status" for a number that is none. Any thread. */
@@ -104,7 +112,8 @@ typedef struct tt_load_options {
   int32_t shortlist;       /* 1: the target that is like it, with a shortlist */
   int32_t threads;         /* of each worker; 0 shares out the cores, and more than there are are
                               lowered to that, which `log` is told */
-  int32_t workers;         /* batches that a call translates at once, by one copy of the weights */
+  int32_t workers;         /* batches that take steps at once, each in a thread of its own, by one
+                              copy of the weights; all calls and jobs share them */
   int32_t batch_tokens;    /* source tokens in a batch, padding included */
   const char* device;      /* "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1"; NULL: "cpu" */
   int32_t check_hashes;    /* 1: compare every file with its SHA-256 in the manifest */
@@ -114,6 +123,10 @@ typedef struct tt_load_options {
                               $TRANSLATE_TRT_KERNELS, else the one beside this library, if any */
   tt_log_function log;     /* NULL: nobody is told */
   void* log_context;       /* handed to log */
+  int32_t batches;         /* that a worker runs in turn, step by step, of sentences that cannot share
+                              one: other beam sizes, much longer ones, or a caller with many more */
+  int32_t capacity;        /* sentences (lines, or segments of long ones) pending or running, from
+                              which on calls and jobs are refused; 0: any number */
 } tt_load_options;
 
 /* As tt_options_default. */
@@ -158,7 +171,27 @@ TT_API size_t tt_translator_target_languages(const tt_translator* translator);
 TT_API const char* tt_translator_source_language(const tt_translator* translator, size_t index);
 TT_API const char* tt_translator_target_language(const tt_translator* translator, size_t index);
 
-/* ---- translating ---- */
+/* What a translator has to do and has done. Lines count with each of their segments. */
+typedef struct tt_statistics {
+  size_t struct_size;
+  uint64_t pending;       /* sentences that no batch has taken yet */
+  uint64_t running;       /* sentences in batches */
+  uint64_t sentences;     /* that were translated */
+  uint64_t source_tokens; /* of these */
+  uint64_t target_tokens; /* of the best hypothesis of each */
+  uint64_t steps;         /* that batches took */
+  uint64_t rows;          /* of batches: a step with n sentences counts n */
+} tt_statistics;
+
+/* Sets the first `struct_size` bytes. TT_OPTION_ERROR, as of tt_options_default; TT_FORKED. */
+TT_API tt_status tt_translator_statistics(const tt_translator* translator,
+                                          tt_statistics* statistics, size_t struct_size);
+
+/* ---- translating ----
+ *
+ * Sentences of all calls and jobs share batches: those that arrive join the batches that are under
+ * way, as soon as these have capacity for them (continuous batching), and callers take turns. What
+ * is found for a sentence does not depend on what shares its batch. */
 
 typedef struct tt_result tt_result;
 
@@ -173,7 +206,8 @@ typedef struct tt_result tt_result;
  * options: NULL takes the bundle's defaults. prefixes: NULL, or as many texts as lines, that the
  * translations must begin with. result: to be freed by tt_result_free; NULL after a failure.
  * TT_INPUT_ERROR: lines is NULL and count is not 0. TT_OPTION_ERROR also: a language that the model
- * does not know, or one that it must be told and is not. TT_BACKEND_ERROR, TT_MEMORY_ERROR. */
+ * does not know, or one that it must be told and is not. TT_BACKEND_ERROR, TT_MEMORY_ERROR,
+ * TT_CAPACITY_EXCEEDED, TT_FORKED. */
 TT_API tt_status tt_translate(const tt_translator* translator, const tt_text* lines, size_t count,
                               const tt_options* options, const tt_text* prefixes,
                               tt_result** result);
@@ -186,6 +220,65 @@ TT_API tt_status tt_translate(const tt_translator* translator, const tt_text* li
 TT_API tt_status tt_translate_ids(const tt_translator* translator, const tt_tokens* sources,
                                   size_t count, const tt_options* options,
                                   const tt_tokens* prefixes, tt_result** result);
+
+/* ---- jobs: translating without waiting ---- */
+
+/* Lines that were submitted together. Its functions may be called by any number of threads at once,
+ * but for tt_job_free. */
+typedef struct tt_job tt_job;
+
+/* Is told that a job has finished, with an error or without. Called once, by the thread that
+ * finishes it: a worker, or whoever cancels or frees the job or waits until its deadline. It must be
+ * short, since a worker that calls it translates nothing meanwhile; it may call any function of the
+ * interface but tt_translator_free. */
+typedef void (*tt_finished_function)(void* context);
+
+/* How to translate a job. */
+typedef struct tt_submit_options {
+  size_t struct_size;
+  const tt_options* options; /* NULL: the bundle's defaults */
+  uint64_t caller;           /* jobs of one caller share its turns; 0: the job has turns of its own.
+                                Any number below 2^63 */
+  double timeout;            /* seconds from now, after which the job fails with
+                                TT_DEADLINE_EXCEEDED; 0: none */
+  tt_finished_function finished; /* NULL: nobody is told */
+  void* finished_context;        /* handed to finished; it must live until then */
+} tt_submit_options;
+
+/* As tt_options_default. */
+TT_API tt_status tt_submit_options_default(tt_submit_options* options, size_t struct_size);
+
+/* Submits lines of text, or token sequences, to be translated as by tt_translate and
+ * tt_translate_ids: what is wrong with them or with the options is told at once, by the same status.
+ *
+ * options: NULL takes the defaults. job: to be freed by tt_job_free; NULL after a failure, and then
+ * `finished` is not called. */
+TT_API tt_status tt_submit(const tt_translator* translator, const tt_text* lines, size_t count,
+                           const tt_submit_options* options, const tt_text* prefixes,
+                           tt_job** job);
+TT_API tt_status tt_submit_ids(const tt_translator* translator, const tt_tokens* sources,
+                               size_t count, const tt_submit_options* options,
+                               const tt_tokens* prefixes, tt_job** job);
+
+/* 1 if the job has finished. Does not wait. */
+TT_API int32_t tt_job_finished(const tt_job* job);
+
+/* Waits until the job has finished, at most so many seconds; below 0: until it has. finished: set to
+ * 1 if it has, else to 0; may be NULL. TT_FORKED. */
+TT_API tt_status tt_job_wait(const tt_job* job, double seconds, int32_t* finished);
+
+/* Drops what is left of a job, unless it has finished: sentences that are pending are never begun,
+ * those in batches leave them before the next step. The job has then failed with TT_CANCELLED. */
+TT_API tt_status tt_job_cancel(tt_job* job);
+
+/* Waits until the job has finished, and hands over its translations, once. result: to be freed by
+ * tt_result_free; NULL after a failure.
+ * The job's own error: TT_BACKEND_ERROR, TT_CANCELLED, TT_DEADLINE_EXCEEDED, TT_MEMORY_ERROR.
+ * TT_INPUT_ERROR: they were handed over before. */
+TT_API tt_status tt_job_result(tt_job* job, tt_result** result);
+
+/* Cancels the job unless it has finished. NULL is fine; so is a translator that was freed before. */
+TT_API void tt_job_free(tt_job* job);
 
 /* ---- what comes back ----
  *

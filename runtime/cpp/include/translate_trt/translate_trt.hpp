@@ -6,6 +6,7 @@
 #ifndef TRANSLATE_TRT_HPP_
 #define TRANSLATE_TRT_HPP_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -140,6 +141,16 @@ struct LoadOptions {
   std::string onnxruntime;
   std::string kernels;
   std::function<void(const std::string&)> log;  // any thread, several at once; never throws
+  int batches = 4;
+  int capacity = 0;
+};
+
+// How to translate a job; a field is what it is in tt_submit_options.
+struct SubmitOptions {
+  std::optional<SearchOptions> search;  // without a value: the bundle's defaults
+  std::uint64_t caller = 0;
+  std::optional<std::chrono::duration<double>> timeout;
+  std::function<void()> finished;  // see tt_finished_function; never throws
 };
 
 // What was found for a line, or a piece of one: see tt_result_... for each field.
@@ -165,6 +176,114 @@ struct Translation {
   double score() const { return hypotheses.front().score; }
 };
 
+namespace detail {
+
+struct Free {
+  void operator()(tt_translator* handle) const { tt_translator_free(handle); }
+  void operator()(tt_job* handle) const { tt_job_free(handle); }
+  void operator()(tt_result* handle) const { tt_result_free(handle); }
+};
+
+inline Failure failure(tt_status status) { return {status, tt_last_error()}; }
+
+#if defined(__cpp_exceptions)
+template <class T>
+T value_of(Result<T> result) {
+  if (!result) throw Error(result.error());
+  return *std::move(result);
+}
+#endif
+
+inline Hypothesis piece(const tt_result* result, std::size_t line, std::size_t rank,
+                        std::size_t index) {
+  Hypothesis found;
+  const tt_tokens tokens = tt_result_tokens(result, line, rank, index);
+  found.tokens.assign(tokens.data, tokens.data + tokens.size);
+  found.score = tt_result_piece_score(result, line, rank, index);
+  const tt_log_probs log_probs = tt_result_token_log_probs(result, line, rank, index);
+  found.token_log_probs.assign(log_probs.data, log_probs.data + log_probs.size);
+  found.truncated = tt_result_truncated(result, line, rank, index) != 0;
+  const tt_attention attention = tt_result_attention(result, line, rank, index);
+  for (std::size_t row = 0; row < attention.rows; ++row) {
+    const float* begin = attention.data + row * attention.columns;
+    found.attention.emplace_back(begin, begin + attention.columns);
+  }
+  return found;
+}
+
+inline std::vector<Translation> translations(const tt_result* result) {
+  std::vector<Translation> found(tt_result_size(result));
+  for (std::size_t line = 0; line < found.size(); ++line) {
+    found[line].hypotheses.resize(tt_result_hypotheses(result, line));
+    for (std::size_t rank = 0; rank < found[line].hypotheses.size(); ++rank) {
+      TextHypothesis& hypothesis = found[line].hypotheses[rank];
+      const tt_text text = tt_result_text(result, line, rank);
+      hypothesis.text.assign(text.data, text.size);
+      hypothesis.score = tt_result_score(result, line, rank);
+      for (std::size_t i = 0; i < tt_result_pieces(result, line, rank); ++i) {
+        hypothesis.pieces.push_back(piece(result, line, rank, i));
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace detail
+
+// Lines that were submitted together, and are being translated; cancelled when it is destroyed. May
+// be waited for by several threads at once.
+class Job {
+ public:
+  // True if it has finished. Does not wait.
+  bool finished() const { return tt_job_finished(handle_.get()) != 0; }
+
+  void wait() const { tt_job_wait(handle_.get(), -1, nullptr); }
+
+  // True if it has finished within that time.
+  bool wait_for(std::chrono::duration<double> time) const {
+    std::int32_t finished = 0;
+    tt_job_wait(handle_.get(), time.count() < 0 ? 0 : time.count(), &finished);
+    return finished != 0;
+  }
+
+  // Drops what is left of it; its error is then TT_CANCELLED.
+  void cancel() { tt_job_cancel(handle_.get()); }
+
+  // Waits, and hands over the translations of the lines, once.
+  Result<std::vector<Translation>> try_get() {
+    tt_result* made = nullptr;
+    const tt_status status = tt_job_result(handle_.get(), &made);
+    const std::unique_ptr<tt_result, detail::Free> result(made);
+    if (status != TT_OK) return detail::failure(status);
+    return detail::translations(result.get());
+  }
+
+#if defined(__cpp_exceptions)
+
+  // As try_get, but throws Error.
+  std::vector<Translation> get() { return detail::value_of(try_get()); }
+
+#endif
+
+  // For what this class has not; it stays the owner.
+  tt_job* handle() const { return handle_.get(); }
+
+ private:
+  friend class Translator;
+  using Finished = std::function<void()>;
+
+  // Nothing may be thrown through C. The context is the callback's own, since a job may be
+  // destroyed while a worker is about to call it.
+  static void pass_on(void* context) noexcept {
+    const std::unique_ptr<Finished> finished(static_cast<Finished*>(context));
+    (*finished)();
+  }
+
+  explicit Job(tt_job* handle) : handle_(handle) {}
+
+  std::unique_ptr<tt_job, detail::Free> handle_;
+};
+
 // A loaded bundle. Several threads may call its const functions at once.
 class Translator {
  public:
@@ -181,6 +300,8 @@ class Translator {
     given.check_hashes = options.check_hashes;
     given.onnxruntime = text_or_null(options.onnxruntime);
     given.kernels = text_or_null(options.kernels);
+    given.batches = options.batches;
+    given.capacity = options.capacity;
     auto log = std::make_unique<Log>(options.log);
     if (options.log) {
       given.log = &pass_on;
@@ -188,7 +309,7 @@ class Translator {
     }
     tt_translator* handle = nullptr;
     const tt_status status = tt_translator_load(bundle.c_str(), &given, &handle);
-    if (status != TT_OK) return failure(status);
+    if (status != TT_OK) return detail::failure(status);
     return Translator(handle, std::move(log));
   }
 
@@ -197,10 +318,7 @@ class Translator {
   Result<std::vector<Translation>> try_translate(
       const std::vector<std::string>& lines, const std::optional<SearchOptions>& options = {},
       const std::vector<std::string>& prefixes = {}) const {
-    std::vector<tt_text> texts, beginnings;
-    for (const std::string& line : lines) texts.push_back({line.data(), line.size()});
-    for (const std::string& prefix : prefixes) beginnings.push_back({prefix.data(), prefix.size()});
-    return call(tt_translate, texts, options, beginnings);
+    return call(tt_translate, views_of(lines), options, views_of(prefixes));
   }
 
   // Token ids without start and end symbols; each source is a line with a single piece and no text.
@@ -208,23 +326,40 @@ class Translator {
       const std::vector<std::vector<std::int32_t>>& sources,
       const std::optional<SearchOptions>& options = {},
       const std::vector<std::vector<std::int32_t>>& prefixes = {}) const {
-    std::vector<tt_tokens> tokens, beginnings;
-    for (const auto& source : sources) tokens.push_back({source.data(), source.size()});
-    for (const auto& prefix : prefixes) beginnings.push_back({prefix.data(), prefix.size()});
-    return call(tt_translate_ids, tokens, options, beginnings);
+    return call(tt_translate_ids, views_of(sources), options, views_of(prefixes));
+  }
+
+  // Submits lines and does not wait; what is wrong with them is told at once. The job may outlive
+  // the translator, which then has cancelled it.
+  Result<Job> try_submit(const std::vector<std::string>& lines, const SubmitOptions& options = {},
+                         const std::vector<std::string>& prefixes = {}) const {
+    return submit_texts(tt_submit, views_of(lines), options, views_of(prefixes));
+  }
+
+  Result<Job> try_submit_ids(const std::vector<std::vector<std::int32_t>>& sources,
+                             const SubmitOptions& options = {},
+                             const std::vector<std::vector<std::int32_t>>& prefixes = {}) const {
+    return submit_texts(tt_submit_ids, views_of(sources), options, views_of(prefixes));
+  }
+
+  // What the translator has to do and has done.
+  tt_statistics statistics() const {
+    tt_statistics found = {};
+    tt_translator_statistics(handle_.get(), &found, sizeof(found));
+    return found;
   }
 
 #if defined(__cpp_exceptions)
 
   // As try_load, but throws Error.
   explicit Translator(const std::string& bundle, const LoadOptions& options = {})
-      : Translator(value_of(try_load(bundle, options))) {}
+      : Translator(detail::value_of(try_load(bundle, options))) {}
 
   // As try_translate, but throws Error.
   std::vector<Translation> translate(const std::vector<std::string>& lines,
                                      const std::optional<SearchOptions>& options = {},
                                      const std::vector<std::string>& prefixes = {}) const {
-    return value_of(try_translate(lines, options, prefixes));
+    return detail::value_of(try_translate(lines, options, prefixes));
   }
 
   // As try_translate_ids, but throws Error.
@@ -232,7 +367,20 @@ class Translator {
       const std::vector<std::vector<std::int32_t>>& sources,
       const std::optional<SearchOptions>& options = {},
       const std::vector<std::vector<std::int32_t>>& prefixes = {}) const {
-    return value_of(try_translate_ids(sources, options, prefixes));
+    return detail::value_of(try_translate_ids(sources, options, prefixes));
+  }
+
+  // As try_submit, but throws Error.
+  Job submit(const std::vector<std::string>& lines, const SubmitOptions& options = {},
+             const std::vector<std::string>& prefixes = {}) const {
+    return detail::value_of(try_submit(lines, options, prefixes));
+  }
+
+  // As try_submit_ids, but throws Error.
+  Job submit_ids(const std::vector<std::vector<std::int32_t>>& sources,
+                 const SubmitOptions& options = {},
+                 const std::vector<std::vector<std::int32_t>>& prefixes = {}) const {
+    return detail::value_of(try_submit_ids(sources, options, prefixes));
   }
 
 #endif
@@ -263,11 +411,6 @@ class Translator {
  private:
   using Log = std::function<void(const std::string&)>;
 
-  struct Free {
-    void operator()(tt_translator* handle) const { tt_translator_free(handle); }
-    void operator()(tt_result* handle) const { tt_result_free(handle); }
-  };
-
   Translator(tt_translator* handle, std::unique_ptr<Log> log)
       : log_(std::move(log)), handle_(handle) {}
 
@@ -275,20 +418,10 @@ class Translator {
     return text.empty() ? nullptr : text.c_str();
   }
 
-  static Failure failure(tt_status status) { return {status, tt_last_error()}; }
-
   // Nothing may be thrown through C.
   static void pass_on(void* log, const char* message) noexcept {
     (*static_cast<Log*>(log))(message);
   }
-
-#if defined(__cpp_exceptions)
-  template <class T>
-  static T value_of(Result<T> result) {
-    if (!result) throw Error(result.error());
-    return *std::move(result);
-  }
-#endif
 
   std::vector<std::string> languages(std::size_t (*count)(const tt_translator*),
                                      const char* (*at)(const tt_translator*, std::size_t)) const {
@@ -304,57 +437,71 @@ class Translator {
                                         const std::vector<Source>& sources,
                                         const std::optional<SearchOptions>& options,
                                         const std::vector<Source>& prefixes) const {
-    if (!prefixes.empty() && prefixes.size() != sources.size()) {
-      return Failure{TT_INPUT_ERROR, std::to_string(prefixes.size()) + " target prefixes for " +
-                                         std::to_string(sources.size()) + " sources."};
-    }
+    if (auto wrong = check_prefixes(sources.size(), prefixes.size())) return *wrong;
     tt_options given = {};
     if (options) given = options->to_c();
     tt_result* made = nullptr;
     const tt_status status =
         function(handle_.get(), sources.data(), sources.size(), options ? &given : nullptr,
                  prefixes.empty() ? nullptr : prefixes.data(), &made);
-    const std::unique_ptr<tt_result, Free> result(made);
-    if (status != TT_OK) return failure(status);
-    return translations(result.get());
+    const std::unique_ptr<tt_result, detail::Free> result(made);
+    if (status != TT_OK) return detail::failure(status);
+    return detail::translations(result.get());
   }
 
-  static std::vector<Translation> translations(const tt_result* result) {
-    std::vector<Translation> found(tt_result_size(result));
-    for (std::size_t line = 0; line < found.size(); ++line) {
-      found[line].hypotheses.resize(tt_result_hypotheses(result, line));
-      for (std::size_t rank = 0; rank < found[line].hypotheses.size(); ++rank) {
-        TextHypothesis& hypothesis = found[line].hypotheses[rank];
-        const tt_text text = tt_result_text(result, line, rank);
-        hypothesis.text.assign(text.data, text.size);
-        hypothesis.score = tt_result_score(result, line, rank);
-        for (std::size_t i = 0; i < tt_result_pieces(result, line, rank); ++i) {
-          hypothesis.pieces.push_back(piece(result, line, rank, i));
-        }
-      }
+  template <class Source>
+  Result<Job> submit_texts(tt_status (*function)(const tt_translator*, const Source*, std::size_t,
+                                                 const tt_submit_options*, const Source*,
+                                                 tt_job**),
+                           const std::vector<Source>& sources, const SubmitOptions& options,
+                           const std::vector<Source>& prefixes) const {
+    if (auto wrong = check_prefixes(sources.size(), prefixes.size())) return *wrong;
+    tt_submit_options given = {};
+    tt_submit_options_default(&given, sizeof(given));
+    tt_options search = {};
+    if (options.search) {
+      search = options.search->to_c();
+      given.options = &search;
     }
-    return found;
+    given.caller = options.caller;
+    // 0 is C's way to write "none", which a caller of C++ who asks for 0 does not mean.
+    if (options.timeout) {
+      given.timeout = options.timeout->count() == 0 ? 1e-9 : options.timeout->count();
+    }
+    std::unique_ptr<Job::Finished> finished;
+    if (options.finished) {
+      finished = std::make_unique<Job::Finished>(options.finished);
+      given.finished = &Job::pass_on;
+      given.finished_context = finished.get();
+    }
+    tt_job* made = nullptr;
+    const tt_status status = function(handle_.get(), sources.data(), sources.size(), &given,
+                                      prefixes.empty() ? nullptr : prefixes.data(), &made);
+    if (status != TT_OK) return detail::failure(status);
+    static_cast<void>(finished.release());  // it is, or was, the callback's
+    return Job(made);
   }
 
-  static Hypothesis piece(const tt_result* result, std::size_t line, std::size_t rank,
-                          std::size_t index) {
-    Hypothesis found;
-    const tt_tokens tokens = tt_result_tokens(result, line, rank, index);
-    found.tokens.assign(tokens.data, tokens.data + tokens.size);
-    found.score = tt_result_piece_score(result, line, rank, index);
-    const tt_log_probs log_probs = tt_result_token_log_probs(result, line, rank, index);
-    found.token_log_probs.assign(log_probs.data, log_probs.data + log_probs.size);
-    found.truncated = tt_result_truncated(result, line, rank, index) != 0;
-    const tt_attention attention = tt_result_attention(result, line, rank, index);
-    for (std::size_t row = 0; row < attention.rows; ++row) {
-      const float* begin = attention.data + row * attention.columns;
-      found.attention.emplace_back(begin, begin + attention.columns);
-    }
-    return found;
+  static std::optional<Failure> check_prefixes(std::size_t sources, std::size_t prefixes) {
+    if (prefixes == 0 || prefixes == sources) return std::nullopt;
+    return Failure{TT_INPUT_ERROR, std::to_string(prefixes) + " target prefixes for " +
+                                       std::to_string(sources) + " sources."};
+  }
+
+  static std::vector<tt_text> views_of(const std::vector<std::string>& texts) {
+    std::vector<tt_text> views;
+    for (const std::string& text : texts) views.push_back({text.data(), text.size()});
+    return views;
+  }
+
+  static std::vector<tt_tokens> views_of(const std::vector<std::vector<std::int32_t>>& lists) {
+    std::vector<tt_tokens> views;
+    for (const auto& list : lists) views.push_back({list.data(), list.size()});
+    return views;
   }
 
   std::unique_ptr<Log> log_;  // outlives the handle, which calls it
-  std::unique_ptr<tt_translator, Free> handle_;
+  std::unique_ptr<tt_translator, detail::Free> handle_;
 };
 
 }  // namespace translate_trt

@@ -1,0 +1,86 @@
+// A backend without graphs: a sentence of n tokens is done after n steps, and its tokens are all n.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "backend.h"
+#include "sentence.h"
+
+namespace translate_trt::runtime {
+
+// One sentence of each length, of a single beam, their index their place in the list.
+inline std::vector<Sentence> sentences_of(const std::vector<std::size_t>& lengths) {
+  std::vector<Sentence> sentences;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    sentences.push_back({i, Tokens(lengths[i], 5), {}, {}});
+    sentences.back().options.beam_size = 1;
+  }
+  return sentences;
+}
+
+class CountingBatch : public Batch {
+ public:
+  // before_step: is called at the begin of each step with the number of its rows.
+  explicit CountingBatch(std::function<void(std::int64_t)> before_step = {})
+      : before_step_(std::move(before_step)) {}
+
+  std::int64_t rows() const override { return static_cast<std::int64_t>(left_.size()); }
+
+  std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override {
+    std::vector<std::int64_t> left, length;
+    Rows kept, placed;
+    for (const auto row : keep) {
+      kept.push_back(static_cast<std::int64_t>(left.size()));
+      left.push_back(left_[static_cast<std::size_t>(row)]);
+      length.push_back(length_[static_cast<std::size_t>(row)]);
+    }
+    for (const Tokens& tokens : arriving.tokens) {
+      placed.push_back(static_cast<std::int64_t>(left.size()));
+      left.push_back(static_cast<std::int64_t>(tokens.size()) - 1);
+      length.push_back(left.back());
+    }
+    left_ = left, length_ = length;
+    return {kept, placed};
+  }
+
+  const StepResult& step(const std::vector<std::int64_t>&) override {
+    if (before_step_) before_step_(rows());
+    result_ = {};
+    for (std::size_t row = 0; row < left_.size(); ++row) {
+      left_[row] -= left_[row] > 0;
+      result_.tokens.push_back(length_[row]);
+      result_.parents.push_back(0);
+      result_.log_probs.push_back(-1);
+      result_.done.push_back(left_[row] == 0);
+    }
+    return result_;
+  }
+
+  Pool pool(std::int64_t row) const override {
+    return {{-1}, {length_[static_cast<std::size_t>(row)] + 1}, {0}};
+  }
+
+  void retire(std::int64_t row) override { left_[static_cast<std::size_t>(row)] = 0; }
+
+ private:
+  std::function<void(std::int64_t)> before_step_;
+  std::vector<std::int64_t> left_, length_;
+  StepResult result_;
+};
+
+class CountingBackend : public Backend {
+ public:
+  explicit CountingBackend(std::function<std::unique_ptr<Batch>()> make) : make_(std::move(make)) {}
+
+  std::unique_ptr<Batch> batch(const SearchOptions&, std::int64_t) const override {
+    return make_();
+  }
+
+ private:
+  std::function<std::unique_ptr<Batch>()> make_;
+};
+
+}  // namespace translate_trt::runtime

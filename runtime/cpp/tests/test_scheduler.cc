@@ -1,0 +1,134 @@
+// Who shares a batch, and who comes next.
+
+#include <memory>
+#include <vector>
+
+#include "check.h"
+#include "counting_backend.h"
+#include "scheduler.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+std::vector<std::shared_ptr<Sentence>> pointers(std::vector<Sentence> sentences) {
+  std::vector<std::shared_ptr<Sentence>> found;
+  for (Sentence& one : sentences) found.push_back(std::make_shared<Sentence>(std::move(one)));
+  return found;
+}
+
+std::vector<std::int64_t> lengths(const Sentences& sentences) {
+  std::vector<std::int64_t> found;
+  for (const SentencePtr& one : sentences) found.push_back(one->length());
+  return found;
+}
+
+using Lengths = std::vector<std::int64_t>;
+
+void test_the_longest_first_but_not_before_those_that_came_earlier() {
+  Scheduler scheduler(1, 1, 0);
+  scheduler.submit(pointers(sentences_of({3, 5})), 1);
+  scheduler.submit(pointers(sentences_of({4})), 2);
+  const Group group = *scheduler.next_group(0, false);
+  CHECK(lengths(scheduler.take(0, group, {1})) == Lengths({5}));  // it begins a round: 5 and 4
+  scheduler.submit(pointers(sentences_of({9})), 3);
+  CHECK(lengths(scheduler.take(0, group, {100, 1, 6, 1})) == Lengths({4, 9, 3}));
+}
+
+void test_workers_of_a_group_get_like_numbers() {
+  Scheduler scheduler(2, 1, 0);
+  scheduler.submit(pointers(sentences_of({3, 3, 3, 3, 3})), 1);
+  const Group group = *scheduler.next_group(0, false);
+  CHECK(scheduler.take(0, group, {1000}).size() == 3);
+  CHECK(*scheduler.next_group(1, false) == group);
+  CHECK(scheduler.take(1, group, {1000}).size() == 2);
+  CHECK(scheduler.load().pending == 0 && scheduler.load().running == 5);
+}
+
+void test_long_and_large_are_groups_of_their_own() {
+  Scheduler scheduler(1, 4, 0);
+  scheduler.submit(pointers(sentences_of({3, 70})), 1);
+  scheduler.submit(pointers(sentences_of({3, 3, 3, 3, 70, 3, 3, 3, 3})), 2);
+  std::vector<Group> groups;
+  while (const auto group = scheduler.next_group(0, false)) groups.push_back(*group);
+  CHECK(groups.size() == 3);
+  CHECK(!groups[0].is_long && !groups[0].is_large);
+  CHECK(groups[1].is_long && !groups[1].is_large);
+  CHECK(!groups[2].is_long && groups[2].is_large);
+  // All three share the worker's tokens, and the large caller's longest comes first.
+  CHECK(lengths(scheduler.take(0, groups[2], {3 * 71})) == Lengths({70}));
+  CHECK(lengths(scheduler.take(0, groups[0], {3 * 71})) == Lengths({3}));
+}
+
+void test_a_group_that_no_worker_serves_ends_the_oldest_batch() {
+  Scheduler scheduler(1, 1, 0);
+  auto sentences = sentences_of({3, 3, 3});
+  scheduler.submit(pointers(sentences), 1);
+  const Group first = *scheduler.next_group(0, false);
+  CHECK(scheduler.take(0, first, {8}).size() == 1);
+  for (Sentence& one : sentences) one.options.beam_size = 2;
+  scheduler.submit(pointers(sentences), 2);
+  CHECK(scheduler.ready(0, first, {100, 1, 4, 1}) == 0);  // it is to run out
+  CHECK(scheduler.take(0, first, {100, 0, 0, 1}).empty());
+  scheduler.end(0, first);
+  CHECK(scheduler.next_group(0, false)->beam_size == 2);
+}
+
+void test_a_worker_helps_where_more_callers_wait_than_it_serves() {
+  Scheduler scheduler(2, 2, 0);
+  auto others = sentences_of({3});
+  others[0].options.beam_size = 2;
+  scheduler.submit(pointers(others), 1);
+  const Group few = *scheduler.next_group(0, false);
+  scheduler.take(0, few, {100});
+  for (Caller caller = 2; caller < 6; ++caller) {
+    scheduler.submit(pointers(sentences_of({3})), caller);
+  }
+  const Group many = *scheduler.next_group(1, false);
+  CHECK(*scheduler.next_group(0, false) == many);
+  CHECK(scheduler.share(0, scheduler.take(0, many, {100})) > 0.9);
+}
+
+void test_capacity_and_dropped() {
+  Scheduler scheduler(1, 1, 2);
+  std::atomic<bool> dropped = false;
+  auto sentences = sentences_of({3, 3});
+  for (Sentence& one : sentences) one.dropped = &dropped;
+  scheduler.submit(pointers(sentences), 1);
+  CHECK(contains(thrown([&] { scheduler.submit(pointers(sentences_of({3})), 2); }),
+                 "TT_CAPACITY_EXCEEDED the translator has 2 sentences"));
+  dropped = true;
+  scheduler.forget_dropped();
+  CHECK(scheduler.load().pending == 0 && !scheduler.next_group(0, false));
+  scheduler.submit(pointers(sentences), 1);  // dropped before a batch takes it
+  const Group group = *scheduler.next_group(0, false);
+  CHECK(scheduler.take(0, group, {100}).empty() && scheduler.load().running == 0);
+}
+
+void test_what_failed_is_retried_alone() {
+  Scheduler scheduler(1, 2, 0);
+  scheduler.submit(pointers(sentences_of({3, 4})), 1);
+  const Group group = *scheduler.next_group(0, false);
+  const Sentences taken = scheduler.take(0, group, {100});
+  scheduler.retry(group, taken);
+  scheduler.end(0, group);
+  const Group first = *scheduler.next_group(0, false), second = *scheduler.next_group(0, false);
+  CHECK(first.alone == taken[0]->number && second.alone == taken[1]->number);
+  CHECK(lengths(scheduler.take(0, first, {100})) == Lengths({4}));
+  scheduler.done(first, *taken[0]);
+  CHECK(scheduler.load().pending == 1 && scheduler.load().running == 0);
+}
+
+}  // namespace
+
+void test_scheduler() {
+  test_the_longest_first_but_not_before_those_that_came_earlier();
+  test_workers_of_a_group_get_like_numbers();
+  test_long_and_large_are_groups_of_their_own();
+  test_a_group_that_no_worker_serves_ends_the_oldest_batch();
+  test_a_worker_helps_where_more_callers_wait_than_it_serves();
+  test_capacity_and_dropped();
+  test_what_failed_is_retried_alone();
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,255 @@
+// Jobs of many threads on a backend that counts: each is finished once, with what is its own.
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "counting_backend.h"
+#include "service.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// A line for each length. Its text names the lengths that were found for it.
+std::shared_ptr<Job> job_of(const std::vector<std::size_t>& lengths) {
+  auto job = std::make_shared<Job>([](const std::vector<std::vector<Hypothesis>>& sentences) {
+    TextHypothesis line;
+    for (const auto& found : sentences) line.text += std::to_string(found[0].tokens.size()) + " ";
+    return Translation{line};
+  });
+  for (Sentence& one : sentences_of(lengths)) job->add_line({std::move(one)});
+  return job;
+}
+
+std::string texts(const std::shared_ptr<Job>& job) {
+  std::string found;
+  for (const Translation& line : job->translations()) found += line[0].text;
+  return found;
+}
+
+// A service on batches that call a function before each step; it may be called until the service
+// is gone.
+struct Counting {
+  explicit Counting(const Service::Settings& settings,
+                    std::function<void(std::int64_t)> before_step = {})
+      : backend([before_step] { return std::make_unique<CountingBatch>(before_step); }),
+        service(settings, [this](const SearchOptions& shared) {
+          return std::make_unique<Search>(backend, shared, 100, 2, 3);
+        }, [this](const std::string& message) {
+          const std::lock_guard lock(mutex);
+          log += message + "\n";
+        }) {}
+
+  CountingBackend backend;
+  std::mutex mutex;
+  std::string log;
+  Service service;
+};
+
+// Holds the steps of a service until it is opened.
+class Gate {
+ public:
+  ~Gate() { open(); }
+
+  void open() {
+    const std::lock_guard lock(mutex_);
+    is_open_ = true;
+    changed_.notify_all();
+  }
+
+  // Waits until a step has come this far.
+  void reached() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return is_reached_; });
+  }
+
+  void operator()() {
+    std::unique_lock lock(mutex_);
+    is_reached_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return is_open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_open_ = false, is_reached_ = false;
+};
+
+void test_every_line_of_every_job_is_found() {
+  for (const int workers : {1, 3}) {
+    Counting counting({workers, 4, 0});
+    std::vector<std::thread> threads;
+    for (std::size_t thread = 0; thread < 8; ++thread) {
+      threads.emplace_back([&, thread] {
+        for (std::size_t round = 0; round < 20; ++round) {
+          std::vector<std::size_t> lengths;
+          std::string expected;
+          for (std::size_t i = 0; i < 1 + (thread + round) % 20; ++i) {
+            lengths.push_back(1 + (7 * i + thread) % 90);
+            expected += std::to_string(lengths.back()) + " ";
+          }
+          const auto job = job_of(lengths);
+          counting.service.submit(job, thread % 2);
+          CHECK(counting.service.wait(job, std::nullopt) && texts(job) == expected);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const Statistics found = counting.service.statistics();
+    CHECK(found.pending + found.running == 0 && found.rows >= found.steps);
+    CHECK(found.sentences > 1000 && found.source_tokens == found.target_tokens);
+  }
+}
+
+void test_lines_without_sentences() {
+  Counting counting({1, 4, 0});
+  const auto job = job_of({});
+  job->add_line({});
+  std::atomic<int> told = 0;
+  job->on_finish = [&] { ++told; };
+  counting.service.submit(job);
+  CHECK(counting.service.wait(job, std::nullopt) && texts(job).empty() && told == 1);
+}
+
+void test_who_arrives_joins_the_batch_that_is_under_way() {
+  Gate gate;
+  std::vector<std::int64_t> rows;
+  Counting counting({1, 4, 0}, [&](std::int64_t now) {
+    rows.push_back(now);
+    gate();
+  });
+  const auto first = job_of({5}), second = job_of({2});
+  counting.service.submit(first);
+  gate.reached();
+  counting.service.submit(second);
+  gate.open();
+  CHECK(counting.service.wait(second, std::nullopt) && counting.service.wait(first, std::nullopt));
+  CHECK(rows[0] == 1 && rows[1] == 2);
+}
+
+void test_a_cancelled_job_leaves_its_batch() {
+  Gate gate;
+  std::atomic<int> steps = 0;
+  Counting counting({1, 4, 0}, [&](std::int64_t) {
+    ++steps;
+    gate();
+  });
+  const auto job = job_of({20, 20, 20}), pending = job_of({2});
+  std::atomic<int> told = 0;
+  job->on_finish = [&] { ++told; };
+  counting.service.submit(job);
+  gate.reached();
+  counting.service.submit(pending);
+  counting.service.cancel(pending);
+  CHECK(counting.service.statistics().pending == 0);
+  CHECK(!counting.service.wait(job, Clock::now() + milliseconds(1)));
+  counting.service.cancel(job);
+  counting.service.cancel(job);
+  CHECK(counting.service.wait(job, std::nullopt) && told == 1);
+  CHECK(contains(thrown([&] { job->translations(); }), "TT_CANCELLED the job was cancelled"));
+  gate.open();
+  const auto other = job_of({3});
+  counting.service.submit(other);
+  CHECK(counting.service.wait(other, std::nullopt) && texts(other) == "3 ");
+  CHECK(steps <= 5);  // one that was under way, and those of the other job
+  const Statistics found = counting.service.statistics();
+  CHECK(found.pending == 0 && found.running == 0 && found.sentences == 1);
+}
+
+void test_deadlines() {
+  Gate gate;
+  Counting counting({1, 4, 0}, [&](std::int64_t) { gate(); });
+  const auto waited = job_of({9}), told = job_of({9}), patient = job_of({9});
+  waited->deadline = told->deadline = Clock::now() + milliseconds(20);
+  patient->deadline = Clock::now() + std::chrono::hours(24);
+  std::atomic<bool> is_told = false;
+  told->on_finish = [&] { is_told = true; };
+  for (const auto& job : {waited, told, patient}) counting.service.submit(job);
+  CHECK(counting.service.wait(waited, std::nullopt));  // although no step comes to an end
+  CHECK(contains(thrown([&] { waited->translations(); }), "TT_DEADLINE_EXCEEDED"));
+  gate.open();
+  CHECK(counting.service.wait(patient, std::nullopt) && texts(patient) == "9 ");
+  CHECK(is_told && contains(thrown([&] { told->translations(); }), "TT_DEADLINE_EXCEEDED"));
+}
+
+void test_capacity() {
+  Gate gate;
+  Counting counting({1, 4, 2}, [&](std::int64_t) { gate(); });
+  const auto full = job_of({3, 3}), refused = job_of({3});
+  std::atomic<int> told = 0;
+  refused->on_finish = [&] { ++told; };
+  counting.service.submit(full);
+  CHECK(contains(thrown([&] { counting.service.submit(refused); }), "TT_CAPACITY_EXCEEDED"));
+  gate.open();
+  CHECK(counting.service.wait(full, std::nullopt) && told == 0);
+}
+
+void test_a_batch_that_fails_is_retried() {
+  std::atomic<int> steps = 0;
+  Counting counting({1, 4, 0}, [&](std::int64_t) {
+    if (++steps == 3) throw std::runtime_error("out of order");
+  });
+  const auto job = job_of({4, 4, 4});
+  counting.service.submit(job);
+  CHECK(counting.service.wait(job, std::nullopt) && texts(job) == "4 4 4 ");
+  CHECK(contains(counting.log, "a batch failed (out of order); its 3 sentences are retried"));
+}
+
+void test_a_sentence_that_fails_twice_fails_its_job_alone() {
+  // Batches of a single row fail, and so does the first of all.
+  std::atomic<bool> is_first = true;
+  Counting counting({1, 4, 0}, [&](std::int64_t rows) {
+    if (is_first.exchange(false) || rows == 1) throw std::runtime_error("out of order");
+  });
+  const auto job = job_of({4, 4, 4});
+  counting.service.submit(job);
+  CHECK(counting.service.wait(job, std::nullopt));
+  CHECK(contains(thrown([&] { job->translations(); }),
+                 "TT_BACKEND_ERROR translation failed twice: out of order"));
+  const auto other = job_of({3, 3});
+  counting.service.submit(other);
+  CHECK(counting.service.wait(other, std::nullopt) && texts(other) == "3 3 ");
+}
+
+void test_what_is_left_at_the_end_is_cancelled() {
+  std::shared_ptr<Job> running = job_of({5}), pending = job_of({6});
+  {
+    Gate gate;
+    Counting counting({1, 1, 0}, [&](std::int64_t) { gate(); });
+    counting.service.submit(running);
+    gate.reached();
+    counting.service.submit(pending);
+    gate.open();
+  }
+  for (const auto& job : {running, pending}) {
+    CHECK(job->is_finished());
+    const std::string error = thrown([&] { job->translations(); });
+    CHECK(error.empty() || contains(error, "TT_CANCELLED the translator was freed"));
+  }
+}
+
+}  // namespace
+
+void test_service() {
+  test_every_line_of_every_job_is_found();
+  test_lines_without_sentences();
+  test_who_arrives_joins_the_batch_that_is_under_way();
+  test_a_cancelled_job_leaves_its_batch();
+  test_deadlines();
+  test_capacity();
+  test_a_batch_that_fails_is_retried();
+  test_a_sentence_that_fails_twice_fails_its_job_alone();
+  test_what_is_left_at_the_end_is_cancelled();
+}
+
+}  // namespace translate_trt::runtime

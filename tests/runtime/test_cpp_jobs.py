@@ -1,0 +1,115 @@
+"""libtranslate_trt's jobs: what is found without waiting, what is cancelled, and who is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support.cpp_library import Library, Probe, assert_same_translations, texts
+from support.translations import random_sources
+
+from translate_trt.runtime import SearchOptions, Translator
+
+LINES = [
+    "the cat runs.", "", "a dog eats green", "Haus Hund läuft.", "the big tree sleeps",
+    "x" * 300, "The cat sleeps under the big tree. A dog walks over the river! " * 8,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
+def test_lines_of_64_threads_are_found_as_in_one_call(
+    probe: Probe, compiled_bundle: Path, compiled_kernels: str, target: str
+) -> None:
+    lines = LINES * 12
+    expected = Translator(compiled_bundle, target, threads=1).translate(lines)
+    probe.load(compiled_bundle, target=target, workers=2, threads=1)
+    for _ in range(3):  # to the last bit, whatever shares a batch
+        assert_same_translations(probe.ask(lines=lines, threads=64)["found"], expected)
+
+
+def test_threads_without_kernels(library: Library, compiled_bundle: Path) -> None:
+    expected = Translator(compiled_bundle, threads=1).translate(LINES)
+    with library.probe(TRANSLATE_TRT_KERNELS="none") as probe:
+        probe.load(compiled_bundle, workers=2, threads=1)
+        found = probe.ask(lines=LINES * 4, threads=16)["found"]
+    assert texts(found) == [one.text for one in expected] * 4
+
+
+def test_a_thousand_jobs_with_cancels_and_deadlines(probe: Probe, compiled_bundle: Path) -> None:
+    probe.load(compiled_bundle, workers=2, threads=1)
+    lines = (LINES * 143)[:1000]
+    expected = texts(probe.ask(lines=LINES)["found"])
+    answer = probe.ask(lines=lines, cancel=3, timeout=30)
+    assert answer["told"] == len(lines)
+    for index, found in enumerate(answer["found"]):
+        allowed = {expected[index % len(LINES)]}
+        if index % 3 == 0:
+            allowed.add("TT_CANCELLED")
+        if index % 2 == 1:
+            allowed.add("TT_DEADLINE_EXCEEDED")
+        assert found in allowed, index
+    assert answer["found"].count("TT_CANCELLED") > 100
+    # Sentences that were dropped leave their batches before the next step.
+    while (load := probe.ask(statistics=True))["running"]:
+        assert load["pending"] == 0
+    assert texts(probe.ask(lines=LINES)["found"]) == expected
+
+
+def test_other_beam_sizes_and_penalties_share_the_workers(
+    probe: Probe, compiled_bundle: Path
+) -> None:
+    probe.load(compiled_bundle, workers=1, threads=1)
+    sources = random_sources(12, seed=3)
+    for beams, penalty in ((1, 0.0), (4, 0.6), (6, 1.0)):
+        options = SearchOptions(beam_size=beams, length_penalty=penalty)
+        expected = Translator(compiled_bundle, threads=1).translate_ids(sources, options)
+        given = {"beam_size": beams, "length_penalty": penalty}
+        answer = probe.ask(ids=sources, options=given, callers=8)
+        assert [line[0]["pieces"][0]["tokens"] for line in answer["found"]] == [
+            list(hypotheses[0].tokens) for hypotheses in expected
+        ]
+
+
+def test_more_than_the_capacity_is_refused(probe: Probe, compiled_bundle: Path) -> None:
+    probe.load(compiled_bundle, workers=1, threads=1, capacity=1)
+    answer = probe.ask(lines=[LINES[-1]] * 40, threads=8)
+    status, message = answer["error"]
+    assert status == "TT_CAPACITY_EXCEEDED"
+    assert "its capacity is 1: submit again later" in message
+    assert "found" in probe.ask(lines=LINES)
+
+
+def test_statistics(probe: Probe, compiled_bundle: Path) -> None:
+    probe.load(compiled_bundle, workers=1, threads=1)
+    assert set(probe.ask(statistics=True).values()) == {0}
+    found = probe.ask(ids=[[5, 6], [7], []])["found"]
+    statistics = probe.ask(statistics=True)
+    assert statistics["sentences"] == 2
+    assert statistics["source_tokens"] == 3
+    tokens = [line[0]["pieces"][0]["tokens"] for line in found]
+    assert statistics["target_tokens"] == sum(map(len, tokens))
+    assert 0 < statistics["steps"] <= statistics["rows"] <= 2 * statistics["steps"]
+
+
+def test_a_forked_process_is_told_at_once(library: Library, compiled_bundle: Path) -> None:
+    with library.probe() as probe:
+        probe.load(compiled_bundle, workers=2, threads=1)
+        # Who forks before translating has a translator in each process that translates first.
+        child = texts(probe.ask(lines=LINES, fork=True)["found"])
+        assert texts(probe.ask(lines=LINES)["found"]) == child
+        status, message = probe.ask(lines=LINES, fork=True)["error"]
+        assert status == "TT_FORKED"
+        assert "forked from it, does not have" in message
+        assert texts(probe.ask(lines=LINES)["found"]) == child
+
+
+def test_a_bundle_that_is_only_loaded_starts_no_thread(
+    library: Library, compiled_bundle: Path
+) -> None:
+    with library.probe() as probe:
+        probe.load(compiled_bundle, workers=3, threads=1)
+        task = Path(f"/proc/{probe.process_id}/task")
+        before = len(os.listdir(task))
+        probe.ask(lines=["the cat"])
+        assert len(os.listdir(task)) == before + 3
