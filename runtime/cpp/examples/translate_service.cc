@@ -1,5 +1,5 @@
-// A service in miniature: lines of standard input are submitted as they are read, share batches, and
-// come out in their order, a JSON object for each.
+// A service in miniature: lines of standard input are submitted as they are read, share batches,
+// and come out in their order, a JSON object for each.
 //
 //   translate_service BUNDLE [TARGET [TARGET_LANGUAGE [SOURCE_LANGUAGE]]] < test.en > test.jsonl
 //

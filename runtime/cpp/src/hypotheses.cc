@@ -47,8 +47,8 @@ void add_cut_off(std::vector<Finished>& entries, const History& history,
 }
 
 // Traces one hypothesis back; its attention has that many columns.
-Hypothesis trace_back(const History& history, const SearchOptions& options,
-                      const Finished& entry, std::int64_t columns) {
+Hypothesis trace_back(const History& history, const SearchOptions& options, const Finished& entry,
+                      std::int64_t columns) {
   // The end symbol is in no beam.
   const std::int64_t traced = entry.truncated ? entry.length : entry.length - 1;
   const auto count = static_cast<std::size_t>(traced);

@@ -6,8 +6,8 @@ namespace translate_trt::runtime {
 
 void Job::add_line(std::vector<Sentence> sentences) {
   const std::size_t line = lines_.size();
-  lines_.push_back(std::unique_ptr<Line>(
-      new Line{sentences_.size(), sentences.size(), {sentences.size()}}));
+  lines_.push_back(
+      std::unique_ptr<Line>(new Line{sentences_.size(), sentences.size(), {sentences.size()}}));
   for (Sentence& sentence : sentences) {
     sentence.index = sentences_.size();
     sentence.job = this;
@@ -40,10 +40,9 @@ bool Job::found(const Sentence& sentence, std::vector<Hypothesis> hypotheses) {
 }
 
 void Job::join(std::size_t line) {
-  const auto first = std::make_move_iterator(found_.begin()) +
-                     static_cast<std::ptrdiff_t>(lines_[line]->first);
-  translations_[line] =
-      join_({first, first + static_cast<std::ptrdiff_t>(lines_[line]->count)});
+  const auto first =
+      std::make_move_iterator(found_.begin()) + static_cast<std::ptrdiff_t>(lines_[line]->first);
+  translations_[line] = join_({first, first + static_cast<std::ptrdiff_t>(lines_[line]->count)});
 }
 
 bool Job::finish(const Error* error) {

@@ -37,7 +37,8 @@ class Job {
   void add_line(std::vector<Sentence> sentences);
 
   Deadline deadline;
-  std::function<void()> on_finish;  // called once, by the thread that finishes the job; never throws
+  // Called once, by the thread that finishes the job; never throws.
+  std::function<void()> on_finish;
 
   // ---- by the service ----
 

@@ -88,10 +88,10 @@ void Scheduler::submit(const std::vector<std::shared_ptr<Sentence>>& sentences, 
     throw backend_error("the translator is closed, or has failed: load it again.");
   }
   if (capacity_ > 0 && size_ >= capacity_) {
-    throw Error(TT_CAPACITY_EXCEEDED,
-                "the translator has " + std::to_string(size_) +
-                    " sentences pending or running, and its capacity is " +
-                    std::to_string(capacity_) + ": submit again later, or load with more capacity.");
+    throw Error(TT_CAPACITY_EXCEEDED, "the translator has " + std::to_string(size_) +
+                                          " sentences pending or running, and its capacity is " +
+                                          std::to_string(capacity_) +
+                                          ": submit again later, or load with more capacity.");
   }
   std::int64_t& theirs = sizes_[caller];
   theirs += static_cast<std::int64_t>(sentences.size());
@@ -165,8 +165,8 @@ std::int64_t Scheduler::ready(int worker, const Group& group, const Capacity& ca
   if (!is_pending(group) || yields(worker, group)) return 0;
   const Capacity own = part(worker, capacity);
   Pending& pending = groups_.at(group).pending;
-  return std::min({static_cast<std::int64_t>(pending.size), fair(group, own),
-                   own.more(pending.next_length())});
+  return std::min(
+      {static_cast<std::int64_t>(pending.size), fair(group, own), own.more(pending.next_length())});
 }
 
 Sentences Scheduler::take(int worker, const Group& group, const Capacity& capacity) {
@@ -175,8 +175,7 @@ Sentences Scheduler::take(int worker, const Group& group, const Capacity& capaci
   Capacity own = part(worker, capacity);
   while (is_pending(group) && !yields(worker, group)) {
     State& state = groups_.at(group);
-    const std::int64_t count =
-        std::min(own.more(state.pending.next_length()), fair(group, own));
+    const std::int64_t count = std::min(own.more(state.pending.next_length()), fair(group, own));
     const Sentences some = state.pending.take(count);
     if (some.empty()) break;
     for (const SentencePtr& sentence : some) {
@@ -317,9 +316,8 @@ bool Scheduler::yields(int worker, const Group& group) {
     if (is_pending(next->second)) return true;
     next_.erase(next);
   }
-  const bool full = std::all_of(serves_.begin(), serves_.end(), [this](const auto& groups) {
-    return groups.size() >= batches_;
-  });
+  const bool full = std::all_of(serves_.begin(), serves_.end(),
+                                [this](const auto& groups) { return groups.size() >= batches_; });
   const std::optional<Group> found = full ? unserved() : std::nullopt;
   if (found) next_[worker] = *found;
   return found.has_value();

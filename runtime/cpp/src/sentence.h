@@ -19,13 +19,13 @@ using Caller = std::uint64_t;
 
 // A line, or a segment of a long one.
 struct Sentence {
-  std::size_t index;       // within its job
-  Tokens tokens;           // without the end symbol; not empty
-  Tokens prefix;           // forced first tokens, as forced_tokens in the contract has them
-  SearchOptions options;   // its own
-  Caller caller = 0;       // set by the scheduler
+  std::size_t index;         // within its job
+  Tokens tokens;             // without the end symbol; not empty
+  Tokens prefix;             // forced first tokens, as forced_tokens in the contract has them
+  SearchOptions options;     // its own
+  Caller caller = 0;         // set by the scheduler
   std::uint64_t number = 0;  // among all sentences of a scheduler; set by it
-  Job* job = nullptr;  // that it belongs to; set by the job
+  Job* job = nullptr;        // that it belongs to; set by the job
   // True: nobody waits for it any more, and no batch goes on with it. Null: somebody always does.
   const std::atomic<bool>* dropped = nullptr;
 

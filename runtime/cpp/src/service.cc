@@ -44,8 +44,8 @@ class Service::OfWorker : public SentenceSource {
   OfWorker(Scheduler& scheduler, int worker, const Group& group)
       : scheduler_(scheduler), worker_(worker), group_(group) {}
 
-  // Sentences need not wait for others to leave where the batch has capacity for more. In a batch of
-  // a few rows, each that joins makes a larger copy: that takes a part of a step, or less.
+  // Sentences need not wait for others to leave where the batch has capacity for more. In a batch
+  // of a few rows, each that joins makes a larger copy: that takes a part of a step, or less.
   bool should_join(const Capacity& capacity, std::int64_t size) override {
     const double least = std::max(1.0, static_cast<double>(size) * kJoin);
     return static_cast<double>(scheduler_.ready(worker_, group_, capacity)) >= least;
@@ -159,7 +159,9 @@ void Service::work(int worker) noexcept {
 // Runs batches of several groups, step by step.
 void Service::serve(int worker) {
   std::vector<Turn> turns;  // oldest first
-  const auto spent_less = [](const Turn& one, const Turn& other) { return one.spent < other.spent; };
+  const auto spent_less = [](const Turn& one, const Turn& other) {
+    return one.spent < other.spent;
+  };
   while (!scheduler_->is_closed()) {
     if (const auto group = scheduler_->next_group(worker, turns.empty())) {
       const auto least = std::min_element(turns.begin(), turns.end(), spent_less);

@@ -36,9 +36,9 @@ struct Statistics {
 class Service {
  public:
   struct Settings {
-    int workers = 1;            // batches that take steps at once, a thread each
-    int batches = 4;            // that a worker runs in turn, of sentences that cannot share one
-    std::size_t capacity = 0;   // sentences, from which on `submit` refuses; 0: any number
+    int workers = 1;           // batches that take steps at once, a thread each
+    int batches = 4;           // that a worker runs in turn, of sentences that cannot share one
+    std::size_t capacity = 0;  // sentences, from which on `submit` refuses; 0: any number
   };
   // Makes a batch for sentences of these shared options; any worker.
   using MakeSearch = std::function<std::unique_ptr<Search>(const SearchOptions&)>;
@@ -47,8 +47,8 @@ class Service {
   // No thread starts before the first job is submitted.
   Service(const Settings& settings, MakeSearch make_search, Log log);
 
-  // Cancels all jobs, and waits for the steps that are under way. Not by a worker's thread, nor in a
-  // process that was forked from the one that submitted.
+  // Cancels all jobs, and waits for the steps that are under way. Not by a worker's thread, nor in
+  // a process that was forked from the one that submitted.
   ~Service();
 
   // Begins to translate a job. caller: whose sentences take turns with those of other callers; 0:

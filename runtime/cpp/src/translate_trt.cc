@@ -23,9 +23,9 @@
 #error "CMakeLists.txt defines the version"
 #endif
 
-using translate_trt::runtime::Error;
 using translate_trt::runtime::Clock;
 using translate_trt::runtime::Deadline;
+using translate_trt::runtime::Error;
 using translate_trt::runtime::Hypothesis;
 using translate_trt::runtime::Job;
 using translate_trt::runtime::SearchOptions;
@@ -334,8 +334,7 @@ tt_status tt_submit(const tt_translator* translator, const tt_text* lines, size_
 }
 
 tt_status tt_submit_ids(const tt_translator* translator, const tt_tokens* sources, size_t count,
-                        const tt_submit_options* options, const tt_tokens* prefixes,
-                        tt_job** job) {
+                        const tt_submit_options* options, const tt_tokens* prefixes, tt_job** job) {
   return submit(translator, sources, count, options, prefixes, job);
 }
 
@@ -348,9 +347,9 @@ tt_status tt_job_wait(const tt_job* job, double seconds, int32_t* finished) {
   return guarded([&] {
     require(job != nullptr, "job");
     if (std::isnan(seconds)) throw translate_trt::runtime::input_error("seconds is not a number.");
-    const bool found = job->job->is_finished() ||
-                       job->translator->service().wait(
-                           job->job, seconds < 0 ? std::nullopt : after(seconds));
+    const bool found =
+        job->job->is_finished() ||
+        job->translator->service().wait(job->job, seconds < 0 ? std::nullopt : after(seconds));
     if (finished != nullptr) *finished = found;
   });
 }

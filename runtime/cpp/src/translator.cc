@@ -43,9 +43,8 @@ Settings settings_of(const tt_load_options& options) {
     if (log != nullptr) log(context, encode_utf8(decode_utf8(message)).c_str());
   };
   settings.workers = within_cores(settings, "workers", options.workers, kWorkersEach);
-  settings.threads = options.threads > 0
-                         ? within_cores(settings, "threads", options.threads)
-                         : std::max(1, available_cores() / settings.workers);
+  settings.threads = options.threads > 0 ? within_cores(settings, "threads", options.threads)
+                                         : std::max(1, available_cores() / settings.workers);
   return settings;
 }
 

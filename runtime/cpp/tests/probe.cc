@@ -214,7 +214,8 @@ json translate_in_a_fork(const Translator& translator, const json& request) {
   const pid_t child = fork();
   if (child == 0) {
     const auto found = call(translator, request);
-    const std::string text = (found ? json{{"found", as_json(*found)}} : as_json(found.error())).dump();
+    const std::string text =
+        (found ? json{{"found", as_json(*found)}} : as_json(found.error())).dump();
     const bool written = write(ends[1], text.data(), text.size()) > 0;
     tt_translator_free(const_cast<tt_translator*>(translator.handle()));  // does nothing
     _exit(written ? 0 : 1);

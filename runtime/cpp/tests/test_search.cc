@@ -25,8 +25,8 @@ class List : public SentenceSource {
 
   Sentences take(const Capacity& capacity) override {
     Sentences taken;
-    while (!left_.empty() && static_cast<std::int64_t>(taken.size()) <
-                                 capacity.more(left_.back()->length() + 1)) {
+    while (!left_.empty() &&
+           static_cast<std::int64_t>(taken.size()) < capacity.more(left_.back()->length() + 1)) {
       taken.push_back(left_.back());
       left_.pop_back();
     }
@@ -45,10 +45,10 @@ void test_capacity() {
   CHECK((Capacity{63}.more(21)) == 3);
   CHECK((Capacity{63, 3, 21, 3}.more(4)) == 0);
   CHECK((Capacity{63, 1, 21, 3}.more(4)) == 2);
-  CHECK((Capacity{10}.more(400)) == 1);          // it runs alone
+  CHECK((Capacity{10}.more(400)) == 1);  // it runs alone
   CHECK((Capacity{10, 1, 4, 1}.more(400)) == 0);
-  CHECK((Capacity{64}.more(2)) == 8);            // each counts as 8 tokens
-  CHECK((Capacity{64, 0, 0, 6}.more(8)) == 6);   // 8 rows are not enough to copy 6
+  CHECK((Capacity{64}.more(2)) == 8);           // each counts as 8 tokens
+  CHECK((Capacity{64, 0, 0, 6}.more(8)) == 6);  // 8 rows are not enough to copy 6
   CHECK((Capacity{64, 0, 0, 5}.more(8)) == 8);
 }
 
@@ -120,8 +120,8 @@ void test_hypotheses() {
   // They are in row 0 of the first step, and in row 1 of the second.
   History history(2, 2);
   history.append({{7, 9}, {0, 0}, {-1.0f, -2.0f}, {0}, {0.5f, 0.25f, 0, 0.75f, 0.125f, 0}, 3}, 0);
-  history.append({{1, 1, 10, 8}, {1, 1, 1, 0}, {0, 0, -2.5f, -3.0f}, {0, 1},
-                  {9, 9, 9, 9, 1, 2, 3, 4}, 2}, 1);
+  history.append(
+      {{1, 1, 10, 8}, {1, 1, 1, 0}, {0, 0, -2.5f, -3.0f}, {0, 1}, {9, 9, 9, 9, 1, 2, 3, 4}, 2}, 1);
   Sentence sentence = {0, {5}, {}, {}};
   SearchOptions& options = sentence.options;
   options.beam_size = 2, options.num_hypotheses = 2, options.max_length = 2;
@@ -139,8 +139,8 @@ void test_hypotheses() {
 }
 
 void test_a_sentence_without_any_hypothesis() {
-  for (const float value : {std::numeric_limits<float>::quiet_NaN(),
-                            -std::numeric_limits<float>::infinity()}) {
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     History history(2);
     history.append({{7, 9}, {0, 0}, {value, value}, {1}, {}, 0}, 0);
     Sentence sentence = {0, {5}, {}, {}};

@@ -42,12 +42,15 @@ struct Counting {
   explicit Counting(const Service::Settings& settings,
                     std::function<void(std::int64_t)> before_step = {})
       : backend([before_step] { return std::make_unique<CountingBatch>(before_step); }),
-        service(settings, [this](const SearchOptions& shared) {
-          return std::make_unique<Search>(backend, shared, 100, 2, 3);
-        }, [this](const std::string& message) {
-          const std::lock_guard lock(mutex);
-          log += message + "\n";
-        }) {}
+        service(
+            settings,
+            [this](const SearchOptions& shared) {
+              return std::make_unique<Search>(backend, shared, 100, 2, 3);
+            },
+            [this](const std::string& message) {
+              const std::lock_guard lock(mutex);
+              log += message + "\n";
+            }) {}
 
   CountingBackend backend;
   std::mutex mutex;

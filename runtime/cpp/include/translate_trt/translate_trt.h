@@ -15,8 +15,8 @@
  * function by one, once all others are done with the handle. All else says so where it stands.
  *
  * Processes: a bundle that was loaded before a fork can be used in the parent or in the child, in
- * whichever translates first, and with threads set to 1 if it is the child; elsewhere functions fail
- * with TT_FORKED, and handles are not freed.
+ * whichever translates first, and with threads set to 1 if it is the child; elsewhere functions
+ * fail with TT_FORKED, and handles are not freed.
  */
 #ifndef TRANSLATE_TRT_H_
 #define TRANSLATE_TRT_H_
@@ -40,16 +40,17 @@ typedef int32_t tt_status;
 
 enum {
   TT_OK = 0,
-  TT_INPUT_ERROR = 1,   /* text or tokens that cannot be used as they are */
-  TT_OPTION_ERROR = 2,  /* an option out of range, or one the bundle was not compiled for */
-  TT_BUNDLE_ERROR = 3,  /* a bundle that is missing, incomplete, changed or of another format */
-  TT_BACKEND_ERROR = 4, /* ONNX Runtime or the kernels do not load, or fail while they run */
-  TT_MEMORY_ERROR = 5,  /* the host's memory ran out */
-  TT_INTERNAL_ERROR = 6, /* a defect of this library: please report its message */
+  TT_INPUT_ERROR = 1,       /* text or tokens that cannot be used as they are */
+  TT_OPTION_ERROR = 2,      /* an option out of range, or one the bundle was not compiled for */
+  TT_BUNDLE_ERROR = 3,      /* a bundle that is missing, incomplete, changed or of another format */
+  TT_BACKEND_ERROR = 4,     /* ONNX Runtime or the kernels do not load, or fail while they run */
+  TT_MEMORY_ERROR = 5,      /* the host's memory ran out */
+  TT_INTERNAL_ERROR = 6,    /* a defect of this library: please report its message */
   TT_CANCELLED = 7,         /* tt_job_cancel, tt_job_free or tt_translator_free ended the job */
   TT_DEADLINE_EXCEEDED = 8, /* the job's timeout passed first */
-  TT_CAPACITY_EXCEEDED = 9, /* as much is pending or running as `capacity` allows: try again later */
-  TT_FORKED = 10            /* the process that used the translator was forked into this one */
+  TT_CAPACITY_EXCEEDED =
+      9,         /* as much is pending or running as `capacity` allows: try again later */
+  TT_FORKED = 10 /* the process that used the translator was forked into this one */
 };
 
 /* Such as "TT_BUNDLE_ERROR"; "unknown status" for a number that is none. Any thread. */
@@ -123,10 +124,10 @@ typedef struct tt_load_options {
                               $TRANSLATE_TRT_KERNELS, else the one beside this library, if any */
   tt_log_function log;     /* NULL: nobody is told */
   void* log_context;       /* handed to log */
-  int32_t batches;         /* that a worker runs in turn, step by step, of sentences that cannot share
-                              one: other beam sizes, much longer ones, or a caller with many more */
-  int32_t capacity;        /* sentences (lines, or segments of long ones) pending or running, from
-                              which on calls and jobs are refused; 0: any number */
+  int32_t batches;  /* that a worker runs in turn, step by step, of sentences that cannot share
+                       one: other beam sizes, much longer ones, or a caller with many more */
+  int32_t capacity; /* sentences (lines, or segments of long ones) pending or running, from
+                       which on calls and jobs are refused; 0: any number */
 } tt_load_options;
 
 /* As tt_options_default. */
@@ -228,9 +229,9 @@ TT_API tt_status tt_translate_ids(const tt_translator* translator, const tt_toke
 typedef struct tt_job tt_job;
 
 /* Is told that a job has finished, with an error or without. Called once, by the thread that
- * finishes it: a worker, or whoever cancels or frees the job or waits until its deadline. It must be
- * short, since a worker that calls it translates nothing meanwhile; it may call any function of the
- * interface but tt_translator_free. */
+ * finishes it: a worker, or whoever cancels or frees the job or waits until its deadline. It must
+ * be short, since a worker that calls it translates nothing meanwhile; it may call any function of
+ * the interface but tt_translator_free. */
 typedef void (*tt_finished_function)(void* context);
 
 /* How to translate a job. */
@@ -249,13 +250,13 @@ typedef struct tt_submit_options {
 TT_API tt_status tt_submit_options_default(tt_submit_options* options, size_t struct_size);
 
 /* Submits lines of text, or token sequences, to be translated as by tt_translate and
- * tt_translate_ids: what is wrong with them or with the options is told at once, by the same status.
+ * tt_translate_ids: what is wrong with them or with the options is told at once, by the same
+ * status.
  *
  * options: NULL takes the defaults. job: to be freed by tt_job_free; NULL after a failure, and then
  * `finished` is not called. */
 TT_API tt_status tt_submit(const tt_translator* translator, const tt_text* lines, size_t count,
-                           const tt_submit_options* options, const tt_text* prefixes,
-                           tt_job** job);
+                           const tt_submit_options* options, const tt_text* prefixes, tt_job** job);
 TT_API tt_status tt_submit_ids(const tt_translator* translator, const tt_tokens* sources,
                                size_t count, const tt_submit_options* options,
                                const tt_tokens* prefixes, tt_job** job);
@@ -263,8 +264,8 @@ TT_API tt_status tt_submit_ids(const tt_translator* translator, const tt_tokens*
 /* 1 if the job has finished. Does not wait. */
 TT_API int32_t tt_job_finished(const tt_job* job);
 
-/* Waits until the job has finished, at most so many seconds; below 0: until it has. finished: set to
- * 1 if it has, else to 0; may be NULL. TT_FORKED. */
+/* Waits until the job has finished, at most so many seconds; below 0: until it has. finished: set
+ * to 1 if it has, else to 0; may be NULL. TT_FORKED. */
 TT_API tt_status tt_job_wait(const tt_job* job, double seconds, int32_t* finished);
 
 /* Drops what is left of a job, unless it has finished: sentences that are pending are never begun,
@@ -277,7 +278,8 @@ TT_API tt_status tt_job_cancel(tt_job* job);
  * TT_INPUT_ERROR: they were handed over before. */
 TT_API tt_status tt_job_result(tt_job* job, tt_result** result);
 
-/* Cancels the job unless it has finished. NULL is fine; so is a translator that was freed before. */
+/* Cancels the job unless it has finished. NULL is fine; so is a translator that was freed before.
+ */
 TT_API void tt_job_free(tt_job* job);
 
 /* ---- what comes back ----

@@ -451,8 +451,7 @@ class Translator {
 
   template <class Source>
   Result<Job> submit_texts(tt_status (*function)(const tt_translator*, const Source*, std::size_t,
-                                                 const tt_submit_options*, const Source*,
-                                                 tt_job**),
+                                                 const tt_submit_options*, const Source*, tt_job**),
                            const std::vector<Source>& sources, const SubmitOptions& options,
                            const std::vector<Source>& prefixes) const {
     if (auto wrong = check_prefixes(sources.size(), prefixes.size())) return *wrong;
