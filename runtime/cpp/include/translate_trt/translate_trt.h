@@ -48,9 +48,8 @@ enum {
   TT_INTERNAL_ERROR = 6,    /* a defect of this library: please report its message */
   TT_CANCELLED = 7,         /* tt_job_cancel, tt_job_free or tt_translator_free ended the job */
   TT_DEADLINE_EXCEEDED = 8, /* the job's timeout passed first */
-  TT_CAPACITY_EXCEEDED =
-      9,         /* as much is pending or running as `capacity` allows: try again later */
-  TT_FORKED = 10 /* the process that used the translator was forked into this one */
+  TT_CAPACITY_EXCEEDED = 9, /* `capacity` sentences are pending or running: try again later */
+  TT_FORKED = 10            /* the process that used the translator was forked into this one */
 };
 
 /* Such as "TT_BUNDLE_ERROR"; "unknown status" for a number that is none. Any thread. */
