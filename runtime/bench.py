@@ -19,6 +19,7 @@ import numpy as np
 
 from translate_trt.runtime import kernels
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.process import return_large_blocks
 from translate_trt.runtime.translator import Translator
 from translate_trt.runtime.workers import available_cores, within_cores
 
@@ -91,6 +92,7 @@ def bench(
 def _bench_target(
     bundle: Path, lines: list[str], target: str, search: SearchOptions, options: BenchOptions
 ) -> BenchResult:
+    return_large_blocks()  # as `translate` does; the process is this function's
     cores = options.cores or available_cores()
     begin = perf_counter()
     translator = Translator(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -116,22 +115,13 @@ class _BatchGraphs:
         self._run.terminate = True
 
 
-# Of glibc's mallopt, and from how many bytes on a block is the system's again once it is freed. By
-# itself glibc keeps blocks of up to 32 MiB, and those of one batch hardly fit the next: a test set
-# took 331 MiB, with this 279, at the same speed. Steps make no blocks so large, which would cost.
-_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 4 * 2**20
-
-
 def _return_memory() -> None:
-    """Give back what loading needed for a while, and from now on large blocks; glibc keeps both.
+    """Give back what loading needed for a while, which glibc keeps.
 
-    Without compiled kernels the former is another copy of every matrix.
+    Without compiled kernels that is another copy of every matrix.
     """
-    with contextlib.suppress(OSError, AttributeError, TypeError):
-        library = ctypes.CDLL(None)
-        if not {"MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"} & os.environ.keys():
-            library.mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
-        library.malloc_trim(0)
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # other C libraries
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _options(settings: Settings) -> ort.SessionOptions:

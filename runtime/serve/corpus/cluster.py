@@ -99,8 +99,10 @@ class ShardWorker:
     """The actor: one Translator, loaded once, and a shard at a time."""
 
     def __init__(self, work: Work) -> None:
+        from translate_trt.runtime.process import return_large_blocks
         from translate_trt.runtime.translator import Translator
 
+        return_large_blocks()
         work.job.check_visible()
         self._work = work
         workers = work.workers

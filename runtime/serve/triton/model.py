@@ -19,6 +19,7 @@ from typing import Any
 import triton_python_backend_utils as triton
 
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
+from translate_trt.runtime.process import return_large_blocks
 from translate_trt.runtime.serve.triton import interface
 from translate_trt.runtime.serve.triton.admission import Admission, BusyError
 from translate_trt.runtime.serve.triton.batch import Answer, Limits, read_lines, write_outputs
@@ -74,6 +75,7 @@ class TritonPythonModel:
         self._limits = Limits(
             int(given["max_beam_size"]), int(given["max_characters"]), int(given["max_cost"])
         )
+        return_large_blocks()
         # An absolute path stays what it is.
         home = Path(args["model_repository"], args["model_version"])
         self._translator = Translator(
