@@ -61,6 +61,9 @@ class Batch {
 
   // Makes a row idle whose sentence has not finished.
   virtual void retire(std::int64_t row) = 0;
+
+  // Seconds of the calling threads' processor time that both graphs have taken so far.
+  virtual double graph_seconds() const { return 0; }
 };
 
 // The encoder and the step graph of one target, loaded; several threads may use it.

@@ -6,6 +6,8 @@
 #include <limits>
 #include <numeric>
 
+#include "thread_time.h"
+
 namespace translate_trt::runtime {
 
 namespace {
@@ -131,7 +133,9 @@ const StepResult& HostBatch::step(const std::vector<std::int64_t>& forced) {
     std::copy(forced.begin(), forced.end(), tokens->row<std::int64_t>());
   }
   if (runs_.empty()) bind();
+  const double start = thread_seconds();
   runs_[0]();
+  graph_seconds_ += thread_seconds() - start;
   std::swap(runs_[0], runs_[1]);
   for (const TensorSpec& spec : small_state_) std::swap(now_.at(spec.name), other_.at(spec.name));
   keep_result();
@@ -274,7 +278,9 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
         in_place ? std::make_shared<Tensor>(now_.at(spec.name), begin, sizes.n)
                  : std::make_shared<Tensor>(spec.type, spec.sized(sizes));
   }
+  const double start = thread_seconds();
   graphs_->encode({{"source_ids", ids}, {"source_lengths", lengths}}, encoded);
+  graph_seconds_ += thread_seconds() - start;
   if (in_place) return;
   for (std::int64_t i = 0; i < sizes.n; ++i) {
     const std::int64_t row = rows[first + static_cast<std::size_t>(i)];

@@ -36,6 +36,7 @@ class HostBatch : public Batch {
   const StepResult& step(const std::vector<std::int64_t>& forced) override;
   Pool pool(std::int64_t row) const override;
   void retire(std::int64_t row) override;
+  double graph_seconds() const override { return graph_seconds_; }
 
  private:
   void bind();
@@ -68,6 +69,7 @@ class HostBatch : public Batch {
   Arrays other_;                             // what it does not write in place is written here
   Arrays results_;                           // outputs that are no state
   StepResult result_;                        // of the last step
+  double graph_seconds_ = 0;
   std::vector<std::function<void()>> runs_;  // from now to other, and the other way round
 };
 

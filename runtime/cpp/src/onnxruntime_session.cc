@@ -169,9 +169,7 @@ Owned<OrtSession> open_session(const OnnxRuntimeLibrary& library, const std::fil
   } catch (const OnnxRuntimeError& error) {
     throw bundle_error("ONNX Runtime " + library.version() + " cannot load " + path.string() +
                        ": " + error.what() +
-                       ". Export the bundle again, or take a newer ONNX Runtime. Compiled kernels, "
-                       "where they are in use, may be older than the bundle: "
-                       "scripts/build_kernels.sh builds them again.");
+                       ". Export the bundle again, or take a newer ONNX Runtime.");
   }
   hold_to_contract(path, "inputs", inputs, types_of(library, *session, true), false);
   hold_to_contract(path, "outputs", outputs, types_of(library, *session, false), true);

@@ -65,6 +65,9 @@ class Search {
   // nothing is pending and all have finished.
   std::int64_t advance(SentenceSource& source, const Found& found);
 
+  // See `Batch`.
+  double graph_seconds() const { return batch_->graph_seconds(); }
+
   // Sentences that were admitted and have not finished.
   Sentences unfinished() const;
 

@@ -1,9 +1,11 @@
 #include "service.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
-#include <unistd.h>
+#include "thread_time.h"
 
 #if defined(__linux__)
 #include <sched.h>
@@ -36,6 +38,7 @@ struct Service::Turn {
   Group group;
   double spent = 0;  // seconds that its steps took, each divided by the callers in the batch
   std::unique_ptr<Search> search;
+  double counted = 0;  // of `graph_seconds`, in the statistics
 };
 
 // What a batch of a worker takes its sentences from.
@@ -163,24 +166,36 @@ void Service::serve(int worker) {
     return one.spent < other.spent;
   };
   while (!scheduler_->is_closed()) {
+    const double started = thread_seconds();
     if (const auto group = scheduler_->next_group(worker, turns.empty())) {
       const auto least = std::min_element(turns.begin(), turns.end(), spent_less);
-      turns.push_back({*group, least == turns.end() ? 0 : least->spent, nullptr});
+      turns.push_back({*group, least == turns.end() ? 0 : least->spent, nullptr, 0});
     } else if (turns.empty()) {
       return;
     }
     // Of equals the newest, whose sentences have waited and may soon be done.
     const auto turn = std::prev(std::min_element(turns.rbegin(), turns.rend(), spent_less).base());
     const auto begin = Clock::now();
-    if (step(worker, *turn)) {
+    const bool goes_on = step(worker, *turn);
+    if (goes_on) {
       const double share = scheduler_->share(worker, turn->search->unfinished());
       turn->spent += seconds_since(begin) / std::max(share, 1.0);
-    } else {
+    }
+    expire();
+    count(*turn, started);
+    if (!goes_on) {
       scheduler_->end(worker, turn->group);
       turns.erase(turn);
     }
-    expire();
   }
+}
+
+// Adds the processor time since the thread had used `started` seconds to the statistics.
+void Service::count(Turn& turn, double started) {
+  const double graphs = turn.search == nullptr ? turn.counted : turn.search->graph_seconds();
+  const std::lock_guard lock(mutex_);
+  done_.graph_seconds += graphs - std::exchange(turn.counted, graphs);
+  done_.worker_seconds += thread_seconds() - started;
 }
 
 // A step of a batch; false: it has run out, or has failed.

@@ -30,6 +30,8 @@ struct Statistics {
   std::uint64_t target_tokens = 0;       // of the best hypothesis of each
   std::uint64_t steps = 0;               // that batches took
   std::uint64_t rows = 0;                // of batches: a step with n sentences counts n
+  double worker_seconds = 0;             // processor time of the workers' own threads
+  double graph_seconds = 0;              // of it, within the graphs
 };
 
 // Any thread. The process that submits first is the only one that may submit.
@@ -74,6 +76,7 @@ class Service {
   void work(int worker) noexcept;
   void serve(int worker);
   bool step(int worker, Turn& turn);
+  void count(Turn& turn, double started);
   void found(const Group& group, const SentencePtr& sentence, std::vector<Hypothesis> hypotheses);
   void failed(int worker, const Turn& turn, const std::exception_ptr& error);
   void finish(const std::shared_ptr<Job>& job, const Error* error = nullptr);

@@ -284,7 +284,8 @@ tt_status tt_translator_statistics(const tt_translator* translator, tt_statistic
     const auto found = translator->translator.service().statistics();
     const tt_statistics here = {sizeof(tt_statistics), found.pending,       found.running,
                                 found.sentences,       found.source_tokens, found.target_tokens,
-                                found.steps,           found.rows};
+                                found.steps,           found.rows,          found.worker_seconds,
+                                found.graph_seconds};
     translate_trt::runtime::write_statistics(here, statistics, struct_size);
   });
 }

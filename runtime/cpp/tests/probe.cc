@@ -241,7 +241,9 @@ json statistics(const Translator& translator) {
           {"source_tokens", found.source_tokens},
           {"target_tokens", found.target_tokens},
           {"steps", found.steps},
-          {"rows", found.rows}};
+          {"rows", found.rows},
+          {"worker_seconds", found.worker_seconds},
+          {"graph_seconds", found.graph_seconds}};
 }
 
 json answer(std::optional<Translator>& translator, const json& request) {

@@ -19,8 +19,7 @@ from translate_trt.export.passes.functions import DOMAIN
 from translate_trt.export.passes.kernels import CallKernels
 from translate_trt.export.passes.pipeline import passes_for, run_passes
 from translate_trt.export.passes.regions import Region
-from translate_trt.export.targets import TARGETS
-from translate_trt.export.trace import DYNAMIC_OPSET, STATIC_OPSET
+from translate_trt.export.targets import DYNAMIC_OPSET, STATIC_OPSET, TARGETS
 from translate_trt.runtime.bundle import Limits
 from translate_trt.runtime.contract import NEXT, GraphForm
 from translate_trt.train.checkpoint import Checkpoint

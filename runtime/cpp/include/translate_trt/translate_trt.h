@@ -181,6 +181,9 @@ typedef struct tt_statistics {
   uint64_t target_tokens; /* of the best hypothesis of each */
   uint64_t steps;         /* that batches took */
   uint64_t rows;          /* of batches: a step with n sentences counts n */
+  double worker_seconds;  /* processor time of the workers' own threads; what else `threads` begins
+                             in ONNX Runtime is not counted */
+  double graph_seconds;   /* of it, within both graphs: the rest is the runtime's */
 } tt_statistics;
 
 /* Sets the first `struct_size` bytes. TT_OPTION_ERROR, as of tt_options_default; TT_FORKED. */
