@@ -28,7 +28,8 @@ from translate_trt.export.passes.emulate import Emulate
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
 from translate_trt.export.passes.pipeline import passes_for, run_passes
 from translate_trt.export.precision import precision_pass
-from translate_trt.export.trace import DYNAMIC_OPSET, check
+from translate_trt.export.targets import DYNAMIC_OPSET
+from translate_trt.export.trace import check
 from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle import Limits
 from translate_trt.runtime.contract import MASKED, GraphShape

@@ -15,7 +15,8 @@ from support.traces import cached_trace, structure
 from translate_trt.export import compile as compile_module
 from translate_trt.export.compile import trace_graphs
 from translate_trt.export.graphs import EncoderGraph, StepGraph, graph_shape
-from translate_trt.export.trace import DYNAMIC_OPSET, trace
+from translate_trt.export.targets import DYNAMIC_OPSET
+from translate_trt.export.trace import trace
 from translate_trt.runtime.bundle import Limits
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer

@@ -33,7 +33,7 @@ from translate_trt.export.graphs import BeamSearchStep
 from translate_trt.export.passes.functions import DOMAIN
 from translate_trt.export.passes.kernels import CallKernels
 from translate_trt.export.passes.pipeline import COMMON, run_passes
-from translate_trt.export.trace import DYNAMIC_OPSET
+from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime import kernels
 from translate_trt.runtime.contract import NEXT, given
 from translate_trt.runtime.options import SearchOptions

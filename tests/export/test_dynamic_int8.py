@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from translate_trt.export.passes import dynamic_int8
 from translate_trt.export.passes.dynamic_int8 import DynamicInt8, quantize_weights
 from translate_trt.export.passes.functions import DOMAIN, LISTED
-from translate_trt.export.trace import DYNAMIC_OPSET
+from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
 from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.errors import TranslateTrtError

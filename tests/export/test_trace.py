@@ -11,7 +11,8 @@ import onnxruntime as ort
 import pytest
 from torch import Tensor, nn
 
-from translate_trt.export.trace import DYNAMIC_OPSET, contract, trace
+from translate_trt.export.targets import DYNAMIC_OPSET
+from translate_trt.export.trace import contract, trace
 from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.contract import GraphShape, TensorSpec
 from translate_trt.runtime.errors import TranslateTrtError

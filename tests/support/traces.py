@@ -20,7 +20,8 @@ from torch import nn
 from support.shared import SharedFiles
 from translate_trt.export import compile as compile_module
 from translate_trt.export.graphs import EncoderGraph, StepGraph
-from translate_trt.export.trace import DYNAMIC_OPSET, trace
+from translate_trt.export.targets import DYNAMIC_OPSET
+from translate_trt.export.trace import trace
 from translate_trt.runtime.contract import TensorSpec
 
 

@@ -28,7 +28,7 @@ from translate_trt.export.passes.functions import DOMAIN, NAMES, function
 from translate_trt.export.passes.half_caches import HalfCaches
 from translate_trt.export.passes.kernels import CallKernels
 from translate_trt.export.passes.top_k import TopKFirst
-from translate_trt.export.trace import DYNAMIC_OPSET
+from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.contract import MASKED
 
 ROWS = 24
