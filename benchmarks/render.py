@@ -208,8 +208,6 @@ def render_cpp_library(report: dict[str, Any]) -> str:
             rows.append([target, part, *shown, f"{middle:.2f} [{low:.2f}, {high:.2f}]"])
     clients = []
     for target, found in samples.items():
-        if "clients" not in found:  # reports of before there were jobs
-            continue
         middle, low, high = ratios(found["clients"], "clients", "one call")
         speeds = [
             settings["lines"] / statistics.median(found["clients"][name])
@@ -229,18 +227,13 @@ def render_cpp_library(report: dict[str, Any]) -> str:
         f"tokenization included; a model of {model['parameters'] / 1e6:.1f} million parameters. "
         f"Median of {rounds} rounds in turn; "
         "C++ relative to Python pair by pair (above 1: C++ is faster), smallest and largest in "
-        "brackets. Line by line, translations are the same, byte for byte; between calls of "
-        f"several workers, of Python or of C++, {differing} of {settings['lines']:,} lines "
-        "differed.\n\n"
+        "brackets. Line by line, translations are the same, byte for byte; in calls with several "
+        f"workers, {differing} of {settings['lines']:,} lines differed.\n\n"
         + table(["", "", "Python", "C++", "C++ / Python"], rows)
-        + (
-            f"\nThe library alone, sentences/s: {settings['workers']} workers, all lines in one "
-            f"call, and the same lines submitted one at a time by each of {settings['clients']} "
-            "threads.\n\n"
-            + table(["", "one call", f"{settings['clients']} threads", "threads / call"], clients)
-            if clients
-            else ""
-        )
+        + f"\nThe library alone, sentences/s: {settings['workers']} workers, all lines in one "
+        f"call, and the same lines submitted one at a time by each of {settings['clients']} "
+        "threads.\n\n"
+        + table(["", "one call", f"{settings['clients']} threads", "threads / call"], clients)
     )
 
 
@@ -483,8 +476,9 @@ def main() -> None:
         found = [newest[name] for name in ("serving", "serving-2-instances") if name in newest]
         fill(SERVE, "triton", "\n".join(map(render_serving, found)))
         plot_serving(newest["serving"], PLOT_DIRECTORY)
-    if "cpp-library" in newest:
-        fill(EMBED, "cpp-library", render_cpp_library(newest["cpp-library"]))
+    for shape in ("base", "tiny"):
+        if (name := f"cpp-library-{shape}") in newest:
+            fill(EMBED, name, render_cpp_library(newest[name]))
     if "imported-shapes" in newest:
         fill(IMPORT, "imported-shapes", render_imported_shapes(newest["imported-shapes"]))
     fill(DEPLOY, "plan", plan.text(plan.Inputs()))

@@ -105,7 +105,9 @@ def test_docs_have_a_part_for_every_report() -> None:
     for name in PARTS_OF_PAGE:
         assert f"<!-- {name}, made by benchmarks/render.py -->" in page
     assert "<!-- performance, made by benchmarks/render.py -->" in README.read_text()
-    assert "<!-- cpp-library, made by benchmarks/render.py -->" in EMBED.read_text()
+    for shape in ("base", "tiny"):
+        part = f"<!-- cpp-library-{shape}, made by benchmarks/render.py -->"
+        assert part in EMBED.read_text()
 
 
 def test_the_cpp_library_beside_python() -> None:
@@ -115,14 +117,16 @@ def test_the_cpp_library_beside_python() -> None:
         "date": "2026-11-22",
         "machine": {"cpu": "X", "cores": 2, "instructions": ["avx2"]},
         "versions": {},
-        "settings": {"lines": 100, "line_by_line": 10, "workers": 2, "note": "",
+        "settings": {"lines": 100, "line_by_line": 10, "workers": 2, "clients": 64, "note": "",
                      "model": {"parameters": 7_600_000}},
         "samples": {"onnx-int8": {"differing": 1, "seconds": {
             "all lines": {"Python": [2.0, 4.0, 3.0], "C++": [1.0, 2.0, 2.0]},
-            "loading": {"Python": [0.3], "C++": [0.1]}}}},
+            "loading": {"Python": [0.3], "C++": [0.1]}},
+            "clients": {"one call": [1.0, 1.0, 1.0], "clients": [1.0, 2.0, 1.25]}}},
     }  # fmt: skip
     text = render_cpp_library(report)
-    assert "C++, 1 of 100 lines differed" in text
+    assert "workers, 1 of 100 lines differed" in text
+    assert "| onnx-int8 | 100.0 | 80.0 | 0.80 [0.50, 1.00] |" in text
     assert "all lines | 33.3 sentences/s | 50.0 sentences/s | 2.00 [1.50, 2.00] |" in text
     assert "loading | 300 ms | 100 ms | 3.00 [3.00, 3.00] |" in text
 
