@@ -1,13 +1,14 @@
-"""The C++ library beside Python's runtime: one bundle, the same ONNX Runtime and kernels, in turns.
+"""The C++ library, alone and below Python, beside Python's own loop: one bundle, in turns.
 
     bash scripts/build_library.sh -D TRANSLATE_TRT_TESTS=ON
     python benchmarks/cpp_library.py --bundle DIR --source test.en [--target onnx-int8 ...]
 
-Both translate text, tokenization and all: every line in one call with a worker on each core, and
-the first lines in a call each, with one thread, as a service does that has one request. Those
-translations must be the same, byte for byte. Which sentences several workers put together differs
-from call to call, and rounding with it, so in those calls lines that differ are counted. Loading is
-timed, too: until a bundle is checked, hashes and all, and ready.
+All use the same ONNX Runtime and kernels. They translate text, tokenization and all: every line in
+one call with a worker on each core, and the first lines in a call each, with one thread, as a
+service does that has one request. The latter must be the same, byte for byte. Which sentences
+several workers put together differs from call to call, and without kernels rounding with it, so in
+those calls lines that differ are counted. Loading is timed, too: until a bundle is checked, hashes
+and all, and ready.
 
 Last, the library alone: all lines in one call, and the same lines submitted one at a time by each
 of 64 threads, in turns. Both have the same workers.
@@ -28,7 +29,7 @@ from typing import Any
 import onnxruntime
 from report import alternate, parser, ratios, write
 
-from translate_trt.runtime import Translator, kernels
+from translate_trt.runtime import Translator, kernels, native
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/library"
@@ -90,7 +91,9 @@ class Cpp:
 
 
 class Python:
-    """The same in this process."""
+    """The same in this process, on Python's own loop."""
+
+    library = ""
 
     def __init__(self, bundle: Path, **options: Any) -> None:
         self._bundle, self._options = bundle, options
@@ -98,6 +101,7 @@ class Python:
 
     def load(self) -> float:
         """Seconds until the bundle is ready, once more; libraries are there already."""
+        os.environ[native.VARIABLE] = self.library
         begin = perf_counter()
         self._translator = Translator(self._bundle, **self._options)
         return perf_counter() - begin
@@ -112,7 +116,17 @@ class Python:
         """Nothing to end."""
 
 
-SYSTEMS: dict[str, Callable[..., Cpp | Python]] = {"Python": Python, "C++": Cpp}
+class PythonOnLibrary(Python):
+    """The same in this process, on the library."""
+
+    library = str(BUILD / "libtranslate_trt.so")
+
+
+SYSTEMS: dict[str, Callable[..., Cpp | Python]] = {
+    "Python": Python,
+    "Python on the library": PythonOnLibrary,
+    "C++": Cpp,
+}
 
 
 class Turns:
@@ -201,9 +215,11 @@ def main() -> None:
         samples[target] = compare(given, target, lines)
         print(f"{target}: {samples[target]['differing']} lines differed with several workers")
         for name, seconds in samples[target]["seconds"].items():
-            middle, low, high = ratios(seconds, "C++", "Python")
             medians = ", ".join(f"{n} {statistics.median(v):.3f} s" for n, v in seconds.items())
-            print(f"  {name:13} {medians}; {middle:.2f} [{low:.2f}, {high:.2f}]")
+            print(f"  {name:13} {medians}")
+            for system in ("Python on the library", "C++"):
+                middle, low, high = ratios(seconds, system, "Python")
+                print(f"  {'':13} Python / {system} {middle:.2f} [{low:.2f}, {high:.2f}]")
         clients = samples[target]["clients"] = compare_clients(given, target, lines)
         middle, low, high = ratios(clients, "clients", "one call")
         print(f"  {CLIENTS} threads, of one call: {middle:.2f} [{low:.2f}, {high:.2f}]")

@@ -97,3 +97,26 @@ class Translation:
     def piece_count(self) -> int:
         """Into how many pieces the line was cut: 1 for nearly all, 0 for an empty one."""
         return len(self.hypotheses[0].pieces)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Load and totals of a service; long lines count with each of their segments.
+
+    Attributes:
+        waiting: sentences that no batch has taken yet.
+        running: sentences in batches.
+        sentences: that were translated.
+        source_tokens: of those.
+        target_tokens: of the best hypothesis of each.
+        steps: that batches took.
+        rows: of batches, a step with n sentences counts n.
+    """
+
+    waiting: int = 0
+    running: int = 0
+    sentences: int = 0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    steps: int = 0
+    rows: int = 0

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 
+from translate_trt.runtime.core_service import CoreService
 from translate_trt.runtime.errors import BackendError, OptionError, TranslateTrtError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import Hypothesis, Translation
+from translate_trt.runtime.results import Hypothesis, Statistics, Translation
 from translate_trt.runtime.search import JOIN, Room, Search, Sentence
 from translate_trt.runtime.service_queue import Group, ServiceQueue
 from translate_trt.runtime.translator import Translator
@@ -74,29 +75,6 @@ class _Turn:
     search: Search | None = None
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """Load and totals of a service; long lines count with each of their segments.
-
-    Attributes:
-        waiting: sentences that no batch has taken yet.
-        running: sentences in batches.
-        sentences: that were translated.
-        source_tokens: of those.
-        target_tokens: of the best hypothesis of each.
-        steps: that batches took.
-        rows: of batches, a step with n sentences counts n.
-    """
-
-    waiting: int = 0
-    running: int = 0
-    sentences: int = 0
-    source_tokens: int = 0
-    target_tokens: int = 0
-    steps: int = 0
-    rows: int = 0
-
-
 class TranslationService:
     """Translates what threads submit, each line as soon as a batch has capacity for it.
 
@@ -132,6 +110,9 @@ class TranslationService:
             if value is not None and value < 1:
                 raise OptionError(f"{name} is {value}; it must be at least 1.")
         self._translator, self._clock, self._process = translator, clock, os.getpid()
+        self._core = None if translator.core is None else CoreService(translator, capacity)
+        if self._core is not None:
+            return
         self._queue = ServiceQueue(translator.workers, capacity, self._begin, batches)
         self._numbers, self._requests = itertools.count(), itertools.count()
         self._lock = threading.Lock()  # of what follows
@@ -175,6 +156,9 @@ class TranslationService:
             TranslateTrtError: the service was closed, has failed, or was made by the process that
                 this one was forked from.
         """
+        if self._core is not None:
+            options = options or self._translator.default_options
+            return self._core.submit(source, options, target_prefix, request)
         self._check_process()
         options = options or self._translator.default_options
         pieces = self._translator.prepare(source, options, target_prefix)
@@ -195,13 +179,17 @@ class TranslationService:
 
     def new_request(self) -> int:
         """A number for lines that belong together."""
-        return next(self._requests)
+        return next(self._requests) if self._core is None else self._core.new_request()
 
     def cancel(self, request: int) -> None:
         """Drop what no batch has taken yet of a request, pieces of long lines among it.
 
-        Lines that have not been begun are cancelled, those that have been in part fail.
+        Lines that have not been begun are cancelled, those that have been in part fail. Where
+        libtranslate_trt translates, lines in a batch are cancelled as well.
         """
+        if self._core is not None:
+            self._core.cancel(request)
+            return
         self._check_process()
         for line, _ in self._forget(self._queue.drop_waiting(request)):
             self._drop(line, "was cancelled")
@@ -209,10 +197,12 @@ class TranslationService:
     @property
     def failed(self) -> bool:
         """True once a worker has ended before its time; there will be no more translations."""
-        return self._queue.failed
+        return self._queue.failed if self._core is None else self._core.failed
 
     def statistics(self) -> Statistics:
         """Current load, and totals since the start."""
+        if self._core is not None:
+            return self._core.statistics()
         load = self._queue.load()
         with self._lock:
             return replace(self._done, waiting=load.waiting, running=load.running)
@@ -225,6 +215,9 @@ class TranslationService:
         Args:
             cancel_futures: cancel those that no batch has taken yet.
         """
+        if self._core is not None:
+            self._core.close(cancel_futures)
+            return
         if os.getpid() != self._process:
             return
         self._queue.close()

@@ -7,12 +7,13 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from operator import index
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar, overload
 
+from translate_trt.runtime import native
 from translate_trt.runtime.backends import Backend, Settings, load_backend
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.contract import GraphShape, given, most_beams
@@ -23,6 +24,7 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
+from translate_trt.runtime.native import Core
 from translate_trt.runtime.options import MANY_BEAMS, SearchOptions, whole_number
 from translate_trt.runtime.pieces import split_text
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
@@ -54,11 +56,11 @@ class Translator:
     Attributes:
         manifest: what the bundle says of itself.
         target: the entry of the target in use.
-        tokenizer: text to tokens and back.
         default_options: what is used where no options are given.
         source_languages: what options may call the source's language (see `Manifest`).
         target_languages: the same of the target's.
         workers: batches translated at once.
+        core: libtranslate_trt, where it translates instead of Python (`native.VARIABLE`).
     """
 
     def __init__(
@@ -107,19 +109,7 @@ class Translator:
         self._place = path.absolute()  # wherever the process goes
         self.manifest: Manifest = read_manifest(path)
         self.target: TargetEntry = self.manifest.target(target, shortlist)
-        verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
-        sides = self.manifest.tokenizer
-        self.tokenizer = Tokenizer(sides["source"].locate(path), sides["target"].locate(path))
         model = self.manifest.model
-        for pieces, expected in (
-            (self.tokenizer.source_vocabulary_size, model.source_pieces),
-            (self.tokenizer.vocabulary_size, model.vocabulary_size),
-        ):
-            if pieces != expected:
-                raise BundleError(
-                    f"the tokenizer has {pieces} pieces, the model {expected}; they do not belong "
-                    "together. Export the bundle again."
-                )
         self.default_options: SearchOptions = self.manifest.search_options()
         self.source_languages: tuple[str, ...] = self.manifest.source_languages
         self.target_languages: tuple[str, ...] = self.manifest.target_languages
@@ -138,22 +128,51 @@ class Translator:
             "check_hashes": check_hashes, "trust_code": trust_code,
         }  # fmt: skip
         self._warned_of_beams = False
+        self._backend: Backend | None = None
+        self.core: Core | None = None
+        library = native.library() if self.target.backend == "onnxruntime" else None
+        if library is not None:
+            self.core = Core(
+                library, path, self.target.name, threads=threads, workers=workers,
+                batch_tokens=batch_tokens, device=device, check_hashes=check_hashes,
+            )  # fmt: skip
+            return
+        verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
+        self._check_tokenizer()
         records = (
             check_engines(self.target, path, settings.gpu or 0)
             if self.target.engine is not None
             else None
         )
         files = {role: entry.locate(path) for role, entry in self.target.files.items()}
-        self._backend: Backend | None = load_backend(
-            self.target.backend, files, self._shape, settings, records
-        )
+        self._backend = load_backend(self.target.backend, files, self._shape, settings, records)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Text to tokens and back."""
+        sides = self.manifest.tokenizer
+        # Errors call the bundle what it was called; later the process may be elsewhere.
+        path = self._path if self.core is None else self._place
+        return Tokenizer(sides["source"].locate(path), sides["target"].locate(path))
+
+    def _check_tokenizer(self) -> None:
+        model = self.manifest.model
+        for pieces, expected in (
+            (self.tokenizer.source_vocabulary_size, model.source_pieces),
+            (self.tokenizer.vocabulary_size, model.vocabulary_size),
+        ):
+            if pieces != expected:
+                raise BundleError(
+                    f"the tokenizer has {pieces} pieces, the model {expected}; they do not belong "
+                    "together. Export the bundle again."
+                )
 
     def close(self) -> None:
         """Give the model's memory back, once calls that are under way have ended.
 
         Later calls raise a `TranslateTrtError`; to close again does nothing.
         """
-        self._backend = None
+        self._backend = self.core = None
 
     def __enter__(self) -> Translator:
         return self
@@ -168,19 +187,21 @@ class Translator:
 
     def __repr__(self) -> str:
         numbers = (f"{name}={self._arguments[name]}" for name in ("threads", "workers"))
-        closed = "" if self._backend is not None else " (closed)"
+        closed = " (closed)" if self._is_closed() else ""
         name = type(self).__name__
         return f"{name}({str(self._path)!r}, {self.target.name!r}, {', '.join(numbers)}){closed}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._loaded()
+        self._check_open()
         opened = partial(type(self), target=self.target.name, **self._arguments)
         return opened, (str(self._place),)
 
-    def _loaded(self) -> Backend:
-        if self._backend is None:
+    def _is_closed(self) -> bool:
+        return self._backend is None and self.core is None
+
+    def _check_open(self) -> None:
+        if self._is_closed():
             raise TranslateTrtError("the translator was closed; make another Translator.")
-        return self._backend
 
     # A string is an iterable of strings, too; the first signature that fits is taken.
     @overload
@@ -263,7 +284,7 @@ class Translator:
         """
         if whole_number("chunk_lines", chunk_lines) < 1:
             raise OptionError(f"chunk_lines is {chunk_lines}; it must be at least 1.")
-        self._loaded()
+        self._check_open()
         self._checked(options)
         if isinstance(lines, str):
             raise InputError("lines is one string; give several, or use translate.")
@@ -295,8 +316,12 @@ class Translator:
         first: int = 1,
     ) -> list[Translation]:
         """Translate lines, of which errors call the first by that number."""
-        self._loaded()
+        self._check_open()
         options = self._checked(options)
+        if target_prefixes is not None and len(target_prefixes) != len(lines):
+            raise InputError(f"{len(target_prefixes)} target prefixes for {len(lines)} lines.")
+        if (core := self.core) is not None:
+            return core.submit(lines, options, target_prefixes, first=first).result()
         prefixes = self._prefix_tokens(target_prefixes, len(lines))
         pieces = [
             self._pieces(f"line {number} of this call", line, prefix, options)
@@ -328,7 +353,7 @@ class Translator:
             OptionError: an option this bundle was not compiled for, or out of its limits.
             BackendError: the backend failed, and failed again with the same sentences.
         """
-        self._loaded()
+        self._check_open()
         sources = list(_several("sources", "token lists", sources))
         prefixes: list[Sequence[int]] = [()] * len(sources)
         if target_prefixes is not None:
@@ -336,14 +361,16 @@ class Translator:
         if len(prefixes) != len(sources):
             raise InputError(f"{len(prefixes)} target prefixes for {len(sources)} sources.")
         options = self._checked(options)
+        given = [token_ids(f"source {n}", one) for n, one in enumerate(sources)]
+        begins = [
+            token_ids(f"the target prefix of source {n}", one) for n, one in enumerate(prefixes)
+        ]
+        if (core := self.core) is not None:
+            found = core.submit_ids(given, options, begins).result()
+            return [[one.pieces[0] for one in line.hypotheses] for line in found]
         pieces = [
-            self._piece(
-                f"source {number}",
-                _tokens(f"source {number}", source),
-                _tokens(f"the target prefix of source {number}", prefix),
-                options,
-            )
-            for number, (source, prefix) in enumerate(zip(sources, prefixes, strict=True))
+            self._piece(f"source {n}", source, prefix, options)
+            for n, (source, prefix) in enumerate(zip(given, begins, strict=True))
         ]
         return self._search(pieces, options)
 
@@ -366,7 +393,7 @@ class Translator:
         """
         options = self._checked(options)
         if source is not None:
-            self._piece(name, _tokens(name, source), (), options)
+            self._piece(name, token_ids(name, source), (), options)
 
     # ---- of `TranslationService`, which runs searches itself ----
 
@@ -384,22 +411,24 @@ class Translator:
             InputError: a token outside the vocabulary, or more tokens than the bundle allows.
             OptionError: an option this bundle was not compiled for, or out of its limits.
         """
-        self._loaded()
+        self._check_open()
         options = self._checked(options)
         if isinstance(target_prefix, str):
             prefix = self._prefix_tokens([target_prefix], 1)[0] if target_prefix else []
         else:
-            prefix = _tokens("the target prefix of the line", target_prefix)
+            prefix = token_ids("the target prefix of the line", target_prefix)
         if isinstance(source, str):
             return self._pieces("the line", source, prefix, options)
-        tokens = _tokens("the line", source)
+        tokens = token_ids("the line", source)
         return [self._piece("the line", tokens, prefix, options)] if tokens else []
 
     def new_search(self, options: SearchOptions) -> Search:
         """A batch that sentences of these options can be translated in."""
         model = self.manifest.model
+        self._check_open()
+        assert self._backend is not None  # services of a core run no searches
         return Search(
-            self._loaded(), options, self._batch_tokens, model.start_token, model.end_token,
+            self._backend, options, self._batch_tokens, model.start_token, model.end_token,
             model.source_end,
         )  # fmt: skip
 
@@ -473,8 +502,6 @@ class Translator:
     def _prefix_tokens(self, prefixes: Sequence[str] | None, lines: int) -> list[list[int]]:
         if prefixes is None:
             return [[] for _ in range(lines)]
-        if len(prefixes) != lines:
-            raise InputError(f"{len(prefixes)} target prefixes for {lines} lines.")
         return self.tokenizer.encode_target_batch(prefixes)
 
     def _checked(self, options: SearchOptions | None) -> SearchOptions:
@@ -586,7 +613,7 @@ def _texts(name: str, one: str, given: Iterable[str]) -> Iterator[str]:
     return itertools.starmap(checked, enumerate(_several(name, "strings", given), 1))
 
 
-def _tokens(name: str, given: Iterable[object]) -> list[int]:
+def token_ids(name: str, given: Iterable[object]) -> list[int]:
     """Token ids as Python's numbers.
 
     Raises:

@@ -73,6 +73,7 @@ class ScriptedTranslator:
     """What a service asks of a `Translator`; 0 parts the pieces of a line."""
 
     default_options = OPTIONS
+    core = None
 
     def __init__(self, backend: FailingBackend, workers: int) -> None:
         self.backend, self.workers = backend, workers

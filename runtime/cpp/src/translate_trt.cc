@@ -4,11 +4,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <deque>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
@@ -43,6 +47,19 @@ struct tt_job {
   std::shared_ptr<Job> job;
   const Translator* translator;  // alive as long as the job has not finished
   std::atomic<bool> is_taken = false;
+};
+
+struct tt_completions {
+  std::mutex mutex;
+  std::condition_variable arrival;
+  std::deque<void*> contexts;
+
+  void push(void* context) {
+    const std::lock_guard lock(mutex);
+    contexts.push_back(context);
+    // With the lock held: whoever waits may free all this once it has seen the last job.
+    arrival.notify_one();
+  }
 };
 
 struct tt_result {
@@ -146,15 +163,17 @@ tt_result* as_result(std::vector<Translation> translations) {
 }
 
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, std::size_t count,
-                            const SearchOptions& options, const tt_text* prefixes) {
+                            const SearchOptions& options, const tt_text* prefixes,
+                            std::size_t first_line) {
   require(lines != nullptr || count == 0, "lines");
   return translator.job(texts(lines, count, "the text of a line"), options,
-                        texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix"));
+                        texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix"),
+                        first_line);
 }
 
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sources,
                             std::size_t count, const SearchOptions& options,
-                            const tt_tokens* prefixes) {
+                            const tt_tokens* prefixes, std::size_t) {
   require(sources != nullptr || count == 0, "sources");
   return translator.job_of_ids(
       token_lists(sources, count, "the list of a source"), options,
@@ -177,7 +196,7 @@ tt_status translate(const tt_translator* translator, const Source* sources, std:
     require(result != nullptr, "result");
     require(translator != nullptr, "translator");
     const Translator& here = translator->translator;
-    const auto job = job_of(here, sources, count, options_for(here, options), prefixes);
+    const auto job = job_of(here, sources, count, options_for(here, options), prefixes, 1);
     here.service().submit(job);
     here.service().wait(job, std::nullopt);
     *result = as_result(std::move(job->translations()));
@@ -195,11 +214,13 @@ tt_status submit(const tt_translator* translator, const Source* sources, std::si
     const Translator& here = translator->translator;
     auto made = std::make_unique<tt_job>();
     made->translator = &here;
-    made->job = job_of(here, sources, count, options_for(here, given.options), prefixes);
+    made->job = job_of(here, sources, count, options_for(here, given.options), prefixes,
+                       given.first_line == 0 ? 1 : given.first_line);
     if (given.timeout > 0) made->job->deadline = after(given.timeout);
-    if (given.finished != nullptr) {
-      made->job->on_finish = [function = given.finished, context = given.finished_context] {
-        function(context);
+    if (given.finished != nullptr || given.completions != nullptr) {
+      made->job->on_finish = [given] {
+        if (given.completions != nullptr) given.completions->push(given.finished_context);
+        if (given.finished != nullptr) given.finished(given.finished_context);
       };
     }
     here.service().submit(made->job, given.caller);
@@ -338,6 +359,36 @@ tt_status tt_submit_ids(const tt_translator* translator, const tt_tokens* source
                         const tt_submit_options* options, const tt_tokens* prefixes, tt_job** job) {
   return submit(translator, sources, count, options, prefixes, job);
 }
+
+tt_status tt_completions_new(tt_completions** completions) {
+  if (completions != nullptr) *completions = nullptr;
+  return guarded([&] {
+    require(completions != nullptr, "completions");
+    *completions = new tt_completions();
+  });
+}
+
+tt_status tt_completions_wait(tt_completions* completions, double seconds, void** contexts,
+                              size_t capacity, size_t* count) {
+  return guarded([&] {
+    require(completions != nullptr, "completions");
+    require(contexts != nullptr && count != nullptr, "contexts or count");
+    const Deadline until = seconds < 0 ? std::nullopt : after(seconds);
+    auto& waiting = completions->contexts;
+    std::unique_lock lock(completions->mutex);
+    const auto is_any = [&] { return !waiting.empty(); };
+    if (until) {
+      completions->arrival.wait_until(lock, *until, is_any);
+    } else {
+      completions->arrival.wait(lock, is_any);
+    }
+    *count = std::min(capacity, waiting.size());
+    std::copy_n(waiting.begin(), *count, contexts);
+    waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(*count));
+  });
+}
+
+void tt_completions_free(tt_completions* completions) { delete completions; }
 
 int32_t tt_job_finished(const tt_job* job) {
   int32_t finished = 0;

@@ -107,11 +107,12 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
 
 std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
                                      const SearchOptions& options,
-                                     const std::vector<std::string_view>& prefixes) const {
+                                     const std::vector<std::string_view>& prefixes,
+                                     std::size_t first) const {
   check_options(options);
   auto made = std::make_shared<Job>([this](const auto& sentences) { return join(sentences); });
   for (std::size_t line = 0; line < lines.size(); ++line) {
-    const std::string name = "line " + std::to_string(line + 1) + " of this call";
+    const std::string name = "line " + std::to_string(line + first) + " of this call";
     const Tokens prefix = prefixes.empty() ? Tokens() : tokenizer_->encode_target(prefixes[line]);
     made->add_line(sentences(name, lines[line], prefix, options));
   }

@@ -11,7 +11,7 @@ from typing import Any
 
 import triton_python_backend_utils as triton
 
-from translate_trt.runtime.service import Statistics
+from translate_trt.runtime.results import Statistics
 
 log = logging.getLogger("translate_trt")
 

@@ -236,6 +236,22 @@ typedef struct tt_job tt_job;
  * the interface but tt_translator_free. */
 typedef void (*tt_finished_function)(void* context);
 
+/* Where jobs are told that have finished, for callers that cannot be called back, or not by any
+ * thread: an event loop, or another language. Any thread. */
+typedef struct tt_completions tt_completions;
+
+/* completions: to be freed by tt_completions_free; NULL after a failure. TT_MEMORY_ERROR. */
+TT_API tt_status tt_completions_new(tt_completions** completions);
+
+/* Waits until a job has finished, at most so many seconds; below 0: until one has. contexts: takes
+ * up to `capacity` of the jobs' finished_context, in the order in which they finished. count: set
+ * to how many these are, 0 if there was none in time. */
+TT_API tt_status tt_completions_wait(tt_completions* completions, double seconds, void** contexts,
+                                     size_t capacity, size_t* count);
+
+/* NULL is fine. All jobs that were submitted with it must have been told of. */
+TT_API void tt_completions_free(tt_completions* completions);
+
 /* How to translate a job. */
 typedef struct tt_submit_options {
   size_t struct_size;
@@ -244,8 +260,10 @@ typedef struct tt_submit_options {
                                 Any number below 2^63 */
   double timeout;            /* seconds from now, after which the job fails with
                                 TT_DEADLINE_EXCEEDED; 0: none */
-  tt_finished_function finished; /* NULL: nobody is told */
+  tt_finished_function finished; /* NULL: nobody is called */
   void* finished_context;        /* handed to finished; it must live until then */
+  tt_completions* completions;   /* where finished_context is put, too; NULL: nowhere */
+  uint64_t first_line;           /* number by which errors call the first line; 0: 1 */
 } tt_submit_options;
 
 /* As tt_options_default. */

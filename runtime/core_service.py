@@ -1,0 +1,219 @@
+"""`TranslationService` on libtranslate_trt: its workers translate, a Python thread hands over."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from translate_trt.runtime.errors import InputError, TranslateTrtError
+from translate_trt.runtime.native import Completions, Job
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Statistics, Translation
+from translate_trt.runtime.translator import Translator, token_ids
+
+log = logging.getLogger("translate_trt")
+
+
+class _Future(Future[Translation]):
+    """A future that cancels its job, too."""
+
+    job: Job | None = None
+
+    def cancel(self) -> bool:
+        """Cancel it, unless it has finished; the library drops what is left of its job."""
+        cancelled = super().cancel()
+        if cancelled and self.job is not None:
+            self.job.cancel()
+        return cancelled
+
+
+@dataclass(frozen=True)
+class _Line:
+    future: _Future
+    request: int
+    is_text: bool  # and no token ids
+
+
+class CoreService:
+    """What `TranslationService` does where the translator is libtranslate_trt's.
+
+    A line of it may be cancelled until its translation is there, also while a batch has it.
+
+    Args:
+        translator: of libtranslate_trt.
+        capacity: lines from which on `submit` waits until one is done; None: it never waits.
+    """
+
+    def __init__(self, translator: Translator, capacity: int | None) -> None:
+        assert translator.core is not None
+        self._translator, self._core = translator, translator.core
+        self._capacity, self._process = capacity, os.getpid()
+        self._completions = Completions(self._core)
+        self._keys, self._requests = itertools.count(1), itertools.count(1)
+        self._changed = threading.Condition()  # of what follows
+        self._lines: dict[int, _Line] = {}
+        self._early: set[int] = set()  # finished before their futures had their jobs
+        self._closed = self._ended = False
+        self._thread = threading.Thread(
+            target=self._hand_over, name="translation-service", daemon=True
+        )
+        self._thread.start()
+
+    def submit(
+        self,
+        source: str | Sequence[int],
+        options: SearchOptions,
+        target_prefix: str | Sequence[int],
+        request: int | None,
+    ) -> Future[Translation]:
+        """See `TranslationService`."""
+        self.check_process()
+        if not isinstance(source, str):
+            source = token_ids("the line", source)
+        if not isinstance(target_prefix, str):
+            target_prefix = token_ids("the target prefix of the line", target_prefix)
+        future = _Future()
+        with self._changed:
+            while self._is_full() and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                raise TranslateTrtError("the translation service is closed; make another one.")
+            key, number = next(self._keys), self.new_request() if request is None else request
+            line = self._lines[key] = _Line(future, number, isinstance(source, str))
+        try:
+            job = self._submit(source, options, target_prefix, number, key)
+        except BaseException:
+            self._forget(key)
+            raise
+        with self._changed:
+            future.job = job
+            early = key in self._early
+            self._early.discard(key)
+        if early:
+            self._finish(key, line)
+        return future
+
+    def new_request(self) -> int:
+        """A number for lines that belong together."""
+        return next(self._requests)
+
+    def cancel(self, request: int) -> None:
+        """Cancel the lines of a request that have not finished."""
+        self.check_process()
+        with self._changed:
+            futures = [one.future for one in self._lines.values() if one.request == request]
+        for future in futures:
+            future.cancel()
+
+    @property
+    def failed(self) -> bool:
+        """True once the thread that hands over has ended before its time."""
+        return self._ended and not self._closed
+
+    def statistics(self) -> Statistics:
+        """See `TranslationService`; totals since the bundle was loaded."""
+        found = self._core.statistics()
+        return Statistics(
+            found.pending, found.running, found.sentences, found.source_tokens,
+            found.target_tokens, found.steps, found.rows,
+        )  # fmt: skip
+
+    def close(self, cancel_futures: bool) -> None:
+        """Take no more lines, and wait until all have finished."""
+        if os.getpid() != self._process:
+            return
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            futures = [one.future for one in self._lines.values()]
+        if cancel_futures:
+            for future in futures:
+                future.cancel()
+        if threading.current_thread() is not self._thread:  # in a callback
+            # A job without lines has finished at once: it wakes the thread up.
+            self._core.submit([], SearchOptions(), completions=self._completions, key=_WAKE_UP)
+            self._thread.join()
+
+    def check_process(self) -> None:
+        """Raise a TranslateTrtError in a process that was forked from the service's."""
+        if os.getpid() != self._process:
+            raise TranslateTrtError(
+                f"this translation service was made by process {self._process}, whose threads this "
+                f"process ({os.getpid()}), forked from it, does not have. Make translator and "
+                "service after the fork."
+            )
+
+    def _submit(
+        self, source: str | Sequence[int], options: SearchOptions,
+        target_prefix: str | Sequence[int], caller: int, key: int,
+    ) -> Job:  # fmt: skip
+        told: dict[str, Any] = {"caller": caller, "completions": self._completions, "key": key}
+        if isinstance(source, str):
+            if not isinstance(target_prefix, str):
+                if len(target_prefix):
+                    raise InputError(
+                        "the line is text, and its target prefix token ids; give text for both."
+                    )
+                target_prefix = ""
+            prefixes = [target_prefix] if target_prefix else None
+            return self._core.submit([source], options, prefixes, **told)
+        if isinstance(target_prefix, str):
+            (target_prefix,) = self._translator.tokenizer.encode_target_batch([target_prefix])
+        return self._core.submit_ids([source], options, [target_prefix], **told)
+
+    def _is_full(self) -> bool:
+        return self._capacity is not None and len(self._lines) >= self._capacity
+
+    def _forget(self, key: int) -> None:
+        with self._changed:
+            self._lines.pop(key, None)
+            self._early.discard(key)
+            self._changed.notify_all()
+
+    # ---- the thread ----
+
+    def _hand_over(self) -> None:
+        try:
+            while not self._closed or self._lines:
+                for key in self._completions.wait():
+                    with self._changed:
+                        line = self._lines.get(key)
+                        if line is not None and line.future.job is None:
+                            self._early.add(key)
+                            line = None
+                    if line is not None:
+                        self._finish(key, line)
+        finally:
+            self._ended = True
+
+    def _finish(self, key: int, line: _Line) -> None:
+        """Let a future have what its job has found, whatever its callbacks raise."""
+        future, job = line.future, line.future.job
+        try:
+            if not future.set_running_or_notify_cancel():
+                return
+            assert job is not None
+            try:
+                (found,) = job.result()
+                if not line.is_text:  # the library gives no text where it was given none
+                    found = self._translator.join([[one.pieces[0] for one in found.hypotheses]])
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(found)
+        except BaseException as error:  # of a callback
+            with contextlib.suppress(BaseException):
+                log.error("a callback of a translation raised %r", error)
+        finally:
+            self._forget(key)
+
+
+# Of no line.
+_WAKE_UP = 2**62

@@ -1,0 +1,544 @@
+"""Python's side of libtranslate_trt, by ctypes over its C interface (docs/embed-cpp.md)."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import logging
+import os
+import re
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_size_t, c_uint64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from translate_trt.runtime import kernels
+from translate_trt.runtime.backends import NO_ONNXRUNTIME
+from translate_trt.runtime.errors import (
+    BackendError,
+    BundleError,
+    InputError,
+    OptionError,
+    TranslateTrtError,
+)
+from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
+from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+
+log = logging.getLogger("translate_trt")
+
+#: Environment variable: path of libtranslate_trt. Without it Python's own loop translates.
+VARIABLE = "TRANSLATE_TRT_LIBRARY"
+
+# Between two looks for Ctrl-C, which Python handles only while it runs.
+_SECONDS_BETWEEN_SIGNALS = 0.1
+_MOST_COMPLETIONS = 256
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class JobEndedError(TranslateTrtError):
+    """A job that was cancelled, or whose timeout passed."""
+
+
+class CapacityError(TranslateTrtError):
+    """A job that was refused, since as much is pending or running as the capacity allows."""
+
+
+# By `tt_status`.
+_ERRORS: dict[int, type[TranslateTrtError]] = {
+    1: InputError, 2: OptionError, 3: BundleError, 4: BackendError, 5: BackendError,
+    7: JobEndedError, 8: JobEndedError, 9: CapacityError,
+}  # fmt: skip
+
+
+class _Text(ctypes.Structure):
+    _fields_ = (("data", c_char_p), ("size", c_size_t))
+
+
+class _TextFound(ctypes.Structure):
+    _fields_ = (("data", c_void_p), ("size", c_size_t))
+
+
+class _Tokens(ctypes.Structure):
+    _fields_ = (("data", POINTER(c_int32)), ("size", c_size_t))
+
+
+class _LogProbs(ctypes.Structure):
+    _fields_ = (("data", POINTER(c_double)), ("size", c_size_t))
+
+
+class _Attention(ctypes.Structure):
+    _fields_ = (("data", POINTER(ctypes.c_float)), ("rows", c_size_t), ("columns", c_size_t))
+
+
+class _Options(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("beam_size", c_int32),
+        ("length_penalty", c_double),
+        ("length_penalty_form", c_int32),
+        ("early_stopping", c_int32),
+        ("max_length", c_int32),
+        ("min_length", c_int32),
+        ("num_hypotheses", c_int32),
+        ("return_attention", c_int32),
+        ("source_language", c_char_p),
+        ("target_language", c_char_p),
+    )
+
+
+_LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
+
+
+class _LoadOptions(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("target", c_char_p),
+        ("shortlist", c_int32),
+        ("threads", c_int32),
+        ("workers", c_int32),
+        ("batch_tokens", c_int32),
+        ("device", c_char_p),
+        ("check_hashes", c_int32),
+        ("onnxruntime", c_char_p),
+        ("kernels", c_char_p),
+        ("log", _LogFunction),
+        ("log_context", c_void_p),
+        ("batches", c_int32),
+        ("capacity", c_int32),
+    )
+
+
+class _SubmitOptions(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("options", POINTER(_Options)),
+        ("caller", c_uint64),
+        ("timeout", c_double),
+        ("finished", c_void_p),
+        ("finished_context", c_void_p),
+        ("completions", c_void_p),
+        ("first_line", c_uint64),
+    )
+
+
+class _Statistics(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("pending", c_uint64),
+        ("running", c_uint64),
+        ("sentences", c_uint64),
+        ("source_tokens", c_uint64),
+        ("target_tokens", c_uint64),
+        ("steps", c_uint64),
+        ("rows", c_uint64),
+        ("worker_seconds", c_double),
+        ("graph_seconds", c_double),
+    )
+
+
+# Of each function, what it returns and takes.
+_STATUS = c_int32
+_HANDLE = c_void_p
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "tt_last_error": (c_char_p, ()),
+    "tt_version": (c_char_p, ()),
+    "tt_options_default": (_STATUS, (POINTER(_Options), c_size_t)),
+    "tt_load_options_default": (_STATUS, (POINTER(_LoadOptions), c_size_t)),
+    "tt_submit_options_default": (_STATUS, (POINTER(_SubmitOptions), c_size_t)),
+    "tt_translator_load": (_STATUS, (c_char_p, POINTER(_LoadOptions), POINTER(_HANDLE))),
+    "tt_translator_free": (None, (_HANDLE,)),
+    "tt_translator_statistics": (_STATUS, (_HANDLE, POINTER(_Statistics), c_size_t)),
+    "tt_submit": (
+        _STATUS,
+        (_HANDLE, POINTER(_Text), c_size_t, POINTER(_SubmitOptions), POINTER(_Text),
+         POINTER(_HANDLE)),
+    ),
+    "tt_submit_ids": (
+        _STATUS,
+        (_HANDLE, POINTER(_Tokens), c_size_t, POINTER(_SubmitOptions), POINTER(_Tokens),
+         POINTER(_HANDLE)),
+    ),
+    "tt_completions_new": (_STATUS, (POINTER(_HANDLE),)),
+    "tt_completions_wait": (
+        _STATUS, (_HANDLE, c_double, POINTER(c_void_p), c_size_t, POINTER(c_size_t))
+    ),
+    "tt_completions_free": (None, (_HANDLE,)),
+    "tt_job_wait": (_STATUS, (_HANDLE, c_double, POINTER(c_int32))),
+    "tt_job_cancel": (_STATUS, (_HANDLE,)),
+    "tt_job_result": (_STATUS, (_HANDLE, POINTER(_HANDLE))),
+    "tt_job_free": (None, (_HANDLE,)),
+    "tt_result_free": (None, (_HANDLE,)),
+    "tt_result_size": (c_size_t, (_HANDLE,)),
+    "tt_result_hypotheses": (c_size_t, (_HANDLE, c_size_t)),
+    "tt_result_text": (_TextFound, (_HANDLE, c_size_t, c_size_t)),
+    "tt_result_score": (c_double, (_HANDLE, c_size_t, c_size_t)),
+    "tt_result_pieces": (c_size_t, (_HANDLE, c_size_t, c_size_t)),
+    "tt_result_piece_score": (c_double, (_HANDLE, *[c_size_t] * 3)),
+    "tt_result_tokens": (_Tokens, (_HANDLE, *[c_size_t] * 3)),
+    "tt_result_token_log_probs": (_LogProbs, (_HANDLE, *[c_size_t] * 3)),
+    "tt_result_truncated": (c_int32, (_HANDLE, *[c_size_t] * 3)),
+    "tt_result_attention": (_Attention, (_HANDLE, *[c_size_t] * 3)),
+}  # fmt: skip
+
+
+def library() -> Path | None:
+    """The library that the environment names; None: it names none.
+
+    Raises:
+        OptionError: there is no such file.
+    """
+    chosen = os.environ.get(VARIABLE, "")
+    if not chosen:
+        return None
+    if not Path(chosen).is_file():
+        raise OptionError(
+            f"{VARIABLE} is {chosen!r}, and there is no such file; name one that "
+            "scripts/build_library.sh made, or leave it out."
+        )
+    return Path(chosen).absolute()
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    """The library with the types of its functions.
+
+    Raises:
+        BackendError: it is no such library, or one of another version.
+    """
+    try:
+        opened = ctypes.CDLL(str(path))
+        for name, (returned, taken) in _FUNCTIONS.items():
+            function = getattr(opened, name)
+            function.restype, function.argtypes = returned, taken
+    except (OSError, AttributeError) as error:
+        raise BackendError(
+            f"{path} is no libtranslate_trt of this version that loads here: {error}. Build it "
+            f"again with scripts/build_library.sh, or run without it: unset {VARIABLE}"
+        ) from error
+    return opened
+
+
+def _onnxruntime() -> bytes:
+    """Path of the shared library that Python's package brings.
+
+    Raises:
+        BackendError: there is no such package, or it brings none.
+    """
+    found = importlib.util.find_spec("onnxruntime")
+    places = [] if found is None else list(found.submodule_search_locations or [])
+    libraries = [
+        path for place in places for path in Path(place, "capi").glob("libonnxruntime.so.*")
+    ]
+    if not libraries:
+        raise BackendError(NO_ONNXRUNTIME)
+    return os.fsencode(sorted(libraries)[0])
+
+
+class Job:
+    """Lines that were submitted together. By one thread at a time."""
+
+    def __init__(self, core: Core, handle: c_void_p) -> None:
+        self._core, self._handle = core, handle
+
+    def __del__(self) -> None:
+        self._core.free_job(self._handle)
+
+    def cancel(self) -> None:
+        """Drop what is left of it, unless it has finished."""
+        self._core.check(self._core.calls.tt_job_cancel(self._handle))
+
+    def wait(self) -> None:
+        """Wait until it has finished; an exception of a signal handler cancels it."""
+        finished = c_int32()
+        try:
+            while not finished.value:
+                status = self._core.calls.tt_job_wait(
+                    self._handle, _SECONDS_BETWEEN_SIGNALS, byref(finished)
+                )
+                self._core.check(status)
+        except BaseException:
+            self.cancel()
+            raise
+
+    def result(self) -> list[Translation]:
+        """Wait, and hand over the translations, once.
+
+        Raises:
+            TranslateTrtError: the job has failed.
+        """
+        self.wait()
+        handle = c_void_p()
+        self._core.check(self._core.calls.tt_job_result(self._handle, byref(handle)))
+        try:
+            return self._core.translations(handle)
+        finally:
+            self._core.calls.tt_result_free(handle)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a core has to do and has done; see `tt_statistics` in the header."""
+
+    pending: int
+    running: int
+    sentences: int
+    source_tokens: int
+    target_tokens: int
+    steps: int
+    rows: int
+    worker_seconds: float
+    graph_seconds: float
+
+
+class Core:
+    """A bundle that libtranslate_trt has loaded. Any thread.
+
+    Attributes:
+        calls: the library's functions.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        bundle: Path,
+        target: str,
+        *,
+        threads: int,
+        workers: int,
+        batch_tokens: int,
+        device: str | None = None,
+        check_hashes: bool = True,
+    ) -> None:
+        """Check the bundle and load one of its targets.
+
+        Args:
+            path: of the library.
+            bundle: directory made by `translate-trt export`.
+            target: such as "onnx-int8".
+            threads: of each worker.
+            workers: batches translated at once.
+            batch_tokens: source tokens in a batch, padding included.
+            device: "cpu", "cuda" or "cuda:1".
+            check_hashes: compare every file with its SHA-256 in the manifest.
+
+        Raises:
+            TranslateTrtError: as of `Translator`.
+        """
+        self.calls = _open(path)
+        self._handle = c_void_p()
+        # While it loads for information, later of what went wrong.
+        level = [logging.INFO]
+
+        def tell(_: int | None, message: bytes) -> None:
+            log.log(level[0], "%s", message.decode(errors="replace"))
+
+        self._log = _LogFunction(tell)  # lives as long as the library may call it
+        kernels_here = kernels.library()
+        options = _LoadOptions()
+        self.check(self.calls.tt_load_options_default(byref(options), ctypes.sizeof(options)))
+        options.target = target.encode()
+        options.threads, options.workers, options.batch_tokens = threads, workers, batch_tokens
+        options.device = None if device is None else device.encode()
+        options.check_hashes = check_hashes
+        options.onnxruntime = _onnxruntime()
+        options.kernels = b"none" if kernels_here is None else os.fsencode(kernels_here)
+        options.log = self._log
+        self.check(
+            self.calls.tt_translator_load(os.fsencode(bundle), byref(options), byref(self._handle))
+        )
+        level[0] = logging.WARNING
+
+    def close(self) -> None:
+        """Cancel what is not finished, and give the memory back."""
+        handle, self._handle = self._handle, c_void_p()
+        self.calls.tt_translator_free(handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+    def submit(
+        self,
+        lines: Sequence[str],
+        options: SearchOptions,
+        prefixes: Sequence[str] | None = None,
+        *,
+        first: int = 1,
+        caller: int = 0,
+        completions: Completions | None = None,
+        key: int = 0,
+    ) -> Job:
+        """Submit lines of text.
+
+        Args:
+            lines: the texts.
+            options: how to search.
+            prefixes: as many texts that the translations must begin with.
+            first: number by which errors call the first line.
+            caller: whose sentences take turns with those of others; 0: the job's own.
+            completions: where the key is put once the job has finished.
+            key: at least 1, of the caller's choice.
+
+        Raises:
+            TranslateTrtError: as of `Translator.translate`.
+        """
+        begins = None if prefixes is None else _texts(prefixes)
+        return self._submit(
+            self.calls.tt_submit, _texts(lines), begins, options, first, caller, completions, key
+        )
+
+    def submit_ids(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        *,
+        caller: int = 0,
+        completions: Completions | None = None,
+        key: int = 0,
+    ) -> Job:
+        """Submit token sequences; otherwise as `submit`."""
+        begins = None if prefixes is None else _token_lists(prefixes)
+        return self._submit(
+            self.calls.tt_submit_ids, _token_lists(sources), begins, options, 0, caller,
+            completions, key,
+        )  # fmt: skip
+
+    def statistics(self) -> Statistics:
+        """Current load, and totals since the bundle was loaded."""
+        found = _Statistics()
+        self.check(
+            self.calls.tt_translator_statistics(self._handle, byref(found), ctypes.sizeof(found))
+        )
+        names = [name for name, _ in _Statistics._fields_[1:]]
+        return Statistics(**{name: getattr(found, name) for name in names})
+
+    def check(self, status: int) -> None:
+        """Raise what a status means, with the library's message."""
+        if status:
+            message = self.calls.tt_last_error().decode(errors="replace")
+            raise _ERRORS.get(status, TranslateTrtError)(message)
+
+    def free_job(self, handle: c_void_p) -> None:
+        """Free a job, once; what is left of it is cancelled."""
+        value, handle.value = handle.value, None
+        self.calls.tt_job_free(value)
+
+    def translations(self, result: c_void_p) -> list[Translation]:
+        """What a result handle holds."""
+        return [
+            Translation(
+                tuple(
+                    self._text_hypothesis(result, line, rank)
+                    for rank in range(self.calls.tt_result_hypotheses(result, line))
+                )
+            )
+            for line in range(self.calls.tt_result_size(result))
+        ]
+
+    def _text_hypothesis(self, result: c_void_p, line: int, rank: int) -> TextHypothesis:
+        text = self.calls.tt_result_text(result, line, rank)
+        pieces = range(self.calls.tt_result_pieces(result, line, rank))
+        return TextHypothesis(
+            ctypes.string_at(text.data, text.size).decode(),
+            self.calls.tt_result_score(result, line, rank),
+            tuple(self._hypothesis(result, line, rank, piece) for piece in pieces),
+        )
+
+    def _hypothesis(self, result: c_void_p, *place: int) -> Hypothesis:
+        calls = self.calls
+        tokens = calls.tt_result_tokens(result, *place)
+        log_probs = calls.tt_result_token_log_probs(result, *place)
+        found = calls.tt_result_attention(result, *place)
+        attention = None
+        if found.rows:
+            shape = (found.rows, found.columns)
+            attention = np.ctypeslib.as_array(found.data, shape).copy()
+        return Hypothesis(
+            tuple(tokens.data[: tokens.size]) if tokens.size else (),
+            calls.tt_result_piece_score(result, *place),
+            tuple(log_probs.data[: log_probs.size]) if log_probs.size else (),
+            bool(calls.tt_result_truncated(result, *place)),
+            attention,
+        )
+
+    def _submit(
+        self, call: Any, sources: Any, prefixes: Any, options: SearchOptions, first: int,
+        caller: int, completions: Completions | None, key: int,
+    ) -> Job:  # fmt: skip
+        search, submit, handle = _options(options), _SubmitOptions(), c_void_p()
+        submit.struct_size = ctypes.sizeof(submit)
+        submit.options = ctypes.pointer(search)
+        submit.caller, submit.first_line = caller, first
+        if completions is not None:
+            submit.completions, submit.finished_context = completions.handle, key
+        try:
+            status = call(
+                self._handle, sources, len(sources), byref(submit), prefixes, byref(handle)
+            )
+            self.check(status)
+            return Job(self, handle)
+        except BaseException:  # such as Ctrl-C, as soon as the library has returned
+            self.free_job(handle)
+            raise
+
+
+class Completions:
+    """Keys of jobs that have finished, for a thread that waits for any of them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core, self.handle = core, c_void_p()
+        core.check(core.calls.tt_completions_new(byref(self.handle)))
+        self._keys = (c_void_p * _MOST_COMPLETIONS)()
+
+    def wait(self) -> list[int]:
+        """Wait until at least one job has finished. By one thread."""
+        count = c_size_t()
+        status = self._core.calls.tt_completions_wait(
+            self.handle, -1.0, self._keys, _MOST_COMPLETIONS, byref(count)
+        )
+        self._core.check(status)
+        return [int(key or 0) for key in self._keys[: count.value]]
+
+    def close(self) -> None:
+        """Give the memory back; all jobs must have been told of."""
+        self._core.calls.tt_completions_free(self.handle)
+
+
+def _texts(texts: Sequence[str]) -> ctypes.Array[_Text]:
+    encoded = []
+    for text in texts:
+        try:
+            encoded.append(text.encode())
+        except UnicodeEncodeError:  # a lone surrogate, which is no text
+            encoded.append(_SURROGATES.sub(" ", text).encode())
+    return (_Text * len(encoded))(*(_Text(one, len(one)) for one in encoded))
+
+
+def _token_lists(lists: Sequence[Sequence[int]]) -> ctypes.Array[_Tokens]:
+    # What is no 32-bit number is no token, either; ctypes would take its last 32 bits for one.
+    arrays = [
+        (c_int32 * len(tokens))(*(token if abs(token) < 2**31 else -1 for token in tokens))
+        for tokens in lists
+    ]
+    return (_Tokens * len(arrays))(*(_Tokens(one, len(one)) for one in arrays))
+
+
+def _options(options: SearchOptions) -> _Options:
+    source, target = options.source_language, options.target_language
+    return _Options(
+        ctypes.sizeof(_Options),
+        options.beam_size,
+        options.length_penalty,
+        tuple(LENGTH_PENALTY_BETA).index(options.length_penalty_form),
+        options.early_stopping,
+        options.max_length or 0,
+        options.min_length,
+        options.num_hypotheses,
+        options.return_attention,
+        None if source is None else source.encode(errors="replace"),
+        None if target is None else target.encode(errors="replace"),
+    )

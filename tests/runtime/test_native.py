@@ -1,0 +1,353 @@
+"""Python on libtranslate_trt: the same as on its own loop, to the last bit where kernels run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.bundles import NAN_WORD
+from support.cpp_library import Library
+from support.kernels import LIBRARY_SOURCE
+from support.prompts import SOURCE, TARGET, with_prompt
+from support.shortlists import compile_with_shortlist, random_table
+from support.translations import random_sources
+
+from translate_trt.runtime import (
+    SearchOptions,
+    TranslationService,
+    Translator,
+    core_service,
+    native,
+)
+from translate_trt.runtime.errors import (
+    BackendError,
+    BundleError,
+    InputError,
+    OptionError,
+    TranslateTrtError,
+)
+from translate_trt.runtime.results import Hypothesis
+from translate_trt.train.checkpoint import Checkpoint
+
+LINES = [
+    "the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps",
+    "漢字 \U0001f600 é", "a\0b\tc\x0bd\u2028e", "one \ud800 half", "x" * 300,
+    "The cat sleeps under the big tree. A dog walks over the river! " * 8,
+]  # fmt: skip
+SEARCHES: list[dict[str, Any]] = [
+    {},
+    {"beam_size": 1},
+    {"beam_size": 6, "num_hypotheses": 6, "length_penalty": 1.0, "length_penalty_form": "length"},
+    {"early_stopping": True, "num_hypotheses": 3},
+    {"max_length": 5, "num_hypotheses": 4},
+    {"min_length": 12, "length_penalty": 0.0},
+    {"beam_size": 2, "return_attention": True},
+]
+
+
+@pytest.fixture
+def core(library: Library, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The library, on which translators run from now on."""
+    path = library.folder / "libtranslate_trt.so"
+    monkeypatch.setenv(native.VARIABLE, str(path))
+    return path
+
+
+def on_python(bundle: Path, *arguments: Any, **settings: Any) -> Translator:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(native.VARIABLE, raising=False)
+        translator = Translator(bundle, *arguments, **settings)
+    assert translator.core is None
+    return translator
+
+
+def on_core(bundle: Path, *arguments: Any, **settings: Any) -> Translator:
+    translator = Translator(bundle, *arguments, **settings)
+    assert translator.core is not None
+    return translator
+
+
+def assert_same(found: Hypothesis, expected: Hypothesis) -> None:
+    assert found.tokens == expected.tokens
+    assert found.score == expected.score
+    assert found.token_log_probs == expected.token_log_probs
+    assert found.truncated == expected.truncated
+    assert (found.attention is None) == (expected.attention is None)
+    if expected.attention is not None and found.attention is not None:
+        np.testing.assert_array_equal(found.attention, expected.attention)
+
+
+# ---- what is found ----
+
+
+@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
+@pytest.mark.parametrize("search", SEARCHES)
+def test_it_finds_what_python_finds(
+    core: Path, compiled_bundle: Path, target: str, search: dict[str, Any]
+) -> None:
+    """Line by line: there both have the same batches, with kernels or without."""
+    options = SearchOptions(**search)
+    ours, theirs = (make(compiled_bundle, target, threads=1) for make in (on_core, on_python))
+    for line in LINES:
+        found, expected = ours.translate(line, options), theirs.translate(line, options)
+        assert [one.text for one in found.hypotheses] == [one.text for one in expected.hypotheses]
+        for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
+            assert one.score == pytest.approx(other.score, rel=1e-12)  # summed over pieces
+            for piece, right in zip(one.pieces, other.pieces, strict=True):
+                assert_same(piece, right)
+
+
+def test_all_lines_at_once(core: Path, compiled_bundle: Path, compiled_kernels: str) -> None:
+    ours = on_core(compiled_bundle, threads=1, workers=2, batch_tokens=60)
+    expected = on_python(compiled_bundle, threads=1).translate(LINES * 5)
+    assert ours.translate(LINES * 5) == expected
+    assert list(ours.translate_iter(iter(LINES * 5), chunk_lines=7)) == expected
+
+
+def test_token_ids_and_prefixes(core: Path, compiled_bundle: Path) -> None:
+    ours, theirs = on_core(compiled_bundle, threads=1), on_python(compiled_bundle, threads=1)
+    prefixes = [[5, 6], [], [7], [5], [], [6, 7], []]
+    for source, prefix in zip([*random_sources(6, seed=8), []], prefixes, strict=True):
+        (found,) = ours.translate_ids([source], target_prefixes=[prefix])
+        (expected,) = theirs.translate_ids([source], target_prefixes=[prefix])
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    given = "the cat runs.", None, "Haus"
+    assert ours.translate(*given) == theirs.translate(*given)
+
+
+def test_languages(core: Path, compiled_bundle: Path, tmp_path: Path) -> None:
+    several = with_prompt(compiled_bundle, TARGET, tmp_path / "several")
+    ours, theirs = on_core(several, threads=1), on_python(several, threads=1)
+    for target in ("de", "nl"):
+        options = SearchOptions(source_language="en", target_language=target)
+        for line in LINES[:6]:
+            assert ours.translate(line, options) == theirs.translate(line, options)
+    lines = with_prompt(compiled_bundle, SOURCE, tmp_path / "lines")
+    ours, theirs = on_core(lines, threads=1), on_python(lines, threads=1)
+    for line in (">>deu<< the cat", ">>nld<< the cat"):
+        assert ours.translate(line) == theirs.translate(line)
+
+
+def test_shortlists(core: Path, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    bundle = compile_with_shortlist(checkpoint, random_table(checkpoint), tmp_path)
+    ours = on_core(bundle, "onnx-int8", shortlist=True, threads=1)
+    theirs = on_python(bundle, "onnx-int8", shortlist=True, threads=1)
+    assert ours.target.name == theirs.target.name
+    for line in LINES[:6]:
+        assert ours.translate(line) == theirs.translate(line)
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t: t.translate(["a", 5]),
+        lambda t: t.translate(["a"], target_prefixes=["b", "c"]),
+        lambda t: t.translate(["a"], SearchOptions(beam_size=8000)),
+        lambda t: t.translate(["a"], SearchOptions(max_length=100_000)),
+        lambda t: t.translate("a", SearchOptions(max_length=2), "the cat runs over the tree"),
+        lambda t: list(t.translate_iter("abc", SearchOptions(max_length=2), chunk_lines=1)),
+        lambda t: list(
+            t.translate_iter(["a"] * 3, SearchOptions(max_length=2), ["", "", "the cat runs"],
+                             chunk_lines=2)
+        ),
+        lambda t: t.translate_ids([[5], [999_999]]),
+        lambda t: t.translate_ids([[5], [2**40]]),
+        lambda t: t.translate_ids([[5] * 5000]),
+        lambda t: t.translate_ids([b"ab"]),
+        lambda t: t.translate("a", SearchOptions(target_language="xx")),
+    ],
+)  # fmt: skip
+def test_wrong_calls(
+    core: Path, compiled_bundle: Path, call: Callable[[Translator], object]
+) -> None:
+    errors = []
+    for make in (on_core, on_python):
+        with pytest.raises((InputError, OptionError)) as caught:
+            call(make(compiled_bundle, threads=1))
+        # A number that is none of 32 bits becomes -1 on the way.
+        errors.append((caught.type, str(caught.value).replace(str(2**40), "-1")))
+    assert errors[0] == errors[1]
+
+
+def test_a_bundle_that_was_changed(core: Path, compiled_bundle: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(compiled_bundle, bundle)
+    for path in bundle.rglob("step.onnx"):
+        path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(BundleError, match=r"step\.onnx"):
+        Translator(bundle)
+
+
+def test_a_model_of_nan(core: Path, nan_bundle: Path) -> None:
+    translator = on_core(nan_bundle, threads=1)
+    with pytest.raises(BackendError, match="no finite probabilities"):
+        translator.translate(["the cat", NAN_WORD])
+
+
+def test_a_library_that_is_none(
+    compiled_bundle: Path, make_library: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(native.VARIABLE, "/nowhere/libtranslate_trt.so")
+    with pytest.raises(OptionError, match=r"there is no such file.*build_library\.sh"):
+        Translator(compiled_bundle)
+    other = make_library("other", LIBRARY_SOURCE)
+    monkeypatch.setenv(native.VARIABLE, str(other))
+    with pytest.raises(BackendError, match=f"{other} is no libtranslate_trt of this version"):
+        Translator(compiled_bundle)
+
+
+# ---- its life ----
+
+
+def test_closed_pickled_and_shown(
+    core: Path, compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with on_core(compiled_bundle, threads=1) as translator:
+        expected = translator.translate("the cat runs.")
+        monkeypatch.chdir(tmp_path)
+        again = pickle.loads(pickle.dumps(translator))
+        assert again.translate("the cat runs.") == expected
+        assert again.tokenizer.encode_source_batch(["the cat"]) != [[]]
+    assert repr(translator).endswith("(closed)")
+    with pytest.raises(TranslateTrtError, match="was closed"):
+        translator.translate("the cat runs.")
+    assert again.translate("the cat runs.") == expected
+
+
+def test_ctrl_c_ends_a_call(core: Path, compiled_bundle: Path) -> None:
+    code = (
+        "import sys, threading, os, signal\n"
+        "from translate_trt.runtime import SearchOptions, Translator\n"
+        "translator = Translator(sys.argv[1], threads=1)\n"
+        "def interrupt():\n"
+        "    while not translator.core.statistics().steps:\n"
+        "        pass\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "threading.Thread(target=interrupt).start()\n"
+        "options = SearchOptions(beam_size=6, min_length=60, max_length=66)\n"
+        "try:\n"
+        "    translator.translate(['the cat runs over the tree'] * 100_000, options)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted', end=' ')\n"
+        # Now that the exception, which may hold the job, is gone:
+        "print(translator.core.statistics().pending)\n"
+        "print(translator.translate('the cat').text)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, compiled_bundle],
+        capture_output=True, text=True, timeout=300, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    expected = on_python(compiled_bundle, threads=1).translate("the cat").text
+    assert (done.returncode, done.stdout) == (0, f"interrupted 0\n{expected}\n"), done.stderr
+
+
+# ---- services ----
+
+
+def test_a_service(core: Path, compiled_bundle: Path, compiled_kernels: str) -> None:
+    translator = on_core(compiled_bundle, threads=1, workers=2)
+    expected = on_python(compiled_bundle, threads=1).translate(LINES)
+    options = SearchOptions(beam_size=2, num_hypotheses=2)
+    others = on_python(compiled_bundle, threads=1).translate(LINES, options)
+    with TranslationService(translator) as service:
+        plain = [service.submit(line) for line in LINES * 8]
+        other = [service.submit(line, options) for line in LINES]
+        sources = random_sources(5, seed=1)
+        ids = [service.submit(source) for source in sources]
+        assert [one.result() for one in plain] == expected * 8
+        assert [one.result() for one in other] == others
+        right = on_python(compiled_bundle, threads=1).translate_ids(sources)
+        for one, hypotheses in zip(ids, right, strict=True):
+            assert one.result().hypotheses[0].pieces[0].tokens == hypotheses[0].tokens
+            assert one.result().text
+        statistics = service.statistics()
+        assert statistics.waiting == statistics.running == 0
+        assert statistics.sentences > 8 * len(LINES)
+    with pytest.raises(TranslateTrtError, match="is closed"):
+        service.submit("the cat")
+
+
+def test_a_service_whose_lines_are_wrong(core: Path, compiled_bundle: Path) -> None:
+    with TranslationService(on_core(compiled_bundle, threads=1)) as service:
+        with pytest.raises(InputError, match="the line is"):
+            service.submit(b"the cat")  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="outside the vocabulary"):
+            service.submit([10**9])
+        with pytest.raises(OptionError, match="beam_size"):
+            service.submit("the cat", SearchOptions(beam_size=8000))
+        with pytest.raises(InputError, match="give text for both"):
+            service.submit("the cat", None, [5])
+        assert service.submit("the cat", None, "Haus").result().text.startswith("Haus")
+        assert service.submit([5, 6], None, "Haus").result().text.startswith("Haus")
+
+
+def test_cancelled_futures_and_requests(core: Path, compiled_bundle: Path) -> None:
+    slow = SearchOptions(beam_size=6, min_length=60, max_length=66)
+    with TranslationService(on_core(compiled_bundle, threads=1)) as service:
+        request = service.new_request()
+        futures = [service.submit("the cat runs", slow, request=request) for _ in range(200)]
+        single = service.submit("the dog", slow)
+        assert single.cancel()
+        service.cancel(request)
+        wait(futures)
+        cancelled = [one for one in futures if one.cancelled()]
+        assert len(cancelled) > 100
+        with pytest.raises(CancelledError):
+            cancelled[0].result()
+        assert service.submit("the cat").result().text
+        assert service.statistics().waiting == 0
+
+
+def test_what_a_callback_raises_is_logged(
+    core: Path, compiled_bundle: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Future[Any]) -> None:
+        raise SystemExit
+
+    class Found:
+        def result(self) -> list[str]:
+            return ["translation"]
+
+    with TranslationService(on_core(compiled_bundle, threads=1)) as service:
+        assert service._core is not None
+        future = core_service._Future()
+        future.job = Found()  # type: ignore[assignment]
+        future.add_done_callback(fail)
+        service._core._finish(0, core_service._Line(future, 0, is_text=True))
+        assert "a callback of a translation raised SystemExit()" in caplog.text
+        submitted = service.submit("the cat")
+        submitted.add_done_callback(lambda _: service.new_request())
+        assert submitted.result().text
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forks beside threads
+def test_a_forked_process_is_told_at_once(core: Path, compiled_bundle: Path) -> None:
+    translator = on_core(compiled_bundle, threads=1)
+    with TranslationService(translator) as service:
+        assert service.submit("the cat").result().text
+        process = os.fork()
+        if process == 0:
+            told = 0
+            for call in (lambda: service.submit("the cat"), lambda: translator.translate("a")):
+                try:
+                    call()
+                except TranslateTrtError as error:
+                    told += "forked from it" in str(error)
+            os._exit(0 if told == 2 else 1)
+        assert os.waitpid(process, 0)[1] == 0
+        assert service.submit("the cat").result().text
