@@ -75,6 +75,7 @@ class CoreService:
     ) -> Future[Translation]:
         """See `TranslationService`."""
         self.check_process()
+        self._translator.check(options)
         if not isinstance(source, str):
             source = token_ids("the line", source)
         if not isinstance(target_prefix, str):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib.util
 import logging
 import os
 import re
+import weakref
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -278,6 +280,16 @@ class Job:
             self._core.calls.tt_result_free(handle)
 
 
+# Whose threads would go on while the process ends, and the libraries they use with it.
+_loaded: weakref.WeakSet[Core] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for core in list(_loaded):
+        core.close()
+
+
 @dataclass(frozen=True)
 class Statistics:
     """What a core has to do and has done; see `tt_statistics` in the header."""
@@ -350,6 +362,7 @@ class Core:
             self.calls.tt_translator_load(os.fsencode(bundle), byref(options), byref(self._handle))
         )
         level[0] = logging.WARNING
+        _loaded.add(self)
 
     def close(self) -> None:
         """Cancel what is not finished, and give the memory back."""
@@ -503,8 +516,8 @@ class Completions:
         self._core.check(status)
         return [int(key or 0) for key in self._keys[: count.value]]
 
-    def close(self) -> None:
-        """Give the memory back; all jobs must have been told of."""
+    def __del__(self) -> None:
+        # Whoever waits for them holds this object until all have been told of.
         self._core.calls.tt_completions_free(self.handle)
 
 

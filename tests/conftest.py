@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Before torch is imported, here or in a process that a test starts. The models of tests are so
 # small that a second thread only makes the first one wait, and equal bits need an equal number.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.pop("TRANSLATE_TRT_LIBRARY", None)  # tests that run on it say so
 
 from translate_trt.runtime.bundle import (
     FORMAT_VERSION,

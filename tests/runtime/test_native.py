@@ -256,6 +256,23 @@ def test_ctrl_c_ends_a_call(core: Path, compiled_bundle: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"interrupted 0\n{expected}\n"), done.stderr
 
 
+def test_a_process_that_ends_without_closing(core: Path, compiled_bundle: Path) -> None:
+    """Neither what runs nor what waits keeps it, or makes it crash."""
+    code = (
+        "import sys\n"
+        "from translate_trt.runtime import SearchOptions, TranslationService, Translator\n"
+        "service = TranslationService(Translator(sys.argv[1], threads=1, workers=2))\n"
+        "slow = SearchOptions(beam_size=6, min_length=60, max_length=66)\n"
+        "futures = [service.submit('the cat runs', slow) for _ in range(500)]\n"
+        "print(service.submit('the cat').result().text == '')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, compiled_bundle],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
 # ---- services ----
 
 
@@ -290,6 +307,8 @@ def test_a_service_whose_lines_are_wrong(core: Path, compiled_bundle: Path) -> N
             service.submit([10**9])
         with pytest.raises(OptionError, match="beam_size"):
             service.submit("the cat", SearchOptions(beam_size=8000))
+        with pytest.raises(OptionError, match=r"write SearchOptions\(\.\.\.\)"):
+            service.submit("the cat", {"beam_size": 4})  # type: ignore[arg-type]
         with pytest.raises(InputError, match="give text for both"):
             service.submit("the cat", None, [5])
         assert service.submit("the cat", None, "Haus").result().text.startswith("Haus")
