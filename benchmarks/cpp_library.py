@@ -11,7 +11,8 @@ those calls lines that differ are counted. Loading is timed, too: until a bundle
 and all, and ready.
 
 Last, the library alone: all lines in one call, and the same lines submitted one at a time by each
-of 64 threads, in turns. Both have the same workers.
+of 64 threads, in turns. Both have the same workers. Of both, and of the lines one by one, the
+workers' processor time per sentence is told, within the graphs and outside of them.
 """
 
 from __future__ import annotations
@@ -74,6 +75,11 @@ class Cpp:
         """Seconds, and the translations; each thread submits one line after another."""
         answer = self._ask(lines=lines, threads=threads)
         return answer["seconds"], [line[0]["text"] for line in answer["found"]]
+
+    def statistics(self) -> dict[str, float]:
+        """Totals since the bundle was loaded."""
+        found: dict[str, float] = self._ask(statistics=True)
+        return found
 
     def close(self) -> None:
         """Let it end."""
@@ -200,6 +206,33 @@ def compare_clients(
     return samples
 
 
+def processor_time(
+    given: argparse.Namespace, target: str, lines: list[str]
+) -> dict[str, dict[str, float]]:
+    """Milliseconds of the workers' processor time per sentence."""
+    library = Cpp(given.bundle, target=target, threads=1, workers=given.threads)
+    ways: dict[str, Callable[[], object]] = {
+        "one call": lambda: library.translate(lines),
+        "clients": lambda: library.translate_by_threads(lines, CLIENTS),
+        "line by line": lambda: [library.translate([line]) for line in lines[:ONE_BY_ONE]],
+    }
+    library.translate(lines)
+    found = {}
+    for name, translate in ways.items():
+        before = library.statistics()
+        for _ in range(given.rounds):
+            translate()
+        after = library.statistics()
+        spent = {key: 1e3 * (after[key] - before[key]) for key in before}
+        each = 1e-3 * spent["sentences"]
+        found[name] = {
+            "in graphs": spent["graph_seconds"] / each,
+            "outside": (spent["worker_seconds"] - spent["graph_seconds"]) / each,
+        }
+    library.close()
+    return found
+
+
 def main() -> None:
     """Measure, show, write."""
     options = parser(__doc__)
@@ -223,6 +256,8 @@ def main() -> None:
         clients = samples[target]["clients"] = compare_clients(given, target, lines)
         middle, low, high = ratios(clients, "clients", "one call")
         print(f"  {CLIENTS} threads, of one call: {middle:.2f} [{low:.2f}, {high:.2f}]")
+        processor = samples[target]["processor time"] = processor_time(given, target, lines)
+        print(f"  processor time of workers, ms per sentence: {processor}")
     settings = {
         "lines": len(lines),
         "line_by_line": min(ONE_BY_ONE, len(lines)),

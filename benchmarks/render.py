@@ -218,6 +218,12 @@ def render_cpp_library(report: dict[str, Any]) -> str:
         clients.append(
             [target, *(f"{one:.1f}" for one in speeds), f"{middle:.2f} [{low:.2f}, {high:.2f}]"]
         )
+    names = {"clients": f"{settings['clients']} threads"}
+    spent = [
+        [target, names.get(way, way), f"{one['in graphs']:.2f}", f"{one['outside']:.2f}"]
+        for target, found in samples.items()
+        for way, one in found["processor time"].items()
+    ]
     note = f" {settings['note']}" if settings["note"] else ""
     model = settings["model"]
     rounds = len(next(iter(samples.values()))["seconds"]["all lines"]["C++"])
@@ -236,6 +242,9 @@ def render_cpp_library(report: dict[str, Any]) -> str:
         f"call, and the same lines submitted one at a time by each of {settings['clients']} "
         "threads.\n\n"
         + table(["", "one call", f"{settings['clients']} threads", "threads / call"], clients)
+        + "\nProcessor time of its workers' threads, ms per sentence, in ONNX Runtime's graphs and "
+        "outside of them (scheduling, batches, back-trace, detokenization):\n\n"
+        + table(["", "", "in the graphs", "outside"], spent)
     )
 
 
