@@ -11,8 +11,8 @@ those calls lines that differ are counted. Loading is timed, too: until a bundle
 and all, and ready.
 
 Last, the library alone: all lines in one call, and the same lines submitted one at a time by each
-of 64 threads, in turns. Both have the same workers. Of both, and of the lines one by one, the
-workers' processor time per sentence is told, within the graphs and outside of them.
+of 64 threads, in turns, with the same workers; and the workers' processor time per sentence, within
+the graphs and outside of them.
 """
 
 from __future__ import annotations

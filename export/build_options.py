@@ -1,4 +1,4 @@
-"""How a bundle is built, checked without importing PyTorch."""
+"""Options of a build, checked without importing PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_BEAMS = 256
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to compile.
+    """Options of `compile_bundle`.
 
     Raises:
         OptionError: a value is out of range.

@@ -1,4 +1,4 @@
-"""`TranslationService` on libtranslate_trt: its workers translate, a Python thread hands over."""
+"""`TranslationService` on libtranslate_trt, whose workers translate; a thread resolves futures."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class _Line:
 
 
 class CoreService:
-    """What `TranslationService` does where the translator is libtranslate_trt's.
+    """Implementation of `TranslationService` for translators that run on libtranslate_trt.
 
-    A line of it may be cancelled until its translation is there, also while a batch has it.
+    A line can be cancelled until it is translated, also while it is in a batch.
 
     Args:
         translator: of libtranslate_trt.
@@ -62,7 +62,7 @@ class CoreService:
         self._early: set[int] = set()  # finished before their futures had their jobs
         self._closed = self._ended = False
         self._thread = threading.Thread(
-            target=self._hand_over, name="translation-service", daemon=True
+            target=self._resolve_all, name="translation-service", daemon=True
         )
         self._thread.start()
 
@@ -115,7 +115,7 @@ class CoreService:
 
     @property
     def failed(self) -> bool:
-        """True once the thread that hands over has ended before its time."""
+        """True once the thread that resolves futures has ended before its time."""
         return self._ended and not self._closed
 
     def statistics(self) -> Statistics:
@@ -155,7 +155,7 @@ class CoreService:
         self, source: str | Sequence[int], options: SearchOptions,
         target_prefix: str | Sequence[int], caller: int, key: int,
     ) -> Job:  # fmt: skip
-        told: dict[str, Any] = {"caller": caller, "completions": self._completions, "key": key}
+        shared: dict[str, Any] = {"caller": caller, "completions": self._completions, "key": key}
         if isinstance(source, str):
             if not isinstance(target_prefix, str):
                 if len(target_prefix):
@@ -164,10 +164,10 @@ class CoreService:
                     )
                 target_prefix = ""
             prefixes = [target_prefix] if target_prefix else None
-            return self._core.submit([source], options, prefixes, **told)
+            return self._core.submit([source], options, prefixes, **shared)
         if isinstance(target_prefix, str):
             (target_prefix,) = self._translator.tokenizer.encode_target_batch([target_prefix])
-        return self._core.submit_ids([source], options, [target_prefix], **told)
+        return self._core.submit_ids([source], options, [target_prefix], **shared)
 
     def _is_full(self) -> bool:
         return self._capacity is not None and len(self._lines) >= self._capacity
@@ -180,7 +180,7 @@ class CoreService:
 
     # ---- the thread ----
 
-    def _hand_over(self) -> None:
+    def _resolve_all(self) -> None:
         try:
             while not self._closed or self._lines:
                 for key in self._completions.wait():
@@ -195,7 +195,7 @@ class CoreService:
             self._ended = True
 
     def _finish(self, key: int, line: _Line) -> None:
-        """Let a future have what its job has found, whatever its callbacks raise."""
+        """Resolve a future with the result of its job, whatever its callbacks raise."""
         future, job = line.future, line.future.job
         try:
             if not future.set_running_or_notify_cancel():

@@ -1,4 +1,4 @@
-"""Python's side of libtranslate_trt, by ctypes over its C interface (docs/embed-cpp.md)."""
+"""Binding of libtranslate_trt: ctypes over its C interface (docs/embed-cpp.md)."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def _onnxruntime() -> bytes:
 
 
 class Job:
-    """Lines that were submitted together. By one thread at a time."""
+    """A job of the library. By one thread at a time, but for `cancel`."""
 
     def __init__(self, core: Core, handle: c_void_p) -> None:
         self._core, self._handle = core, handle
@@ -280,7 +280,7 @@ class Job:
             self._core.calls.tt_result_free(handle)
 
 
-# Whose threads would go on while the process ends, and the libraries they use with it.
+# Closed at exit: their threads would go on while the libraries they use are torn down.
 _loaded: weakref.WeakSet[Core] = weakref.WeakSet()
 
 
@@ -292,7 +292,7 @@ def _close_all() -> None:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a core has to do and has done; see `tt_statistics` in the header."""
+    """Load and totals of a core; see `tt_statistics` in the header."""
 
     pending: int
     running: int
@@ -441,7 +441,7 @@ class Core:
         self.calls.tt_job_free(value)
 
     def translations(self, result: c_void_p) -> list[Translation]:
-        """What a result handle holds."""
+        """Convert a result handle."""
         return [
             Translation(
                 tuple(
@@ -517,7 +517,7 @@ class Completions:
         return [int(key or 0) for key in self._keys[: count.value]]
 
     def __del__(self) -> None:
-        # Whoever waits for them holds this object until all have been told of.
+        # The thread that waits holds this object until it has seen every job.
         self._core.calls.tt_completions_free(self.handle)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.bundles import NAN_WORD
-from support.cpp_library import Library
+from support.cpp_library import ROOT, Library
 from support.kernels import LIBRARY_SOURCE
 from support.prompts import SOURCE, TARGET, with_prompt
 from support.shortlists import compile_with_shortlist, random_table
@@ -39,6 +41,7 @@ from translate_trt.runtime.errors import (
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.checkpoint import Checkpoint
 
+HEADER = ROOT / "runtime/cpp/include/translate_trt/translate_trt.h"
 LINES = [
     "the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps",
     "漢字 \U0001f600 é", "a\0b\tc\x0bd\u2028e", "one \ud800 half", "x" * 300,
@@ -208,6 +211,23 @@ def test_a_library_that_is_none(
     monkeypatch.setenv(native.VARIABLE, str(other))
     with pytest.raises(BackendError, match=f"{other} is no libtranslate_trt of this version"):
         Translator(compiled_bundle)
+
+
+@pytest.mark.parametrize(
+    ("name", "structure"),
+    [
+        ("tt_options", native._Options),
+        ("tt_load_options", native._LoadOptions),
+        ("tt_submit_options", native._SubmitOptions),
+        ("tt_statistics", native._Statistics),
+    ],
+)
+def test_structures_are_those_of_the_header(name: str, structure: type[ctypes.Structure]) -> None:
+    found = re.search(rf"typedef struct {name} \{{(.*?)\}} {name};", HEADER.read_text(), re.DOTALL)
+    assert found is not None
+    code = re.sub(r"/\*.*?\*/", "", found[1], flags=re.DOTALL)
+    fields = re.findall(r"(\w+);", code)
+    assert fields == [field[0] for field in structure._fields_]
 
 
 # ---- its life ----

@@ -1,4 +1,4 @@
-// What is submitted at once: lines, the sentences they consist of, and their translations.
+// A job: lines that are submitted together, their sentences and their translations.
 #pragma once
 
 #include <atomic>

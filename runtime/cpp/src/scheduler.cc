@@ -27,11 +27,11 @@ void Scheduler::Pending::add(Caller caller, const Sentences& sentences) {
 
 std::int64_t Scheduler::Pending::next_length() {
   if (round.empty()) {
-    for (auto place = callers.begin(); place != callers.end();) {
-      Sentences& theirs = place->second;
+    for (auto entry = callers.begin(); entry != callers.end();) {
+      Sentences& theirs = entry->second;
       round.push_back(std::move(theirs.back()));
       theirs.pop_back();
-      place = theirs.empty() ? callers.erase(place) : std::next(place);
+      entry = theirs.empty() ? callers.erase(entry) : std::next(entry);
     }
     std::stable_sort(round.begin(), round.end(), is_shorter);
   }
@@ -55,9 +55,9 @@ std::vector<SentencePtr> Scheduler::Pending::remove_dropped() {
     sentences.erase(first, sentences.end());
   };
   remove(round);
-  for (auto place = callers.begin(); place != callers.end();) {
-    remove(place->second);
-    place = place->second.empty() ? callers.erase(place) : std::next(place);
+  for (auto entry = callers.begin(); entry != callers.end();) {
+    remove(entry->second);
+    entry = entry->second.empty() ? callers.erase(entry) : std::next(entry);
   }
   size -= removed.size();
   return removed;
@@ -110,10 +110,10 @@ void Scheduler::submit(const std::vector<std::shared_ptr<Sentence>>& sentences, 
 
 void Scheduler::forget_dropped() {
   const std::lock_guard lock(mutex_);
-  for (auto place = groups_.begin(); place != groups_.end();) {
-    const Group group = place->first;
-    for (const SentencePtr& sentence : place->second.pending.remove_dropped()) left(*sentence);
-    ++place;
+  for (auto entry = groups_.begin(); entry != groups_.end();) {
+    const Group group = entry->first;
+    for (const SentencePtr& sentence : entry->second.pending.remove_dropped()) left(*sentence);
+    ++entry;
     erase_if_idle(group);
   }
 }
@@ -241,20 +241,20 @@ void Scheduler::add(const Group& group, Caller caller, const Sentences& sentence
 
 void Scheduler::stop(const Group& group, const Sentence& sentence) {
   auto& running = groups_.at(group).running;
-  const auto place = running.find(sentence.caller);
-  if (--place->second == 0) running.erase(place);
+  const auto entry = running.find(sentence.caller);
+  if (--entry->second == 0) running.erase(entry);
   erase_if_idle(group);
 }
 
 void Scheduler::left(const Sentence& sentence) {
   --size_;
-  const auto place = sizes_.find(sentence.caller);
-  if (--place->second == 0) sizes_.erase(place);
+  const auto entry = sizes_.find(sentence.caller);
+  if (--entry->second == 0) sizes_.erase(entry);
 }
 
 void Scheduler::erase_if_idle(const Group& group) {
-  const auto place = groups_.find(group);
-  if (place->second.pending.size == 0 && place->second.running.empty()) groups_.erase(place);
+  const auto entry = groups_.find(group);
+  if (entry->second.pending.size == 0 && entry->second.running.empty()) groups_.erase(entry);
 }
 
 std::optional<Group> Scheduler::to_begin(int worker) {
@@ -282,10 +282,10 @@ std::optional<Group> Scheduler::to_begin(int worker) {
   if (own_groups.empty()) return *most;
   std::set<Caller> own;
   for (const Group& group : own_groups) {
-    const auto place = groups_.find(group);
-    if (place == groups_.end()) continue;
-    own.merge(place->second.pending.all_callers());
-    for (const auto& [caller, count] : place->second.running) own.insert(caller);
+    const auto entry = groups_.find(group);
+    if (entry == groups_.end()) continue;
+    own.merge(entry->second.pending.all_callers());
+    for (const auto& [caller, count] : entry->second.running) own.insert(caller);
   }
   if (groups_.at(*most).pending.all_callers().size() <= own.size()) return std::nullopt;
   return *most;
@@ -324,8 +324,8 @@ bool Scheduler::yields(int worker, const Group& group) {
 }
 
 bool Scheduler::is_pending(const Group& group) const {
-  const auto place = groups_.find(group);
-  return place != groups_.end() && place->second.pending.size > 0;
+  const auto entry = groups_.find(group);
+  return entry != groups_.end() && entry->second.pending.size > 0;
 }
 
 bool Scheduler::serves(int worker, const Group& group) const {

@@ -6,8 +6,8 @@
 // as it may have lets its oldest batch run out once a group is pending that no worker serves.
 //
 // Within a group, callers take turns: each round takes one sentence of every caller that has any
-// pending, the longest first. So a caller with thousands of sentences holds up nobody, and what is
-// pending when a round is formed is taken before what comes later.
+// pending, the longest first. So a caller with thousands of sentences does not delay the others,
+// and sentences that are pending when a round is formed are taken before later ones.
 #pragma once
 
 #include <condition_variable>
@@ -27,8 +27,8 @@
 namespace translate_trt::runtime {
 
 // Sentences of more tokens share no batch with shorter ones, which would wait for their end: all
-// sentences of a batch together have batch_tokens of the longest one's length. Those of large
-// callers are not told apart: they are taken longest first, so that neighbours are of like length.
+// sentences of a batch together have batch_tokens of the longest one's length. Large callers are
+// exempt: their sentences are taken longest first, so that those of a batch are of like length.
 inline constexpr std::int64_t kLong = 64;
 
 // Sentences of callers that have more of them share no batch with those of small callers, which
@@ -70,14 +70,14 @@ class Scheduler {
 
   // ---- for those who submit ----
 
-  // A caller that nobody else is.
+  // A new caller, different from all others.
   Caller new_caller();
 
   // Makes sentences pending; sets their caller and numbers. TT_CAPACITY_EXCEEDED if there are too
   // many; a backend error if the scheduler was closed.
   void submit(const std::vector<std::shared_ptr<Sentence>>& sentences, Caller caller);
 
-  // Forgets pending sentences that were dropped.
+  // Removes pending sentences that were dropped.
   void forget_dropped();
 
   // Takes no more; workers end at their next step.

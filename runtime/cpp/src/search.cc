@@ -67,32 +67,32 @@ Sentences Search::unfinished() const {
   return left;
 }
 
-// Lets go of sentences that nobody waits for any more.
+// Removes dropped sentences from the batch.
 void Search::drop(SentenceSource& source) {
-  for (auto place = rows_.begin(); place != rows_.end();) {
-    if (!place->second.sentence->is_dropped()) {
-      ++place;
+  for (auto entry = rows_.begin(); entry != rows_.end();) {
+    if (!entry->second.sentence->is_dropped()) {
+      ++entry;
       continue;
     }
-    batch_->retire(place->first);
-    const SentencePtr sentence = std::move(place->second.sentence);
-    place = rows_.erase(place);
+    batch_->retire(entry->first);
+    const SentencePtr sentence = std::move(entry->second.sentence);
+    entry = rows_.erase(entry);
     source.release(*sentence);
   }
 }
 
-// Keeps what a step found, and lets go of the sentences that it finishes.
+// Appends a step to the histories, and retires the sentences that it finishes.
 void Search::retire(const StepResult& step, const Found& found) {
-  for (auto place = rows_.begin(); place != rows_.end();) {
-    auto& [row, running] = *place;
+  for (auto entry = rows_.begin(); entry != rows_.end();) {
+    auto& [row, running] = *entry;
     running.history.append(step, row);
     if (!step.done[static_cast<std::size_t>(row)]) {
-      ++place;
+      ++entry;
       continue;
     }
     auto best = hypotheses(*running.sentence, running.history, batch_->pool(row), source_end_);
     const SentencePtr sentence = std::move(running.sentence);
-    place = rows_.erase(place);
+    entry = rows_.erase(entry);
     found(sentence, std::move(best));
   }
 }
@@ -110,7 +110,7 @@ Capacity Search::capacity() const {
   return {batch_tokens_, static_cast<std::int64_t>(rows_.size()), longest, batch_->rows()};
 }
 
-// Gives idle rows to pending sentences, or compacts them; false: there is no sentence at all.
+// Admits pending sentences into idle rows, or compacts the batch; false: there is no sentence.
 bool Search::admit(SentenceSource& source) {
   admitting_ = source.take(capacity());
   if (admitting_.empty() && rows_.empty()) return false;

@@ -1,4 +1,4 @@
-// One sentence to translate, and what its steps leave behind.
+// A sentence to translate, and the history of its steps.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ struct Sentence {
   Caller caller = 0;         // set by the scheduler
   std::uint64_t number = 0;  // among all sentences of a scheduler; set by it
   Job* job = nullptr;        // that it belongs to; set by the job
-  // True: nobody waits for it any more, and no batch goes on with it. Null: somebody always does.
+  // Set to true once the result is no longer wanted: the batch drops the sentence. Null: never.
   const std::atomic<bool>* dropped = nullptr;
 
   std::int64_t length() const { return static_cast<std::int64_t>(tokens.size()); }
@@ -37,7 +37,7 @@ struct Sentence {
 using SentencePtr = std::shared_ptr<const Sentence>;
 using Sentences = std::vector<SentencePtr>;
 
-// What the host keeps of a sentence's T steps for the back-trace, K values a step.
+// A sentence's T steps, K beams each, as the back-trace needs them.
 class History {
  public:
   // columns: of attention, or 0.

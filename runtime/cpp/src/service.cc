@@ -304,9 +304,9 @@ void Service::forget(const Job& job) {
   jobs_.erase(&job);
   if (!job.deadline) return;
   const auto [first, last] = deadlines_.equal_range(*job.deadline);
-  const auto place = std::find_if(
+  const auto entry = std::find_if(
       first, last, [&](const auto& entry) { return entry.second.lock().get() == &job; });
-  if (place != last) deadlines_.erase(place);
+  if (entry != last) deadlines_.erase(entry);
 }
 
 void Service::fail_all(const Error& error) {

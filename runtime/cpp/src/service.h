@@ -1,5 +1,4 @@
-// Workers that translate whatever jobs are there, in batches that sentences of several jobs share:
-// continuous batching (runtime/service.py).
+// Continuous batching: workers whose batches sentences of several jobs share (runtime/service.py).
 #pragma once
 
 #include <atomic>

@@ -171,7 +171,7 @@ TT_API size_t tt_translator_target_languages(const tt_translator* translator);
 TT_API const char* tt_translator_source_language(const tt_translator* translator, size_t index);
 TT_API const char* tt_translator_target_language(const tt_translator* translator, size_t index);
 
-/* What a translator has to do and has done. Lines count with each of their segments. */
+/* Load and totals of a translator. Lines count with each of their segments. */
 typedef struct tt_statistics {
   size_t struct_size;
   uint64_t pending;       /* sentences that no batch has taken yet */
@@ -230,14 +230,14 @@ TT_API tt_status tt_translate_ids(const tt_translator* translator, const tt_toke
  * but for tt_job_free. */
 typedef struct tt_job tt_job;
 
-/* Is told that a job has finished, with an error or without. Called once, by the thread that
- * finishes it: a worker, or whoever cancels or frees the job or waits until its deadline. It must
- * be short, since a worker that calls it translates nothing meanwhile; it may call any function of
- * the interface but tt_translator_free. */
+/* Called once when a job has finished, with an error or without, by the thread that finishes it: a
+ * worker, or whoever cancels or frees the job or waits until its deadline. It must be short, since
+ * a worker that calls it translates nothing meanwhile; it may call any function of the interface
+ * but tt_translator_free. */
 typedef void (*tt_finished_function)(void* context);
 
-/* Where jobs are told that have finished, for callers that cannot be called back, or not by any
- * thread: an event loop, or another language. Any thread. */
+/* Queue of finished jobs, for callers that cannot be called back by any thread: an event loop, or
+ * another language. Any thread. */
 typedef struct tt_completions tt_completions;
 
 /* completions: to be freed by tt_completions_free; NULL after a failure. TT_MEMORY_ERROR. */
@@ -249,7 +249,8 @@ TT_API tt_status tt_completions_new(tt_completions** completions);
 TT_API tt_status tt_completions_wait(tt_completions* completions, double seconds, void** contexts,
                                      size_t capacity, size_t* count);
 
-/* NULL is fine. All jobs that were submitted with it must have been told of. */
+/* NULL is fine. Each job that was submitted with it must have been returned by
+ * tt_completions_wait. */
 TT_API void tt_completions_free(tt_completions* completions);
 
 /* How to translate a job. */
@@ -270,7 +271,7 @@ typedef struct tt_submit_options {
 TT_API tt_status tt_submit_options_default(tt_submit_options* options, size_t struct_size);
 
 /* Submits lines of text, or token sequences, to be translated as by tt_translate and
- * tt_translate_ids: what is wrong with them or with the options is told at once, by the same
+ * tt_translate_ids: errors in them or in the options are returned at once, by the same
  * status.
  *
  * options: NULL takes the defaults. job: to be freed by tt_job_free; NULL after a failure, and then

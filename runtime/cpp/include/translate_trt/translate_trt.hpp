@@ -329,7 +329,7 @@ class Translator {
     return call(tt_translate_ids, views_of(sources), options, views_of(prefixes));
   }
 
-  // Submits lines and does not wait; what is wrong with them is told at once. The job may outlive
+  // Submits lines and does not wait; errors in them are returned at once. The job may outlive
   // the translator, which then has cancelled it.
   Result<Job> try_submit(const std::vector<std::string>& lines, const SubmitOptions& options = {},
                          const std::vector<std::string>& prefixes = {}) const {
@@ -342,7 +342,7 @@ class Translator {
     return submit_texts(tt_submit_ids, views_of(sources), options, views_of(prefixes));
   }
 
-  // What the translator has to do and has done.
+  // Load and totals.
   tt_statistics statistics() const {
     tt_statistics found = {};
     tt_translator_statistics(handle_.get(), &found, sizeof(found));
