@@ -390,7 +390,7 @@ class Core:
             lines: the texts.
             options: how to search.
             prefixes: as many texts that the translations must begin with.
-            first: number by which errors call the first line.
+            first: number of the first line in error messages.
             caller: whose sentences take turns with those of others; 0: the job's own.
             completions: where the key is put once the job has finished.
             key: at least 1, of the caller's choice.

@@ -18,6 +18,7 @@ from support.bad_bundles import BAD_BUNDLES, LAYOUTS, spoiled_fields
 from support.bundles import NAN_WORD
 from support.cpp_library import (
     ROOT,
+    SEARCHES,
     Library,
     Probe,
     assert_same_hypothesis,
@@ -42,15 +43,6 @@ LINES = [
     "漢字 \U0001f600 é", "a\0b\tc\x0bd\u2028e", "x" * 300,
     "The cat sleeps under the big tree. A dog walks over the river! " * 8,
 ]  # fmt: skip
-SEARCHES: list[dict[str, Any]] = [
-    {},
-    {"beam_size": 1},
-    {"beam_size": 6, "num_hypotheses": 6, "length_penalty": 1.0, "length_penalty_form": "length"},
-    {"early_stopping": True, "num_hypotheses": 3},
-    {"max_length": 5, "num_hypotheses": 4},
-    {"min_length": 12, "length_penalty": 0.0},
-    {"beam_size": 2, "return_attention": True},
-]
 HEADER = ROOT / "runtime/cpp/include/translate_trt/translate_trt.h"
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.bundles import NAN_WORD
-from support.cpp_library import ROOT, Library
+from support.cpp_library import ROOT, SEARCHES, Library
 from support.kernels import LIBRARY_SOURCE
 from support.prompts import SOURCE, TARGET, with_prompt
 from support.shortlists import compile_with_shortlist, random_table
@@ -47,15 +47,6 @@ LINES = [
     "漢字 \U0001f600 é", "a\0b\tc\x0bd\u2028e", "one \ud800 half", "x" * 300,
     "The cat sleeps under the big tree. A dog walks over the river! " * 8,
 ]  # fmt: skip
-SEARCHES: list[dict[str, Any]] = [
-    {},
-    {"beam_size": 1},
-    {"beam_size": 6, "num_hypotheses": 6, "length_penalty": 1.0, "length_penalty_form": "length"},
-    {"early_stopping": True, "num_hypotheses": 3},
-    {"max_length": 5, "num_hypotheses": 4},
-    {"min_length": 12, "length_penalty": 0.0},
-    {"beam_size": 2, "return_attention": True},
-]
 
 
 @pytest.fixture

@@ -23,6 +23,17 @@ from translate_trt.runtime.results import Hypothesis, Translation
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUPPRESSIONS = ROOT / "runtime/cpp/tests"
 
+#: Search options by which the library and Python are compared.
+SEARCHES: list[dict[str, Any]] = [
+    {},
+    {"beam_size": 1},
+    {"beam_size": 6, "num_hypotheses": 6, "length_penalty": 1.0, "length_penalty_form": "length"},
+    {"early_stopping": True, "num_hypotheses": 3},
+    {"max_length": 5, "num_hypotheses": 4},
+    {"min_length": 12, "length_penalty": 0.0},
+    {"beam_size": 2, "return_attention": True},
+]
+
 
 def onnxruntime_library() -> Path:
     """The shared library that Python's package brings, beside what Python itself loads."""

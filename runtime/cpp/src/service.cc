@@ -134,6 +134,7 @@ void Service::start() {
   } catch (const std::exception& error) {
     scheduler_->close();
     for (std::thread& thread : threads_) thread.join();
+    threads_.clear();  // the destructor joins what is left
     throw backend_error(std::string("cannot start a thread: ") + error.what() +
                         ". Lower workers, and load the bundle again.");
   }

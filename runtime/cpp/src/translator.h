@@ -25,8 +25,8 @@ class Translator {
   // Checks the bundle and loads one of its targets. Errors as of tt_translator_load.
   Translator(const std::filesystem::path& bundle, const tt_load_options& options);
 
-  // A job that translates lines. prefixes: none, or one for each line. first: number by which
-  // errors call the first line.
+  // A job that translates lines. prefixes: none, or one for each line. first: number of the
+  // first line in error messages.
   std::shared_ptr<Job> job(const std::vector<std::string_view>& lines, const SearchOptions& options,
                            const std::vector<std::string_view>& prefixes,
                            std::size_t first = 1) const;

@@ -261,10 +261,10 @@ typedef struct tt_submit_options {
                                 Any number below 2^63 */
   double timeout;            /* seconds from now, after which the job fails with
                                 TT_DEADLINE_EXCEEDED; 0: none */
-  tt_finished_function finished; /* NULL: nobody is called */
+  tt_finished_function finished; /* NULL: no callback */
   void* finished_context;        /* handed to finished; it must live until then */
   tt_completions* completions;   /* where finished_context is put, too; NULL: nowhere */
-  uint64_t first_line;           /* number by which errors call the first line; 0: 1 */
+  uint64_t first_line;           /* number of the first line in error messages; 0: 1 */
 } tt_submit_options;
 
 /* As tt_options_default. */
