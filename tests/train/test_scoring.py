@@ -258,21 +258,12 @@ def test_bootstrap_draws_what_sacrebleu_draws(reference: list[str]) -> None:
 
 # Tokenized BLEU by Perl (Moses' tokenizer as it was until November 2018, tensor2tensor's
 # substitution) and the formula of multi-bleu; chrF by chrF++.py, the metric's first program.
+# Two that write odd characters (a byte order mark, no-break spaces), the best, the worst, and one
+# that is neither; the others of the folder have their published scores as well.
 SYSTEMS = {
-    "C-3MA.4959": (23.0377, 51.9533),
-    "FBK.4870": (26.5214, 54.7152),
-    "KIT.4950": (26.2290, 55.7629),
-    "LIUM-NMT.4900": (26.8284, 55.9284),
-    "LMU-nmt-reranked.4934": (27.2652, 56.3908),
-    "LMU-nmt-single.4893": (26.7352, 55.9216),
     "PROMT-Rule-based.4735": (16.6685, 50.3511),
-    "RWTH-nmt-ensemble.4921": (26.1498, 55.6116),
-    "SYSTRAN.4847": (26.9324, 55.5758),
-    "TALP-UPC.4834": (21.3669, 51.686),
     "online-A.0": (20.6041, 52.0023),
-    "online-B.0": (26.6989, 56.2633),
     "online-F.0": (15.5561, 49.2588),
-    "online-G.0": (17.9572, 51.5871),
     "uedin-nmt.4722": (28.4589, 57.7227),
     "xmu.4910": (26.7862, 55.9642),
 }
@@ -291,9 +282,8 @@ COLUMNS = {
     "test.sh:TER": ("ter", "13a", 1, 0.00051),  # by tercom
 }
 EVERYWHERE = {"bleu13a_computed_here", "test.sh:MTEVAL", "test.sh:TER"}
-# TER takes twice the time of all other metrics together. So it is computed for the best system, the
-# worst, one that begins with a byte order mark, and one that writes no-break spaces.
-TER_OF = {"uedin-nmt.4722", "online-F.0", "online-A.0", "PROMT-Rule-based.4735"}
+# TER takes twice the time of all other metrics together, and most where most is wrong.
+TER_OF = {"uedin-nmt.4722"}
 
 
 def lines_of(path: Path) -> list[str]:
