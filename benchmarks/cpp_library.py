@@ -33,7 +33,7 @@ from report import alternate, parser, ratios, write
 from translate_trt.runtime import Translator, kernels, native
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build/library"
+BUILD = ROOT / "build/native"
 ONE_BY_ONE = 100  # lines
 CLIENTS = 64  # threads
 
@@ -43,12 +43,10 @@ class Cpp:
 
     def __init__(self, bundle: Path, **options: Any) -> None:
         library = next(Path(onnxruntime.__file__).with_name("capi").glob("libonnxruntime.so.*"))
-        fetched = [str(path) for path in ROOT.glob(".cache/native/usr/lib/*") if path.is_dir()]
         environment = {
             **os.environ,
             "TRANSLATE_TRT_ONNXRUNTIME": str(library),
             "TRANSLATE_TRT_KERNELS": str(kernels.library() or "none"),
-            "LD_LIBRARY_PATH": ":".join([*fetched, os.environ.get("LD_LIBRARY_PATH", "")]),
         }
         program = BUILD / "tests/translate_trt_probe"
         if not program.exists():
@@ -99,7 +97,7 @@ class Cpp:
 class Python:
     """The same in this process, on Python's own loop."""
 
-    library = ""
+    library = "none"
 
     def __init__(self, bundle: Path, **options: Any) -> None:
         self._bundle, self._options = bundle, options

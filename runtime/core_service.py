@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from translate_trt.runtime.errors import InputError, TranslateTrtError
+from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.native import Completions, Job
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Statistics, Translation
@@ -138,8 +138,7 @@ class CoreService:
             for future in futures:
                 future.cancel()
         if threading.current_thread() is not self._thread:  # in a callback
-            # A job without lines has finished at once: it wakes the thread up.
-            self._core.submit([], SearchOptions(), completions=self._completions, key=_WAKE_UP)
+            self._completions.add(_WAKE_UP)
             self._thread.join()
 
     def check_process(self) -> None:
@@ -157,13 +156,7 @@ class CoreService:
     ) -> Job:  # fmt: skip
         shared: dict[str, Any] = {"caller": caller, "completions": self._completions, "key": key}
         if isinstance(source, str):
-            if not isinstance(target_prefix, str):
-                if len(target_prefix):
-                    raise InputError(
-                        "the line is text, and its target prefix token ids; give text for both."
-                    )
-                target_prefix = ""
-            prefixes = [target_prefix] if target_prefix else None
+            prefixes: Any = [target_prefix] if len(target_prefix) else None
             return self._core.submit([source], options, prefixes, **shared)
         if isinstance(target_prefix, str):
             (target_prefix,) = self._translator.tokenizer.encode_target_batch([target_prefix])

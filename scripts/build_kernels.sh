@@ -19,15 +19,11 @@ find_headers
 mkdir -p build
 name=libtranslate_trt_kernels.so
 if [ -n "${SANITIZE:-}${TILES:-}" ]; then
-    build runtime/cpp build/kernels-test -D "TRANSLATE_TRT_SANITIZE=${SANITIZE:-}" \
+    build runtime/cpp build/kernels-test -D TRANSLATE_TRT_BUILD_LIBRARY=OFF \
+        -D "TRANSLATE_TRT_SANITIZE=${SANITIZE:-}" \
         -D "TRANSLATE_TRT_TILES=${TILES:-}"
     say "$root/build/kernels-test/$name: use it with TRANSLATE_TRT_KERNELS"
     exit
 fi
-build runtime/cpp build/kernels
-cmp -s "build/kernels/$name" "runtime/kernels/$name" || {
-    # A process that has the old library loaded keeps it: its file is replaced, not written to.
-    cp "build/kernels/$name" "runtime/kernels/.$name.$$"
-    mv -f "runtime/kernels/.$name.$$" "runtime/kernels/$name"
-    say "compiled kernels: runtime/kernels/$name"
-}
+build runtime/cpp build/native -D TRANSLATE_TRT_BUILD_KERNELS=ON -D TRANSLATE_TRT_BUILD_LIBRARY=OFF
+place "$name" kernels

@@ -33,11 +33,16 @@ make_environment() { # extra
     export PATH="$venv/bin:$PATH"
 }
 
-# The compiled kernels where they can be built; what lacks for that is said, and no error.
+# libtranslate_trt and the compiled kernels where they can be built; what lacks for that is said, and no
+# error.
 # shellcheck disable=SC2317  # called by the scripts that source this file
-make_kernels() { # what becomes of it if there are none
+make_libraries() { # what becomes of it if there are none
     local status=0
-    bash scripts/build_kernels.sh || status=$?
+    bash scripts/build_library.sh || status=$?
+    if [ "$status" = 3 ]; then  # what the library lacks, the kernels may not need
+        status=0
+        bash scripts/build_kernels.sh || status=$?
+    fi
     case $status in
         0) ;;
         3) echo "$1" >&2 ;;

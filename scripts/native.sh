@@ -77,6 +77,18 @@ build() { # sources, folder, more options of cmake
         "$@" >"$folder.log" 2>&1 &&
         cmake --build "$folder" --parallel >>"$folder.log" 2>&1 || {
         cat "$folder.log" >&2
+        ! grep -q "error: downloading '" "$folder.log" ||
+            missing "SentencePiece cannot be fetched" "See docs/embed-cpp.md for machines without a network"
         exit 1
+    }
+}
+
+place() { # name of a library in build/native, folder in runtime/
+    local target=runtime/$2/$1
+    cmp -s "build/native/$1" "$target" || {
+        # A process that has the old library loaded keeps it: its file is replaced, not written to.
+        cp "build/native/$1" "runtime/$2/.$1.$$"
+        mv -f "runtime/$2/.$1.$$" "$target"
+        say "$target"
     }
 }

@@ -22,8 +22,8 @@ done
 source_language=${pair%-*} target_language=${pair#*-}
 
 make_environment cpu,export
-make_kernels "Going on without: bundles run all the same, only slower." ||
-    say "The compiled kernels do not build here; going on without"
+make_libraries "Going on without: bundles run all the same, only slower." ||
+    say "The compiled libraries do not build here; going on without"
 
 if [ -z "$data" ]; then
     say "generating an English-German corpus"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up .venv on a fresh machine, builds the compiled kernels where there is a compiler, then runs
+# Sets up .venv on a fresh machine, builds the compiled libraries where there is a compiler, then runs
 # every check: lint, format, types, tests.
 #
 #   bash scripts/test.sh [--quick] [arguments of pytest]
@@ -13,7 +13,7 @@ if [ "${1:-}" = --quick ]; then
     tests=(-m "not slow")
 fi
 make_environment dev
-make_kernels "Tests of compiled kernels will be skipped."
+make_libraries "Tests of compiled libraries will be skipped."
 
 say "ruff"
 ruff check .

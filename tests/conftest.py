@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 # Before torch is imported, here or in a process that a test starts. The models of tests are so
 # small that a second thread only makes the first one wait, and equal bits need an equal number.
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ.pop("TRANSLATE_TRT_LIBRARY", None)  # tests that run on it say so
+os.environ.pop(
+    "TRANSLATE_TRT_LIBRARY", None
+)  # the library where it is built, unless a test chooses
 
+from translate_trt.runtime import native
 from translate_trt.runtime.bundle import (
     FORMAT_VERSION,
     Limits,
@@ -51,6 +54,23 @@ WORDS = """
 def cache_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Engines that tests build go into no cache of the user's, nor come from there."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def python_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Translators run on Python's own loop, and not on libtranslate_trt."""
+    monkeypatch.setenv(native.VARIABLE, "none")
+
+
+@pytest.fixture(scope="module", params=["library", "python"])
+def each_runtime(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Translators of the module run on libtranslate_trt, where it is built, and on Python."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "python":
+            patch.setenv(native.VARIABLE, "none")
+        elif native.library() is None:
+            pytest.skip(native.status())
+        yield request.param
 
 
 @pytest.fixture(scope="session")

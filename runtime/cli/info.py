@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from translate_trt.runtime import kernels
+from translate_trt.runtime import kernels, native
 from translate_trt.runtime.bundle import (
     Manifest,
     ModelDescription,
@@ -31,13 +31,14 @@ Rows = list[tuple[str, str]]
 def info(bundle: Path, as_json: bool) -> None:
     """Show what is in a bundle and check every file's hash; exit code 1 if one is wrong.
 
-    It also says whether ONNX Runtime would call compiled kernels on this machine, or why not.
+    It also says whether libtranslate_trt and compiled kernels are used on this machine, or why not.
     """
     manifest = read_manifest(bundle)
     problems = {name: _problem(bundle, manifest, name) for name in manifest.targets}
     if as_json:
         checks = {name: problem or "ok" for name, problem in problems.items()}
-        value = {**manifest.to_json(), "files": checks, "kernels": kernels.status()}
+        value = {**manifest.to_json(), "files": checks, "kernels": kernels.status(),
+                 "runtime": native.status()}  # fmt: skip
         text = json.dumps(value, indent=2, ensure_ascii=False)
     else:
         text = _table(manifest, problems)
@@ -66,7 +67,10 @@ def _table(manifest: Manifest, problems: dict[str, str | None]) -> str:
             f"target {name}": _target_rows(entry, problems[name])
             for name, entry in manifest.targets.items()
         },
-        "this machine": [("compiled kernels", kernels.status())],
+        "this machine": [
+            ("runtime", native.status()),
+            ("compiled kernels", kernels.status()),
+        ],
     }
     for name, rows in sections.items():
         with formatter.section(name):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from translate_trt.runtime import kernels
+from translate_trt.runtime import kernels, native
 from translate_trt.runtime.bundle import read_manifest, write_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.prompt import Prompt
@@ -45,6 +45,7 @@ def test_table(bundle: Path) -> None:
         "parity largest_difference 2.5e-05",
         "parity not verified",
         f"compiled kernels {kernels.status()}",
+        f"runtime {native.status()}",
     ):
         assert text in table
     assert table.count("files ok") == 2
@@ -65,6 +66,7 @@ def test_json_is_the_manifest_and_the_check(bundle: Path) -> None:
     value = json.loads(info("--bundle", bundle, "--json").stdout)
     assert value.pop("files") == {"onnx-fp32": "ok", "onnx-int8": "ok"}
     assert value.pop("kernels") == kernels.status()
+    assert value.pop("runtime") == native.status()
     assert value == json.loads((bundle / "manifest.json").read_text())
 
 

@@ -113,11 +113,26 @@ def test_train_stops_at_once_and_leaves_the_run_in_out(
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-# Says on stderr that a worker took its first step.
+# Says on stderr that workers have begun: twice, for two of them.
 TRANSLATING = """
-import sys, threading
+import sys, threading, time
+from translate_trt.runtime import native
 from translate_trt.runtime.backends.host import HostBatch
 from translate_trt.runtime.cli import main
+
+submit = native.Core.submit
+
+def submitting(core, *arguments, **options):
+    job = submit(core, *arguments, **options)
+    while not told and core.statistics().steps < 4:
+        time.sleep(0.01)
+    if not told:
+        told.add(core)
+        sys.stderr.write("a worker is under way\\n" * 2)
+        sys.stderr.flush()
+    return job
+
+native.Core.submit = submitting
 
 step, told = HostBatch.step, set()
 
@@ -133,6 +148,7 @@ main()
 """
 
 
+@pytest.mark.usefixtures("each_runtime")
 @pytest.mark.parametrize("chunk", [100_000, 40])
 def test_translate_stops_all_workers(
     compiled_bundle: Path, tmp_path: Path, chunk: int, start: Callable[..., subprocess.Popen[str]]

@@ -11,6 +11,9 @@ from support.translations import random_sources
 
 from translate_trt.runtime import SearchOptions, Translator
 
+# The library is compared with it.
+pytestmark = pytest.mark.usefixtures("python_loop")
+
 LINES = [
     "the cat runs.", "", "a dog eats green", "Haus Hund läuft.", "the big tree sleeps",
     "x" * 300, "The cat sleeps under the big tree. A dog walks over the river! " * 8,

@@ -38,6 +38,9 @@ from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.workers import available_cores
 from translate_trt.train.checkpoint import Checkpoint
 
+# The library is compared with it.
+pytestmark = pytest.mark.usefixtures("python_loop")
+
 LINES = [
     "the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps",
     "漢字 \U0001f600 é", "a\0b\tc\x0bd\u2028e", "x" * 300,
@@ -451,7 +454,7 @@ def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
 
 
-def test_an_installation_brings_what_the_system_lacks(library: Library, tmp_path: Path) -> None:
+def test_an_installation_needs_nothing_else(library: Library, tmp_path: Path) -> None:
     """Also where it was moved to, and without LD_LIBRARY_PATH."""
     code = """
     #include <translate_trt/translate_trt.h>
@@ -463,8 +466,6 @@ def test_an_installation_brings_what_the_system_lacks(library: Library, tmp_path
     assert subprocess.run([program], env=environment, check=False).returncode == 0
     place = installed(library, "lib*/**/libtranslate_trt.so").parent
     moved = Path(shutil.copytree(place, tmp_path / "moved", symlinks=True))
-    place_of_system = Path("/usr/include/sentencepiece_processor.h")
-    assert place_of_system.exists() or (moved / "libsentencepiece.so.0").is_file()
     program.unlink()
     compile_c(library, code, moved)
     assert subprocess.run([program], env=environment, check=False).returncode == 0

@@ -253,7 +253,7 @@ def defined(objects: Sequence[Path]) -> set[str]:
 
 def test_portable_code_has_no_instructions_of_one_processor() -> None:
     """No copy of a template that is made for AVX-512 is kept where portable files have one, too."""
-    folder = ROOT / "build/kernels/CMakeFiles/translate_trt_kernels.dir/kernels"
+    folder = ROOT / "build/native/kernels/CMakeFiles/translate_trt_kernels.dir"
     library = kernels.library()
     if library is None or not folder.is_dir() or shutil.which("objdump") is None:
         pytest.skip("the library was not built here, or there is no objdump")
@@ -264,7 +264,7 @@ def test_portable_code_has_no_instructions_of_one_processor() -> None:
     names = defined(portable)
     assert names & defined(special)  # else this would say nothing
     code = subprocess.run(
-        ["objdump", "-d", "--no-show-raw-insn", ROOT / "build/kernels" / kernels.FILE_NAME],
+        ["objdump", "-d", "--no-show-raw-insn", ROOT / "build/native" / kernels.FILE_NAME],
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     seen, wrong = 0, []

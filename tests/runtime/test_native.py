@@ -52,14 +52,14 @@ LINES = [
 @pytest.fixture
 def core(library: Library, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The library, on which translators run from now on."""
-    path = library.folder / "libtranslate_trt.so"
+    path = library.folder / native.FILE_NAME
     monkeypatch.setenv(native.VARIABLE, str(path))
     return path
 
 
 def on_python(bundle: Path, *arguments: Any, **settings: Any) -> Translator:
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(native.VARIABLE, raising=False)
+        patch.setenv(native.VARIABLE, "none")
         translator = Translator(bundle, *arguments, **settings)
     assert translator.core is None
     return translator
@@ -320,8 +320,10 @@ def test_a_service_whose_lines_are_wrong(core: Path, compiled_bundle: Path) -> N
             service.submit("the cat", SearchOptions(beam_size=8000))
         with pytest.raises(OptionError, match=r"write SearchOptions\(\.\.\.\)"):
             service.submit("the cat", {"beam_size": 4})  # type: ignore[arg-type]
-        with pytest.raises(InputError, match="give text for both"):
-            service.submit("the cat", None, [5])
+        with pytest.raises(InputError, match=r"the target prefix of line 1 .* outside the vocab"):
+            service.submit("the cat", None, [10**9])
+        prefix = service.submit("the cat", None, [5, 6]).result().hypotheses[0].pieces[0].tokens[:2]
+        assert prefix == (5, 6)
         assert service.submit("the cat", None, "Haus").result().text.startswith("Haus")
         assert service.submit([5, 6], None, "Haus").result().text.startswith("Haus")
 

@@ -209,10 +209,11 @@ def copy_tree(tree: Path) -> Path:
 
 
 def build_wheel(tree: Path, out: Path) -> Path:
+    """With the libraries that are in the tree, and no others."""
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, tree],
-        check=True,
-    )
+        env={**os.environ, "TRANSLATE_TRT_LIBRARY": "none"}, check=True,
+    )  # fmt: skip
     (found,) = out.glob("*.whl")
     return found
 
@@ -234,7 +235,7 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> Non
 
 
 @pytest.mark.slow
-def test_with_the_kernels_a_wheel_is_for_one_system(tmp_path: Path) -> None:
+def test_with_libraries_a_wheel_is_for_one_system(tmp_path: Path) -> None:
     tree = copy_tree(tmp_path / "tree")
     library = "runtime/kernels/libtranslate_trt_kernels.so"
     (tree / library).write_text("a library")
@@ -247,8 +248,53 @@ def test_with_the_kernels_a_wheel_is_for_one_system(tmp_path: Path) -> None:
     assert not [name for name in files.namelist() if "/cpp/" in name or ".data/" in name]
 
 
+# In place of scripts/build_library.sh, which takes minutes.
+BUILD_SCRIPT = """
+[ "$TRANSLATE_TRT_VENV" = none ] || exit 4
+[ {code} != 0 ] || echo "a library" >runtime/native/libtranslate_trt.so
+echo "it was called" >&2
+exit {code}
+"""
+BUILD = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
+
+
 @pytest.mark.slow
-def test_the_source_distribution_holds_what_builds_the_kernels(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("code", "platform"), [(0, r"(?!any)\w+"), (3, "any")])
+def test_a_wheel_brings_what_can_be_built(tmp_path: Path, code: int, platform: str) -> None:
+    tree = copy_tree(tmp_path / "tree")
+    (tree / "scripts/build_library.sh").write_text(BUILD_SCRIPT.format(code=code))
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, tmp_path],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "it was called" in done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert re.fullmatch(rf"translate_trt-[\d.]+-py3-none-{platform}\.whl", wheel.name)
+    brings = "translate_trt/runtime/native/libtranslate_trt.so" in zipfile.ZipFile(wheel).namelist()
+    assert brings == (code == 0)
+
+
+@pytest.mark.slow
+def test_no_wheel_without_a_library_whose_build_fails(tmp_path: Path) -> None:
+    tree = copy_tree(tmp_path / "tree")
+    (tree / "scripts/build_library.sh").write_text(BUILD_SCRIPT.format(code=1))
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, tmp_path],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "TRANSLATE_TRT_LIBRARY=none pip install" in done.stderr
+    assert not list(tmp_path.glob("*.whl"))
+
+
+@pytest.mark.slow
+def test_the_source_distribution_holds_what_builds_the_libraries(tmp_path: Path) -> None:
     tree = copy_tree(tmp_path / "tree")
     (tree / "runtime/kernels/libtranslate_trt_kernels.so").write_text("a library")
     program = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
@@ -257,7 +303,7 @@ def test_the_source_distribution_holds_what_builds_the_kernels(tmp_path: Path) -
     with tarfile.open(archive) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "runtime/cpp").rglob("*.*")}
-    assert names >= sources | {"scripts/build_kernels.sh", "scripts/environment.sh", "setup.py"}
+    assert names >= sources | {"scripts/build_library.sh", "scripts/environment.sh", "setup.py"}
     assert not [name for name in names if name.endswith(".so")]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 import re
 import shutil
 from pathlib import Path
@@ -119,6 +120,7 @@ def test_sources_leave_room_for_the_prompt(several: Translator) -> None:
         several.translate_ids([[7]], dataclasses.replace(ENGLISH, max_length=3), [[8]])
 
 
+@pytest.mark.usefixtures("python_loop")
 def test_languages_share_batches(several: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[SearchOptions] = []
     new_search = Translator.new_search
@@ -127,6 +129,7 @@ def test_languages_share_batches(several: Translator, monkeypatch: pytest.Monkey
         "new_search",
         lambda self, options: made.append(options) or new_search(self, options),
     )
+    several = pickle.loads(pickle.dumps(several))  # on the loop
     lines, codes = ["the cat", "a big dog runs", "Haus"] * 4, ["de", "nl"] * 6
     asked = [dataclasses.replace(ENGLISH, target_language=code) for code in codes]
     with TranslationService(several) as service:

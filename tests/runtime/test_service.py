@@ -706,7 +706,7 @@ def test_it_finds_what_the_translator_finds(compiled_bundle: Path) -> None:
                     [list(one.pieces) for one in future.result().hypotheses],
                     [list(one.pieces) for one in translation.hypotheses],
                 )
-        with pytest.raises(InputError, match="the line has token 99999, outside"):
+        with pytest.raises(InputError, match="has token 99999, outside"):
             service.submit([5, 99999])
         with pytest.raises(OptionError, match="max_length 9999"):
             service.submit("a", SearchOptions(max_length=9999))

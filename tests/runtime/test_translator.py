@@ -39,8 +39,12 @@ from translate_trt.train.search import beam_search
 LINES = ["the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps"]
 
 
+# All tests of the module; those of Python's loop alone say so.
+pytestmark = pytest.mark.usefixtures("each_runtime")
+
+
 @pytest.fixture(scope="module")
-def translator(compiled_bundle: Path) -> Translator:
+def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
     return Translator(compiled_bundle, threads=1)
 
 
@@ -57,7 +61,10 @@ def test_one_translation_per_line_in_order(translator: Translator) -> None:
     assert together[0].piece_count == 1
 
 
-def test_nothing_to_translate(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("python_loop")
+def test_nothing_to_translate(compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator(compiled_bundle, threads=1)
+
     def run(*_: object) -> None:
         raise AssertionError("the model ran")
 
@@ -103,6 +110,7 @@ def test_eight_threads_share_a_translator(compiled_bundle: Path, target: str, wo
             assert_same(found, right[number % 3])
 
 
+@pytest.mark.usefixtures("python_loop")
 def test_threads_are_shared_out_among_workers(
     compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,6 +134,7 @@ def test_threads_are_shared_out_among_workers(
         assert told in caplog.text
 
 
+@pytest.mark.usefixtures("python_loop")
 def test_a_backend_that_fails_once_and_one_that_fails_for_good(
     compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -434,9 +443,9 @@ def test_closing(compiled_bundle: Path) -> None:
     with Translator(compiled_bundle, "onnx-int8", threads=1) as translator:
         shown = f"Translator({str(compiled_bundle)!r}, 'onnx-int8', threads=1, workers=1)"
         assert repr(translator) == shown
-        backend = weakref.ref(translator._backend)
+        loaded = weakref.ref(translator.core or translator._backend)
         assert translator.translate("the cat").hypotheses
-    assert backend() is None  # and its memory is free
+    assert loaded() is None  # and its memory is free
     assert repr(translator) == f"{shown} (closed)"
     translator.close()
     for call in (
@@ -511,9 +520,11 @@ def test_a_graph_in_the_others_place(compiled_bundle: Path, tmp_path: Path) -> N
         Translator(bundle)
 
 
+@pytest.mark.usefixtures("python_loop")
 def test_the_n_best_of_pieces_are_joined_rank_by_rank(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
+    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    translator = Translator(compiled_bundle, threads=1)
     words = [translator.tokenizer.encode_target(word) for word in ("Haus", "Hund", "Fluss")]
     haus, hund, fluss = (
         Hypothesis(tuple(tokens), score)

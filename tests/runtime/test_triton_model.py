@@ -322,6 +322,7 @@ class Held:
         self._free.set()
 
 
+@pytest.mark.usefixtures("python_loop")
 def test_requests_cancelled_before_and_meanwhile(
     repository: Path, translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +344,7 @@ def test_requests_cancelled_before_and_meanwhile(
     assert len(held.encoded) == 2
 
 
+@pytest.mark.usefixtures("python_loop")
 def test_a_request_cancelled_when_some_of_it_runs(
     repository: Path, translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +376,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.usefixtures("python_loop")
 def test_execute_refuses_what_there_is_no_capacity_for_and_the_end_answers_all(
     repository: Path, translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,6 +412,7 @@ def test_a_request_may_cost_half_of_what_is_left() -> None:
         admission.admit(1)
 
 
+@pytest.mark.usefixtures("python_loop")
 def test_a_request_whose_time_is_up(
     repository: Path, translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,6 +435,7 @@ def test_a_request_whose_time_is_up(
     assert len(held.encoded) == 2
 
 
+@pytest.mark.usefixtures("python_loop")
 def test_metrics(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_triton.MetricFamily.ALL.clear()
     model = load(repository, capacity="1")
@@ -479,6 +484,7 @@ def test_a_server_without_metrics(
     model.finalize()
 
 
+@pytest.mark.usefixtures("python_loop")
 def test_an_instance_whose_service_has_failed_ends(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -516,12 +522,14 @@ def test_an_instance_that_cannot_answer_ends(
     assert [type(one) for one in ended] == [SystemExit]
 
 
+@pytest.mark.usefixtures("python_loop")
 def test_what_fails_together_is_tried_alone(
-    model: Any,
+    repository: Path,
     translator: Translator,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    model = load(repository)
     real = HostBatch.update
     poison, surprise = (
         [*translator.tokenizer.encode_source(one), 3] for one in ("poison", "surprise")
@@ -546,6 +554,7 @@ def test_what_fails_together_is_tried_alone(
     assert "are retried" in caplog.text
     monkeypatch.undo()
     assert best(first) + best(last) == expected(translator.translate(["a", "c"]))
+    model.finalize()
 
 
 def test_scores_are_numbers_that_json_knows(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

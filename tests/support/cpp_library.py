@@ -44,7 +44,7 @@ def onnxruntime_library() -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Where libraries are: ONNX Runtime and kernels as in Python. SentencePiece must be found."""
+    """Where libraries are: ONNX Runtime and kernels as in Python."""
     return {
         **os.environ,
         "TRANSLATE_TRT_VENV": "none",
@@ -65,7 +65,7 @@ def build(sanitize: str = "", prefix: str = "") -> Path:
     if done.returncode == 3:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
-    return ROOT / "build" / (f"library-{sanitize.partition(',')[0]}" if sanitize else "library")
+    return ROOT / "build" / (f"native-{sanitize.partition(',')[0]}" if sanitize else "native")
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ Seen seen_places(const Attention<Number>& a, std::size_t sentence) {
   return {places, kept, count, width};
 }
 
-// Scores of `Queries` queries at every place seen: weights[row * width + i]. `ahead` are the values.
+// Scores of `Queries` queries at every place seen: weights[row * width + i]. `ahead` are the
+// values.
 template <int Queries, class Number>
 void scores(const Attention<Number>& a, const Seen& seen, const float* query, const Number* keys,
             const Number* ahead, float* weights) {
@@ -121,8 +122,8 @@ float softmax(float* weights, const float* bias, std::size_t count) {
   return 1.0F / _mm512_reduce_add_ps(sum);
 }
 
-// Weighted sums of values for `Queries` queries: context[row * stride + d]. `ahead` are the keys of the
-// next head, or these queries' own after the last.
+// Weighted sums of values for `Queries` queries: context[row * stride + d]. `ahead` are the keys of
+// the next head, or these queries' own after the last.
 template <int Queries, class Number>
 void contexts(const Attention<Number>& a, const Seen& seen, const float* weights,
               const float* factors, const Number* values, const Number* ahead, float* context) {
@@ -186,18 +187,26 @@ void attend_heads(const Attention<Number>& a, std::size_t sentence, std::size_t 
   if (seen.count == 0) {  // an idle row
     const auto width = a.heads * a.size;
     for (auto query = sentence * a.queries; query < (sentence + 1) * a.queries; ++query) {
-      std::fill(a.context + query * width + begin * a.size, a.context + query * width + end * a.size,
-                0.0F);
+      std::fill(a.context + query * width + begin * a.size,
+                a.context + query * width + end * a.size, 0.0F);
     }
     return;
   }
   for (auto head = begin; head < end; ++head) {
     for (std::size_t query = 0; query < a.queries; query += kGroup) {
       switch (std::min(kGroup, a.queries - query)) {
-        case 1: attend<1>(a, seen, sentence, head, query); break;
-        case 2: attend<2>(a, seen, sentence, head, query); break;
-        case 3: attend<3>(a, seen, sentence, head, query); break;
-        default: attend<4>(a, seen, sentence, head, query); break;
+        case 1:
+          attend<1>(a, seen, sentence, head, query);
+          break;
+        case 2:
+          attend<2>(a, seen, sentence, head, query);
+          break;
+        case 3:
+          attend<3>(a, seen, sentence, head, query);
+          break;
+        default:
+          attend<4>(a, seen, sentence, head, query);
+          break;
       }
     }
   }
@@ -230,8 +239,7 @@ void to_half(const float* x, std::size_t count, Half* y) {
     const auto mask = first(count - i);
     const __m512 values = _mm512_maskz_loadu_ps(mask, x + i);
     const __m512 limited = _mm512_max_ps(_mm512_min_ps(values, most), least);
-    const __m256i halves =
-        _mm512_cvtps_ph(limited, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256i halves = _mm512_cvtps_ph(limited, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     _mm256_mask_storeu_epi16(y + i, mask, halves);
   }
 }

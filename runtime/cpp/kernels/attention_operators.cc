@@ -53,20 +53,13 @@ class BeamAttentionNode {
                 query.at(2) == key[1] * key.at(3),
             "query, key, value and bias do not fit each other");
     const Attention<Number> attention{
-        product(query, 0, 1),
-        product(query, 1, 2),
-        product(key, 1, 2),
-        product(key, 2, 3),
-        product(key, 3, 4),
-        call.input<float>(0),
-        product(query, 2, 3),
-        call.input<Number>(1),
-        call.input<Number>(2),
-        product(key, 1, 4),
-        product(key, 2, 4),
-        product(key, 3, 4),
-        call.input<float>(3),
-        1,
+        product(query, 0, 1),         product(query, 1, 2),
+        product(key, 1, 2),           product(key, 2, 3),
+        product(key, 3, 4),           call.input<float>(0),
+        product(query, 2, 3),         call.input<Number>(1),
+        call.input<Number>(2),        product(key, 1, 4),
+        product(key, 2, 4),           product(key, 3, 4),
+        call.input<float>(3),         1,
         call.output<float>(0, query),
     };
     Cached<Number>::attend(kernels_, attention, call.threads());
@@ -204,8 +197,8 @@ class SplitHeadsNode {
       : kernels_(kernels),
         begin_(info.GetAttributes<std::int64_t>("begin")),
         head_shape_(info.GetAttributes<std::int64_t>("head_shape")) {
-    require(begin_.size() == 1 && begin_[0] >= 0 && head_shape_.size() == 4 &&
-                head_shape_[2] > 0 && head_shape_[3] > 0,
+    require(begin_.size() == 1 && begin_[0] >= 0 && head_shape_.size() == 4 && head_shape_[2] > 0 &&
+                head_shape_[3] > 0,
             "it is not said which columns are which heads");
   }
 

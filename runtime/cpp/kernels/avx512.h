@@ -93,8 +93,7 @@ inline __m512 sums_of_rows(const __m512 (&rows)[16]) {
   __m512 halves[2];
   for (int i = 0; i < 2; ++i) {
     const __m512 x = quads[2 * i], y = quads[2 * i + 1];
-    halves[i] =
-        _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xEE));
+    halves[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xEE));
   }
   return _mm512_add_ps(_mm512_shuffle_f32x4(halves[0], halves[1], 0x88),
                        _mm512_shuffle_f32x4(halves[0], halves[1], 0xDD));

@@ -87,9 +87,8 @@ States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, s
   return states;
 }
 
-void candidates8(const Product& best, const Matrix8& matrix, const float* bias,
-                 const float* input, std::size_t rows, const Candidates& out,
-                 const ParallelFor& parallel) {
+void candidates8(const Product& best, const Matrix8& matrix, const float* bias, const float* input,
+                 std::size_t rows, const Candidates& out, const ParallelFor& parallel) {
   const auto x = quantize(input, rows, matrix.inputs, false, best, parallel);
   const auto states = show_products(x, matrix, bias, out.count, parallel);
   for (std::size_t row = 0; row < x.count; ++row) {

@@ -38,7 +38,7 @@ enum class Activation { none, relu, gelu, swish };
 
 // What is done to a product, in this order.
 struct Epilogue {
-  const float* bias;      // [outputs]
+  const float* bias;  // [outputs]
   Activation activation;
   const float* residual;  // [rows, outputs] or null
   const Norm* norm;       // or null
@@ -75,9 +75,9 @@ struct Candidates {
   float* at_column;            // [rows]
 };
 
-// A matrix [inputs, outputs] whose columns are rows of numbers in memory, such as a vocabulary's, with
-// what finds the best columns for a row: the same in 16 bits, and how far that can be off. A bias is
-// added to the products.
+// A matrix [inputs, outputs] whose columns are rows of numbers in memory, such as a vocabulary's,
+// with what finds the best columns for a row: the same in 16 bits, and how far that can be off. A
+// bias is added to the products.
 struct Vocabulary {
   // 16 columns by two inputs: element (i, o) is at [o / 16][i / 2][o % 16][i % 2].
   struct alignas(64) Line {
@@ -88,15 +88,15 @@ struct Vocabulary {
   std::vector<Line> lines;    // blocks of 16 columns, inputs filled up to an even number
   std::vector<float> scales;  // [blocks * 16]
   std::vector<float> bias;    // [blocks * 16]
-  // Of a column at most: the norms of its integers, of itself in 16 bits, and of the difference that
-  // these make.
+  // Of a column at most: the norms of its integers, of itself in 16 bits, and of the difference
+  // that these make.
   float integer_norm, norm, error;
   // [inputs], of the columns in 16 bits and these differences; without those that never come.
   std::vector<float> mean, mean_error;
 };
 
-// The tokens that each sentence may choose from, besides `Candidates::column`, which is the same for
-// all beams of a sentence.
+// The tokens that each sentence may choose from, besides `Candidates::column`, which is the same
+// for all beams of a sentence.
 struct Lists {
   std::size_t sentences, beams, places, inputs;  // N, K, W; columns of the vocabulary's matrix
   const std::int64_t* tokens;                    // [N, W], 0 in empty places
@@ -124,16 +124,18 @@ struct Attention {
   float* context;         // [N, queries, H * D]
 };
 
-// The kernels that one kind of processor has. Operators without one are not registered: ONNX Runtime
-// runs their bodies.
+// The kernels that one kind of processor has. Operators without one are not registered: ONNX
+// Runtime runs their bodies.
 struct Kernels {
   const char* name;
   void (*column_sums)(const Matrix8&, std::int32_t* sums) = nullptr;
-  void (*linear8)(const Linear8&, const float* x, std::size_t rows, float* y, const ParallelFor&) = nullptr;
+  void (*linear8)(const Linear8&, const float* x, std::size_t rows, float* y,
+                  const ParallelFor&) = nullptr;
   // bias [blocks * 16].
   void (*candidates8)(const Matrix8&, const float* bias, const float* x, std::size_t rows,
                       const Candidates&, const ParallelFor&) = nullptr;
-  void (*linear)(const Linear&, const float* x, std::size_t rows, float* y, const ParallelFor&) = nullptr;
+  void (*linear)(const Linear&, const float* x, std::size_t rows, float* y,
+                 const ParallelFor&) = nullptr;
   // From columns [outputs, inputs] and a bias [outputs] or null.
   Vocabulary (*vocabulary)(const float* columns, const float* bias, std::size_t outputs,
                            std::size_t inputs) = nullptr;

@@ -45,8 +45,8 @@ TRANSLATE_TRT_EXPORT const char* translate_trt_kernels() {
   return translate_trt::kernels_here().name;
 }
 
-// The bundles' format version whose graphs the operators are for: their inputs and attributes change
-// with it.
+// The bundles' format version whose graphs the operators are for: their inputs and attributes
+// change with it.
 TRANSLATE_TRT_EXPORT std::int32_t translate_trt_kernels_format() {
   return translate_trt::kFormatVersion;
 }

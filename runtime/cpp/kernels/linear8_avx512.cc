@@ -17,8 +17,7 @@ struct RowBegins;
 // two roundings at most, and only near a half that matters.
 __m512i rounded_ratio(__m512 x, __m512 scale, __m512 inverse) {
   const __m512 ratio = _mm512_mul_ps(x, inverse);
-  const __m512 nearest =
-      _mm512_roundscale_ps(ratio, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 nearest = _mm512_roundscale_ps(ratio, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   const __m512 off = _mm512_abs_ps(_mm512_sub_ps(ratio, nearest));
   // 2^-14 is more than both roundings of any ratio of 8 bits. What is no number is divided, too.
   const auto close = _mm512_cmp_ps_mask(off, _mm512_set1_ps(0.5F - 0x1p-14F), _CMP_NLT_UQ);

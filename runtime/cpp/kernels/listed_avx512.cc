@@ -195,21 +195,22 @@ void listed(const Lists& lists, const float* matrix, const float* x, const Candi
             const ParallelFor& parallel) {
   best_of_lists(lists, out, parallel,
                 [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& put) {
-    auto* inputs = scratch<const float*, InputMemory>(lists.beams);
-    for (std::size_t b = 0; b < lists.beams; ++b) {
-      inputs[b] = x + (n * lists.beams + b) * lists.inputs;
-    }
-    multiply<Floats>(matrix, tokens, count, inputs, lists.beams, lists.inputs,
-                     [&](std::size_t i, std::size_t beam, __m512 sums) {
-      alignas(64) float lanes[kLanes];
-      _mm512_store_ps(lanes, sums);
-      for (std::size_t t = 0; t < kTokens; ++t) {
-        for (std::size_t b = 0; b < std::min(kBeams, lists.beams - beam); ++b) {
-          put(i + t, beam + b, lanes[t * kBeams + b]);
-        }
-      }
-    });
-  });
+                  auto* inputs = scratch<const float*, InputMemory>(lists.beams);
+                  for (std::size_t b = 0; b < lists.beams; ++b) {
+                    inputs[b] = x + (n * lists.beams + b) * lists.inputs;
+                  }
+                  multiply<Floats>(matrix, tokens, count, inputs, lists.beams, lists.inputs,
+                                   [&](std::size_t i, std::size_t beam, __m512 sums) {
+                                     alignas(64) float lanes[kLanes];
+                                     _mm512_store_ps(lanes, sums);
+                                     for (std::size_t t = 0; t < kTokens; ++t) {
+                                       for (std::size_t b = 0;
+                                            b < std::min(kBeams, lists.beams - beam); ++b) {
+                                         put(i + t, beam + b, lanes[t * kBeams + b]);
+                                       }
+                                     }
+                                   });
+                });
 }
 
 void listed8(const Lists& lists, const std::int8_t* matrix, const float* scales,
@@ -217,33 +218,35 @@ void listed8(const Lists& lists, const std::int8_t* matrix, const float* scales,
              const ParallelFor& parallel) {
   const auto rows = lists.sentences * lists.beams;
   const auto x = quantize(input, rows, lists.inputs, false, by_vnni, parallel);
-  best_of_lists(lists, out, parallel,
-                [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& put) {
-    auto* inputs = scratch<const std::uint8_t*, InputMemory>(lists.beams);
-    auto* input_scales = scratch<float, InputMemory>(lists.beams);
-    // Equal rows are there once: the last that begins no later is this one.
-    const auto* begin = std::upper_bound(x.begins, x.begins + x.count, n * lists.beams) - 1;
-    for (std::size_t b = 0; b < lists.beams; ++b) {
-      while (begin[1] <= n * lists.beams + b) {
-        ++begin;
-      }
-      const auto at = static_cast<std::size_t>(begin - x.begins);
-      inputs[b] = x.values + by_vnni.place(at, 0, lists.inputs);
-      input_scales[b] = x.scales[at];
-    }
-    multiply<Bytes>(matrix, tokens, count, inputs, lists.beams, lists.inputs,
-                    [&](std::size_t i, std::size_t beam, __m512i sums) {
-      alignas(64) std::int32_t lanes[kLanes];
-      _mm512_store_si512(lanes, sums);
-      for (std::size_t t = 0; t < std::min(kTokens, count - i); ++t) {
-        const auto token = static_cast<std::size_t>(tokens[i + t]);
-        for (std::size_t b = 0; b < std::min(kBeams, lists.beams - beam); ++b) {
-          const auto sum = lanes[t * kBeams + b] - x.zero * row_sums[token];
-          put(i + t, beam + b, static_cast<float>(sum) * input_scales[beam + b] * scales[token]);
+  best_of_lists(
+      lists, out, parallel,
+      [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& put) {
+        auto* inputs = scratch<const std::uint8_t*, InputMemory>(lists.beams);
+        auto* input_scales = scratch<float, InputMemory>(lists.beams);
+        // Equal rows are there once: the last that begins no later is this one.
+        const auto* begin = std::upper_bound(x.begins, x.begins + x.count, n * lists.beams) - 1;
+        for (std::size_t b = 0; b < lists.beams; ++b) {
+          while (begin[1] <= n * lists.beams + b) {
+            ++begin;
+          }
+          const auto at = static_cast<std::size_t>(begin - x.begins);
+          inputs[b] = x.values + by_vnni.place(at, 0, lists.inputs);
+          input_scales[b] = x.scales[at];
         }
-      }
-    });
-  });
+        multiply<Bytes>(matrix, tokens, count, inputs, lists.beams, lists.inputs,
+                        [&](std::size_t i, std::size_t beam, __m512i sums) {
+                          alignas(64) std::int32_t lanes[kLanes];
+                          _mm512_store_si512(lanes, sums);
+                          for (std::size_t t = 0; t < std::min(kTokens, count - i); ++t) {
+                            const auto token = static_cast<std::size_t>(tokens[i + t]);
+                            for (std::size_t b = 0; b < std::min(kBeams, lists.beams - beam); ++b) {
+                              const auto sum = lanes[t * kBeams + b] - x.zero * row_sums[token];
+                              put(i + t, beam + b,
+                                  static_cast<float>(sum) * input_scales[beam + b] * scales[token]);
+                            }
+                          }
+                        });
+      });
 }
 
 }  // namespace translate_trt::avx512

@@ -79,8 +79,7 @@ inline std::size_t product(const Shape& shape, std::size_t first, std::size_t la
 template <class Node>
 class Compiled {
  public:
-  Compiled(const Kernels& kernels, const typename Node::Variant& variant,
-           Ort::ConstKernelInfo info)
+  Compiled(const Kernels& kernels, const typename Node::Variant& variant, Ort::ConstKernelInfo info)
       : node_(kernels, variant, info) {}
 
   OrtStatusPtr ComputeV2(OrtKernelContext* context) noexcept {

@@ -44,12 +44,9 @@ class Weights8 {
   std::size_t columns() const { return sums_.size(); }
 
   Matrix8 with(const std::int8_t* weights, const float* scales, std::size_t outputs) const {
-    return {weights,
-            scales,
-            sums_.data(),
-            static_cast<std::size_t>(shape_[1]) * 4,
-            outputs,
-            static_cast<std::size_t>(shape_[0])};
+    return {weights,      scales,
+            sums_.data(), static_cast<std::size_t>(shape_[1]) * 4,
+            outputs,      static_cast<std::size_t>(shape_[0])};
   }
 
  private:
@@ -62,10 +59,14 @@ enum class After { nothing, relu, gelu, swish, add, add_norm, add_and_norm };
 
 Activation activation(After after) {
   switch (after) {
-    case After::relu: return Activation::relu;
-    case After::gelu: return Activation::gelu;
-    case After::swish: return Activation::swish;
-    default: return Activation::none;
+    case After::relu:
+      return Activation::relu;
+    case After::gelu:
+      return Activation::gelu;
+    case After::swish:
+      return Activation::swish;
+    default:
+      return Activation::none;
   }
 }
 
@@ -248,8 +249,7 @@ class Candidates8Node {
 
   void run(Call& call) const {
     const auto shape = call.shape(0);
-    const auto matrix =
-        weights_.with(call.input<std::int8_t>(1), call.input<float>(2), columns_);
+    const auto matrix = weights_.with(call.input<std::int8_t>(1), call.input<float>(2), columns_);
     require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
             "the input has not the columns that the weights want");
     const auto found = candidates(call, shape, columns_, 4, 5);
@@ -318,15 +318,13 @@ class TopLogitsNode {
   static Types inputs(const Variant&) { return {kFloat, kInt64, kInt64}; }
   static Types outputs() { return {kFloat, kInt64, kFloat}; }
 
-  TopLogitsNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo)
-      : kernels_(kernels) {}
+  TopLogitsNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo) : kernels_(kernels) {}
 
   void run(Call& call) const {
     const auto shape = call.shape(0);
     const auto columns = static_cast<std::size_t>(shape.back());
     const auto found = candidates(call, shape, columns, 1, 2);
-    kernels_.top_logits(call.input<float>(0), product(shape, 0, 2), columns, found,
-                        call.threads());
+    kernels_.top_logits(call.input<float>(0), product(shape, 0, 2), columns, found, call.threads());
   }
 
  private:
@@ -375,8 +373,12 @@ class ListedNode {
       require(call.shape(kBias) == Shape{matrix[0]}, "each logit must have a bias");
       bias = call.input<float>(kBias);
     }
-    const Lists lists{product(shape, 0, 1), product(shape, 1, 2), product(list, 1, 2),
-                      product(shape, 2, 3), call.input<std::int64_t>(tokens_), bias};
+    const Lists lists{product(shape, 0, 1),
+                      product(shape, 1, 2),
+                      product(list, 1, 2),
+                      product(shape, 2, 3),
+                      call.input<std::int64_t>(tokens_),
+                      bias};
     require(std::all_of(lists.tokens, lists.tokens + lists.sentences * lists.places,
                         [&](auto t) { return t >= 0 && static_cast<std::size_t>(t) < size; }),
             "a listed token is out of range");
@@ -412,9 +414,8 @@ class AddNormNode {
     require(call.shape(1) == shape, "the residual has another shape than the input");
     const Norm norm{call.input<float>(2), call.input<float>(3), epsilon_};
     kernels_.add_norm(call.input<float>(0), call.input<float>(1),
-                      product(shape, 0, shape.size() - 1),
-                      static_cast<std::size_t>(shape.back()), norm, call.output<float>(0, shape),
-                      call.threads());
+                      product(shape, 0, shape.size() - 1), static_cast<std::size_t>(shape.back()),
+                      norm, call.output<float>(0, shape), call.threads());
   }
 
  private:

@@ -43,11 +43,11 @@ unsigned kept_registers() {
 
 // By hand: not every compiler's __builtin_cpu_supports knows it.
 bool has_amx_int8() {
-  constexpr unsigned kTiles = 1u << 24, kInt8 = 1u << 25;             // of EDX
+  constexpr unsigned kTiles = 1u << 24, kInt8 = 1u << 25;              // of EDX
   constexpr unsigned kConfiguration = 1u << 17, kTileData = 1u << 18;  // of XCR0
   unsigned a, b, c, d;
-  return has_avx512_vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
-         (d & kTiles) != 0 && (d & kInt8) != 0 && (kept_registers() & kConfiguration) != 0 &&
+  return has_avx512_vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 &&
+         (d & kInt8) != 0 && (kept_registers() & kConfiguration) != 0 &&
          (kept_registers() & kTileData) != 0;
 }
 

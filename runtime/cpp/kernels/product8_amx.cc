@@ -42,9 +42,8 @@ template <int Rows, int Blocks>
 inline void step(const std::uint8_t* activations, std::size_t row_size, const std::int8_t* weights,
                  std::size_t block_size) {
   using Tile = Layout<Rows, Blocks>;
-  each<Rows>([&](auto row) {
-    load<Tile::activations(row)>(activations + row * row_size, kTileBytes);
-  });
+  each<Rows>(
+      [&](auto row) { load<Tile::activations(row)>(activations + row * row_size, kTileBytes); });
   each<Blocks>([&](auto block) {
     constexpr int kBlock = block;
     // Four inputs of 16 columns are 64 bytes, and what follows are the next four.

@@ -9,8 +9,9 @@ namespace translate_trt::amx {
 // Activations [rows, inputs], times blocks of 16 columns as Matrix8 stores them, give sums
 // [rows, stride], of which the first 16 * blocks are written.
 //
-// Activations stand tile by tile, where `place` says, for a tile whose rows lie apart comes from the
-// second cache at a fraction of the speed (128 rows by 512 inputs: 1.5 us, and 0.9 as it is here).
+// Activations stand tile by tile, where `place` says, for a tile whose rows lie apart comes from
+// the second cache at a fraction of the speed (128 rows by 512 inputs: 1.5 us, and 0.9 as it is
+// here).
 //
 // Whole tiles are read and written: rows are rounded up to `readable_rows`, inputs to
 // `readable_inputs`.

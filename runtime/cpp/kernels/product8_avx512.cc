@@ -24,9 +24,8 @@ struct Words {
 // One tile. Its sums stay in registers from the first input to the last, which only works if the
 // loops over them are unrolled and nothing else is inlined here.
 template <class Numbers, int Rows, int Blocks>
-__attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w,
-                                    std::size_t inputs, const Ahead& ahead,
-                                    __m512i (*out)[kPanel]) {
+__attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w, std::size_t inputs,
+                                    const Ahead& ahead, __m512i (*out)[kPanel]) {
   const std::size_t block_size = inputs * kLanes;
   __m512i sums[Rows][Blocks];
 #pragma GCC unroll 8
@@ -90,12 +89,24 @@ void vnni_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size
                std::size_t block, std::size_t last, const Ahead& ahead, Sums& sums) {
   const auto* a = x.values + row * matrix.inputs;
   switch (height) {
-    case 1: tiles<Numbers, 1>(a, matrix, block, last, ahead, sums); break;
-    case 2: tiles<Numbers, 2>(a, matrix, block, last, ahead, sums); break;
-    case 3: tiles<Numbers, 3>(a, matrix, block, last, ahead, sums); break;
-    case 4: tiles<Numbers, 4>(a, matrix, block, last, ahead, sums); break;
-    case 5: tiles<Numbers, 5>(a, matrix, block, last, ahead, sums); break;
-    default: tiles<Numbers, 6>(a, matrix, block, last, ahead, sums); break;
+    case 1:
+      tiles<Numbers, 1>(a, matrix, block, last, ahead, sums);
+      break;
+    case 2:
+      tiles<Numbers, 2>(a, matrix, block, last, ahead, sums);
+      break;
+    case 3:
+      tiles<Numbers, 3>(a, matrix, block, last, ahead, sums);
+      break;
+    case 4:
+      tiles<Numbers, 4>(a, matrix, block, last, ahead, sums);
+      break;
+    case 5:
+      tiles<Numbers, 5>(a, matrix, block, last, ahead, sums);
+      break;
+    default:
+      tiles<Numbers, 6>(a, matrix, block, last, ahead, sums);
+      break;
   }
 }
 

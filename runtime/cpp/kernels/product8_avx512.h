@@ -31,8 +31,8 @@ struct Rows8 {
 constexpr std::size_t kPanel = 4;      // blocks of 16 columns in a tile: four registers of weights
 constexpr std::size_t kMostRows = 32;  // of a tile, whichever way it is computed
 
-// Rows [rows, inputs] in 8 bits, for a product or, if they are too few for it, for by_vnni; positive
-// ones have twice the steps. Memory is the caller's thread's.
+// Rows [rows, inputs] in 8 bits, for a product or, if they are too few for it, for by_vnni;
+// positive ones have twice the steps. Memory is the caller's thread's.
 Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positive,
                const Product& best, const ParallelFor& parallel);
 
@@ -58,10 +58,10 @@ constexpr Ahead kNothingAhead = {nullptr, 0};
 
 // A way to compute tiles.
 struct Product {
-  std::size_t fewest;  // rows of an input that are worth it
+  std::size_t fewest;        // rows of an input that are worth it
   std::size_t fewest_ahead;  // tiles that share weights, for there to be time to ask for the next
-  std::size_t rows;    // of a tile, at most kMostRows
-  std::size_t chunk;   // rows of a task, whole tiles: enough that reading weights costs little
+  std::size_t rows;          // of a tile, at most kMostRows
+  std::size_t chunk;  // rows of a task, whole tiles: enough that reading weights costs little
   // Each thread calls them before its tiles and after; null: it need not.
   void (*begin)();
   void (*end)();

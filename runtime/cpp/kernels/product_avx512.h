@@ -24,9 +24,9 @@ Rows distinct(const float* x, std::size_t rows, std::size_t inputs);
 
 constexpr std::size_t kRegisters = 4;  // of weights in a tile: a panel's columns
 constexpr std::size_t kPanelColumns = kRegisters * kLanes;
-constexpr std::size_t kTileRows = 6;    // 6 x 4 sums leave room for weights and a row
+constexpr std::size_t kTileRows = 6;               // 6 x 4 sums leave room for weights and a row
 constexpr std::size_t kTaskRows = 22 * kTileRows;  // at most: of a task, which reads a panel once
-constexpr std::size_t kDepth = 512;     // inputs at a time: 128 KiB of a panel
+constexpr std::size_t kDepth = 512;                // inputs at a time: 128 KiB of a panel
 
 using Sums32 = __m512[kRegisters];  // of one row
 
@@ -58,9 +58,9 @@ void multiply(const Rows& x, const Matrix& matrix, std::size_t panel, std::size_
     const auto k = matrix.inputs * part / parts;
     const auto depth = matrix.inputs * (part + 1) / parts - k;
     const auto* weights = matrix.weights + (panel * matrix.inputs + k) * kPanelColumns;
-    // Tiles share in fetching what comes next, which is what follows in memory: the processor itself
-    // begins too late, at every panel. With a few tiles there is no time for that: they wait for
-    // memory anyhow, and more requests only disturb it.
+    // Tiles share in fetching what comes next, which is what follows in memory: the processor
+    // itself begins too late, at every panel. With a few tiles there is no time for that: they wait
+    // for memory anyhow, and more requests only disturb it.
     const auto lines = ceiling(depth * kRegisters, tiles);
     const auto every = tiles < 3 ? depth + 1 : std::max<std::size_t>(1, depth / lines);
     const auto* next = reinterpret_cast<const char*>(weights + depth * kPanelColumns);

@@ -35,7 +35,8 @@ void normalize(const float* x, std::size_t columns, const Norm& norm, float* y) 
   for (std::size_t i = 0; i < columns; i += kLanes) {
     const auto mask = first(columns - i);
     __m512 value = _mm512_sub_ps(_mm512_maskz_loadu_ps(mask, x + i), center);
-    value = _mm512_mul_ps(_mm512_mul_ps(value, factor), _mm512_maskz_loadu_ps(mask, norm.gamma + i));
+    value =
+        _mm512_mul_ps(_mm512_mul_ps(value, factor), _mm512_maskz_loadu_ps(mask, norm.gamma + i));
     value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, norm.beta + i));
     _mm512_mask_storeu_ps(y + i, mask, value);
   }

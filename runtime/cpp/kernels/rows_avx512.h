@@ -14,7 +14,8 @@ namespace translate_trt::avx512 {
 
 inline std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-// Where runs of equal rows begin, and the end, in begins[rows + 1]; returns how many runs there are.
+// Where runs of equal rows begin, and the end, in begins[rows + 1]; returns how many runs there
+// are.
 std::size_t runs(const float* x, std::size_t rows, std::size_t columns, std::size_t* begins);
 
 // One row, in place if y is x. Mean and variance as the paper's section 5.4 has them from Ba et al.

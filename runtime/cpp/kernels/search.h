@@ -44,17 +44,17 @@ struct Selection {
   const float *alphas, *betas;                                    // [N], of the length penalty
   const bool* early_stopping;                                     // [N]
 
-  const float* log_probs;         // [N, K]
-  const std::int64_t* positions;  // [N]
-  const bool* done;               // [N]
-  const float* finished_scores;   // [N, K]
+  const float* log_probs;                                   // [N, K]
+  const std::int64_t* positions;                            // [N]
+  const bool* done;                                         // [N]
+  const float* finished_scores;                             // [N, K]
   const std::int64_t *finished_lengths, *finished_parents;  // [N, K]
 
-  std::int64_t *parents, *next_tokens;  // [N, K]
-  float* next_log_probs;                // [N, K]
-  std::int64_t* next_positions;         // [N]
-  bool* next_done;                      // [N]
-  float* next_finished_scores;          // [N, K]
+  std::int64_t *parents, *next_tokens;                          // [N, K]
+  float* next_log_probs;                                        // [N, K]
+  std::int64_t* next_positions;                                 // [N]
+  bool* next_done;                                              // [N]
+  float* next_finished_scores;                                  // [N, K]
   std::int64_t *next_finished_lengths, *next_finished_parents;  // [N, K]
 };
 

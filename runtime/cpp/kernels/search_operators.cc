@@ -89,9 +89,7 @@ class SelectBeamsNode : public PortableNode {
     return {kFloat, kInt64, kFloat, kInt64, kInt64, kInt64, kInt64, kFloat,
             kFloat, kBool,  kFloat, kInt64, kBool,  kFloat, kInt64, kInt64};
   }
-  static Types outputs() {
-    return {kInt64, kInt64, kFloat, kInt64, kBool, kFloat, kInt64, kInt64};
-  }
+  static Types outputs() { return {kInt64, kInt64, kFloat, kInt64, kBool, kFloat, kInt64, kInt64}; }
 
   void run(Call& call) const {
     const auto shape = call.shape(0), beams = call.shape(10);
@@ -173,8 +171,7 @@ class FollowAncestryNode : public PortableNode {
     require(shape.size() == 3, "ancestry is [N, K, P]");
     require(shape[2] >= shape[1], "there are fewer slots than beams");
     follow_ancestry(ancestry(call, shape, shape[1], "a parent is out of range"),
-                    call.input<std::int64_t>(1),
-                    call.output<std::int64_t>(1, {shape[0], shape[1]}),
+                    call.input<std::int64_t>(1), call.output<std::int64_t>(1, {shape[0], shape[1]}),
                     call.output<bool>(2, {shape[0]}));
   }
 };

@@ -5,9 +5,9 @@
 // calculation for softmax"), and a short sorted list of the best.
 //
 // The columns of a large matrix are cut into parts, each with a state of its own, for threads to
-// share. How a sum is rounded depends on the parts, so they must be the same for any number of rows.
-// Lists are the same however they come about, and each begins with insertions, so parts that follow
-// each other may share one.
+// share. How a sum is rounded depends on the parts, so they must be the same for any number of
+// rows. Lists are the same however they come about, and each begins with insertions, so parts that
+// follow each other may share one.
 #pragma once
 
 #include <algorithm>
@@ -154,8 +154,8 @@ struct States {
   }
 };
 
-// States that have seen nothing, with lists of `count`, one for every `shared` parts. Their memory is
-// the caller's thread's, and the next call's.
+// States that have seen nothing, with lists of `count`, one for every `shared` parts. Their memory
+// is the caller's thread's, and the next call's.
 States fresh_states(std::size_t parts, std::size_t shared, std::size_t rows, std::size_t count);
 
 // States that have seen the products of rows with a matrix, both of integers, and a bias

@@ -60,8 +60,8 @@ struct Rounded {
   Rounded(const float* x, std::size_t count, float scale) {
     const auto mask = first(count);
     const __m512 values = _mm512_maskz_loadu_ps(mask, x), scales = _mm512_set1_ps(scale);
-    integers = scale == 0 ? _mm512_setzero_si512()
-                          : _mm512_cvtps_epi32(_mm512_div_ps(values, scales));
+    integers =
+        scale == 0 ? _mm512_setzero_si512() : _mm512_cvtps_epi32(_mm512_div_ps(values, scales));
     rest = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(integers), scales, values);
   }
 };
@@ -111,9 +111,9 @@ RowsOfWords words(const Vocabulary& vocabulary, const float* x, std::size_t rows
     scales[row] = scale;
     // Of rounding in 16 bits, and of a sum in fp32 in any order (Higham 2002, section 3.1).
     const float in_fp32 = static_cast<float>(inputs + 8) * 0x1p-24F * size * vocabulary.norm;
-    errors[row] = {std::sqrt(_mm512_reduce_add_ps(left)) * vocabulary.norm +
-                       size * vocabulary.error + in_fp32,
-                   _mm512_reduce_add_ps(mean)};
+    errors[row] = {
+        std::sqrt(_mm512_reduce_add_ps(left)) * vocabulary.norm + size * vocabulary.error + in_fp32,
+        _mm512_reduce_add_ps(mean)};
   });
   return {{reinterpret_cast<const std::uint8_t*>(values), scales, begins, count, 0, &of_words},
           errors};
@@ -134,8 +134,8 @@ bool better(const Entry& a, const Entry& b) {
 
 // Gives the listed columns of a row their logits of fp32, and the log-sum-exp its share of that;
 // false: columns that are not listed could be among the best.
-bool refine(Entry* list, std::size_t listed, std::size_t wanted, const Error& error,
-            const float* x, const float* columns, const Vocabulary& vocabulary, float& log_sum) {
+bool refine(Entry* list, std::size_t listed, std::size_t wanted, const Error& error, const float* x,
+            const float* columns, const Vocabulary& vocabulary, float& log_sum) {
   const auto inputs = vocabulary.inputs;
   for (std::size_t i = 0; i < listed; ++i) {
     fetch(columns + static_cast<std::size_t>(list[i].column) * inputs, inputs * sizeof(float));

@@ -83,10 +83,14 @@ ModelDescription read_model(const Fields& fields) {
     fields.integer(name, 1);
   }
   for (const char* name : {"pad_token", "unknown_token"}) fields.integer(name, -1);
-  ModelDescription model = {fields.integer("decoder_layers", 1),  fields.integer("heads", 1),
-                            fields.integer("key_size", 1),        fields.integer("value_size", 1),
-                            fields.integer("vocabulary_size", 1), fields.integer("start_token", 0),
-                            fields.integer("end_token", 0),       source_pieces(fields),
+  ModelDescription model = {fields.integer("decoder_layers", 1),
+                            fields.integer("heads", 1),
+                            fields.integer("key_size", 1),
+                            fields.integer("value_size", 1),
+                            fields.integer("vocabulary_size", 1),
+                            fields.integer("start_token", 0),
+                            fields.integer("end_token", 0),
+                            source_pieces(fields),
                             source_end(fields)};
   if (model.decoder_layers > kMostLayers) {
     fields.fail("decoder_layers", "at most " + std::to_string(kMostLayers),

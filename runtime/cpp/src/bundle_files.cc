@@ -58,9 +58,7 @@ void verify_file(const fs::path& path, const FileEntry& entry, bool hashes) {
 
 }  // namespace
 
-fs::path FileEntry::locate(const fs::path& bundle) const {
-  return bundle / path;
-}
+fs::path FileEntry::locate(const fs::path& bundle) const { return bundle / path; }
 
 void verify_files(const fs::path& bundle, const Manifest& manifest, const TargetEntry& target,
                   bool hashes) {

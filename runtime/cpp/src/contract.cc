@@ -12,22 +12,31 @@ void append(Specs& specs, const Specs& more) {
 
 std::size_t size_of(Type type) {
   switch (type) {
-    case Type::kInt64: return 8;
-    case Type::kFloat32: return 4;
+    case Type::kInt64:
+      return 8;
+    case Type::kFloat32:
+      return 4;
     case Type::kFloat16:
-    case Type::kBFloat16: return 2;
-    case Type::kBool: return 1;
+    case Type::kBFloat16:
+      return 2;
+    case Type::kBool:
+      return 1;
   }
   return 0;
 }
 
 std::string name_of(Type type) {
   switch (type) {
-    case Type::kInt64: return "tensor(int64)";
-    case Type::kFloat32: return "tensor(float)";
-    case Type::kFloat16: return "tensor(float16)";
-    case Type::kBFloat16: return "tensor(bfloat16)";
-    case Type::kBool: return "tensor(bool)";
+    case Type::kInt64:
+      return "tensor(int64)";
+    case Type::kFloat32:
+      return "tensor(float)";
+    case Type::kFloat16:
+      return "tensor(float16)";
+    case Type::kBFloat16:
+      return "tensor(bfloat16)";
+    case Type::kBool:
+      return "tensor(bool)";
   }
   return "";
 }
@@ -41,12 +50,18 @@ std::optional<Type> cache_type_named(const std::string& name) {
 
 std::int64_t Sizes::of(std::int64_t axis) const {
   switch (axis) {
-    case kN: return n;
-    case kK: return k;
-    case kS: return s;
-    case kP: return p;
-    case kW: return w;
-    default: return axis;
+    case kN:
+      return n;
+    case kK:
+      return k;
+    case kS:
+      return s;
+    case kP:
+      return p;
+    case kW:
+      return w;
+    default:
+      return axis;
   }
 }
 
@@ -82,12 +97,10 @@ Specs GraphShape::encoder_outputs() const {
 }
 
 Specs GraphShape::request() const {
-  return {{"forced_tokens", Type::kInt64, {kN}},
-          {"min_lengths", Type::kInt64, {kN}},
-          {"max_lengths", Type::kInt64, {kN}},
-          {"length_penalty_alpha", Type::kFloat32, {kN}},
-          {"length_penalty_beta", Type::kFloat32, {kN}},
-          {"early_stopping", Type::kBool, {kN}}};
+  return {
+      {"forced_tokens", Type::kInt64, {kN}},         {"min_lengths", Type::kInt64, {kN}},
+      {"max_lengths", Type::kInt64, {kN}},           {"length_penalty_alpha", Type::kFloat32, {kN}},
+      {"length_penalty_beta", Type::kFloat32, {kN}}, {"early_stopping", Type::kBool, {kN}}};
 }
 
 Specs GraphShape::caches() const {

@@ -15,8 +15,8 @@ namespace {
 // Source positions are filled up to a multiple, so that sentences of like length can follow each
 // other into the same arrays.
 constexpr std::int64_t kSourceStep = 8;
-// New sentences go into rows that others leave. If they are fewer, this share of the rows stays idle
-// at most; else the batch is copied, which costs as much as some steps.
+// New sentences go into rows that others leave. If they are fewer, this share of the rows stays
+// idle at most; else the batch is copied, which costs as much as some steps.
 constexpr double kIdle = 0.25;
 
 // Source tokens, padding included, that the encoder takes at a time. What it computes for them is
@@ -274,9 +274,8 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
   const bool in_place = sizes.s == sizes_.s && last - begin + 1 == sizes.n;  // rows ascend
   Arrays encoded;
   for (const TensorSpec& spec : crossing_) {
-    encoded[spec.name] =
-        in_place ? std::make_shared<Tensor>(now_.at(spec.name), begin, sizes.n)
-                 : std::make_shared<Tensor>(spec.type, spec.sized(sizes));
+    encoded[spec.name] = in_place ? std::make_shared<Tensor>(now_.at(spec.name), begin, sizes.n)
+                                  : std::make_shared<Tensor>(spec.type, spec.sized(sizes));
   }
   const double start = thread_seconds();
   graphs_->encode({{"source_ids", ids}, {"source_lengths", lengths}}, encoded);

@@ -44,8 +44,7 @@ class HostBatch : public Batch {
   void move(const Rows& keep, std::int64_t rows, std::int64_t source_size);
   std::int64_t used_slots(std::int64_t row) const;
   void copy_rows(const TensorSpec& spec, const Tensor& old, const Rows& keep, std::int64_t width);
-  void copy_slots(const TensorSpec& spec, const Tensor& old, const Rows& keep,
-                  const Rows& used);
+  void copy_slots(const TensorSpec& spec, const Tensor& old, const Rows& keep, const Rows& used);
   // Of a row, what a source of so many tokens fills, from one array into the other.
   void copy_source(const TensorSpec& spec, const Tensor& from, std::int64_t from_row, Tensor& to,
                    std::int64_t to_row, std::int64_t width) const;
@@ -65,10 +64,10 @@ class HostBatch : public Batch {
   std::int64_t start_token_, spare_slots_;
   Specs crossing_, caches_, small_state_, by_sentence_;
   Sizes sizes_;
-  Arrays now_;                               // every input of the next step
-  Arrays other_;                             // what it does not write in place is written here
-  Arrays results_;                           // outputs that are no state
-  StepResult result_;                        // of the last step
+  Arrays now_;         // every input of the next step
+  Arrays other_;       // what it does not write in place is written here
+  Arrays results_;     // outputs that are no state
+  StepResult result_;  // of the last step
   double graph_seconds_ = 0;
   std::vector<std::function<void()>> runs_;  // from now to other, and the other way round
 };

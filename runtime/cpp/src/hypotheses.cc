@@ -21,15 +21,6 @@ struct Finished {
   bool truncated;
 };
 
-// No candidate of a step had a finite log-probability (check_found in runtime/results.py).
-Error nothing_found(const Sentence& sentence) {
-  return backend_error("the model produced no finite probabilities for a sentence of " +
-                       std::to_string(sentence.length()) +
-                       " source tokens. Its weights hold NaN or infinity, or its values overflow: "
-                       "check the checkpoint with translate-trt verify, or use a target of higher "
-                       "precision, such as onnx-fp32.");
-}
-
 // Rule 6: live hypotheses for the room that is left in the pool.
 void add_cut_off(std::vector<Finished>& entries, const History& history,
                  const SearchOptions& options) {
@@ -83,6 +74,14 @@ Hypothesis trace_back(const History& history, const SearchOptions& options, cons
 
 }  // namespace
 
+Error no_hypothesis(const Sentence& sentence) {
+  return backend_error("the model produced no finite probabilities for a sentence of " +
+                       std::to_string(sentence.length()) +
+                       " source tokens. Its weights hold NaN or infinity, or its values overflow: "
+                       "check the checkpoint with translate-trt verify, or use a target of higher "
+                       "precision, such as onnx-fp32.");
+}
+
 std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& history,
                                    const Pool& pool, bool source_end) {
   const SearchOptions& options = sentence.options;
@@ -94,7 +93,6 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& hist
   if (history.size() >= options.max_length_for(sentence.length())) {
     add_cut_off(entries, history, options);
   }
-  if (entries.empty()) throw nothing_found(sentence);
   const auto best =
       std::min<std::size_t>(entries.size(), static_cast<std::size_t>(options.num_hypotheses));
   const std::int64_t columns = sentence.length() + (source_end ? 1 : 0);

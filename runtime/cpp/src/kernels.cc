@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kVariable = "TRANSLATE_TRT_KERNELS";
+constexpr const char* kKernelsVariable = "TRANSLATE_TRT_KERNELS";
 constexpr const char* kFileName = "libtranslate_trt_kernels.so";
 constexpr const char* kNone = "none";
 // What every processor has: operators of the beam search and the embedding alone.
@@ -35,7 +35,7 @@ fs::path beside_this_library() {
 std::string ask_name(const std::string& path) {
   const std::string remedy =
       std::string(". Build it again with scripts/build_kernels.sh, or run without compiled ") +
-      "kernels: the option kernels, or " + kVariable + ", set to none";
+      "kernels: the option kernels, or " + kKernelsVariable + ", set to none";
   void* library = nullptr;
   try {
     library = open_library(path);
@@ -50,8 +50,8 @@ std::string ask_name(const std::string& path) {
     throw backend_error(path + " is no library of compiled kernels: it has no function " +
                         "translate_trt_kernels" + remedy);
   }
-  const auto ask_format = reinterpret_cast<std::int32_t (*)()>(
-      find_function(library, "translate_trt_kernels_format"));
+  const auto ask_format =
+      reinterpret_cast<std::int32_t (*)()>(find_function(library, "translate_trt_kernels_format"));
   if (ask_format == nullptr || ask_format() != kFormatVersion) {
     const std::string built_for =
         ask_format == nullptr ? "an older format" : "format " + std::to_string(ask_format());
@@ -76,7 +76,7 @@ std::string CompiledKernels::status() const {
 bool CompiledKernels::has_attention() const { return !name.empty() && name != kPortable; }
 
 CompiledKernels find_kernels(const std::string& chosen) {
-  const std::string given = chosen.empty() ? environment_value(kVariable) : chosen;
+  const std::string given = chosen.empty() ? environment_value(kKernelsVariable) : chosen;
   CompiledKernels kernels;
   if (given == kNone) {
     kernels.switched_off = true;
@@ -88,8 +88,8 @@ CompiledKernels find_kernels(const std::string& chosen) {
   } else if (fs::is_regular_file(given, error)) {
     kernels.path = fs::absolute(given).string();
   } else {
-    throw option_error((chosen.empty() ? std::string(kVariable) : std::string("kernels")) + " is " +
-                       in_quotes(given) + ", and there is no such file; name one that " +
+    throw option_error((chosen.empty() ? std::string(kKernelsVariable) : std::string("kernels")) +
+                       " is " + in_quotes(given) + ", and there is no such file; name one that " +
                        "scripts/build_kernels.sh made, or write none, or leave it out.");
   }
   if (!kernels.path.empty()) kernels.name = ask_name(kernels.path);

@@ -12,7 +12,7 @@ namespace translate_trt::runtime {
 
 namespace {
 
-constexpr const char* kVariable = "TRANSLATE_TRT_ONNXRUNTIME";
+constexpr const char* kLibraryVariable = "TRANSLATE_TRT_ONNXRUNTIME";
 constexpr const char* kName = "libonnxruntime.so.1";
 
 // The attention operator of 1.20.1 gave wrong translations, without an error; 1.21.1 does not.
@@ -26,7 +26,8 @@ bool is_too_old(const std::string& version) {
 
 const OrtApiBase* open_base(const std::string& path) {
   const std::string mend =
-      std::string(" Give the path of its library: the option onnxruntime, or ") + kVariable + ".";
+      std::string(" Give the path of its library: the option onnxruntime, or ") + kLibraryVariable +
+      ".";
   void* library = nullptr;
   try {
     library = open_library(path);
@@ -48,7 +49,7 @@ std::shared_ptr<const OnnxRuntimeLibrary> OnnxRuntimeLibrary::open(const std::st
   // Never destroyed: at the end of a process nobody knows in which order libraries are unloaded.
   static auto* const opened = new Opened();
   static auto* const mutex = new std::mutex();
-  std::string path = chosen.empty() ? environment_value(kVariable) : chosen;
+  std::string path = chosen.empty() ? environment_value(kLibraryVariable) : chosen;
   if (path.empty()) path = kName;
   const std::lock_guard lock(*mutex);
   const auto found = opened->find(path);

@@ -17,11 +17,16 @@ constexpr const char* kDisabledOptimizers = "SkipLayerNormFusion";
 
 ONNXTensorElementDataType element_type(Type type) {
   switch (type) {
-    case Type::kInt64: return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
-    case Type::kFloat32: return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-    case Type::kFloat16: return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
-    case Type::kBFloat16: return ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
-    case Type::kBool: return ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
+    case Type::kInt64:
+      return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
+    case Type::kFloat32:
+      return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+    case Type::kFloat16:
+      return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
+    case Type::kBFloat16:
+      return ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
+    case Type::kBool:
+      return ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
   }
   return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
 }

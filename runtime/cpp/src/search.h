@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend.h"
+#include "errors.h"
 #include "results.h"
 #include "sentence.h"
 
@@ -47,10 +48,13 @@ class SentenceSource {
   virtual void release(const Sentence& sentence) = 0;
 };
 
-// Rules 6 and 7: the n best of a sentence that is done; at least one, or a backend error.
-// source_end: attention has a column for the source's end symbol.
+// Rules 6 and 7: the n best of a sentence that is done; none if no candidate of a step had a finite
+// log-probability. source_end: attention has a column for the source's end symbol.
 std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& history,
                                    const Pool& pool, bool source_end = true);
+
+// What to say of a sentence that has none.
+Error no_hypothesis(const Sentence& sentence);
 
 using Found = std::function<void(const SentencePtr&, std::vector<Hypothesis>)>;
 

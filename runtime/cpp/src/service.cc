@@ -191,6 +191,14 @@ void Service::serve(int worker) {
   }
 }
 
+// Adds a sentence and its best hypothesis to the statistics.
+void Service::count(const Sentence& sentence, const Hypothesis& best) {
+  const std::lock_guard lock(mutex_);
+  ++done_.sentences;
+  done_.source_tokens += sentence.tokens.size();
+  done_.target_tokens += best.tokens.size();
+}
+
 // Adds the processor time since the thread had used `started` seconds to the statistics.
 void Service::count(Turn& turn, double started) {
   const double graphs = turn.search == nullptr ? turn.counted : turn.search->graph_seconds();
@@ -225,16 +233,13 @@ bool Service::step(int worker, Turn& turn) {
 
 void Service::found(const Group& group, const SentencePtr& sentence,
                     std::vector<Hypothesis> hypotheses) {
-  {
-    const std::lock_guard lock(mutex_);
-    ++done_.sentences;
-    done_.source_tokens += sentence->tokens.size();
-    done_.target_tokens += hypotheses.front().tokens.size();
-  }
   const std::shared_ptr<Job> job(sentence, sentence->job);
   std::optional<Error> error;
   bool last = false;
   try {
+    // An error of this sentence, and not of its batch.
+    if (hypotheses.empty()) throw no_hypothesis(*sentence);
+    count(*sentence, hypotheses.front());
     last = job->found(*sentence, std::move(hypotheses));
   } catch (const Error& thrown) {
     error = thrown;

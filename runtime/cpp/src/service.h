@@ -75,6 +75,7 @@ class Service {
   void work(int worker) noexcept;
   void serve(int worker);
   bool step(int worker, Turn& turn);
+  void count(const Sentence& sentence, const Hypothesis& best);
   void count(Turn& turn, double started);
   void found(const Group& group, const SentencePtr& sentence, std::vector<Hypothesis> hypotheses);
   void failed(int worker, const Turn& turn, const std::exception_ptr& error);

@@ -11,7 +11,7 @@ namespace translate_trt::runtime {
 
 namespace {
 
-constexpr std::size_t kLarge = std::size_t{1} << 20;  // bytes from which on pages are its own
+constexpr std::size_t kOwnPages = std::size_t{1} << 20;  // bytes from which on pages are its own
 constexpr std::size_t kAlignment = 64;  // of smaller ones: a line of the processor's cache
 
 std::size_t product(const std::vector<std::int64_t>& shape) {
@@ -26,7 +26,7 @@ std::size_t product(const std::vector<std::int64_t>& shape) {
 
 std::byte* allocate(std::size_t bytes) {
   void* data = nullptr;
-  if (bytes >= kLarge) {
+  if (bytes >= kOwnPages) {
     data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) throw std::bad_alloc();
   } else {
@@ -58,7 +58,7 @@ Tensor::Tensor(std::shared_ptr<Tensor> whole, std::int64_t first, std::int64_t c
 
 Tensor::~Tensor() {
   if (whole_) return;
-  if (bytes() >= kLarge) {
+  if (bytes() >= kOwnPages) {
     munmap(data_, bytes());
   } else {
     std::free(data_);

@@ -98,7 +98,9 @@ std::string Tokenizer::decode(const Tokens& tokens) const {
   return clean(text);
 }
 
-std::int64_t Tokenizer::source_vocabulary_size() const { return source_->processor->GetPieceSize(); }
+std::int64_t Tokenizer::source_vocabulary_size() const {
+  return source_->processor->GetPieceSize();
+}
 
 std::int64_t Tokenizer::vocabulary_size() const { return target_->processor->GetPieceSize(); }
 

@@ -164,16 +164,24 @@ tt_result* as_result(std::vector<Translation> translations) {
 
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, std::size_t count,
                             const SearchOptions& options, const tt_text* prefixes,
-                            std::size_t first_line) {
+                            const tt_submit_options& given) {
   require(lines != nullptr || count == 0, "lines");
-  return translator.job(texts(lines, count, "the text of a line"), options,
-                        texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix"),
-                        first_line);
+  if (prefixes != nullptr && given.prefix_tokens != nullptr) {
+    throw translate_trt::runtime::input_error(
+        "prefixes and prefix_tokens are both given; leave one of them out.");
+  }
+  const auto of_text = texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix");
+  auto of_tokens = token_lists(given.prefix_tokens, given.prefix_tokens == nullptr ? 0 : count,
+                               "the list of a prefix");
+  return translator.job(
+      texts(lines, count, "the text of a line"), options,
+      prefixes == nullptr ? std::move(of_tokens) : translator.encode_prefixes(of_text),
+      given.first_line == 0 ? 1 : given.first_line);
 }
 
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sources,
                             std::size_t count, const SearchOptions& options,
-                            const tt_tokens* prefixes, std::size_t) {
+                            const tt_tokens* prefixes, const tt_submit_options&) {
   require(sources != nullptr || count == 0, "sources");
   return translator.job_of_ids(
       token_lists(sources, count, "the list of a source"), options,
@@ -196,7 +204,7 @@ tt_status translate(const tt_translator* translator, const Source* sources, std:
     require(result != nullptr, "result");
     require(translator != nullptr, "translator");
     const Translator& here = translator->translator;
-    const auto job = job_of(here, sources, count, options_for(here, options), prefixes, 1);
+    const auto job = job_of(here, sources, count, options_for(here, options), prefixes, {});
     here.service().submit(job);
     here.service().wait(job, std::nullopt);
     *result = as_result(std::move(job->translations()));
@@ -214,8 +222,7 @@ tt_status submit(const tt_translator* translator, const Source* sources, std::si
     const Translator& here = translator->translator;
     auto made = std::make_unique<tt_job>();
     made->translator = &here;
-    made->job = job_of(here, sources, count, options_for(here, given.options), prefixes,
-                       given.first_line == 0 ? 1 : given.first_line);
+    made->job = job_of(here, sources, count, options_for(here, given.options), prefixes, given);
     if (given.timeout > 0) made->job->deadline = after(given.timeout);
     if (given.finished != nullptr || given.completions != nullptr) {
       made->job->on_finish = [given] {
@@ -385,6 +392,13 @@ tt_status tt_completions_wait(tt_completions* completions, double seconds, void*
     *count = std::min(capacity, waiting.size());
     std::copy_n(waiting.begin(), *count, contexts);
     waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(*count));
+  });
+}
+
+tt_status tt_completions_add(tt_completions* completions, void* context) {
+  return guarded([&] {
+    require(completions != nullptr, "completions");
+    completions->push(context);
   });
 }
 

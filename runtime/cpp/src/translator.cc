@@ -105,16 +105,21 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
   service_.emplace(of_service, make_search, log_);
 }
 
+std::vector<Tokens> Translator::encode_prefixes(const std::vector<std::string_view>& texts) const {
+  std::vector<Tokens> found;
+  for (const std::string_view text : texts) found.push_back(tokenizer_->encode_target(text));
+  return found;
+}
+
 std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
-                                     const SearchOptions& options,
-                                     const std::vector<std::string_view>& prefixes,
+                                     const SearchOptions& options, std::vector<Tokens> prefixes,
                                      std::size_t first) const {
   check_options(options);
+  prefixes.resize(lines.size());
   auto made = std::make_shared<Job>([this](const auto& sentences) { return join(sentences); });
   for (std::size_t line = 0; line < lines.size(); ++line) {
     const std::string name = "line " + std::to_string(line + first) + " of this call";
-    const Tokens prefix = prefixes.empty() ? Tokens() : tokenizer_->encode_target(prefixes[line]);
-    made->add_line(sentences(name, lines[line], prefix, options));
+    made->add_line(sentences(name, lines[line], prefixes[line], options));
   }
   return made;
 }

@@ -25,11 +25,13 @@ class Translator {
   // Checks the bundle and loads one of its targets. Errors as of tt_translator_load.
   Translator(const std::filesystem::path& bundle, const tt_load_options& options);
 
+  // The tokens of target prefixes.
+  std::vector<Tokens> encode_prefixes(const std::vector<std::string_view>& texts) const;
+
   // A job that translates lines. prefixes: none, or one for each line. first: number of the
   // first line in error messages.
   std::shared_ptr<Job> job(const std::vector<std::string_view>& lines, const SearchOptions& options,
-                           const std::vector<std::string_view>& prefixes,
-                           std::size_t first = 1) const;
+                           std::vector<Tokens> prefixes, std::size_t first = 1) const;
 
   // A job that translates sources without the end symbol and the prompt; its translations have no
   // text. prefixes: none, or one for each source.

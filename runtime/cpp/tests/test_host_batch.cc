@@ -62,7 +62,6 @@ class TracingGraphs : public Graphs {
       }
     };
   }
-
 };
 
 void test_rows_keep_what_is_theirs() {

@@ -185,7 +185,7 @@ void test_deadlines() {
   CHECK(is_told && contains(thrown([&] { told->translations(); }), "TT_DEADLINE_EXCEEDED"));
 }
 
-void test_capacity() {
+void test_capacity_of_service() {
   Gate gate;
   Counting counting({1, 4, 2}, [&](std::int64_t) { gate(); });
   const auto full = job_of({3, 3}), refused = job_of({3});
@@ -249,7 +249,7 @@ void test_service() {
   test_who_arrives_joins_the_batch_that_is_under_way();
   test_a_cancelled_job_leaves_its_batch();
   test_deadlines();
-  test_capacity();
+  test_capacity_of_service();
   test_a_batch_that_fails_is_retried();
   test_a_sentence_that_fails_twice_fails_its_job_alone();
   test_what_is_left_at_the_end_is_cancelled();

@@ -249,6 +249,9 @@ TT_API tt_status tt_completions_new(tt_completions** completions);
 TT_API tt_status tt_completions_wait(tt_completions* completions, double seconds, void** contexts,
                                      size_t capacity, size_t* count);
 
+/* Puts a context among those of finished jobs, to wake up whoever waits. */
+TT_API tt_status tt_completions_add(tt_completions* completions, void* context);
+
 /* NULL is fine. Each job that was submitted with it must have been returned by
  * tt_completions_wait. */
 TT_API void tt_completions_free(tt_completions* completions);
@@ -261,10 +264,12 @@ typedef struct tt_submit_options {
                                 Any number below 2^63 */
   double timeout;            /* seconds from now, after which the job fails with
                                 TT_DEADLINE_EXCEEDED; 0: none */
-  tt_finished_function finished; /* NULL: no callback */
-  void* finished_context;        /* handed to finished; it must live until then */
-  tt_completions* completions;   /* where finished_context is put, too; NULL: nowhere */
-  uint64_t first_line;           /* number of the first line in error messages; 0: 1 */
+  tt_finished_function finished;  /* NULL: no callback */
+  void* finished_context;         /* handed to finished; it must live until then */
+  tt_completions* completions;    /* where finished_context is put, too; NULL: nowhere */
+  uint64_t first_line;            /* number of the first line in error messages; 0: 1 */
+  const tt_tokens* prefix_tokens; /* prefixes of lines of text as tokens, as many as lines; NULL:
+                                     none, or as text */
 } tt_submit_options;
 
 /* As tt_options_default. */

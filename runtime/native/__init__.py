@@ -31,8 +31,10 @@ from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translatio
 
 log = logging.getLogger("translate_trt")
 
-#: Environment variable: path of libtranslate_trt. Without it Python's own loop translates.
+#: Environment variable: "none", or the path of a library to use instead of the one that is here.
 VARIABLE = "TRANSLATE_TRT_LIBRARY"
+FILE_NAME = "libtranslate_trt.so"
+_NONE = "none"
 
 # Between two looks for Ctrl-C, which Python handles only while it runs.
 _SECONDS_BETWEEN_SIGNALS = 0.1
@@ -124,6 +126,7 @@ class _SubmitOptions(ctypes.Structure):
         ("finished_context", c_void_p),
         ("completions", c_void_p),
         ("first_line", c_uint64),
+        ("prefix_tokens", POINTER(_Tokens)),
     )
 
 
@@ -168,6 +171,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tt_completions_wait": (
         _STATUS, (_HANDLE, c_double, POINTER(c_void_p), c_size_t, POINTER(c_size_t))
     ),
+    "tt_completions_add": (_STATUS, (_HANDLE, c_void_p)),
     "tt_completions_free": (None, (_HANDLE,)),
     "tt_job_wait": (_STATUS, (_HANDLE, c_double, POINTER(c_int32))),
     "tt_job_cancel": (_STATUS, (_HANDLE,)),
@@ -188,20 +192,38 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 def library() -> Path | None:
-    """The library that the environment names; None: it names none.
+    """The library to use; None: it is not built, or switched off, and Python's own loop translates.
 
     Raises:
-        OptionError: there is no such file.
+        OptionError: the environment variable names a file that does not exist.
     """
     chosen = os.environ.get(VARIABLE, "")
-    if not chosen:
+    if chosen == _NONE:
         return None
+    if not chosen:
+        path = Path(__file__).with_name(FILE_NAME)
+        return path if path.is_file() else None
     if not Path(chosen).is_file():
         raise OptionError(
             f"{VARIABLE} is {chosen!r}, and there is no such file; name one that "
-            "scripts/build_library.sh made, or leave it out."
+            f"scripts/build_library.sh made, or write {_NONE}, or leave it out."
         )
     return Path(chosen).absolute()
+
+
+def status() -> str:
+    """The library in use, or why there is none, for people.
+
+    Raises:
+        TranslateTrtError: as of `library`, or it does not load.
+    """
+    path = library()
+    if path is not None:
+        opened = _open(path)
+        return f"libtranslate_trt {opened.tt_version().decode()}"
+    if os.environ.get(VARIABLE) == _NONE:
+        return f"Python: libtranslate_trt is switched off by {VARIABLE}"
+    return "Python: libtranslate_trt is not built (bash scripts/build_library.sh)"
 
 
 def _open(path: Path) -> ctypes.CDLL:
@@ -218,7 +240,7 @@ def _open(path: Path) -> ctypes.CDLL:
     except (OSError, AttributeError) as error:
         raise BackendError(
             f"{path} is no libtranslate_trt of this version that loads here: {error}. Build it "
-            f"again with scripts/build_library.sh, or run without it: unset {VARIABLE}"
+            f"again with scripts/build_library.sh, or run without it: {VARIABLE}={_NONE}"
         ) from error
     return opened
 
@@ -377,7 +399,7 @@ class Core:
         self,
         lines: Sequence[str],
         options: SearchOptions,
-        prefixes: Sequence[str] | None = None,
+        prefixes: Sequence[str] | Sequence[Sequence[int]] | None = None,
         *,
         first: int = 1,
         caller: int = 0,
@@ -389,7 +411,7 @@ class Core:
         Args:
             lines: the texts.
             options: how to search.
-            prefixes: as many texts that the translations must begin with.
+            prefixes: as many texts, or token lists, that the translations must begin with.
             first: number of the first line in error messages.
             caller: whose sentences take turns with those of others; 0: the job's own.
             completions: where the key is put once the job has finished.
@@ -398,7 +420,7 @@ class Core:
         Raises:
             TranslateTrtError: as of `Translator.translate`.
         """
-        begins = None if prefixes is None else _texts(prefixes)
+        begins = None if prefixes is None else _begins(prefixes)
         return self._submit(
             self.calls.tt_submit, _texts(lines), begins, options, first, caller, completions, key
         )
@@ -488,6 +510,8 @@ class Core:
         submit.caller, submit.first_line = caller, first
         if completions is not None:
             submit.completions, submit.finished_context = completions.handle, key
+        if call is self.calls.tt_submit and prefixes is not None and prefixes._type_ is _Tokens:
+            submit.prefix_tokens, prefixes = prefixes, None
         try:
             status = call(
                 self._handle, sources, len(sources), byref(submit), prefixes, byref(handle)
@@ -516,6 +540,10 @@ class Completions:
         self._core.check(status)
         return [int(key or 0) for key in self._keys[: count.value]]
 
+    def add(self, key: int) -> None:
+        """Wake up the thread that waits, with that key. Any thread."""
+        self._core.check(self._core.calls.tt_completions_add(self.handle, key))
+
     def __del__(self) -> None:
         # The thread that waits holds this object until it has seen every job.
         self._core.calls.tt_completions_free(self.handle)
@@ -529,6 +557,13 @@ def _texts(texts: Sequence[str]) -> ctypes.Array[_Text]:
         except UnicodeEncodeError:  # a lone surrogate, which is no text
             encoded.append(_SURROGATES.sub(" ", text).encode())
     return (_Text * len(encoded))(*(_Text(one, len(one)) for one in encoded))
+
+
+def _begins(
+    prefixes: Sequence[str] | Sequence[Sequence[int]],
+) -> ctypes.Array[_Text] | ctypes.Array[_Tokens]:
+    texts = [one for one in prefixes if isinstance(one, str)]
+    return _texts(texts) if len(texts) == len(prefixes) else _token_lists(prefixes)  # type: ignore[arg-type]
 
 
 def _token_lists(lists: Sequence[Sequence[int]]) -> ctypes.Array[_Tokens]:
