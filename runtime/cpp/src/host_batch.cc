@@ -119,10 +119,15 @@ std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arrivin
   }
   const auto kept = static_cast<std::int64_t>(keep.size());
   const auto added = static_cast<std::int64_t>(arriving.size());
-  move(keep, kept + added, needed);
+  Rows places = counted(0, kept);
+  if (fits && can_shrink(keep, kept + added)) {
+    places = shrink(keep, kept + added);
+  } else {
+    move(keep, kept + added, needed);
+  }
   const Rows placed = counted(kept, added);
   if (added > 0) start(placed, arriving);
-  return {counted(0, kept), placed};
+  return {places, placed};
 }
 
 const StepResult& HostBatch::step(const std::vector<std::int64_t>& forced) {

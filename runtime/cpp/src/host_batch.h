@@ -42,6 +42,8 @@ class HostBatch : public Batch {
   void bind();
   void allocate(std::int64_t rows, std::int64_t source_size, std::int64_t slots);
   void move(const Rows& keep, std::int64_t rows, std::int64_t source_size);
+  bool can_shrink(const Rows& keep, std::int64_t rows) const;
+  Rows shrink(const Rows& keep, std::int64_t rows);
   std::int64_t used_slots(std::int64_t row) const;
   void copy_rows(const TensorSpec& spec, const Tensor& old, const Rows& keep, std::int64_t width);
   void copy_slots(const TensorSpec& spec, const Tensor& old, const Rows& keep, const Rows& used);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 
 #include "host_batch.h"
@@ -61,6 +62,42 @@ void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_si
       copy_rows(spec, *old, keep, width);
     }
   }
+}
+
+// True if the arrays serve for so many rows, the first of them those kept: no others would be much
+// smaller.
+bool HostBatch::can_shrink(const Rows& keep, std::int64_t rows) const {
+  if (keep.empty() || rows > sizes_.n) return false;
+  if (shape_.form.slots) return true;
+  std::int64_t most = 0;
+  for (const std::int64_t row : keep) most = std::max(most, used_slots(row));
+  return sizes_.p <= room(most) + kSlotStep;
+}
+
+// Makes the arrays that many rows long: of those kept, the ones behind move into rows of others
+// that have left. Returns where each is.
+Rows HostBatch::shrink(const Rows& keep, std::int64_t rows) {
+  const auto kept = static_cast<std::int64_t>(keep.size());
+  Rows places = keep, left, front(keep.size());
+  std::iota(front.begin(), front.end(), 0);
+  std::set_difference(front.begin(), front.end(), keep.begin(), keep.end(),
+                      std::back_inserter(left));
+  auto next = left.begin();
+  for (std::int64_t& place : places) {
+    if (place < kept) continue;
+    for (const TensorSpec& spec : by_sentence_) {
+      const Tensor& array = *now_.at(spec.name);
+      std::memcpy(array.bytes_at(*next), array.bytes_at(place),
+                  array.row_size() * size_of(array.type()));
+    }
+    place = *next++;
+  }
+  runs_.clear();
+  sizes_.n = rows;
+  for (Arrays* arrays : {&now_, &other_, &results_}) {
+    for (auto& [name, array] : *arrays) array = std::make_shared<Tensor>(array, 0, rows);
+  }
+  return places;
 }
 
 // Slots of a row up to the last that is in a beam's past or is written next.
