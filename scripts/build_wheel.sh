@@ -1,15 +1,44 @@
 #!/usr/bin/env bash
-# Builds a wheel with the compiled kernels inside, for systems like this one, into dist/ (or OUT):
+# Builds a wheel with libtranslate_trt and the compiled kernels inside into dist/ (or OUT):
 #
-#   bash scripts/build_wheel.sh [OUT]
+#   bash scripts/build_wheel.sh [OUT]                      # for systems like this one
+#   PLATFORM=manylinux_2_28_x86_64 bash scripts/build_wheel.sh [OUT]
+#   PLATFORM=manylinux_2_28_aarch64 bash scripts/build_wheel.sh [OUT]
 #
-# Without the kernels it is no error to build one: `pip wheel --no-deps .` makes a wheel for any
-# system, as long as runtime/kernels/ holds no library.
+# With PLATFORM the compiler is that of Zig, from the Python package index: it links for the C library of
+# that version and for that processor, whatever this machine has. The wheel is built in a copy of the
+# files that git knows, so that libraries of this machine do not get into one for another.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 out=$(realpath -m "${1:-$root/dist}")
 make_environment dev
-bash scripts/build_kernels.sh
-rm -rf build/lib build/bdist.*  # setuptools would take along what an earlier build left there
-python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$out" .
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+git ls-files -co --exclude-standard | tar --create --files-from - --ignore-failed-read | tar -x -C "$tree"
+mkdir -p .cache
+ln -s "$root/.cache" "$tree/.cache"  # fetched headers
+options=(-D CMAKE_SHARED_LINKER_FLAGS=-s)
+if [ -n "${PLATFORM:-}" ]; then
+    [[ $PLATFORM =~ ^manylinux_2_([0-9]+)_(x86_64|aarch64)$ ]] || {
+        echo "PLATFORM is $PLATFORM; write manylinux_2_28_x86_64 or manylinux_2_28_aarch64." >&2
+        exit 2
+    }
+    target=${BASH_REMATCH[2]}-linux-gnu.2.${BASH_REMATCH[1]}
+    say "a compiler for $target"
+    python -m pip install --quiet --disable-pip-version-check --target "$tree/zig" ziglang
+    for tool in cc c++ ar ranlib; do
+        flags=
+        [[ $tool != c* ]] || flags="-target $target"
+        printf '#!/bin/sh\nexec "%s" %s %s "$@"\n' "$tree/zig/ziglang/zig" "$tool" "$flags" >"$tree/zig/$tool"
+        chmod +x "$tree/zig/$tool"
+    done
+    export CC=$tree/zig/cc CXX=$tree/zig/c++ TRANSLATE_TRT_PLATFORM=$PLATFORM
+    options+=(-D CMAKE_SYSTEM_NAME=Linux -D "CMAKE_SYSTEM_PROCESSOR=${BASH_REMATCH[2]}"
+        -D "CMAKE_AR=$tree/zig/ar" -D "CMAKE_RANLIB=$tree/zig/ranlib")
+fi
+TRANSLATE_TRT_VENV=none bash "$tree/scripts/build_library.sh" "${options[@]}"
+rm -rf "$tree/build" "$tree/zig"
+# The libraries are there; what pip would build is for this machine.
+TRANSLATE_TRT_LIBRARY=none python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+    --wheel-dir "$out" "$tree"
 ls "$out"/translate_trt-*.whl
