@@ -12,7 +12,9 @@ and all, and ready.
 
 Last, the library alone: all lines in one call, and the same lines submitted one at a time by each
 of 64 threads, in turns, with the same workers; and the workers' processor time per sentence, within
-the graphs and outside of them.
+the graphs and outside of them. And Python on the library: the time of handing over results,
+which holds the interpreter lock; and lines that a service is given one by one, all with one length
+penalty, and with 64 different ones, in turns.
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ import os
 import statistics
 import subprocess
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
+from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 import onnxruntime
 from report import alternate, parser, ratios, write
 
-from translate_trt.runtime import Translator, kernels, native
+from translate_trt.runtime import TranslationService, Translator, kernels, native
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/native"
@@ -231,6 +235,39 @@ def processor_time(
     return found
 
 
+def python_service(
+    given: argparse.Namespace, target: str, lines: list[str]
+) -> dict[str, list[float]]:
+    """Seconds of lines given to a service, and microseconds of the lock for each sentence."""
+    os.environ[native.VARIABLE] = PythonOnLibrary.library
+    translator = Translator(given.bundle, target, threads=1, workers=given.threads)
+    assert translator.core is not None
+    core, options = translator.core, translator.default_options
+
+    def serve(penalties: int) -> float:
+        begin = perf_counter()
+        futures = [
+            service.submit(line, replace(options, length_penalty=0.6 + number % penalties / 1000))
+            for number, line in enumerate(lines)
+        ]
+        wait(futures)
+        return perf_counter() - begin
+
+    def hand_over() -> float:
+        job = core.submit(lines, options)
+        job.wait()
+        begin = thread_time()
+        job.result()
+        return 1e6 * (thread_time() - begin) / len(lines)
+
+    with TranslationService(translator) as service:
+        serve(1)
+        samples = alternate(
+            {"one penalty": lambda: serve(1), "64 penalties": lambda: serve(64)}, given.rounds
+        )
+    return {**samples, "lock": [hand_over() for _ in range(given.rounds)]}
+
+
 def main() -> None:
     """Measure, show, write."""
     options = parser(__doc__)
@@ -254,6 +291,10 @@ def main() -> None:
         clients = samples[target]["clients"] = compare_clients(given, target, lines)
         middle, low, high = ratios(clients, "clients", "one call")
         print(f"  {CLIENTS} threads, of one call: {middle:.2f} [{low:.2f}, {high:.2f}]")
+        service = samples[target]["service"] = python_service(given, target, lines)
+        middle, low, high = ratios(service, "64 penalties", "one penalty")
+        print(f"  64 length penalties, of one: {middle:.2f} [{low:.2f}, {high:.2f}]")
+        print(f"  lock held, us per sentence: {statistics.median(service['lock']):.1f}")
         processor = samples[target]["processor time"] = processor_time(given, target, lines)
         print(f"  processor time of workers, ms per sentence: {processor}")
     settings = {

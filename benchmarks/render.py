@@ -245,6 +245,27 @@ def render_cpp_library(report: dict[str, Any]) -> str:
         + "\nProcessor time of its workers' threads, ms per sentence, in ONNX Runtime's graphs and "
         "outside of them (scheduling, batches, back-trace, detokenization):\n\n"
         + table(["", "", "in the graphs", "outside"], spent)
+        + _python_service(settings["lines"], samples)
+    )
+
+
+def _python_service(lines: int, samples: dict[str, Any]) -> str:
+    """Python's service on the library: mixed options, and the interpreter lock."""
+    rows = []
+    for target, found in samples.items():
+        service = found["service"]
+        middle, low, high = ratios(service, "64 penalties", "one penalty")
+        speeds = [
+            f"{lines / statistics.median(service[name]):.1f}"
+            for name in ("one penalty", "64 penalties")
+        ]
+        lock = f"{statistics.median(service['lock']):.0f} us"
+        rows.append([target, *speeds, f"{middle:.2f} [{low:.2f}, {high:.2f}]", lock])
+    header = ["", "one length penalty", "64 penalties", "64 / one", "lock held"]
+    return (
+        "\nPython's `TranslationService` on the library, sentences/s: lines submitted one by one, "
+        "with one length penalty and with 64 different ones; and how long each sentence holds the "
+        "interpreter lock when its result is handed over:\n\n" + table(header, rows)
     )
 
 

@@ -123,12 +123,14 @@ def test_the_cpp_library_beside_python() -> None:
             "all lines": {"Python": [2.0, 4.0, 3.0], "C++": [1.0, 2.0, 2.0]},
             "loading": {"Python": [0.3], "C++": [0.1]}},
             "clients": {"one call": [1.0, 1.0, 1.0], "clients": [1.0, 2.0, 1.25]},
+            "service": {"one penalty": [1.0], "64 penalties": [1.25], "lock": [13.0, 15.0, 99.0]},
             "processor time": {"clients": {"in graphs": 1.5, "outside": 0.25}}}},
     }  # fmt: skip
     text = render_cpp_library(report)
     assert "workers, 1 of 100 lines differed" in text
     assert "| onnx-int8 | 100.0 | 80.0 | 0.80 [0.50, 1.00] |" in text
     assert "| onnx-int8 | 64 threads | 1.50 | 0.25 |" in text
+    assert "| onnx-int8 | 100.0 | 80.0 | 0.80 [0.80, 0.80] | 15 us |" in text
     assert "all lines | 33.3 sentences/s | 50.0 sentences/s | 2.00 [1.50, 2.00] |" in text
     assert "loading | 300 ms | 100 ms | 3.00 [3.00, 3.00] |" in text
 
