@@ -60,7 +60,7 @@ class Translator:
         source_languages: what options may call the source's language (see `Manifest`).
         target_languages: the same of the target's.
         workers: batches translated at once.
-        core: libtranslate_trt, where it translates instead of Python (`native.VARIABLE`).
+        core: libtranslate_trt, where it translates; None: Python's own loop does.
     """
 
     def __init__(
@@ -130,7 +130,9 @@ class Translator:
         self._warned_of_beams = False
         self._backend: Backend | None = None
         self.core: Core | None = None
-        library = native.library() if self.target.backend == "onnxruntime" else None
+        # On GPUs it is not tried: there, packages that Python loads bring CUDA's libraries.
+        on_cpu = self.target.backend == "onnxruntime" and settings.gpu is None
+        library = native.library() if on_cpu else None
         if library is not None:
             self.core = Core(
                 library, path, self.target.name, threads=threads, workers=workers,

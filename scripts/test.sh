@@ -23,6 +23,7 @@ say "mypy"
 bash scripts/typecheck.sh
 
 say "pytest"
-# Two processes; tests of a file share what they build, and the longest files go first, as
-# tests/support/collection.py says. -n 0 among the arguments: one process, as with --pdb.
-python -m pytest --durations=20 -n 2 --dist loadfile --no-loadscope-reorder "${tests[@]}" "$@"
+# Three processes for two cores, since tests of servers and clusters often wait. Tests of a file share what
+# they build, and the longest files go first, as tests/support/collection.py says. -n 0 among the
+# arguments: one process, as with --pdb.
+python -m pytest --durations=20 -n 3 --dist loadfile --no-loadscope-reorder "${tests[@]}" "$@"

@@ -68,6 +68,7 @@ def test_equal_to_the_reference(
     assert_same(found, beam_search(model, sources, options))
 
 
+@pytest.mark.usefixtures("python_loop")
 @pytest.mark.parametrize("batch_tokens", [64, 2000])
 def test_options_of_one_beam_size_share_a_batch(
     batch_tokens: int, translator: Translator, compiled_bundle: Path
@@ -240,6 +241,7 @@ def test_whoever_runs_beside_whom(
     assert_same(found, beam_search(model, sources, options, unscored(prefixes)))
 
 
+@pytest.mark.usefixtures("python_loop")
 @pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
 def test_a_cache_that_grows_and_one_large_from_the_start(
     target: str, compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
@@ -271,6 +273,7 @@ def test_a_cache_that_grows_and_one_large_from_the_start(
     assert max(grown[12]) < 0.8 * 6 * 60  # beams of one model share their past
 
 
+@pytest.mark.usefixtures("python_loop")
 def test_a_sentence_that_is_done_waits_at_the_last_position_there_is(
     compiled_bundle: Path, model: Transformer
 ) -> None:
