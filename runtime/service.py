@@ -100,7 +100,8 @@ class TranslationService:
             translator: of which other threads may make use meanwhile.
             capacity: lines, or pieces of long ones, from which on `submit` waits until one is done;
                 None: it never waits, and memory is the bound.
-            batches: that a worker runs at once, of lines that cannot share one.
+            batches: that a worker runs at once, of lines that cannot share one; on libtranslate_trt
+                it is always 4.
             clock: seconds, by which batches of a worker take turns.
 
         Raises:

@@ -139,6 +139,8 @@ class Translator:
                 batch_tokens=batch_tokens, device=device, check_hashes=check_hashes,
             )  # fmt: skip
             return
+        if on_cpu:
+            native.report_fallback()
         verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
         self._check_tokenizer()
         records = (

@@ -11,6 +11,12 @@
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 out=$(realpath -m "${1:-$root/dist}")
+platform=${PLATFORM:-}
+[[ -z $platform || $platform =~ ^manylinux_2_([0-9]+)_(x86_64|aarch64)$ ]] || {
+    echo "PLATFORM is $platform; write manylinux_2_28_x86_64 or manylinux_2_28_aarch64." >&2
+    exit 2
+}
+glibc=${BASH_REMATCH[1]:-} processor=${BASH_REMATCH[2]:-}
 make_environment dev
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
@@ -18,12 +24,8 @@ git ls-files -co --exclude-standard | tar --create --files-from - --ignore-faile
 mkdir -p .cache
 ln -s "$root/.cache" "$tree/.cache"  # fetched headers
 options=(-D CMAKE_SHARED_LINKER_FLAGS=-s)
-if [ -n "${PLATFORM:-}" ]; then
-    [[ $PLATFORM =~ ^manylinux_2_([0-9]+)_(x86_64|aarch64)$ ]] || {
-        echo "PLATFORM is $PLATFORM; write manylinux_2_28_x86_64 or manylinux_2_28_aarch64." >&2
-        exit 2
-    }
-    target=${BASH_REMATCH[2]}-linux-gnu.2.${BASH_REMATCH[1]}
+if [ -n "$platform" ]; then
+    target=$processor-linux-gnu.2.$glibc
     say "a compiler for $target"
     python -m pip install --quiet --disable-pip-version-check --target "$tree/zig" ziglang
     for tool in cc c++ ar ranlib; do
@@ -32,8 +34,8 @@ if [ -n "${PLATFORM:-}" ]; then
         printf '#!/bin/sh\nexec "%s" %s %s "$@"\n' "$tree/zig/ziglang/zig" "$tool" "$flags" >"$tree/zig/$tool"
         chmod +x "$tree/zig/$tool"
     done
-    export CC=$tree/zig/cc CXX=$tree/zig/c++ TRANSLATE_TRT_PLATFORM=$PLATFORM
-    options+=(-D CMAKE_SYSTEM_NAME=Linux -D "CMAKE_SYSTEM_PROCESSOR=${BASH_REMATCH[2]}"
+    export CC=$tree/zig/cc CXX=$tree/zig/c++ TRANSLATE_TRT_PLATFORM=$platform
+    options+=(-D CMAKE_SYSTEM_NAME=Linux -D "CMAKE_SYSTEM_PROCESSOR=$processor"
         -D "CMAKE_AR=$tree/zig/ar" -D "CMAKE_RANLIB=$tree/zig/ranlib")
 fi
 TRANSLATE_TRT_VENV=none bash "$tree/scripts/build_library.sh" "${options[@]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import importlib.util
 import logging
 import os
@@ -28,6 +29,7 @@ from translate_trt.runtime.errors import (
 )
 from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+from translate_trt.runtime.version import version
 
 log = logging.getLogger("translate_trt")
 
@@ -226,12 +228,22 @@ def status() -> str:
     return "Python: libtranslate_trt is not built (bash scripts/build_library.sh)"
 
 
+@functools.cache
+def report_fallback() -> None:
+    """Log once that Python's own loop translates, and what builds the library."""
+    log.info("runtime: %s", status())
+
+
 def _open(path: Path) -> ctypes.CDLL:
     """The library with the types of its functions.
 
     Raises:
         BackendError: it is no such library, or one of another version.
     """
+    remedy = (
+        "Build it again with scripts/build_library.sh, or run without it: "
+        f"{VARIABLE}={_NONE}"
+    )
     try:
         opened = ctypes.CDLL(str(path))
         for name, (returned, taken) in _FUNCTIONS.items():
@@ -239,9 +251,13 @@ def _open(path: Path) -> ctypes.CDLL:
             function.restype, function.argtypes = returned, taken
     except (OSError, AttributeError) as error:
         raise BackendError(
-            f"{path} is no libtranslate_trt of this version that loads here: {error}. Build it "
-            f"again with scripts/build_library.sh, or run without it: {VARIABLE}={_NONE}"
+            f"{path} is no libtranslate_trt of this version that loads here: {error}. {remedy}"
         ) from error
+    built_as = opened.tt_version().decode()
+    if built_as != version():
+        raise BackendError(
+            f"{path} is of version {built_as}, and this is translate-trt {version()}. {remedy}"
+        )
     return opened
 
 
