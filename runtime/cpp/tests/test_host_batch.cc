@@ -83,6 +83,28 @@ void test_rows_keep_what_is_theirs() {
   CHECK(batch.step({}).tokens == Rows({13}) && batch.rows() == 1);
 }
 
+// The rows behind move into those of the sentences that have left, and new ones come after them.
+void test_a_batch_shrinks_in_its_arrays() {
+  GraphShape shape = {1, 1, 1, 1, false, {}};
+  shape.form.cache_type = Type::kFloat16;
+  SearchOptions options;
+  options.beam_size = 1;
+  HostBatch batch(std::make_unique<TracingGraphs>(), shape, options, 2, 64);
+  Sources sources;
+  for (std::int64_t token = 11; token < 17; ++token) {
+    sources.tokens.push_back(Tokens(5, token));
+    sources.max_lengths.push_back(90);
+  }
+  batch.update({}, sources);
+  for (int i = 0; i < 5; ++i) batch.step({});
+  auto [kept, placed] = batch.update({0, 4, 5}, {});
+  CHECK(kept == Rows({0, 1, 2}) && placed.empty() && batch.rows() == 3);
+  CHECK(batch.step({}).tokens == Rows({11, 15, 16}));
+  std::tie(kept, placed) = batch.update({1, 2}, {});
+  CHECK(kept == Rows({1, 0}) && batch.rows() == 2);
+  for (int i = 0; i < 40; ++i) CHECK(batch.step({}).tokens == Rows({16, 15}));
+}
+
 // Graphs whose beam forgets its first tokens, as beams do that go on from another's past, and whose
 // next token takes the lowest slot that is free.
 class ForgettingGraphs : public TracingGraphs {
@@ -191,6 +213,7 @@ void test_rows_have_options_of_their_own() {
 
 void test_host_batch() {
   test_rows_keep_what_is_theirs();
+  test_a_batch_shrinks_in_its_arrays();
   test_slots_keep_their_places();
   test_rows_have_options_of_their_own();
 }
