@@ -1,6 +1,7 @@
 """What pyproject.toml cannot say: a wheel brings compiled libraries, and is for one system then."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,21 +37,24 @@ class PlatformWheel(bdist_wheel):
 def build_libraries() -> None:
     """Build libtranslate_trt and the compiled kernels, unless TRANSLATE_TRT_LIBRARY is "none".
 
-    Without a compiler the wheel holds neither, and Python translates, more slowly.
+    Where something is missing for the library, the kernels are built alone. Without a compiler the
+    wheel holds neither, and Python translates, more slowly.
     """
     if os.environ.get("TRANSLATE_TRT_LIBRARY") == "none":
         return
-    try:
-        done = subprocess.run(
-            ["bash", ROOT / "scripts/build_library.sh"],
-            env={**os.environ, "TRANSLATE_TRT_VENV": "none"}, check=False,
-        )  # fmt: skip
-    except FileNotFoundError:
+    if shutil.which("bash") is None:
         print("There is no bash: the wheel will hold no compiled libraries.", file=sys.stderr)
         return
-    if done.returncode == MISSING:
+    code = MISSING
+    for name in ("build_library.sh", "build_kernels.sh"):
+        if code == MISSING:
+            code = subprocess.run(
+                ["bash", ROOT / "scripts" / name],
+                env={**os.environ, "TRANSLATE_TRT_VENV": "none"}, check=False,
+            ).returncode  # fmt: skip
+    if code == MISSING:
         print("The wheel will hold no compiled libraries.", file=sys.stderr)
-    elif done.returncode:
+    elif code:
         raise SystemExit(
             "The compiled libraries cannot be built (see above). To install without them: "
             "TRANSLATE_TRT_LIBRARY=none pip install ..."
