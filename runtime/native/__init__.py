@@ -240,10 +240,7 @@ def _open(path: Path) -> ctypes.CDLL:
     Raises:
         BackendError: it is no such library, or one of another version.
     """
-    remedy = (
-        "Build it again with scripts/build_library.sh, or run without it: "
-        f"{VARIABLE}={_NONE}"
-    )
+    remedy = f"Build it again with scripts/build_library.sh, or run without it: {VARIABLE}={_NONE}"
     try:
         opened = ctypes.CDLL(str(path))
         for name, (returned, taken) in _FUNCTIONS.items():
