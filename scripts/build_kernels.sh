@@ -16,7 +16,7 @@ source scripts/native.sh
 
 find_tools
 find_headers
-mkdir -p build
+lock_builds
 name=libtranslate_trt_kernels.so
 if [ -n "${SANITIZE:-}${TILES:-}" ]; then
     build runtime/cpp build/kernels-test -D TRANSLATE_TRT_BUILD_LIBRARY=OFF \

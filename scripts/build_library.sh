@@ -19,7 +19,7 @@ source scripts/native.sh
 
 find_tools
 find_headers
-mkdir -p build
+lock_builds
 name=libtranslate_trt.so
 options=(-D TRANSLATE_TRT_BUILD_LIBRARY=ON)
 if [ "${TRANSLATE_TRT_KERNELS:-}" = none ]; then

@@ -11,6 +11,15 @@ missing() { # what, what to do
     exit 3
 }
 
+# One build at a time in a checkout: two that configure one folder at once break each other.
+lock_builds() {
+    mkdir -p build
+    if command -v flock >/dev/null; then
+        exec 9>build/.lock
+        flock 9
+    fi
+}
+
 find_tools() {
     command -v cmake >/dev/null ||
         missing "there is no cmake" "Install it, for example: apt-get install cmake ninja-build"

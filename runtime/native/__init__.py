@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import importlib.metadata
 import importlib.util
 import logging
 import os
@@ -250,12 +251,20 @@ def _open(path: Path) -> ctypes.CDLL:
         raise BackendError(
             f"{path} is no libtranslate_trt of this version that loads here: {error}. {remedy}"
         ) from error
-    built_as = opened.tt_version().decode()
-    if built_as != version():
+    built_as, here = opened.tt_version().decode(), _version()
+    if here not in (built_as, None):
         raise BackendError(
-            f"{path} is of version {built_as}, and this is translate-trt {version()}. {remedy}"
+            f"{path} is of version {built_as}, and this is translate-trt {here}. {remedy}"
         )
     return opened
+
+
+def _version() -> str | None:
+    """Version of the installed package; None: this is a tree of sources that is not installed."""
+    try:
+        return version()
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _onnxruntime() -> bytes:
