@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: a wheel brings compiled libraries, and is for one system then."""
+"""Build the compiled libraries for wheels, and tag wheels that hold any with their platform."""
 
 import os
 import shutil

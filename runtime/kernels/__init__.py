@@ -11,12 +11,12 @@ import os
 from pathlib import Path
 
 from translate_trt.runtime.bundle import FORMAT_VERSION
-from translate_trt.runtime.errors import BackendError, OptionError
+from translate_trt.runtime.compiled_libraries import NONE, find_library
+from translate_trt.runtime.errors import BackendError
 
 #: Environment variable: "none", or the path of a library to use instead of the one that is here.
 VARIABLE = "TRANSLATE_TRT_KERNELS"
 FILE_NAME = "libtranslate_trt_kernels.so"
-_NONE = "none"
 
 #: The name of what every processor has: operators of the beam search and the embedding alone.
 PORTABLE = "portable"
@@ -28,18 +28,7 @@ def library() -> Path | None:
     Raises:
         OptionError: the environment variable names a file that does not exist.
     """
-    chosen = os.environ.get(VARIABLE, "")
-    if chosen == _NONE:
-        return None
-    if not chosen:
-        path = Path(__file__).with_name(FILE_NAME)
-        return path if path.is_file() else None
-    if not Path(chosen).is_file():
-        raise OptionError(
-            f"{VARIABLE} is {chosen!r}, and there is no such file; name one that "
-            f"scripts/build_kernels.sh made, or write {_NONE}, or leave it out."
-        )
-    return Path(chosen).absolute()
+    return find_library(VARIABLE, Path(__file__).with_name(FILE_NAME), "scripts/build_kernels.sh")
 
 
 def describe() -> str:
@@ -55,7 +44,7 @@ def describe() -> str:
         return ""
     remedy = (
         "Build it again with scripts/build_kernels.sh, or run without compiled kernels: "
-        f"{VARIABLE}={_NONE}"
+        f"{VARIABLE}={NONE}"
     )
     try:
         opened = ctypes.CDLL(str(path))
@@ -95,6 +84,6 @@ def status(described: str | None = None) -> str:
         return found
     if library() is not None:
         return "none: there are none for this processor"
-    if os.environ.get(VARIABLE) == _NONE:
+    if os.environ.get(VARIABLE) == NONE:
         return f"none: switched off by {VARIABLE}"
     return "none: not built (bash scripts/build_kernels.sh)"

@@ -21,6 +21,7 @@ import numpy as np
 
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import NO_ONNXRUNTIME
+from translate_trt.runtime.compiled_libraries import NONE, find_library
 from translate_trt.runtime.errors import (
     BackendError,
     BundleError,
@@ -37,7 +38,6 @@ log = logging.getLogger("translate_trt")
 #: Environment variable: "none", or the path of a library to use instead of the one that is here.
 VARIABLE = "TRANSLATE_TRT_LIBRARY"
 FILE_NAME = "libtranslate_trt.so"
-_NONE = "none"
 
 # Between two looks for Ctrl-C, which Python handles only while it runs.
 _SECONDS_BETWEEN_SIGNALS = 0.1
@@ -200,18 +200,7 @@ def library() -> Path | None:
     Raises:
         OptionError: the environment variable names a file that does not exist.
     """
-    chosen = os.environ.get(VARIABLE, "")
-    if chosen == _NONE:
-        return None
-    if not chosen:
-        path = Path(__file__).with_name(FILE_NAME)
-        return path if path.is_file() else None
-    if not Path(chosen).is_file():
-        raise OptionError(
-            f"{VARIABLE} is {chosen!r}, and there is no such file; name one that "
-            f"scripts/build_library.sh made, or write {_NONE}, or leave it out."
-        )
-    return Path(chosen).absolute()
+    return find_library(VARIABLE, Path(__file__).with_name(FILE_NAME), "scripts/build_library.sh")
 
 
 def status() -> str:
@@ -224,7 +213,7 @@ def status() -> str:
     if path is not None:
         opened = _open(path)
         return f"libtranslate_trt {opened.tt_version().decode()}"
-    if os.environ.get(VARIABLE) == _NONE:
+    if os.environ.get(VARIABLE) == NONE:
         return f"Python: libtranslate_trt is switched off by {VARIABLE}"
     return "Python: libtranslate_trt is not built (bash scripts/build_library.sh)"
 
@@ -241,7 +230,7 @@ def _open(path: Path) -> ctypes.CDLL:
     Raises:
         BackendError: it is no such library, or one of another version.
     """
-    remedy = f"Build it again with scripts/build_library.sh, or run without it: {VARIABLE}={_NONE}"
+    remedy = f"Build it again with scripts/build_library.sh, or run without it: {VARIABLE}={NONE}"
     try:
         opened = ctypes.CDLL(str(path))
         for name, (returned, taken) in _FUNCTIONS.items():

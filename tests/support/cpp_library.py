@@ -23,7 +23,7 @@ from translate_trt.runtime.results import Hypothesis, Translation
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUPPRESSIONS = ROOT / "runtime/cpp/tests"
 
-#: Search options by which the library and Python are compared.
+#: Search options for comparisons of the library with Python.
 SEARCHES: list[dict[str, Any]] = [
     {},
     {"beam_size": 1},
@@ -44,7 +44,7 @@ def onnxruntime_library() -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Where libraries are: ONNX Runtime and kernels as in Python."""
+    """Environment in which programs find ONNX Runtime and the kernels that Python uses."""
     return {
         **os.environ,
         "TRANSLATE_TRT_VENV": "none",
