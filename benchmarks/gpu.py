@@ -4,8 +4,9 @@
         [--preset base] [--vocabulary 32000] [--steps 48]
 
 Every system searches with the same step (export/graphs.py) over the same random weights, and none
-ends a sentence before the last step. Samples are microseconds per step of the whole batch, and
-sentences' tokens per second from sources to the last step. PyTorch's step is compiled by
+ends a sentence before the last step. Samples are microseconds per step of the whole batch (for
+engines, from calls of more and of fewer steps), and sentences' tokens per second from sources to
+the last step. PyTorch's step is compiled by
 torch.compile and captured as a CUDA graph as well; its caches are static and written in place.
 """
 
@@ -17,27 +18,28 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import onnx
 import torch
 from report import alternate, parser, write
+from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import Compiler
-from translate_trt.export.engines.builder import build_engine
-from translate_trt.export.engines.network import Graph, load_builder
+from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.graphs import EncoderGraph, StaticCaches, StepGraph
-from translate_trt.export.trace import check, contract
-from translate_trt.runtime.backends import Backend, Settings, Sources, load_backend, request_values
-from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime import native
+from translate_trt.runtime.backends import Settings, Sources, load_engines, request_values
+from translate_trt.runtime.bundle import Limits, read_manifest
 from translate_trt.runtime.contract import NEXT, GraphShape
-from translate_trt.runtime.engines import EngineRecord, Profile
+from translate_trt.runtime.engines import Profile, check_engines
+from translate_trt.runtime.native import Core
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.train.config import END, START, preset
+from translate_trt.train.checkpoint import Usage, open_checkpoint, save_checkpoint
+from translate_trt.train.config import END, PAD, START, UNKNOWN, TrainConfig, preset
 from translate_trt.train.model import Transformer
 
 SOURCE_LENGTH = 32
@@ -150,52 +152,83 @@ class TorchSearch:
             torch.cuda.synchronize()
 
 
-def run_engines(
-    backend: Backend, sources: Sources, options: SearchOptions, steps: int
-) -> dict[str, float]:
-    """One batch from its sources to the last step."""
-    batch = backend.batch(options, START)
-    begin = time.perf_counter()
-    batch.update([], sources)
-    first = len(batch.step(None))
-    middle, taken = time.perf_counter(), first
-    while taken < steps:
-        taken += len(batch.step(None))
-    taken += len(batch.drain())
-    return _sample(begin, middle, time.perf_counter(), len(sources), taken, taken - first)
+class EngineSearch:
+    """The search of libtranslate_trt on both engines of a bundle."""
+
+    def __init__(self, bundle: Path, target: str, count: int, cuda_graphs: bool) -> None:
+        library = native.library()
+        if library is None:
+            raise SystemExit(f"{native.status()}; engines run on libtranslate_trt")
+        manifest = read_manifest(bundle)
+        entry, model = manifest.target(target), manifest.model
+        shape = GraphShape(
+            model.decoder_layers, model.heads, model.key_size, model.value_size, form=entry.form
+        )
+        files = {role: file.locate(bundle) for role, file in entry.files.items()}
+        settings = Settings(cuda_graphs=cuda_graphs)
+        engines = load_engines(files, shape, settings, check_engines(entry, bundle))
+        self.core = Core(
+            library, bundle, target, threads=1, workers=1, batch_tokens=count * SOURCE_LENGTH,
+            engines=engines,
+        )  # fmt: skip
+
+    def run(self, sources: list[list[int]], steps: int) -> dict[str, float]:
+        """Two calls whose difference is steps alone."""
+        few, begin = steps // 4, time.perf_counter()
+        self._translate(sources, few)
+        middle = time.perf_counter()
+        self._translate(sources, steps)
+        end = time.perf_counter()
+        seconds = (end - middle) - (middle - begin)
+        return {
+            "microseconds_per_step": 1e6 * seconds / (steps - few),
+            "tokens_per_second": len(sources) * steps / (end - middle),
+        }
+
+    def _translate(self, sources: list[list[int]], steps: int) -> None:
+        options = SearchOptions(min_length=steps, max_length=steps)
+        self.core.submit_ids(sources, options).result()
 
 
-def _sample(
-    begin: float, middle: float, end: float, rows: int, steps: int, timed: int | None = None
-) -> dict[str, float]:
+def _sample(begin: float, middle: float, end: float, rows: int, steps: int) -> dict[str, float]:
     return {
-        "microseconds_per_step": 1e6 * (end - middle) / (timed or steps),
+        "microseconds_per_step": 1e6 * (end - middle) / steps,
         "tokens_per_second": rows * steps / (end - begin),
     }
 
 
-def build(
-    given: argparse.Namespace, model: Transformer, limits: Limits, directory: Path
-) -> tuple[GraphShape, dict[str, Path], dict[str, EngineRecord]]:
-    """Both engines, written to a directory."""
+def _tokenizer(path: Path, size: int) -> Path:
+    """A SentencePiece model of that many pieces, which no text is given to."""
+    model = sentencepiece_model_pb2.ModelProto()
+    kinds = model.SentencePiece
+    specials = (("<pad>", kinds.CONTROL), ("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL),
+                ("</s>", kinds.CONTROL))  # fmt: skip
+    for piece, kind in specials:
+        model.pieces.add(piece=piece, score=0.0, type=kind)
+    for number in range(len(specials), size):
+        model.pieces.add(piece=f"<{number}>", score=-float(number), type=kinds.NORMAL)
+    spec = model.trainer_spec
+    spec.vocab_size, spec.pad_id, spec.unk_id = size, PAD, UNKNOWN
+    spec.bos_id, spec.eos_id = START, END
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def build(given: argparse.Namespace, model: Transformer, directory: Path) -> tuple[Path, str]:
+    """A bundle with both engines, and its target."""
     target = f"{given.package.replace('_', '-')}-{given.precision}"
-    options = BuildOptions((target,))
-    compiler = Compiler(model, limits, options)
-    shape = compiler.shape(target)
+    tokenizer = _tokenizer(directory / "tokenizer.model", given.vocabulary)
+    save_checkpoint(
+        directory / "checkpoint", model.state_dict(), model.config, TrainConfig(),
+        (tokenizer, tokenizer), Usage("en", "de"),
+    )  # fmt: skip
     profiles = tuple(Profile(count, SOURCE_LENGTH) for count in given.batches)
-    files, records = {}, {}
-    for role, graph in compiler.graphs(target).items():
-        path = directory / f"{role}.onnx"
-        onnx.save(check(graph), path)
-        engine = build_engine(
-            load_builder(given.package),
-            Graph(role, path, *contract(shape)[role]),
-            profiles,
-            EngineOptions(),
-        )
-        files[role], records[role] = directory / f"{role}.engine", engine.record
-        files[role].write_bytes(engine.plan)
-    return shape, files, records
+    options = BuildOptions(
+        (target,), SOURCE_LENGTH, SOURCE_LENGTH + 50,
+        engines=EngineOptions(profiles=profiles, cache=None),
+    )  # fmt: skip
+    compile_bundle(open_checkpoint(directory / "checkpoint"), directory / "bundle", options)
+    return directory / "bundle", target
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
@@ -209,24 +242,24 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[given.precision]
     samples: dict[str, Any] = {"gpu": torch.cuda.get_device_name()}
     with tempfile.TemporaryDirectory() as name:
-        shape, files, records = build(given, model, limits, Path(name))
-        engines = {
-            label: load_backend(given.package, files, shape, Settings(cuda_graphs=graphs), records)
-            for label, graphs in (("engines", True), ("engines without CUDA graphs", False))
-        }
+        bundle, target = build(given, model, Path(name))
+        entry, described = read_manifest(bundle).target(target), read_manifest(bundle).model
+        shape = GraphShape(
+            described.decoder_layers, described.heads, described.key_size, described.value_size,
+            form=entry.form,
+        )  # fmt: skip
         torch_search = TorchSearch(model, shape, limits, dtype)
         for count in given.batches:
-            sources = _sources(count, given.vocabulary, given.steps)
-            found: dict[str, list[dict[str, float]]] = {}
+            sources = _sources(count, given.vocabulary)
+            ended = Sources([[*row, END] for row in sources], [given.steps] * count)
 
-            def run_torch(sources: Sources = sources) -> dict[str, float]:
+            def run_torch(sources: Sources = ended) -> dict[str, float]:
                 return torch_search.run(sources, options, given.steps)
 
             systems: dict[str, Callable[[], Any]] = {"torch.compile": run_torch}
-            for label, backend in engines.items():
-                systems[label] = lambda backend=backend, sources=sources: run_engines(  # type: ignore[misc]
-                    backend, sources, options, given.steps
-                )
+            for label, graphs in (("engines", True), ("engines without CUDA graphs", False)):
+                search = EngineSearch(bundle, target, count, graphs)
+                systems[label] = partial(search.run, sources, given.steps)
             found = alternate(systems, given.rounds, warmup=2)
             samples[f"batch {count}"] = found
             for label, rounds in found.items():
@@ -236,10 +269,11 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     return samples
 
 
-def _sources(count: int, vocabulary: int, most: int) -> Sources:
+def _sources(count: int, vocabulary: int) -> list[list[int]]:
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(4, vocabulary, (count, SOURCE_LENGTH - 1), generator=generator)
-    return Sources([[*row, END] for row in tokens.tolist()], [most] * count)
+    rows: list[list[int]] = tokens.tolist()
+    return rows
 
 
 def arguments() -> argparse.Namespace:

@@ -14,11 +14,13 @@ from types import TracebackType
 from typing import Any, TypeAlias, TypeVar, overload
 
 from translate_trt.runtime import native
-from translate_trt.runtime.backends import Backend, Settings, load_backend
+from translate_trt.runtime.backends import Backend, Settings, load_backend, load_engines
+from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.contract import GraphShape, given, most_beams
-from translate_trt.runtime.engines import check_engines
+from translate_trt.runtime.engines import PACKAGES, check_engines
 from translate_trt.runtime.errors import (
+    BackendError,
     BundleError,
     InputError,
     OptionError,
@@ -130,26 +132,50 @@ class Translator:
         self._warned_of_beams = False
         self._backend: Backend | None = None
         self.core: Core | None = None
-        # On GPUs it is not tried: there, packages that Python loads bring CUDA's libraries.
-        on_cpu = self.target.backend == "onnxruntime" and settings.gpu is None
-        library = native.library() if on_cpu else None
+        has_engines = self.target.backend in PACKAGES
+        # ONNX Runtime on GPUs is not tried: packages that Python loads bring CUDA's libraries.
+        on_core = has_engines or (self.target.backend == "onnxruntime" and settings.gpu is None)
+        library = native.library() if on_core else None
+        engines = None
+        if has_engines:
+            if library is None:
+                raise BackendError(
+                    f"{self.target.name} runs on libtranslate_trt, and here is {native.status()}. "
+                    "Choose an onnx target to do without."
+                )
+            verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
+            engines = self._load_engines(settings)
+            check_hashes = False
         if library is not None:
             self.core = Core(
                 library, path, self.target.name, threads=threads, workers=workers,
-                batch_tokens=batch_tokens, device=device, check_hashes=check_hashes,
+                batch_tokens=batch_tokens, device=None if has_engines else device,
+                check_hashes=check_hashes, engines=engines,
             )  # fmt: skip
             return
-        if on_cpu:
+        if on_core:
             native.report_fallback()
         verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
         self._check_tokenizer()
+        self._backend = load_backend(self.target.backend, self._files(), self._shape, settings)
+
+    def _files(self) -> dict[str, Path]:
+        """The target's files by role."""
+        return {role: entry.locate(self._path) for role, entry in self.target.files.items()}
+
+    def _load_engines(self, settings: Settings) -> Engines:
+        """Both engines of the target.
+
+        Raises:
+            BundleError: they do not run here.
+            BackendError: there is no GPU, or what it takes to use one is not installed.
+        """
         records = (
-            check_engines(self.target, path, settings.gpu or 0)
+            check_engines(self.target, self._path, settings.gpu or 0)
             if self.target.engine is not None
-            else None
+            else {}
         )
-        files = {role: entry.locate(path) for role, entry in self.target.files.items()}
-        self._backend = load_backend(self.target.backend, files, self._shape, settings, records)
+        return load_engines(self._files(), self._shape, settings, records)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -4,7 +4,7 @@
 #   bash scripts/gpu_check.sh [OUT]        default: gpu-check/
 #   TRANSLATE_TRT_VENV=none ...            with the environment that is active, as it is
 #
-# It needs torch for CUDA and `pip install 'translate-trt[cpu,export,tensorrt-rtx]'` (or [tensorrt]). What
+# It needs torch for CUDA, what scripts/build_library.sh needs, and `pip install 'translate-trt[cpu,export,tensorrt-rtx]'` (or [tensorrt]). What
 # was built and logged stays in OUT. Each check prints a row of docs/gpu.md's table; the exit code
 # is 1 if one fails, 3 if there is no GPU.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -23,6 +23,8 @@ else:
     print(f"{torch.cuda.get_device_name()} ({found})")
 ')
 case $gpu in "no GPU"*) echo "$gpu" >&2; exit 3 ;; esac
+# Engines run on libtranslate_trt.
+[ "$venv" = none ] || make_libraries "Without libtranslate_trt the checks of engines fail."
 
 mkdir -p "$out"
 out=$(cd "$out" && pwd)

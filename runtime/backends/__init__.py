@@ -1,4 +1,4 @@
-"""What runs the two graphs. One protocol, one file per backend, chosen by the manifest's name."""
+"""What runs the two graphs: a backend by the manifest's name, or engines for libtranslate_trt."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.contract import FREE, GraphShape
 from translate_trt.runtime.engines import PACKAGES, EngineRecord
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
@@ -184,7 +185,7 @@ class Settings:
 
 #: By role, what the manifest says of each engine of a target; empty: it has none.
 Records = Mapping[str, EngineRecord]
-Loader = Callable[[Mapping[str, Path], GraphShape, Settings, Records], Backend]
+Loader = Callable[[Mapping[str, Path], GraphShape, Settings], Backend]
 
 
 NO_ONNXRUNTIME = (
@@ -193,9 +194,7 @@ NO_ONNXRUNTIME = (
 )
 
 
-def _onnxruntime(
-    files: Mapping[str, Path], shape: GraphShape, settings: Settings, records: Records
-) -> Backend:
+def _onnxruntime(files: Mapping[str, Path], shape: GraphShape, settings: Settings) -> Backend:
     try:
         module = import_module("translate_trt.runtime.backends.onnxruntime")
     except ModuleNotFoundError as error:
@@ -206,28 +205,15 @@ def _onnxruntime(
     return backend
 
 
-def _tensorrt(
-    files: Mapping[str, Path], shape: GraphShape, settings: Settings, records: Records
-) -> Backend:
-    module = import_module("translate_trt.runtime.backends.tensorrt")
-    backend: Backend = module.load(files, shape, settings, records)
-    return backend
-
-
 #: By the name in the manifest. Imported when chosen, so that no installation needs the packages of
 #: a backend it does not use.
 BACKENDS: dict[str, Loader] = {
     "onnxruntime": _onnxruntime,
-    **dict.fromkeys(PACKAGES, _tensorrt),
 }
 
 
 def load_backend(
-    name: str,
-    files: Mapping[str, Path],
-    shape: GraphShape,
-    settings: Settings = Settings(),
-    records: Records | None = None,
+    name: str, files: Mapping[str, Path], shape: GraphShape, settings: Settings = Settings()
 ) -> Backend:
     """Load a target's graphs.
 
@@ -236,19 +222,38 @@ def load_backend(
         files: graph files by role, such as "encoder" and "step".
         shape: of the graphs' inputs and outputs.
         settings: how to run.
-        records: of the engines, if the target has any.
 
     Raises:
         BundleError: this version has no such backend, or a graph does not load.
         BackendError: there is no GPU, or what it takes to use one is not installed.
     """
     if name not in BACKENDS:
-        known: Sequence[str] = tuple(BACKENDS)
+        known: Sequence[str] = (*BACKENDS, *PACKAGES)
         raise BundleError(
             f"the target runs on the backend {name!r}, which this version does not have "
             f"(it has {', '.join(known)}). Upgrade with: pip install -U translate-trt"
         )
-    return BACKENDS[name](files, shape, settings, records or {})
+    return BACKENDS[name](files, shape, settings)
+
+
+def load_engines(
+    files: Mapping[str, Path], shape: GraphShape, settings: Settings, records: Records
+) -> Engines:
+    """Load a target's engines, which libtranslate_trt runs.
+
+    Args:
+        files: by role "encoder" and "step"; with the graphs, if the engines have no weights.
+        shape: of the graphs' inputs and outputs.
+        settings: how to run.
+        records: what the manifest says of each engine.
+
+    Raises:
+        BundleError: an engine is missing, does not load, or is not what the contract declares.
+        BackendError: there is no GPU, or what it takes to use one is not installed.
+    """
+    module = import_module("translate_trt.runtime.backends.tensorrt")
+    loaded: Engines = module.load(files, shape, settings, records)
+    return loaded
 
 
 def request_values(

@@ -6,16 +6,12 @@ are integers.
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
-from translate_trt.runtime.backends.device import Bytes, CaptureError
 from translate_trt.runtime.errors import BackendError
 
 # cudaStreamNonBlocking in driver_types.h, which the bindings do not have: no waiting for the
@@ -157,27 +153,22 @@ class CudaQueue:
         self._owned.memory.append(address)
         return address
 
-    def pinned(self, size: int) -> Bytes:
+    def pin(self, size: int) -> int:
         """See `Device`."""
         flags = self._cuda.runtime.cudaHostAllocDefault
         address = int(self._cuda.call("cudaHostAlloc", max(1, size), flags))
         self._owned.pinned.append(address)
-        memory: Any = (ctypes.c_uint8 * size).from_address(address)
-        return np.ctypeslib.as_array(memory)
+        return address
 
-    def copy_in(self, target: int, source: Bytes) -> None:
+    def copy_in(self, target: int, source: int, size: int) -> None:
         """See `Device`."""
         kind = self._cuda.kind("HostToDevice")
-        self._cuda.call(
-            "cudaMemcpyAsync", target, source.ctypes.data, source.size, kind, self.stream
-        )
+        self._cuda.call("cudaMemcpyAsync", target, source, size, kind, self.stream)
 
-    def copy_out(self, target: Bytes, source: int) -> None:
+    def copy_out(self, target: int, source: int, size: int) -> None:
         """See `Device`."""
         kind = self._cuda.kind("DeviceToHost")
-        self._cuda.call(
-            "cudaMemcpyAsync", target.ctypes.data, source, target.size, kind, self.stream
-        )
+        self._cuda.call("cudaMemcpyAsync", target, source, size, kind, self.stream)
 
     def copy(
         self,
@@ -222,20 +213,20 @@ class CudaQueue:
         self._cuda.call("cudaEventRecord", handle, self.stream)
         return CudaEvent(self._cuda, handle, self._spare)
 
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+    def begin_capture(self) -> None:
         """See `Device`."""
         # What other threads do with the device meanwhile is none of its business.
         mode = self._cuda.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        self._cuda.call("cudaStreamBeginCapture", self.stream, mode)
+
+    def end_capture(self) -> Callable[[], None]:
+        """See `Device`."""
         try:
-            self._cuda.call("cudaStreamBeginCapture", self.stream, mode)
-            try:
-                work()
-            finally:
-                graph = self._cuda.call("cudaStreamEndCapture", self.stream)
+            graph = self._cuda.call("cudaStreamEndCapture", self.stream)
             executable = self._cuda.call("cudaGraphInstantiate", graph, 0)
             self._cuda.call("cudaGraphDestroy", graph)
-        except BackendError as error:
+        except BackendError:
             self._cuda.runtime.cudaGetLastError()  # else the next call is told of it
-            raise CaptureError(str(error)) from error
+            raise
         self._owned.graphs.append(executable)
         return lambda: self._cuda.call("cudaGraphLaunch", executable, self.stream)

@@ -1,27 +1,19 @@
-"""What a batch needs of a device: memory, one queue of work, and the two engines."""
+"""What engines run on: memory, one queue of work, and contexts of both engines.
+
+The loop that uses it is libtranslate_trt's (`runtime/cpp/src/device_batch.h`), which is handed
+these functions by `translate_trt.runtime.native.device_functions`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.engines import Profile
 
 #: Addresses of tensors are multiples of it: TensorRT asks for that.
 ALIGNMENT = 256
-
-#: Bytes of an element.
-ITEM_SIZES = {"int64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "bool": 1}
-
-Bytes = NDArray[np.uint8]
-
-
-class CaptureError(BackendError):
-    """Work that cannot be captured; nothing of it was done."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +42,11 @@ class Event(Protocol):
 
 
 class Device(Protocol):
-    """A queue of work in order, and memory; one thread at a time uses it.
+    """A queue of work in order, and memory; one thread at a time uses it, not always the same.
 
-    Everything but `allocate`, `pinned`, `capture` and `Event.wait` returns at once: what it asks
-    for happens later, after what was asked for before. Addresses are of the device's memory.
+    Everything but `allocate`, `pin`, `end_capture` and `Event.wait` returns at once: what it asks
+    for happens later, after what was asked for before. Addresses are of the device's memory, unless
+    they are said to be pinned. All memory belongs to the device.
 
     Raises:
         BackendError: the device is out of memory, or lost; the message says what to do.
@@ -67,15 +60,15 @@ class Device(Protocol):
         """Address of that many bytes of any content, a multiple of ALIGNMENT."""
         ...
 
-    def pinned(self, size: int) -> Bytes:
-        """That many bytes of the host's memory that the device can read and write itself."""
+    def pin(self, size: int) -> int:
+        """Address of that many bytes of the host's memory that the device can access itself."""
         ...
 
-    def copy_in(self, target: int, source: Bytes) -> None:
+    def copy_in(self, target: int, source: int, size: int) -> None:
         """From pinned memory, which must stay as it is until then."""
         ...
 
-    def copy_out(self, target: Bytes, source: int) -> None:
+    def copy_out(self, target: int, source: int, size: int) -> None:
         """Into pinned memory, where it may be read after an event."""
         ...
 
@@ -103,38 +96,32 @@ class Device(Protocol):
         """This point of the queue."""
         ...
 
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Note what `work` asks for, doing none of it.
+    def begin_capture(self) -> None:
+        """From here to `end_capture`, note what is asked for instead of doing it."""
+        ...
 
-        Returns:
-            A call that asks for all of it at once, with the same addresses and shapes.
+    def end_capture(self) -> Callable[[], None]:
+        """A call that asks for all that was noted, with the same addresses and shapes.
 
         Raises:
-            CaptureError: something in it cannot be captured.
+            BackendError: something in it cannot be captured; nothing of it was done, and the device
+                goes on as if it had not been asked.
         """
         ...
 
 
-class Upload:
-    """Arrays of the host on their way to one place of the device, one after another.
+@dataclass(frozen=True)
+class Engines:
+    """Both engines of a target, loaded.
 
-    Args:
-        device: to copy to.
-        target: address.
-        size: bytes, at most.
+    Attributes:
+        make_device: makes a device with contexts of its own; any thread.
+        profiles: of both engines.
+        poll_every: steps between two looks at which sentences are done.
+        cuda_graphs: capture rounds of steps and replay them.
     """
 
-    def __init__(self, device: Device, target: int, size: int) -> None:
-        self._device, self._target = device, target
-        self._staging = device.pinned(size)
-        self._taken: Event | None = None
-
-    def send(self, array: NDArray[Any]) -> None:
-        """Copy an array; it may be changed as soon as this returns."""
-        if self._taken is not None:
-            self._taken.wait()
-        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        staged = self._staging[: content.size]
-        staged[:] = content
-        self._device.copy_in(self._target, staged)
-        self._taken = self._device.record()
+    make_device: Callable[[], Device]
+    profiles: tuple[Profile, ...]
+    poll_every: int = 4
+    cuda_graphs: bool = True

@@ -1,20 +1,19 @@
 """TensorRT and TensorRT-RTX: engines loaded once, their contexts, and the device they run on.
 
-What is done with them is in lane.py and device_batch.py, which the tests run on a stand-in.
+What is done with them is libtranslate_trt's (`DeviceBatch`), which the tests run on a stand-in.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from translate_trt.runtime.backends import Records, Settings
 from translate_trt.runtime.backends.cuda import Cuda, CudaQueue, load_cuda
-from translate_trt.runtime.backends.device import CaptureError, Launch
-from translate_trt.runtime.backends.device_batch import DeviceBackend
+from translate_trt.runtime.backends.device import Engines, Launch
 from translate_trt.runtime.contract import NEXT, GraphShape, TensorSpec
 from translate_trt.runtime.engines import (
     EngineRecord,
@@ -39,7 +38,7 @@ _TYPES = {
 
 def load(
     files: Mapping[str, Path], shape: GraphShape, settings: Settings, records: Records
-) -> DeviceBackend:
+) -> Engines:
     """Load both engines of a target.
 
     Args:
@@ -75,7 +74,7 @@ def load(
     }
     engines["step"].check_aliases([spec.name for spec in shape.caches()])
     make_device = functools.partial(TensorRTDevice, cuda, index, engines)
-    return DeviceBackend(make_device, shape, profiles, settings.poll_every, settings.cuda_graphs)
+    return Engines(make_device, profiles, settings.poll_every, settings.cuda_graphs)
 
 
 def _load(files: Mapping[str, Path], role: str, record: EngineRecord, settings: Settings) -> Any:
@@ -236,13 +235,15 @@ class TensorRTDevice(CudaQueue):
         if not context.execute_async_v3(int(self.stream)):
             raise BackendError(f"the {work.role} engine does not run: {engine.reasons()}")
 
-    def capture(self, work: Any) -> Any:
+    def begin_capture(self) -> None:
         """See `Device`."""
+        super().begin_capture()
         self._capturing = True
-        try:
-            return super().capture(work)
-        finally:
-            self._capturing = False
+
+    def end_capture(self) -> Callable[[], None]:
+        """See `Device`."""
+        self._capturing = False
+        return super().end_capture()
 
     def _capturable(self, context: Any) -> bool:
         asked = getattr(context, "is_stream_capturable", None)
@@ -251,7 +252,7 @@ class TensorRTDevice(CudaQueue):
     def _context(self, role: str, profile: int) -> Any:
         if (role, profile) not in self._contexts:
             if self._capturing:
-                raise CaptureError("an engine must have run before it is captured.")
+                raise BackendError("an engine must have run before it is captured.")
             context = self._engines[role].context(role, profile, self.stream)
             if self._scratch_bytes:
                 context.set_device_memory(self._scratch, self._scratch_bytes)

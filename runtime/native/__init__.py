@@ -21,6 +21,7 @@ import numpy as np
 
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import NO_ONNXRUNTIME
+from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.compiled_libraries import NONE, find_library
 from translate_trt.runtime.errors import (
     BackendError,
@@ -29,6 +30,7 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
+from translate_trt.runtime.native.device_functions import DeviceFunctions
 from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.version import version
@@ -116,6 +118,7 @@ class _LoadOptions(ctypes.Structure):
         ("log_context", c_void_p),
         ("batches", c_int32),
         ("capacity", c_int32),
+        ("engines", c_void_p),
     )
 
 
@@ -154,6 +157,7 @@ _HANDLE = c_void_p
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tt_last_error": (c_char_p, ()),
     "tt_version": (c_char_p, ()),
+    "tt_device_fail": (_STATUS, (_STATUS, c_char_p)),
     "tt_options_default": (_STATUS, (POINTER(_Options), c_size_t)),
     "tt_load_options_default": (_STATUS, (POINTER(_LoadOptions), c_size_t)),
     "tt_submit_options_default": (_STATUS, (POINTER(_SubmitOptions), c_size_t)),
@@ -356,6 +360,7 @@ class Core:
         batch_tokens: int,
         device: str | None = None,
         check_hashes: bool = True,
+        engines: Engines | None = None,
     ) -> None:
         """Check the bundle and load one of its targets.
 
@@ -368,6 +373,7 @@ class Core:
             batch_tokens: source tokens in a batch, padding included.
             device: "cpu", "cuda" or "cuda:1".
             check_hashes: compare every file with its SHA-256 in the manifest.
+            engines: of a target that TensorRT runs.
 
         Raises:
             TranslateTrtError: as of `Translator`.
@@ -388,7 +394,12 @@ class Core:
         options.threads, options.workers, options.batch_tokens = threads, workers, batch_tokens
         options.device = None if device is None else device.encode()
         options.check_hashes = check_hashes
-        options.onnxruntime = _onnxruntime()
+        self._device_functions: DeviceFunctions | None = None
+        if engines is None:
+            options.onnxruntime = _onnxruntime()
+        else:
+            self._device_functions = DeviceFunctions(engines, self.calls.tt_device_fail)
+            options.engines = ctypes.addressof(self._device_functions.engines)
         options.kernels = b"none" if kernels_here is None else os.fsencode(kernels_here)
         options.log = self._log
         self.check(

@@ -1,33 +1,31 @@
-"""The loop on a device, everything but the calls into CUDA and TensorRT: on a device that the host
-plays, where nothing happens before it is waited for."""
+"""The library's loop on a device, by way of Python's functions, on a device that the host plays.
+
+Nothing on it happens before it is waited for. runtime/cpp/tests/test_device_batch.cc has the unit
+tests of the loop.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from support.host_device import HostDevice, StandInEngines, ViolationError
+from support.host_device import HostDevice, StandInEngines, ViolationError, violations
 from support.static_bundles import BEAMS
 from support.translations import assert_same, random_sources
 
-from translate_trt.runtime import backends
-from translate_trt.runtime.backends import Sources
-from translate_trt.runtime.backends.buffers import RESULTS
-from translate_trt.runtime.backends.device import Upload
-from translate_trt.runtime.backends.device_batch import DeviceBackend, DeviceBatch
-from translate_trt.runtime.contract import FREE, GraphShape
+from translate_trt.runtime import native
+from translate_trt.runtime.backends.device import Engines
+from translate_trt.runtime.contract import GraphShape
 from translate_trt.runtime.engines import Profile
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
-from translate_trt.runtime.search import Sentence, Waiting
+from translate_trt.runtime.service import TranslationService
 from translate_trt.runtime.translator import Translator
 
 SEARCH = SearchOptions(num_hypotheses=4)
@@ -42,6 +40,7 @@ class Machine:
     monkeypatch: pytest.MonkeyPatch
     settings: dict[str, Any] = field(default_factory=dict)
     devices: list[HostDevice] = field(default_factory=list)
+    before_device: Callable[[], None] = lambda: None
 
     def translator(
         self,
@@ -52,16 +51,17 @@ class Machine:
     ) -> Translator:
         cuda_graphs = more.pop("cuda_graphs", True)
 
-        def load(files: Any, shape: GraphShape, settings: Any, records: Any) -> DeviceBackend:
-            engines = StandInEngines.load(files, shape, profiles)
+        def load(files: Any, shape: GraphShape, settings: Any, records: Any) -> Engines:
+            stand_ins = StandInEngines.load(files, shape, profiles)
 
             def device() -> HostDevice:
-                self.devices.append(HostDevice(engines, **self.settings))
+                self.before_device()
+                self.devices.append(HostDevice(stand_ins, **self.settings))
                 return self.devices[-1]
 
-            return DeviceBackend(device, shape, profiles, poll_every, cuda_graphs)
+            return Engines(device, profiles, poll_every, cuda_graphs)
 
-        self.monkeypatch.setitem(backends.BACKENDS, "tensorrt_rtx", load)
+        self.monkeypatch.setattr("translate_trt.runtime.translator.load_engines", load)
         return Translator(self.static(target), threads=1, **more)
 
     @property
@@ -71,8 +71,12 @@ class Machine:
 
 
 @pytest.fixture
-def machine(static: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return Machine(static, monkeypatch)
+def machine(static: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    if native.library() is None:
+        pytest.skip(native.status())
+    violations.clear()
+    yield Machine(static, monkeypatch)
+    assert violations == []
 
 
 @pytest.fixture(scope="module")
@@ -127,14 +131,14 @@ def test_each_sentence_has_options_of_its_own(machine: Machine, reference: Trans
     ]
     sources = random_sources(24)
     own = [options[index % len(options)] for index in range(len(sources))]
-    found: dict[int, list[Hypothesis]] = {}
-    given = enumerate(zip(sources, own, strict=True))
-    machine.translator().new_search(SEARCH).run(
-        Waiting([Sentence(index, source, (), one) for index, (source, one) in given]),
-        lambda one, best: found.update({one.index: best}),
-    )
-    for index, (source, one) in enumerate(zip(sources, own, strict=True)):
-        assert_same([found[index]], reference.translate_ids([source], one))
+    translator = machine.translator()
+    with TranslationService(translator) as service:
+        futures = [service.submit(*given) for given in zip(sources, own, strict=True)]
+        found = [[one.pieces[0] for one in future.result().hypotheses] for future in futures]
+    for one, source, options_of in zip(found, sources, own, strict=True):
+        assert_same([one], reference.translate_ids([source], options_of))
+    statistics = translator.core.statistics()  # type: ignore[union-attr]
+    assert statistics.rows > statistics.steps  # they shared batches
 
 
 def test_prefixes(machine: Machine, reference: Translator) -> None:
@@ -201,124 +205,25 @@ def test_nothing_large_leaves_the_device(machine: Machine) -> None:
     translator.translate_ids(random_sources(12), SEARCH)
     form = translator.target.form
     assert form.slots is not None
-    result = 6 * BEAMS * (8 + 8 + 4 + 4 + 8 + 8) + 6  # of RESULTS
-    padding = 256 * len(RESULTS)
+    result = 6 * BEAMS * (8 + 8 + 4 + 4 + 8 + 8) + 6  # of what the host reads
+    padding = 256 * 7  # tensors
     assert max(machine.device.copied_out) <= 4 * (result + padding)
     assert max(machine.device.copied_out) < 6 * form.slots * 8  # one column of one cache
 
 
 def test_results_of_steps_that_are_not_waited_for_cannot_be_seen() -> None:
     device = HostDevice(StandInEngines({}, GraphShape(0, 1, 1, 1), ()))
-    address, pinned = device.allocate(256), device.pinned(256)
+    address, place = device.allocate(256), device.pin(256)
+    pinned = device.pinned(place, 256)
     device.fill(address, 7, 256)
-    device.copy_out(pinned, address)
+    device.copy_out(place, address, 256)
     assert (pinned == 0xFF).all()
     device.record().wait()
     assert (pinned == 7).all()
     with pytest.raises(ViolationError, match="not pinned"):
-        device.copy_out(np.zeros(256, np.uint8), address)
+        device.copy_out(place + 1, address, 256)
     with pytest.raises(ViolationError, match="257 bytes at 0 of 256"):
         device.fill(address, 0, 257)
-
-
-def test_an_array_on_its_way_is_not_overwritten() -> None:
-    device = HostDevice(StandInEngines({}, GraphShape(0, 1, 1, 1), ()))
-    first, second, pinned = device.allocate(256), device.allocate(256), device.pinned(256)
-    upload = Upload(device, first, 256)
-    upload.send(np.full(32, 5, dtype=np.int64))
-    device.copy(second, first, 256)
-    upload.send(np.full(32, 6, dtype=np.int64))
-    device.copy_out(pinned, second)
-    device.record().wait()
-    assert (pinned.view(np.int64) == 5).all()
-
-
-# ---- the protocol ----
-
-
-@pytest.fixture
-def batch(machine: Machine) -> DeviceBatch:
-    return machine.translator()._backend.batch(SEARCH, 2)  # type: ignore[return-value]
-
-
-def sources_of(*lengths: int, most: int = 20) -> Sources:
-    tokens = [[*range(4, 4 + length - 1), 3] for length in lengths]
-    return Sources(tokens, [most] * len(tokens))
-
-
-def test_rows_stay_where_they_are_as_far_as_they_can(batch: DeviceBatch) -> None:
-    assert batch.rows == 0
-    assert batch.update([], sources_of(20, 12, 9, 7)) == ([], [0, 1, 2, 3])
-    assert batch.rows == 6
-    batch.step(None), batch.drain()
-    assert batch.update([1, 3], sources_of(5, 5, 5)) == ([1, 3], [0, 2, 4])
-    batch.step(None), batch.drain()
-    assert batch.update([1, 3, 4], None) == ([1, 0, 2], [])  # into the bucket of three
-    assert batch.rows == 3
-    batch.step(None), batch.drain()
-    assert batch.update([2], sources_of(40, 30)) == ([2], [0, 1])  # wider again
-    assert batch.rows == 6
-
-
-def test_idle_rows_are_done(batch: DeviceBatch) -> None:
-    batch.update([], sources_of(20, 12))
-    assert batch.rows == 6
-    for result in [*batch.step(None), *batch.drain()]:
-        assert result.done.tolist() == [False, False, True, True, True, True]
-    assert batch.update([1], None) == ([0], [])  # into the bucket of one
-    assert batch.step(None)[0].done.tolist() == [False]
-
-
-def test_sentences_go_on_in_other_rows_and_buckets(machine: Machine) -> None:
-    backend = machine.translator()._backend
-    options = dataclasses.replace(SEARCH, min_length=40)  # nobody is done before
-
-    def log_probs(batch: Any, row: int) -> list[list[float]]:
-        results = [*batch.step(None), *batch.drain()]
-        return [result.log_probs[row].tolist() for result in results]
-
-    alone = backend.batch(options, 2)
-    alone.update([], sources_of(15, most=40))
-    expected = [log_probs(alone, 0) for _ in range(5)]
-    moved = backend.batch(options, 2)
-    moved.update([], sources_of(40, 9, 9, 9, 9, 15, most=40))
-    found = [log_probs(moved, 5)]  # of 6x48
-    assert moved.update([2, 5], None) == ([2, 0], [])
-    found.append(log_probs(moved, 0))  # of 3x16: another row, narrower
-    assert moved.update([0], sources_of(9, 20, 9, 9, most=40)) == ([0], [1, 2, 3, 4])
-    found.append(log_probs(moved, 0))  # of 6x24: wider
-    assert moved.update([0], sources_of(48, most=40)) == ([0], [1])
-    found.append(log_probs(moved, 0))  # of 6x48
-    assert moved.update([0], None) == ([0], [])
-    found.append(log_probs(moved, 0))  # of 1x48
-    np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
-def test_room_by_length(batch: DeviceBatch) -> None:
-    assert [batch.room(length) for length in (10, 24, 48, 49)] == [6, 6, 6, 0]
-
-
-def test_more_than_the_engines_take(batch: DeviceBatch) -> None:
-    with pytest.raises(BackendError, match=r"takes 7 sentences of 9 tokens; they have 1x48, 3x16"):
-        batch.update([], sources_of(*[9] * 7))
-
-
-def test_steps_ahead_must_be_fetched_first(batch: DeviceBatch) -> None:
-    batch.update([], sources_of(12, 12))
-    assert len(batch.step(None)) == 4
-    with pytest.raises(RuntimeError, match="cannot update: steps were taken ahead"):
-        batch.update([0], None)
-    assert len(batch.drain()) == 4
-    assert batch.drain() == []
-    assert len(batch.step(np.full(batch.rows, FREE))) == 1  # forced or not: one, and none ahead
-    assert batch.drain() == []
-
-
-def test_no_steps_ahead_beyond_the_longest_translation(batch: DeviceBatch) -> None:
-    batch.update([], sources_of(12, 12, most=6))
-    assert len(batch.step(None)) == 4
-    assert len(batch.step(None)) == 4  # of which two do nothing
-    assert batch.drain() == []
 
 
 # ---- failures ----
@@ -356,11 +261,39 @@ def test_out_of_memory(machine: Machine) -> None:
 
 
 def test_a_device_that_failed_is_not_used_again(machine: Machine, reference: Translator) -> None:
-    translator, sources = machine.translator(), random_sources(6)
+    translator, sources = machine.translator(), random_sources(1)[:1]
     machine.settings["fail_after"] = 5
-    with pytest.raises(BackendError, match="failed twice: an illegal memory access"):
+    with pytest.raises(BackendError, match="RuntimeError: an illegal memory access"):
         translator.translate_ids(sources, SEARCH)
-    gc.collect()
     del machine.settings["fail_after"]
     assert_same(translator.translate_ids(sources, SEARCH), reference.translate_ids(sources, SEARCH))
-    assert len(machine.devices) == 3  # two died
+    assert len(machine.devices) == 2
+
+
+def test_a_batch_that_fails_is_retried(machine: Machine, reference: Translator) -> None:
+    sources = random_sources(6)
+    translator = machine.translator()
+
+    def device() -> None:
+        """The first device fails in its fourth step."""
+        machine.settings["fail_after"] = None if machine.devices else 4
+
+    machine.before_device = device
+    assert_same(translator.translate_ids(sources, SEARCH), reference.translate_ids(sources, SEARCH))
+    assert len(machine.devices) > 1
+
+
+def test_a_line_that_is_cancelled(machine: Machine, reference: Translator) -> None:
+    sources = random_sources(8)
+    long = dataclasses.replace(SEARCH, min_length=90, max_length=90)
+    with TranslationService(machine.translator()) as service:
+        futures = [service.submit(source, long) for source in sources]
+        assert all(future.cancel() for future in futures[::2])
+        found = [[one.pieces[0] for one in f.result().hypotheses] for f in futures[1::2]]
+    assert_same(found, reference.translate_ids(sources[1::2], long))
+
+
+def test_without_the_library(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSLATE_TRT_LIBRARY", "none")
+    with pytest.raises(BackendError, match=r"runs on libtranslate_trt.*Choose an onnx target"):
+        machine.translator()

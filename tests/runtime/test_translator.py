@@ -116,7 +116,7 @@ def test_threads_are_shared_out_among_workers(
 ) -> None:
     seen: list[Settings] = []
 
-    def load(name: str, files: Any, shape: Any, settings: Settings, records: Any) -> None:
+    def load(name: str, files: Any, shape: Any, settings: Settings) -> None:
         seen.append(settings)
 
     monkeypatch.setattr("translate_trt.runtime.translator.load_backend", load)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import enum
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
-from support.host_device import Bytes, HostDevice
+from support.host_device import HostDevice
 from translate_trt.runtime.backends.device import Launch
 from translate_trt.runtime.contract import NEXT
 
@@ -79,17 +76,16 @@ class FakeRuntime:
         return self.device.allocate(size)
 
     def _HostAlloc(self, size: int, flags: int) -> int:  # noqa: N802
-        address: int = self.device.pinned(size).ctypes.data
-        return address
+        return self.device.pin(size)
 
     def _MemcpyAsync(  # noqa: N802
         self, target: int, source: int, size: int, kind: str, stream: int
     ) -> None:
         assert stream == STREAM
         if kind == "in":
-            self.device.copy_in(target, _host(source, size))
+            self.device.copy_in(target, source, size)
         elif kind == "out":
-            self.device.copy_out(_host(target, size), source)
+            self.device.copy_out(target, source, size)
         else:
             self.device.copy(target, source, size)
 
@@ -139,11 +135,6 @@ class FakeRuntime:
 
     _StreamSynchronize = _GraphExecDestroy = _EventDestroy = _Free = _free
     _FreeHost = _StreamDestroy = _free
-
-
-def _host(address: int, size: int) -> Bytes:
-    memory: Any = (ctypes.c_uint8 * size).from_address(address)
-    return np.ctypeslib.as_array(memory)
 
 
 class FakeContext:

@@ -20,11 +20,12 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from translate_trt.runtime.backends.device import ALIGNMENT, ITEM_SIZES, CaptureError, Launch
+from translate_trt.runtime.backends.device import ALIGNMENT, Launch
 from translate_trt.runtime.contract import NEXT, GraphShape, TensorSpec
 from translate_trt.runtime.engines import Profile
 from translate_trt.runtime.errors import BackendError
 
+ITEM_SIZES = {"int64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "bool": 1}
 UNWRITTEN = 0xFF  # not a number, minus one, and neither true nor false
 GAP = 1 << 40  # between allocations, so that no address is in two
 
@@ -33,6 +34,15 @@ Bytes = NDArray[np.uint8]
 
 class ViolationError(AssertionError):
     """Something that would be wrong on a GPU, whether or not it showed."""
+
+
+#: Messages of all violations: the library that meets one may retry what it was doing.
+violations: list[str] = []
+
+
+def violation(message: str) -> ViolationError:
+    violations.append(message)
+    return ViolationError(message)
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,7 @@ class HostEvent:
 
     def wait(self) -> None:
         if self.device.capturing is not None:
-            raise ViolationError("waited while capturing")
+            raise violation("waited while capturing")
         self.device.run_until(self.position)
 
 
@@ -130,19 +140,19 @@ class HostDevice:
 
     def record(self) -> HostEvent:
         if self.capturing is not None:
-            raise ViolationError("an event was recorded while capturing")
+            raise violation("an event was recorded while capturing")
         self.counts["record"] += 1
         return HostEvent(self, len(self._queue))
 
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+    def begin_capture(self) -> None:
         self.counts["capture"] += 1
-        self.capturing = captured = []
-        try:
-            work()
-        finally:
-            self.capturing = None
+        self.capturing = []
+
+    def end_capture(self) -> Callable[[], None]:
+        assert self.capturing is not None
+        captured, self.capturing = self.capturing, None
         if self.refuse_capture:
-            raise CaptureError("operation not permitted when stream is capturing.")
+            raise BackendError("operation not permitted when stream is capturing.")
         return lambda: self.replay(captured)
 
     def replay(self, captured: Sequence[Callable[[], None]]) -> None:
@@ -156,7 +166,7 @@ class HostDevice:
 
     def allocate(self, size: int) -> int:
         if self.capturing is not None:
-            raise ViolationError("memory was allocated while capturing")
+            raise violation("memory was allocated while capturing")
         self.capacity -= size
         if self.capacity < 0:
             raise BackendError("the GPU is out of memory. Lower workers.")
@@ -165,35 +175,38 @@ class HostDevice:
         self.counts["allocate"] += 1
         return address
 
-    def pinned(self, size: int) -> Bytes:
+    def pin(self, size: int) -> int:
         self._pinned.append(np.full(size, UNWRITTEN, dtype=np.uint8))
-        return self._pinned[-1]
+        address: int = self._pinned[-1].ctypes.data
+        return address
 
     def at(self, address: int, size: int) -> Bytes:
         """The bytes at an address."""
         start = address // GAP * GAP
         if start not in self._memory:
-            raise ViolationError(f"no memory at {address:#x}")
+            raise violation(f"no memory at {address:#x}")
         begin = address - start
         if begin + size > self._memory[start].size:
-            raise ViolationError(f"{size} bytes at {begin} of {self._memory[start].size}")
+            raise violation(f"{size} bytes at {begin} of {self._memory[start].size}")
         return self._memory[start][begin : begin + size]
 
-    def _check_pinned(self, array: Bytes) -> None:
-        if not any(np.shares_memory(array, own) for own in self._pinned):
-            raise ViolationError("an asynchronous copy from or to memory that is not pinned")
+    def pinned(self, address: int, size: int) -> Bytes:
+        """The bytes at an address of pinned memory."""
+        for own in self._pinned:
+            begin = address - own.ctypes.data
+            if 0 <= begin <= own.size - size:
+                return own[begin : begin + size]
+        raise violation("an asynchronous copy from or to memory that is not pinned")
 
-    def copy_in(self, target: int, source: Bytes) -> None:
-        self._check_pinned(source)
-        place = self.at(target, source.size)
-        self._ask("copy_in", lambda: np.copyto(place, source))
+    def copy_in(self, target: int, source: int, size: int) -> None:
+        place, given = self.at(target, size), self.pinned(source, size)
+        self._ask("copy_in", lambda: np.copyto(place, given))
 
-    def copy_out(self, target: Bytes, source: int) -> None:
-        self._check_pinned(target)
-        place = self.at(source, target.size)
-        self.copied_out.append(target.size)
-        target[:] = UNWRITTEN  # whoever reads it before the event reads this
-        self._ask("copy_out", lambda: np.copyto(target, place))
+    def copy_out(self, target: int, source: int, size: int) -> None:
+        place, given = self.at(source, size), self.pinned(target, size)
+        self.copied_out.append(size)
+        given[:] = UNWRITTEN  # whoever reads it before the event reads this
+        self._ask("copy_out", lambda: np.copyto(given, place))
 
     def copy(
         self,
@@ -205,7 +218,7 @@ class HostDevice:
         source_pitch: int = 0,
     ) -> None:
         if height > 1 and min(target_pitch, source_pitch) < width:
-            raise ViolationError("rows of a copy overlap")
+            raise violation("rows of a copy overlap")
         pairs = [
             (
                 self.at(target + row * target_pitch, width),
@@ -214,7 +227,7 @@ class HostDevice:
             for row in range(height)
         ]
         if any(np.shares_memory(to, of) for to, of in pairs):
-            raise ViolationError("a copy onto itself")
+            raise violation("a copy onto itself")
 
         def work() -> None:
             for to, of in pairs:
@@ -231,7 +244,7 @@ class HostDevice:
     def launch(self, work: Launch) -> None:
         key = (work.role, work.profile, tuple(sorted(work.shapes.items())))
         if self.capturing is not None and key not in self._ran:
-            raise ViolationError("captured before it ran with these shapes")
+            raise violation("captured before it ran with these shapes")
         self._ran.add(key)
         self._check_shapes(work)
         tensors = self._tensors(work)
@@ -251,16 +264,16 @@ class HostDevice:
         ranges = self.engines.profiles[work.profile].ranges()
         for spec in self.engines.specs(work.role)[0]:
             if len(spec.axes) != len(work.shapes[spec.name]):
-                raise ViolationError(f"{spec.name} of shape {work.shapes[spec.name]}")
+                raise violation(f"{spec.name} of shape {work.shapes[spec.name]}")
             for axis, size in zip(spec.axes, work.shapes[spec.name], strict=True):
                 low, _, high = ranges[axis] if isinstance(axis, str) else (axis, axis, axis)
                 if not low <= size <= high:
-                    raise ViolationError(f"{spec.name} of shape {work.shapes[spec.name]}")
+                    raise violation(f"{spec.name} of shape {work.shapes[spec.name]}")
 
     def _tensors(self, work: Launch) -> dict[str, tuple[TensorSpec, tuple[int, ...], Bytes]]:
         inputs, outputs = self.engines.specs(work.role)
         if set(work.addresses) != {spec.name for spec in (*inputs, *outputs)}:
-            raise ViolationError(f"addresses of {sorted(work.addresses)}")
+            raise violation(f"addresses of {sorted(work.addresses)}")
         sizes = {
             axis: size
             for spec in inputs
@@ -270,7 +283,7 @@ class HostDevice:
         for spec in (*inputs, *outputs):
             shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes)
             if work.addresses[spec.name] % ALIGNMENT:
-                raise ViolationError(f"{spec.name} is not aligned")
+                raise violation(f"{spec.name} is not aligned")
             size = math.prod(shape) * ITEM_SIZES[spec.dtype]
             found[spec.name] = (spec, shape, self.at(work.addresses[spec.name], size))
         self._check_overlaps(inputs, outputs, found)
@@ -286,7 +299,7 @@ class HostDevice:
                 shared = np.shares_memory(place, found[other.name][2])
                 in_place = other.name in caches and output.name == NEXT + other.name
                 if shared != in_place:
-                    raise ViolationError(f"{output.name} and {other.name} share memory: {shared}")
+                    raise violation(f"{output.name} and {other.name} share memory: {shared}")
 
     def _run(self, role: str, tensors: Mapping[str, Any]) -> None:
         inputs, outputs = self.engines.specs(role)
@@ -304,7 +317,7 @@ def _read(spec: TensorSpec, shape: tuple[int, ...], place: Bytes) -> NDArray[Any
         wide = place.view(np.uint16).astype(np.uint32) << 16
         return wide.view(np.float32).reshape(shape)
     if spec.dtype == "bool" and (place > 1).any():
-        raise ViolationError(f"{spec.name} is neither true nor false")
+        raise violation(f"{spec.name} is neither true nor false")
     return place.view(np.dtype(spec.dtype)).reshape(shape).copy()
 
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,8 @@ struct StepResult {
   std::int64_t source_size = 0;  // S of attention
 };
 
+using StepResults = std::vector<StepResult>;
+
 // The finished hypotheses of one sentence, best first; empty places score minus infinity.
 struct Pool {
   std::vector<float> scores;
@@ -48,15 +51,28 @@ class Batch {
   // N, idle rows included.
   virtual std::int64_t rows() const = 0;
 
-  // Between two steps, lets sentences go and others in. `keep`: rows to go on with, ascending.
-  // Returns the rows that the kept sentences have now, and those of the new ones.
+  // How many sentences it takes if the longest has so many tokens; none: any number.
+  virtual std::optional<std::int64_t> capacity_for(std::int64_t longest) const {
+    static_cast<void>(longest);
+    return std::nullopt;
+  }
+
+  // Between two steps, lets sentences go and others in, after `drain`. `keep`: rows to go on with,
+  // ascending. Returns the rows that the kept sentences have now, and those of the new ones.
   virtual std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) = 0;
 
-  // Takes a step. forced: the token that each row must continue with, or kFree; empty: all are
-  // free. The result is valid until the next step.
-  virtual const StepResult& step(const std::vector<std::int64_t>& forced) = 0;
+  // Takes a step, or as many as it takes before it looks at `done`. forced: the token that each row
+  // must continue with, or kFree, and then it is one step; empty: all are free. The results are
+  // valid until the next call.
+  virtual const StepResults& step(const std::vector<std::int64_t>& forced) = 0;
 
-  // What a sentence has finished with.
+  // The steps that were taken ahead, if any. As of `step`.
+  virtual const StepResults& drain() {
+    static const StepResults none;
+    return none;
+  }
+
+  // What a sentence that is done has finished with.
   virtual Pool pool(std::int64_t row) const = 0;
 
   // Makes a row idle whose sentence has not finished.

@@ -1,11 +1,10 @@
 #include "host_batch.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
+#include "initial_state.h"
 #include "thread_time.h"
 
 namespace translate_trt::runtime {
@@ -94,6 +93,7 @@ HostBatch::HostBatch(std::unique_ptr<Graphs> graphs, const GraphShape& shape,
       spare_slots_(spare_slots),
       crossing_(shape.encoder_outputs()),
       caches_(shape.caches()),
+      request_(shape.request()),
       small_state_(without(shape.state(), caches_)) {
   for (TensorSpec& spec : shape_.step_inputs()) {
     if (spec.by_sentence()) by_sentence_.push_back(std::move(spec));
@@ -130,7 +130,7 @@ std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arrivin
   return {places, placed};
 }
 
-const StepResult& HostBatch::step(const std::vector<std::int64_t>& forced) {
+const StepResults& HostBatch::step(const std::vector<std::int64_t>& forced) {
   const Array& tokens = now_.at("forced_tokens");
   if (forced.empty()) {
     fill(tokens, kFree);
@@ -157,12 +157,13 @@ Pool HostBatch::pool(std::int64_t row) const {
 void HostBatch::retire(std::int64_t row) { fill_row(now_.at("done"), row, true); }
 
 void HostBatch::keep_result() {
-  copy_into(result_.tokens, *now_.at("tokens"));
-  copy_into(result_.parents, *results_.at("parents"));
-  copy_into(result_.log_probs, *now_.at("log_probs"));
-  copy_into(result_.done, *now_.at("done"));
-  if (options_.return_attention) copy_into(result_.attention, *results_.at("attention"));
-  result_.source_size = sizes_.s;
+  StepResult& result = result_.front();
+  copy_into(result.tokens, *now_.at("tokens"));
+  copy_into(result.parents, *results_.at("parents"));
+  copy_into(result.log_probs, *now_.at("log_probs"));
+  copy_into(result.done, *now_.at("done"));
+  if (options_.return_attention) copy_into(result.attention, *results_.at("attention"));
+  result.source_size = sizes_.s;
 }
 
 // Both directions of a step between the two copies of the state.
@@ -205,27 +206,16 @@ void HostBatch::allocate(std::int64_t rows, std::int64_t source_size, std::int64
 }
 
 void HostBatch::request(std::int64_t row, const SearchOptions& options, std::int64_t max_length) {
-  fill_row(now_.at("min_lengths"), row, std::int64_t{options.min_length});
-  fill_row(now_.at("max_lengths"), row, max_length);
-  fill_row(now_.at("length_penalty_alpha"), row, static_cast<float>(options.length_penalty));
-  fill_row(now_.at("length_penalty_beta"), row, static_cast<float>(options.length_penalty_beta()));
-  fill_row(now_.at("early_stopping"), row, options.early_stopping);
+  for (const TensorSpec& spec : request_) {
+    write_request(spec, now_.at(spec.name)->bytes_at(row), options, max_length);
+  }
 }
 
 void HostBatch::reset(std::int64_t row) {
-  constexpr float kImpossible = -std::numeric_limits<float>::infinity();
-  fill_row(now_.at("tokens"), row, start_token_);
-  fill_row(now_.at("log_probs"), row, kImpossible);
-  now_.at("log_probs")->row<float>(row)[0] = 0;
-  fill_row(now_.at("positions"), row, std::int64_t{0});
-  fill_row(now_.at("done"), row, false);
-  fill_row(now_.at("finished_scores"), row, kImpossible);
-  fill_row(now_.at("finished_lengths"), row, std::int64_t{0});
-  fill_row(now_.at("finished_parents"), row, std::int64_t{0});
-  fill_row(now_.at("ancestry"), row, kMasked);  // nothing is written yet
-  if (shape_.form.slots) return;
-  std::iota(now_.at("slots")->row<std::int64_t>(row),
-            now_.at("slots")->row<std::int64_t>(row) + sizes_.k, 0);
+  for (const TensorSpec& spec : small_state_) {
+    const Tensor& tensor = *now_.at(spec.name);
+    write_initial(spec, tensor.bytes_at(row), tensor.row_size(), start_token_);
+  }
 }
 
 // The source positions for the longest of the kept and the new sentences.
@@ -301,7 +291,7 @@ void HostBatch::grow_if_full() {
   std::vector<char> full = copied<char>(results_.at("full"));
   bool any = false;
   for (std::size_t row = 0; row < full.size(); ++row) {
-    full[row] = full[row] && !result_.done[row];
+    full[row] = full[row] && !result_.front().done[row];
     any = any || full[row];
   }
   if (any) grow(full);

@@ -33,7 +33,7 @@ class HostBatch : public Batch {
 
   std::int64_t rows() const override { return sizes_.n; }
   std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override;
-  const StepResult& step(const std::vector<std::int64_t>& forced) override;
+  const StepResults& step(const std::vector<std::int64_t>& forced) override;
   Pool pool(std::int64_t row) const override;
   void retire(std::int64_t row) override;
   double graph_seconds() const override { return graph_seconds_; }
@@ -64,12 +64,12 @@ class HostBatch : public Batch {
   GraphShape shape_;
   SearchOptions options_;
   std::int64_t start_token_, spare_slots_;
-  Specs crossing_, caches_, small_state_, by_sentence_;
+  Specs crossing_, caches_, request_, small_state_, by_sentence_;
   Sizes sizes_;
-  Arrays now_;         // every input of the next step
-  Arrays other_;       // what it does not write in place is written here
-  Arrays results_;     // outputs that are no state
-  StepResult result_;  // of the last step
+  Arrays now_;                           // every input of the next step
+  Arrays other_;                         // what it does not write in place is written here
+  Arrays results_;                       // outputs that are no state
+  StepResults result_ = StepResults(1);  // of the last step
   double graph_seconds_ = 0;
   std::vector<std::function<void()>> runs_;  // from now to other, and the other way round
 };

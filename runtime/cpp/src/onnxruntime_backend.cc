@@ -53,7 +53,7 @@ class BatchGraphs : public Graphs {
 
 }  // namespace
 
-Device read_device(const std::string& name) {
+SessionDevice read_device(const std::string& name) {
   const std::size_t colon = name.find(':');
   const std::string kind = name.substr(0, colon);
   const std::string number = colon == std::string::npos ? "0" : name.substr(colon + 1);

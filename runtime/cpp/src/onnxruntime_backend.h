@@ -15,20 +15,20 @@ namespace translate_trt::runtime {
 enum class Provider { kCpu, kCuda, kTensorRt };
 
 // Where sessions run: "cpu", "cuda", "cuda:1", "tensorrt", "tensorrt:1".
-struct Device {
+struct SessionDevice {
   Provider provider = Provider::kCpu;
   int index = 0;
   std::string name = "cpu";
 };
 
 // An option error if it is none of these.
-Device read_device(const std::string& name);
+SessionDevice read_device(const std::string& name);
 
 // How to run.
 struct Settings {
   int threads = 1;  // within one operation of a batch
   int workers = 1;  // batches that run at once
-  Device device;
+  SessionDevice device;
   std::string onnxruntime, kernels;  // of tt_load_options; "": not given
   std::function<void(const std::string&)> log;
 };

@@ -59,7 +59,7 @@ void add_gpu(const OnnxRuntimeLibrary& library, OrtSessionOptions& session, int 
 }
 
 void add_provider(const OnnxRuntimeLibrary& library, OrtSessionOptions& session,
-                  const Device& device) {
+                  const SessionDevice& device) {
   const OrtApi& api = library.api();
   try {
     if (device.provider == Provider::kTensorRt) {

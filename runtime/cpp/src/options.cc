@@ -165,6 +165,20 @@ tt_submit_options complete(const tt_submit_options* given) {
   return options;
 }
 
+tt_engines complete(const tt_engines* given) {
+  const tt_engines options = completed(given, tt_engines{}, "tt_engines");
+  is_true("cuda_graphs", options.cuda_graphs);
+  if (options.poll_every < 1 || options.poll_every > 64) {
+    throw option_error(is("poll_every", options.poll_every) + "it must be from 1 to 64.");
+  }
+  if (options.profiles == nullptr || options.profile_count == 0 || options.functions == nullptr ||
+      options.functions->struct_size != sizeof(tt_device_functions)) {
+    throw option_error(
+        "tt_engines has no profiles, or no functions of the size that this library knows.");
+  }
+  return options;
+}
+
 void write_default(tt_load_options* written, std::size_t size) {
   tt_load_options from = {};
   from.workers = 1;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "translate_trt/device.h"
 #include "translate_trt/translate_trt.h"
 
 namespace translate_trt::runtime {
@@ -51,6 +52,7 @@ void write_options(const SearchOptions& options, tt_options* written, std::size_
 tt_options complete(const tt_options* given, const tt_options& defaults);
 tt_load_options complete(const tt_load_options* given);
 tt_submit_options complete(const tt_submit_options* given);
+tt_engines complete(const tt_engines* given);
 
 // The first `size` bytes of the default ones.
 void write_default(tt_load_options* written, std::size_t size);

@@ -39,7 +39,11 @@ std::int64_t Capacity::more(std::int64_t tokens) const {
   const std::int64_t width = std::max({longest, tokens, kSmallestCost});
   const std::int64_t whole = std::max<std::int64_t>(batch_tokens / width, 1);
   const bool larger = static_cast<double>(whole) >= static_cast<double>(rows) * kLarger;
-  const std::int64_t most = larger ? whole : std::min(whole, std::max<std::int64_t>(rows, 1));
+  std::int64_t most = larger ? whole : std::min(whole, std::max<std::int64_t>(rows, 1));
+  const auto limit =
+      batch == nullptr ? std::nullopt : batch->capacity_for(std::max(longest, tokens));
+  if (limit) most = std::min(most, *limit);
+  // One sentence at least: the batch itself says why it takes none of that length.
   return std::max<std::int64_t>(most - running, running > 0 ? 0 : 1);
 }
 
@@ -52,12 +56,17 @@ Search::Search(const Backend& backend, const SearchOptions& options, std::int64_
       source_end_(source_end),
       batch_(backend.batch(options, start_token)) {}
 
-std::int64_t Search::advance(SentenceSource& source, const Found& found) {
+Progress Search::advance(SentenceSource& source, const Found& found) {
   drop(source);
-  if (should_admit(source) && !admit(source)) return 0;
+  if (should_admit(source)) {
+    retire(batch_->drain(), found);
+    if (!admit(source)) return {};
+  }
   const auto rows = static_cast<std::int64_t>(rows_.size());
-  retire(batch_->step(forced()), found);
-  return rows;
+  const StepResults& steps = batch_->step(forced());
+  const auto count = static_cast<std::int64_t>(steps.size());
+  retire(steps, found);
+  return {count, count * rows};
 }
 
 Sentences Search::unfinished() const {
@@ -79,6 +88,10 @@ void Search::drop(SentenceSource& source) {
     entry = rows_.erase(entry);
     source.release(*sentence);
   }
+}
+
+void Search::retire(const StepResults& steps, const Found& found) {
+  for (const StepResult& step : steps) retire(step, found);
 }
 
 // Appends a step to the histories, and retires the sentences that it finishes.
@@ -107,7 +120,8 @@ Capacity Search::capacity() const {
   for (const auto& [row, running] : rows_) {
     longest = std::max(longest, running.sentence->length() + 1);
   }
-  return {batch_tokens_, static_cast<std::int64_t>(rows_.size()), longest, batch_->rows()};
+  return {batch_tokens_, static_cast<std::int64_t>(rows_.size()), longest, batch_->rows(),
+          batch_.get()};
 }
 
 // Admits pending sentences into idle rows, or compacts the batch; false: there is no sentence.

@@ -23,9 +23,10 @@ struct Capacity {
   // Source tokens of a batch, padding and end symbols included and no sentence counted as less than
   // kSmallestCost; a longer sentence runs alone.
   std::int64_t batch_tokens;
-  std::int64_t running = 0;  // sentences that are in the batch already
-  std::int64_t longest = 0;  // tokens of the longest of them, the end symbol included
-  std::int64_t rows = 0;     // that the batch has
+  std::int64_t running = 0;      // sentences that are in the batch already
+  std::int64_t longest = 0;      // tokens of the longest of them, the end symbol included
+  std::int64_t rows = 0;         // that the batch has
+  const Batch* batch = nullptr;  // whose own capacity is a limit, too
 
   // Sentences that fit besides the running ones if the longest of them has so many tokens; at least
   // one if none runs.
@@ -56,6 +57,12 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& hist
 // What to say of a sentence that has none.
 Error no_hypothesis(const Sentence& sentence);
 
+// Steps that a batch took, and the sentences of all of them together; no steps: nothing is pending
+// and all have finished.
+struct Progress {
+  std::int64_t steps = 0, rows = 0;
+};
+
 using Found = std::function<void(const SentencePtr&, std::vector<Hypothesis>)>;
 
 // A batch and the sentences in its rows. By one thread at a time.
@@ -65,9 +72,8 @@ class Search {
   Search(const Backend& backend, const SearchOptions& options, std::int64_t batch_tokens,
          std::int64_t start_token, std::int64_t end_token, bool source_end = true);
 
-  // Admits sentences, takes a step and retires what it finishes. Returns the rows of that step; 0:
-  // nothing is pending and all have finished.
-  std::int64_t advance(SentenceSource& source, const Found& found);
+  // Admits sentences, takes a step, or several where the batch does, and retires what they finish.
+  Progress advance(SentenceSource& source, const Found& found);
 
   // See `Batch`.
   double graph_seconds() const { return batch_->graph_seconds(); }
@@ -82,6 +88,7 @@ class Search {
   };
 
   void drop(SentenceSource& source);
+  void retire(const StepResults& steps, const Found& found);
   void retire(const StepResult& step, const Found& found);
   bool should_admit(SentenceSource& source) const;
   bool admit(SentenceSource& source);

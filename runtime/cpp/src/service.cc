@@ -209,7 +209,7 @@ void Service::count(Turn& turn, double started) {
 
 // A step of a batch; false: it has run out, or has failed.
 bool Service::step(int worker, Turn& turn) {
-  std::int64_t rows = 0;
+  Progress made;
   try {
     if (turn.search == nullptr) {
       SearchOptions shared;
@@ -218,7 +218,7 @@ bool Service::step(int worker, Turn& turn) {
       turn.search = make_search_(shared);
     }
     OfWorker source(*scheduler_, worker, turn.group);
-    rows = turn.search->advance(source, [&](const SentencePtr& sentence, auto hypotheses) {
+    made = turn.search->advance(source, [&](const SentencePtr& sentence, auto hypotheses) {
       found(turn.group, sentence, std::move(hypotheses));
     });
   } catch (...) {
@@ -226,9 +226,9 @@ bool Service::step(int worker, Turn& turn) {
     return false;
   }
   const std::lock_guard lock(mutex_);
-  done_.steps += rows > 0;
-  done_.rows += static_cast<std::uint64_t>(rows);
-  return rows > 0;
+  done_.steps += static_cast<std::uint64_t>(made.steps);
+  done_.rows += static_cast<std::uint64_t>(made.rows);
+  return made.steps > 0;
 }
 
 void Service::found(const Group& group, const SentencePtr& sentence,

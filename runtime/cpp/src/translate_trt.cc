@@ -266,6 +266,10 @@ const char* tt_status_name(tt_status status) {
 
 const char* tt_last_error(void) { return last_error().text; }
 
+tt_status tt_device_fail(tt_status status, const char* message) {
+  return failed(status, message == nullptr ? "" : message);
+}
+
 const char* tt_version(void) { return TRANSLATE_TRT_VERSION; }
 
 tt_status tt_options_default(tt_options* options, size_t struct_size) {
@@ -323,11 +327,11 @@ const char* tt_translator_target(const tt_translator* translator) {
 }
 
 const char* tt_translator_kernels(const tt_translator* translator) {
-  return translator == nullptr ? "" : translator->translator.backend().kernels().c_str();
+  return translator == nullptr ? "" : translator->translator.kernels().c_str();
 }
 
 const char* tt_translator_onnxruntime(const tt_translator* translator) {
-  return translator == nullptr ? "" : translator->translator.backend().version().c_str();
+  return translator == nullptr ? "" : translator->translator.onnxruntime().c_str();
 }
 
 size_t tt_translator_source_languages(const tt_translator* translator) {

@@ -5,7 +5,9 @@
 #include <tuple>
 #include <utility>
 
+#include "device_batch.h"
 #include "errors.h"
+#include "onnxruntime_backend.h"
 #include "pieces.h"
 #include "text.h"
 
@@ -53,6 +55,24 @@ GraphShape shape_of(const ModelDescription& model, const TargetEntry& target) {
           model.value_size,     target.attention, target.form};
 }
 
+// Made for TensorRT's engines, whose beams and slots are fixed.
+bool is_engine(const TargetEntry& target) {
+  return target.backend.rfind("tensorrt", 0) == 0 && target.form.beams && target.form.slots &&
+         !target.form.shortlist;
+}
+
+EngineSettings engine_settings(const tt_engines& given) {
+  EngineSettings settings;
+  for (std::size_t i = 0; i < given.profile_count; ++i) {
+    const auto [batch, source_length] = given.profiles[i];
+    if (batch < 1 || source_length < 1) throw option_error("a profile of the engines is empty.");
+    settings.profiles.push_back({batch, source_length});
+  }
+  settings.poll_every = static_cast<std::size_t>(given.poll_every);
+  settings.cuda_graphs = given.cuda_graphs != 0;
+  return settings;
+}
+
 std::string number(std::int64_t value) { return std::to_string(value); }
 
 std::int64_t length(const Tokens& tokens) { return static_cast<std::int64_t>(tokens.size()); }
@@ -88,13 +108,7 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
   tokenizer_.emplace(manifest_.source_tokenizer.locate(bundle),
                      manifest_.target_tokenizer.locate(bundle));
   check_tokenizer();
-  if (target_.backend != "onnxruntime") {
-    throw bundle_error("the target runs on the backend " + in_quotes(target_.backend) +
-                       ", which this library does not have (it has onnxruntime). Choose another "
-                       "target, or translate with Python's runtime.");
-  }
-  backend_.emplace(target_.file("encoder").locate(bundle), target_.file("step").locate(bundle),
-                   shape_of(manifest_.model, target_), settings);
+  load_backend(bundle, options.engines, settings);
   const Service::Settings of_service = {settings.workers, options.batches,
                                         static_cast<std::size_t>(options.capacity)};
   const auto make_search = [this](const SearchOptions& shared) {
@@ -103,6 +117,27 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
                                     model.end_token, model.source_end);
   };
   service_.emplace(of_service, make_search, log_);
+}
+
+void Translator::load_backend(const std::filesystem::path& bundle, const tt_engines* engines,
+                              const Settings& settings) {
+  const GraphShape shape = shape_of(manifest_.model, target_);
+  if (target_.backend == "onnxruntime") {
+    auto backend =
+        std::make_unique<OnnxRuntimeBackend>(target_.file("encoder").locate(bundle),
+                                             target_.file("step").locate(bundle), shape, settings);
+    kernels_ = backend->kernels();
+    onnxruntime_ = backend->version();
+    backend_ = std::move(backend);
+  } else if (engines != nullptr && is_engine(target_)) {
+    const tt_engines given = complete(engines);
+    backend_ = std::make_unique<DeviceBackend>(*given.functions, shape, engine_settings(given),
+                                               settings.log);
+  } else {
+    throw bundle_error("the target runs on the backend " + in_quotes(target_.backend) +
+                       ", which this library does not have by itself (it has onnxruntime). Choose "
+                       "another target, or translate with Python, which runs engines.");
+  }
 }
 
 std::vector<Tokens> Translator::encode_prefixes(const std::vector<std::string_view>& texts) const {

@@ -11,13 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "backend.h"
 #include "bundle.h"
-#include "onnxruntime_backend.h"
 #include "results.h"
 #include "service.h"
 #include "tokenizer.h"
 
 namespace translate_trt::runtime {
+
+struct Settings;
 
 // A loaded bundle. Several threads may call it at once.
 class Translator {
@@ -45,7 +47,8 @@ class Translator {
   const std::vector<std::string>& source_languages() const { return source_languages_; }
   const std::vector<std::string>& target_languages() const { return target_languages_; }
   const std::string& target() const { return target_.name; }
-  const OnnxRuntimeBackend& backend() const { return *backend_; }
+  const std::string& kernels() const { return kernels_; }          // "": none are used
+  const std::string& onnxruntime() const { return onnxruntime_; }  // its version; "": not used
 
  private:
   // A line in as many sentences as it needs, the first of which alone begins with the prefix.
@@ -59,6 +62,8 @@ class Translator {
   std::int64_t longest_text() const;
   // The n best of a line from those of its sentences, the i-th best of each together.
   Translation join(const std::vector<std::vector<Hypothesis>>& sentences) const;
+  void load_backend(const std::filesystem::path& bundle, const tt_engines* engines,
+                    const Settings& settings);
   void check_tokenizer() const;
   void check_options(const SearchOptions& options) const;
   void check_tokens(const std::string& name, const Tokens& source, const Tokens& prefix) const;
@@ -67,7 +72,8 @@ class Translator {
   std::vector<std::string> source_languages_, target_languages_;
   TargetEntry target_;
   std::optional<Tokenizer> tokenizer_;
-  std::optional<OnnxRuntimeBackend> backend_;
+  std::unique_ptr<Backend> backend_;
+  std::string kernels_, onnxruntime_;
   std::int64_t batch_tokens_;
   std::function<void(const std::string&)> log_;
   mutable std::atomic<bool> warned_of_beams_ = false;

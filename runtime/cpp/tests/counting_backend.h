@@ -46,15 +46,16 @@ class CountingBatch : public Batch {
     return {kept, placed};
   }
 
-  const StepResult& step(const std::vector<std::int64_t>&) override {
+  const StepResults& step(const std::vector<std::int64_t>&) override {
     if (before_step_) before_step_(rows());
-    result_ = {};
+    StepResult& result = result_.front();
+    result = {};
     for (std::size_t row = 0; row < left_.size(); ++row) {
       left_[row] -= left_[row] > 0;
-      result_.tokens.push_back(length_[row]);
-      result_.parents.push_back(0);
-      result_.log_probs.push_back(-1);
-      result_.done.push_back(left_[row] == 0);
+      result.tokens.push_back(length_[row]);
+      result.parents.push_back(0);
+      result.log_probs.push_back(-1);
+      result.done.push_back(left_[row] == 0);
     }
     return result_;
   }
@@ -68,7 +69,7 @@ class CountingBatch : public Batch {
  private:
   std::function<void(std::int64_t)> before_step_;
   std::vector<std::int64_t> left_, length_;
-  StepResult result_;
+  StepResults result_ = StepResults(1);
 };
 
 class CountingBackend : public Backend {

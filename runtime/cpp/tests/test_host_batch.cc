@@ -75,12 +75,12 @@ void test_rows_keep_what_is_theirs() {
   for (int i = 0; i < 40; ++i) batch.step({});  // grows twice
   auto [kept, placed] = batch.update({0, 2}, {{source(14, 5)}, {90}});
   CHECK(kept == Rows({0, 2}) && placed == Rows({1}));  // in the place of the one that left
-  CHECK(batch.step({}).tokens == Rows({11, 14, 13}));
+  CHECK(batch.step({}).front().tokens == Rows({11, 14, 13}));
   std::tie(kept, placed) = batch.update({1, 2}, {{source(15, 30), source(16, 2)}, {90, 90}});
   CHECK(kept == Rows({0, 1}) && placed == Rows({2, 3}) && batch.rows() == 4);
-  for (int i = 0; i < 30; ++i) CHECK(batch.step({}).tokens == Rows({14, 13, 15, 16}));
+  for (int i = 0; i < 30; ++i) CHECK(batch.step({}).front().tokens == Rows({14, 13, 15, 16}));
   std::tie(kept, placed) = batch.update({1}, {});
-  CHECK(batch.step({}).tokens == Rows({13}) && batch.rows() == 1);
+  CHECK(batch.step({}).front().tokens == Rows({13}) && batch.rows() == 1);
 }
 
 // The rows behind move into those of the sentences that have left, and new ones come after them.
@@ -99,10 +99,10 @@ void test_a_batch_shrinks_in_its_arrays() {
   for (int i = 0; i < 5; ++i) batch.step({});
   auto [kept, placed] = batch.update({0, 4, 5}, {});
   CHECK(kept == Rows({0, 1, 2}) && placed.empty() && batch.rows() == 3);
-  CHECK(batch.step({}).tokens == Rows({11, 15, 16}));
+  CHECK(batch.step({}).front().tokens == Rows({11, 15, 16}));
   std::tie(kept, placed) = batch.update({1, 2}, {});
   CHECK(kept == Rows({1, 0}) && batch.rows() == 2);
-  for (int i = 0; i < 40; ++i) CHECK(batch.step({}).tokens == Rows({16, 15}));
+  for (int i = 0; i < 40; ++i) CHECK(batch.step({}).front().tokens == Rows({16, 15}));
 }
 
 // Graphs whose beam forgets its first tokens, as beams do that go on from another's past, and whose

@@ -86,7 +86,7 @@ void test_sentences_have_options_of_their_own() {
     CHECK(found.size() == 1 && found[0].truncated);
     scores[one->index] = found.at(0).score;
   };
-  while (search.advance(list, keep) > 0) {
+  while (search.advance(list, keep).steps > 0) {
   }
   CHECK(scores == std::vector<double>({-0.25, -1, -0.25}));  // of a log-probability of -1
   CHECK(limits == std::vector<std::int64_t>({3, 4, 3}));
@@ -105,12 +105,12 @@ void test_dropped_sentences_leave_before_the_next_step() {
   const auto keep = [&](const SentencePtr& one, const std::vector<Hypothesis>&) {
     finished.push_back(one->index);
   };
-  CHECK(search.advance(list, keep) == 3 && search.unfinished().size() == 3);
+  CHECK(search.advance(list, keep).rows == 3 && search.unfinished().size() == 3);
   dropped = true;
-  CHECK(search.advance(list, keep) == 1 && search.unfinished().size() == 1);
+  CHECK(search.advance(list, keep).rows == 1 && search.unfinished().size() == 1);
   CHECK(list.released == std::vector<std::size_t>({2, 0}));
-  CHECK(search.advance(list, keep) == 1 && finished == std::vector<std::size_t>({1}));
-  CHECK(search.advance(list, keep) == 0);
+  CHECK(search.advance(list, keep).rows == 1 && finished == std::vector<std::size_t>({1}));
+  CHECK(search.advance(list, keep).rows == 0);
 }
 
 // ---- from a history to hypotheses ----

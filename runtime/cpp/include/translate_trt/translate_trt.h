@@ -43,7 +43,7 @@ enum {
   TT_INPUT_ERROR = 1,       /* text or tokens that cannot be used as they are */
   TT_OPTION_ERROR = 2,      /* an option out of range, or one the bundle was not compiled for */
   TT_BUNDLE_ERROR = 3,      /* a bundle that is missing, incomplete, changed or of another format */
-  TT_BACKEND_ERROR = 4,     /* ONNX Runtime or the kernels do not load, or fail while they run */
+  TT_BACKEND_ERROR = 4,     /* ONNX Runtime, kernels or engines do not load, or fail as they run */
   TT_MEMORY_ERROR = 5,      /* the host's memory ran out */
   TT_INTERNAL_ERROR = 6,    /* a defect of this library: please report its message */
   TT_CANCELLED = 7,         /* tt_job_cancel, tt_job_free or tt_translator_free ended the job */
@@ -127,6 +127,7 @@ typedef struct tt_load_options {
                        one: other beam sizes, much longer ones, or a caller with many more */
   int32_t capacity; /* sentences (lines, or segments of long ones) pending or running, from
                        which on calls and jobs are refused; 0: any number */
+  const struct tt_engines* engines; /* of a target that TensorRT runs (translate_trt/device.h) */
 } tt_load_options;
 
 /* As tt_options_default. */
@@ -159,7 +160,7 @@ TT_API const char* tt_translator_target(const tt_translator* translator);
 /* Compiled kernels in use, such as "avx512_vnni"; "" if there are none. */
 TT_API const char* tt_translator_kernels(const tt_translator* translator);
 
-/* Version of ONNX Runtime, such as "1.31.1". */
+/* Version of ONNX Runtime, such as "1.31.1"; "" if the target does not run on it. */
 TT_API const char* tt_translator_onnxruntime(const tt_translator* translator);
 
 /* Number of languages that tt_options may name as the source's or the target's: all that a model of

@@ -1,0 +1,248 @@
+// The loop on a device.
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "check.h"
+#include "device_batch.h"
+#include "errors.h"
+#include "host_device.h"
+#include "search.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+struct Fixture {
+  HostDevice::Common common;
+  std::vector<std::string> messages;
+  EngineSettings settings = {{{1, 48}, {3, 16}, {6, 24}, {6, 48}}, 4, true};
+
+  std::unique_ptr<Backend> backend() {
+    return std::make_unique<DeviceBackend>(
+        HostDevice::functions(common), tracing_shape(), settings,
+        [this](const std::string& message) { messages.push_back(message); });
+  }
+};
+
+SearchOptions greedy() {
+  SearchOptions options;
+  options.beam_size = 1;
+  return options;
+}
+
+// Sentences of tokens that are all the same: 11 in the first, 12 in the next.
+Sources sources(const std::vector<std::size_t>& sizes, std::int64_t most = 20,
+                std::int64_t first = 11) {
+  Sources made;
+  for (const std::size_t size : sizes) {
+    made.tokens.push_back(Tokens(size, first++));
+    made.max_lengths.push_back(most);
+  }
+  return made;
+}
+
+// Takes steps until nothing is on its way, and returns how many.
+std::size_t advance(Batch& batch) {
+  const std::size_t taken = batch.step({}).size();
+  return taken + batch.drain().size();
+}
+
+Tokens tokens(const StepResults& results) { return results.back().tokens; }
+
+template <class Work>
+std::string error_of(const Work& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void test_rows_stay_where_they_are_as_far_as_they_can() {
+  Fixture fixture;
+  const auto backend = fixture.backend();
+  const auto batch = backend->batch(greedy(), 2);
+  CHECK(batch->rows() == 0);
+  CHECK(batch->update({}, sources({20, 12, 9, 7}, 90)) == std::pair(Rows(), Rows({0, 1, 2, 3})));
+  CHECK(batch->rows() == 6);
+  advance(*batch);
+  CHECK(batch->update({1, 3}, sources({5, 5, 5}, 90, 21)) ==
+        std::pair(Rows({1, 3}), Rows({0, 2, 4})));
+  const StepResults& results = batch->step({});
+  CHECK(tokens(results) == Tokens({21, 12, 22, 14, 23, results.back().tokens[5]}));
+  batch->drain();
+  CHECK(batch->update({1, 3, 4}, {}) == std::pair(Rows({1, 0, 2}), Rows()));
+  CHECK(batch->rows() == 3);  // the bucket of three
+  CHECK(tokens(batch->step({})) == Tokens({14, 12, 23}));
+  batch->drain();
+  CHECK(batch->update({2}, sources({40, 30}, 90, 31)) == std::pair(Rows({2}), Rows({0, 1})));
+  CHECK(batch->rows() == 6);  // wider again
+  const Tokens found = tokens(batch->step({}));
+  CHECK(found[0] == 31 && found[1] == 32 && found[2] == 23);
+}
+
+// A device whose steps check that each row has the source and the past of its sentence.
+void test_sentences_go_on_in_other_rows_and_buckets() {
+  for (const std::size_t poll_every : {1, 2, 3, 4}) {
+    Fixture fixture;
+    fixture.settings.poll_every = poll_every;
+    const auto backend = fixture.backend();
+    const auto batch = backend->batch(greedy(), 2);
+    batch->update({}, sources({40, 9, 9, 9, 9, 15}, 90));  // 6x48
+    advance(*batch);
+    CHECK(batch->update({2, 5}, {}) == std::pair(Rows({2, 0}), Rows()));  // 3x16: narrower
+    advance(*batch);
+    CHECK(batch->update({0}, sources({9, 20, 9, 9}, 90, 31)) ==
+          std::pair(Rows({0}), Rows({1, 2, 3, 4})));  // 6x24: wider
+    advance(*batch);
+    CHECK(batch->update({0}, sources({48}, 90, 41)) == std::pair(Rows({0}), Rows({1})));
+    advance(*batch);
+    CHECK(batch->update({0}, {}) == std::pair(Rows({0}), Rows()));  // 1x48
+    CHECK(tokens(batch->step({})) == Tokens({16}));
+    CHECK(fixture.common.counts["capture"] <= 4);
+  }
+}
+
+void test_idle_rows_are_done() {
+  Fixture fixture;
+  const auto backend = fixture.backend();
+  const auto batch = backend->batch(greedy(), 2);
+  batch->update({}, sources({20, 12}));
+  for (const StepResult& result : batch->step({})) {
+    CHECK(result.done == std::vector<char>({0, 0, 1, 1, 1, 1}));
+  }
+  batch->retire(0);
+  for (const StepResult& result : batch->drain()) CHECK(!result.done[0]);  // taken before
+  CHECK(batch->step({}).front().done == std::vector<char>({1, 0, 1, 1, 1, 1}));
+  batch->drain();
+  CHECK(batch->update({1}, {}) == std::pair(Rows({0}), Rows()));
+  CHECK(batch->step({}).front().done == std::vector<char>({0}));
+}
+
+void test_what_a_sentence_has_finished_with() {
+  Fixture fixture;
+  const auto backend = fixture.backend();
+  const auto batch = backend->batch(greedy(), 2);
+  Sources two = sources({9, 9});
+  two.max_lengths = {2, 7};
+  batch->update({}, two);
+  batch->step({});
+  CHECK(batch->pool(0).lengths == Rows({2}) && batch->pool(0).scores.front() == -2);
+  batch->step({});
+  CHECK(batch->pool(1).lengths == Rows({7}));
+  CHECK(batch->drain().empty());  // none are taken ahead once all are done
+}
+
+void test_steps_ahead_must_be_fetched_first() {
+  Fixture fixture;
+  const auto backend = fixture.backend();
+  const auto batch = backend->batch(greedy(), 2);
+  batch->update({}, sources({12, 12}));
+  CHECK(batch->step({}).size() == 4);
+  CHECK(contains(error_of([&] { batch->update({0}, {}); }), "steps were taken ahead"));
+  CHECK(batch->drain().size() == 4 && batch->drain().empty());
+  const Tokens forced = {50, kFree, kFree, kFree, kFree, kFree};
+  const StepResults& results = batch->step(forced);
+  CHECK(results.size() == 1 && tokens(results)[0] == 50 && tokens(results)[1] == 12);
+  CHECK(batch->drain().empty());
+  CHECK(tokens(batch->step({}))[0] == 11);  // free again
+}
+
+void test_no_steps_ahead_beyond_the_longest_translation() {
+  Fixture fixture;
+  const auto backend = fixture.backend();
+  const auto batch = backend->batch(greedy(), 2);
+  batch->update({}, sources({12, 12}, 6));
+  CHECK(batch->step({}).size() == 4);
+  CHECK(batch->step({}).size() == 4);  // of which two do nothing
+  CHECK(batch->drain().empty());
+}
+
+void test_capacity_of_profiles() {
+  Fixture fixture;
+  const auto backend = fixture.backend();
+  const auto batch = backend->batch(greedy(), 2);
+  CHECK(batch->capacity_for(24) == 6 && batch->capacity_for(48) == 6);
+  CHECK(batch->capacity_for(49) == 0);
+  CHECK((Capacity{4096, 0, 0, 0, batch.get()}.more(9)) == 6);
+  CHECK((Capacity{4096, 0, 0, 0, batch.get()}.more(49)) == 1);  // for which there is no profile
+  const std::string error = error_of([&] { batch->update({}, sources({9, 9, 9, 9, 9, 9, 9})); });
+  CHECK(contains(error, "takes 7 sentences of 9 tokens; they have 1x48, 3x16"));
+  CHECK(batch->update({}, sources({9})) == std::pair(Rows(), Rows({0})));  // nothing had changed
+}
+
+void test_lanes_are_used_again_unless_they_failed() {
+  Fixture fixture;
+  const auto backend = fixture.backend();
+  for (int i = 0; i < 3; ++i) {
+    const auto batch = backend->batch(greedy(), 2);
+    batch->update({}, sources({9, 9}));
+    for (int j = 0; j < 3; ++j) batch->step({});
+  }
+  CHECK(fixture.common.devices.size() == 1 && fixture.common.counts["capture"] == 1);
+  fixture.common.fail_after = 0;
+  const std::string error = error_of([&] {
+    const auto batch = backend->batch(greedy(), 2);
+    batch->update({}, sources({9, 9}));
+    batch->step({});
+  });
+  CHECK(error == "an illegal memory access." && fixture.common.closed == 1);
+  fixture.common.fail_after = -1;
+  const auto batch = backend->batch(greedy(), 2);
+  batch->update({}, sources({9, 9}));
+  CHECK(batch->step({}).size() == 4 && fixture.common.devices.size() == 2);
+}
+
+void test_steps_that_cannot_be_captured() {
+  Fixture fixture;
+  fixture.common.refuse_capture = true;
+  {
+    const auto backend = fixture.backend();
+    for (int i = 0; i < 2; ++i) {
+      const auto batch = backend->batch(greedy(), 2);
+      batch->update({}, sources({9, 9}, 60));
+      for (int j = 0; j < 9; ++j) batch->step({});
+    }
+  }
+  CHECK(fixture.common.counts["replay"] == 0 && fixture.common.counts["capture"] == 1);
+  CHECK(fixture.messages ==
+        std::vector<std::string>({"steps of 3x16 run without a CUDA graph, which is slower: "
+                                  "capturing is not permitted."}));
+  CHECK(fixture.common.closed == 1);
+}
+
+void test_what_is_on_its_way_is_not_overwritten() {
+  HostDevice::Common common;
+  Device device(HostDevice::functions(common));
+  Upload upload(device, 256);
+  const Address second = device.allocate(256);
+  std::byte* pinned = device.pin(256);
+  const std::vector<std::int64_t> fives(32, 5), sixes(32, 6);
+  upload.send(fives.data(), 256);
+  device.copy(second, upload.target(), 256);
+  upload.send(sixes.data(), 256);
+  device.copy_out(pinned, second, 256);
+  device.wait(device.record());
+  CHECK(*reinterpret_cast<std::int64_t*>(pinned) == 5);
+}
+
+}  // namespace
+
+void test_device_batch() {
+  test_rows_stay_where_they_are_as_far_as_they_can();
+  test_sentences_go_on_in_other_rows_and_buckets();
+  test_idle_rows_are_done();
+  test_what_a_sentence_has_finished_with();
+  test_steps_ahead_must_be_fetched_first();
+  test_no_steps_ahead_beyond_the_longest_translation();
+  test_capacity_of_profiles();
+  test_lanes_are_used_again_unless_they_failed();
+  test_steps_that_cannot_be_captured();
+  test_what_is_on_its_way_is_not_overwritten();
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,193 @@
+"""Devices of Python for libtranslate_trt: `tt_device_functions` over `Device` (device.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable
+from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from dataclasses import dataclass, field
+from typing import Any
+
+from translate_trt.runtime.backends.device import Device, Engines, Event, Launch
+from translate_trt.runtime.errors import BackendError
+
+_ROLES = ("encoder", "step")  # by TT_ENGINE_...
+
+# Of `tt_status`.
+_BACKEND_ERROR, _MEMORY_ERROR = 4, 5
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("name", c_char_p), ("shape", POINTER(c_int64)), ("rank", c_size_t), ("address", c_uint64)
+    )  # fmt: skip
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("engine", c_int32), ("profile", c_int32),
+        ("tensor_count", c_size_t), ("tensors", POINTER(_Tensor)),
+    )  # fmt: skip
+
+
+class _Profile(ctypes.Structure):
+    _fields_ = (("batch", c_int32), ("source_length", c_int32))
+
+
+# What each function takes after the context, or the device; all but `close` return a status.
+_TAKEN: dict[str, tuple[Any, ...]] = {
+    "open": (POINTER(c_void_p),),
+    "close": (),
+    "activate": (),
+    "allocate": (c_size_t, POINTER(c_uint64)),
+    "pin": (c_size_t, POINTER(c_void_p)),
+    "copy_in": (c_uint64, c_void_p, c_size_t),
+    "copy_out": (c_void_p, c_uint64, c_size_t),
+    "copy": (c_uint64, c_uint64, c_size_t, c_size_t, c_size_t, c_size_t),
+    "fill": (c_uint64, c_int32, c_size_t),
+    "launch": (POINTER(_Launch),),
+    "record": (POINTER(c_void_p),),
+    "wait": (c_void_p,),
+    "begin_capture": (),
+    "end_capture": (POINTER(c_void_p),),
+    "replay": (c_void_p,),
+}
+_TYPES = {
+    name: CFUNCTYPE(None if name == "close" else c_int32, c_void_p, *taken)
+    for name, taken in _TAKEN.items()
+}
+
+
+class _Functions(ctypes.Structure):
+    _fields_ = (("struct_size", c_size_t), ("context", c_void_p), *_TYPES.items())
+
+
+class _Engines(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("functions", POINTER(_Functions)),
+        ("profiles", POINTER(_Profile)),
+        ("profile_count", c_size_t),
+        ("poll_every", c_int32),
+        ("cuda_graphs", c_int32),
+    )
+
+
+@dataclass
+class _Opened:
+    """A device, and by number what the library holds of it."""
+
+    device: Device
+    events: dict[int, Event] = field(default_factory=dict)
+    graphs: dict[int, Callable[[], None]] = field(default_factory=dict)
+
+
+class DeviceFunctions:
+    """The functions that libtranslate_trt runs engines with. Lives as long as the translator.
+
+    Args:
+        engines: both, loaded.
+        fail: the library's `tt_device_fail`.
+
+    Attributes:
+        engines: the `tt_engines` structure.
+    """
+
+    def __init__(self, engines: Engines, fail: Callable[[int, bytes], int]) -> None:
+        self._engines, self._fail = engines, fail
+        self._numbers = itertools.count(1)  # NULL is no handle
+        self._opened: dict[int, _Opened] = {}
+        functions = _Functions(ctypes.sizeof(_Functions), None)
+        for name, kind in _TYPES.items():
+            setattr(functions, name, kind(self._guarded(getattr(self, f"_{name}"))))
+        profiles = [_Profile(one.batch, one.source_length) for one in engines.profiles]
+        self.engines = _Engines(
+            ctypes.sizeof(_Engines),
+            ctypes.pointer(functions),
+            (_Profile * len(profiles))(*profiles),
+            len(profiles),
+            engines.poll_every,
+            engines.cuda_graphs,
+        )
+
+    def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
+        """Turn exceptions, none of which may leave a callback, into a status and its message."""
+
+        def call(*arguments: Any) -> int:
+            try:
+                function(*arguments)
+            except BackendError as error:
+                return self._fail(_BACKEND_ERROR, str(error).encode(errors="replace"))
+            except MemoryError as error:
+                return self._fail(_MEMORY_ERROR, str(error).encode(errors="replace"))
+            except BaseException as error:
+                text = f"{type(error).__name__}: {error}"
+                return self._fail(_BACKEND_ERROR, text.encode(errors="replace"))
+            return 0
+
+        return call
+
+    # ---- the functions, which device.h describes ----
+
+    def _open(self, _: None, device: Any) -> None:
+        number = next(self._numbers)
+        self._opened[number] = _Opened(self._engines.make_device())
+        device[0] = number
+
+    def _close(self, device: int) -> None:
+        del self._opened[device]
+
+    def _activate(self, device: int) -> None:
+        self._opened[device].device.activate()
+
+    def _allocate(self, device: int, size: int, address: Any) -> None:
+        address[0] = self._opened[device].device.allocate(size)
+
+    def _pin(self, device: int, size: int, address: Any) -> None:
+        address[0] = self._opened[device].device.pin(size)
+
+    def _copy_in(self, device: int, target: int, source: int, size: int) -> None:
+        self._opened[device].device.copy_in(target, source, size)
+
+    def _copy_out(self, device: int, target: int, source: int, size: int) -> None:
+        self._opened[device].device.copy_out(target, source, size)
+
+    def _copy(self, device: int, *where: int) -> None:
+        self._opened[device].device.copy(*where)
+
+    def _fill(self, device: int, target: int, value: int, size: int) -> None:
+        self._opened[device].device.fill(target, value, size)
+
+    def _launch(self, device: int, work: Any) -> None:
+        given = work[0]
+        tensors = given.tensors[: given.tensor_count]
+        self._opened[device].device.launch(
+            Launch(
+                _ROLES[given.engine],
+                given.profile,
+                {one.name.decode(): tuple(one.shape[: one.rank]) for one in tensors if one.rank},
+                {one.name.decode(): one.address for one in tensors},
+            )
+        )
+
+    def _record(self, device: int, event: Any) -> None:
+        opened, number = self._opened[device], next(self._numbers)
+        opened.events[number] = opened.device.record()
+        event[0] = number
+
+    def _wait(self, device: int, event: int) -> None:
+        self._opened[device].events.pop(event).wait()
+
+    def _begin_capture(self, device: int) -> None:
+        self._opened[device].device.begin_capture()
+
+    def _end_capture(self, device: int, graph: Any) -> None:
+        opened, number = self._opened[device], next(self._numbers)
+        captured = opened.device.end_capture()
+        if graph:
+            opened.graphs[number] = captured
+            graph[0] = number
+
+    def _replay(self, device: int, graph: int) -> None:
+        self._opened[device].graphs[graph]()
