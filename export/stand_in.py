@@ -17,10 +17,10 @@ from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 
 from translate_trt.export.compile import GRAPH_ROLES
 from translate_trt.export.passes.emulate import Emulate
-from translate_trt.runtime.backends import BACKENDS
+from translate_trt.runtime import native
 from translate_trt.runtime.bundle import FileEntry, Manifest, TargetEntry, hash_file, write_manifest
 from translate_trt.runtime.contract import GraphForm
-from translate_trt.runtime.engines import Machine, check_engines
+from translate_trt.runtime.engines import PACKAGES, Machine, check_engines
 from translate_trt.runtime.errors import BundleError, TranslateTrtError
 from translate_trt.runtime.version import version_numbers
 
@@ -39,13 +39,15 @@ def why_engine_cannot_run(entry: TargetEntry, bundle: Path) -> str | None:
     """The reason, or None: the target can run here, or has no engines at all."""
     if not has_engines(entry):
         return None
-    if entry.backend not in BACKENDS:
+    if entry.backend not in PACKAGES:
         return f"this version of translate-trt does not run {entry.backend} engines"
     machine = Machine.present(entry.backend)
     if machine.version is None:
         return f"the Python package {entry.backend} is not installed"
     if machine.gpu is None:
         return "there is no NVIDIA GPU, or no driver"
+    if native.library() is None:
+        return native.status()
     try:
         check_engines(entry, bundle)
     except BundleError as error:  # of another version, or for another GPU
