@@ -1,4 +1,4 @@
-"""The C++ library, alone and below Python, beside Python's own loop: one bundle, in turns.
+"""The C++ library, alone and below Python, beside Python's reference: one bundle, in turns.
 
     bash scripts/build_library.sh -D TRANSLATE_TRT_TESTS=ON
     python benchmarks/cpp_library.py --bundle DIR --source test.en [--target onnx-int8 ...]
@@ -99,7 +99,7 @@ class Cpp:
 
 
 class Python:
-    """The same in this process, on Python's own loop."""
+    """The same in this process, on `runtime/reference.py`."""
 
     library = "none"
 

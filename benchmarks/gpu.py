@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from report import alternate, parser, write
 from sentencepiece import sentencepiece_model_pb2
@@ -32,9 +33,9 @@ from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.graphs import EncoderGraph, StaticCaches, StepGraph
 from translate_trt.runtime import native
-from translate_trt.runtime.backends import Settings, Sources, load_engines, request_values
+from translate_trt.runtime.backends import Settings, load_engines
 from translate_trt.runtime.bundle import Limits, read_manifest
-from translate_trt.runtime.contract import NEXT, GraphShape
+from translate_trt.runtime.contract import NEXT, GraphShape, request_values
 from translate_trt.runtime.engines import Profile, check_engines
 from translate_trt.runtime.native import Core
 from translate_trt.runtime.options import SearchOptions
@@ -84,16 +85,18 @@ class TorchSearch:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.rows = 0
 
-    def start(self, sources: Sources, options: SearchOptions) -> None:
-        """Encode, into the buffers that the captured step reads."""
-        ids, lengths = (torch.from_numpy(x).to(self.device) for x in sources.padded())
+    def start(self, sources: list[list[int]], options: SearchOptions, steps: int) -> None:
+        """Encode sources of one length, into the buffers that the captured step reads."""
+        ids = torch.tensor([[*row, END] for row in sources], device=self.device)
+        lengths = torch.full((len(ids),), ids.shape[1], device=self.device)
         with torch.no_grad(), self.device, self._autocast():
             encoded = self.encoder(ids, lengths)
         shape, rows = self.shape, len(sources)
         names = [spec.name for spec in shape.encoder_outputs()]
         values = dict(zip(names, encoded, strict=True))
-        most = torch.tensor(sources.max_lengths).numpy()
-        host = request_values(options, most) | shape.initial_state(rows, options.beam_size, START)
+        most = np.full(rows, steps, dtype=np.int64)
+        host = request_values([options] * rows, most)
+        host |= shape.initial_state(rows, options.beam_size, START)
         values |= {name: torch.from_numpy(value).to(self.device) for name, value in host.items()}
         types = {spec.name: getattr(torch, spec.dtype) for spec in shape.step_inputs()}
         values = {spec.name: values[spec.name].to(types[spec.name]) for spec in shape.step_inputs()}
@@ -135,9 +138,9 @@ class TorchSearch:
         half = self.dtype != torch.float32
         return torch.autocast(self.device.type, self.dtype if half else None, enabled=half)
 
-    def run(self, sources: Sources, options: SearchOptions, steps: int) -> dict[str, float]:
+    def run(self, sources: list[list[int]], options: SearchOptions, steps: int) -> dict[str, float]:
         begin = time.perf_counter()
-        self.start(sources, options)
+        self.start(sources, options, steps)
         self._wait()
         middle = time.perf_counter()
         for number in range(steps):
@@ -251,11 +254,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         torch_search = TorchSearch(model, shape, limits, dtype)
         for count in given.batches:
             sources = _sources(count, given.vocabulary)
-            ended = Sources([[*row, END] for row in sources], [given.steps] * count)
-
-            def run_torch(sources: Sources = ended) -> dict[str, float]:
-                return torch_search.run(sources, options, given.steps)
-
+            run_torch = partial(torch_search.run, sources, options, given.steps)
             systems: dict[str, Callable[[], Any]] = {"torch.compile": run_torch}
             for label, graphs in (("engines", True), ("engines without CUDA graphs", False)):
                 search = EngineSearch(bundle, target, count, graphs)

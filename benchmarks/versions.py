@@ -3,12 +3,15 @@
     git worktree add ../before REVISION
     (cd ../before && source scripts/environment.sh && make_environment cpu && make_kernels "")
     python benchmarks/versions.py --before ../before/.venv/bin/python --bundle DIR --source test.en
-        [--target onnx-int8 ...] [--lines 300] [--rounds 7]
+        [--target onnx-int8 ...] [--lines 300] [--rounds 7] [--exact]
 
 Each version is a warm process of its own Python, which has its own kernels. They translate all
 lines with a worker on each core, and the first 50 lines one by one with all cores, in turns;
 figures are of the time of the version before over that of this one, pair by pair. Translations
 that differ are counted.
+
+With --exact nothing is timed: all lines are searched in several ways, in batches, and lines are
+counted of which any text, score or log-probability of the n best differs in its last bit.
 """
 
 from __future__ import annotations
@@ -25,10 +28,19 @@ from report import alternate, parser, ratios, write
 
 ONE_BY_ONE = 50  # lines
 
+#: With --exact: options, and whether translations begin with words of their source.
+SEARCHES: dict[str, tuple[dict[str, Any], bool]] = {
+    "beam 1": ({"beam_size": 1}, False),
+    "beam 4, all": ({"num_hypotheses": 4}, False),
+    "beam 12, all": ({"beam_size": 12, "num_hypotheses": 12}, False),
+    "beam 4, prefixes": ({"num_hypotheses": 2, "early_stopping": True}, True),
+    "beam 4, length 1.5": ({"length_penalty": 1.5, "min_length": 5, "max_length": 30}, False),
+}
+
 # Run by each version's Python, so it names nothing that one of them may not have.
 CHILD = """
-import json, sys, time
-from translate_trt.runtime import Translator, kernels
+import hashlib, json, sys, time
+from translate_trt.runtime import SearchOptions, Translator, kernels
 
 given = json.loads(sys.argv[1])
 several = Translator(given["bundle"], given["target"], threads=1, workers=given["cores"])
@@ -36,6 +48,17 @@ alone = Translator(given["bundle"], given["target"], threads=given["cores"])
 print(json.dumps({"kernels": kernels.status()}), flush=True)
 for line in sys.stdin:
     asked = json.loads(line)
+    if asked.get("options") is not None:
+        found = several.translate(
+            asked["lines"], SearchOptions(**asked["options"]), asked["prefixes"]
+        )
+        exact = [
+            repr([(h.text, h.score, h.token_log_probs, h.truncated) for h in one.hypotheses])
+            for one in found
+        ]
+        hashes = [hashlib.sha256(text.encode()).hexdigest() for text in exact]
+        print(json.dumps({"hashes": hashes}), flush=True)
+        continue
     begin = time.perf_counter()
     if asked["together"]:
         found = several.translate(asked["lines"])
@@ -62,8 +85,18 @@ class Version:
 
     def translate(self, lines: Sequence[str], together: bool) -> dict[str, Any]:
         """Translate the lines; return the seconds and the translations."""
+        return self._ask(lines=lines, together=together)
+
+    def search(
+        self, lines: Sequence[str], options: dict[str, Any], prefixes: Sequence[str] | None
+    ) -> list[str]:
+        """Hashes of all that is found for each line."""
+        hashes: list[str] = self._ask(lines=lines, options=options, prefixes=prefixes)["hashes"]
+        return hashes
+
+    def _ask(self, **what: Any) -> Any:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"lines": lines, "together": together}) + "\n")
+        self._process.stdin.write(json.dumps(what) + "\n")
         self._process.stdin.flush()
         return self._answer()
 
@@ -107,6 +140,22 @@ def compare(
     return found
 
 
+def compare_exactly(pythons: dict[str, str], lines: Sequence[str], **given: Any) -> dict[str, Any]:
+    """Count lines of which the two versions find anything different."""
+    versions = {name: Version(python, **given) for name, python in pythons.items()}
+    found: dict[str, Any] = {"kernels": {name: one.kernels for name, one in versions.items()}}
+    begins = [" ".join(line.split()[:2]) for line in lines]
+    for name, (options, has_prefixes) in SEARCHES.items():
+        prefixes = begins if has_prefixes else None
+        ours, theirs = (one.search(lines, options, prefixes) for one in versions.values())
+        differing = sum(a != b for a, b in zip(ours, theirs, strict=True))
+        found[name] = {"lines": len(lines), "differing": differing}
+        print(f"{given['target']:22} {name:24} {differing} of {len(lines)} lines differ")
+    for one in versions.values():
+        one.close()
+    return found
+
+
 def arguments() -> argparse.Namespace:
     """From the command line."""
     options = parser(__doc__)
@@ -115,6 +164,7 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--source", type=Path, required=True)
     options.add_argument("--target", action="append", required=True)
     options.add_argument("--lines", type=int, default=300)
+    options.add_argument("--exact", action="store_true", help="compare results, and time nothing")
     return options.parse_args()
 
 
@@ -123,13 +173,14 @@ def main() -> None:
     args = arguments()
     lines = args.source.read_text(encoding="utf-8").splitlines()[: args.lines]
     pythons = {"this": sys.executable, "before": args.before}
-    samples = {
-        target: compare(
-            pythons, lines, args.rounds,
-            bundle=str(args.bundle), target=target, cores=args.threads,
+    samples = {}
+    for target in args.target:
+        given = {"bundle": str(args.bundle), "target": target, "cores": args.threads}
+        samples[target] = (
+            compare_exactly(pythons, lines, **given)
+            if args.exact
+            else compare(pythons, lines, args.rounds, **given)
         )
-        for target in args.target
-    }  # fmt: skip
     settings = {"lines": len(lines), "one by one": ONE_BY_ONE, "rounds": args.rounds}
     print(write("versions", settings, samples, args.out))
 

@@ -8,7 +8,7 @@ Graphs of 16 bits round at every operator (`passes/emulate`), on whatever machin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,13 @@ from translate_trt.export.stand_in import (
     has_engines,
     load_graph,
 )
-from translate_trt.runtime.backends import Sources
-from translate_trt.runtime.backends.host import Arrays, HostBatch
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.cli.output import columns
 from translate_trt.runtime.contract import GraphShape
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.reference import Arrays, Batch, Sentence
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, START
@@ -239,12 +238,13 @@ def _run_target(
     }
     graphs = _RecordedGraphs(sessions)
     options = SearchOptions(beam_size=entry.form.beams or 1, max_length=STEPS)
-    batch = HostBatch(graphs, shape, options, model.start_token)
-    rows = [[*tokens, model.end_token] for tokens in sources]
-    batch.update([], Sources(rows, [STEPS] * len(rows)))
-    for tokens in reference.forced.T:
-        batch.step(tokens)
-    batch.step(None)
+    sentences = [
+        Sentence(tokens, forced.tolist(), options)
+        for tokens, forced in zip(sources, reference.forced, strict=True)
+    ]
+    batch = Batch(graphs, shape, sentences, model.start_token, model.end_token)
+    for _ in range(reference.forced.shape[1] + 1):
+        batch.step()
     found = {**_unpadded(graphs.encoded, sources), **_stacked(graphs.steps)}
     if LOGITS in found:  # 8-bit ones have columns that only fill up
         found[LOGITS] = found[LOGITS][..., : model.vocabulary_size]
@@ -306,30 +306,21 @@ class _RecordedGraphs:
         self.encoded: Tensors = {}
         self.steps: list[Tensors] = []
 
-    def encode(self, inputs: Mapping[str, NDArray[Any]], outputs: Arrays) -> None:
+    def encode(self, inputs: Arrays) -> Arrays:
         """See `Graphs`."""
         session = self._sessions["encoder"]
         found = session.run(inputs)
         for name, output in session.observed.items():
             value = found[output]
             self.encoded[name] = value if value.ndim == 3 else _positions_first(value)
-        _copy_into(outputs, found)
+        return found
 
-    def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None]:
+    def step(self, inputs: Arrays) -> Arrays:
         """See `Graphs`."""
-
-        def run() -> None:
-            session = self._sessions["step"]
-            found = session.run(inputs)
-            self.steps.append({name: found[x][:, 0] for name, x in session.observed.items()})
-            _copy_into(outputs, found)
-
-        return run
-
-
-def _copy_into(outputs: Arrays, found: Mapping[str, NDArray[Any]]) -> None:
-    for name, array in outputs.items():
-        array[...] = found[name]
+        session = self._sessions["step"]
+        found = session.run(inputs)
+        self.steps.append({name: found[x][:, 0] for name, x in session.observed.items()})
+        return found
 
 
 # ---- for people ----

@@ -18,10 +18,10 @@ from time import perf_counter
 import numpy as np
 
 from translate_trt.runtime import kernels
+from translate_trt.runtime.cores import available_cores, within_cores
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.process import return_large_blocks
 from translate_trt.runtime.translator import Translator
-from translate_trt.runtime.workers import available_cores, within_cores
 
 _PERCENTILES = (50, 95, 99)
 

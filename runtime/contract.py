@@ -20,12 +20,14 @@ rows between two steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from translate_trt.runtime.options import SearchOptions
 
 #: Added to attention scores that must not count. Finite, so that no row can become NaN, and far
 #: below any score, so that its exponential is exactly zero in float32 and bfloat16.
@@ -38,9 +40,6 @@ FREE = -1
 
 #: In a place of a shortlist that no token has: the padding symbol, which is never written.
 EMPTY = 0
-
-#: Makes an array of zeros of a shape and an element type.
-Zeros = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 
 #: Element types that caches may have.
 CACHE_TYPES = ("float32", "float16", "bfloat16")
@@ -230,7 +229,6 @@ class GraphShape:
         beams: int,
         start_token: int,
         slots: int | None = None,
-        zeros: Zeros = np.zeros,
     ) -> dict[str, NDArray[np.generic]]:
         """State before the first step: one live hypothesis per sentence, nothing finished.
 
@@ -239,7 +237,6 @@ class GraphShape:
             beams: K.
             start_token: the decoder's start symbol.
             slots: P, at least K, where the form leaves it open; None: K.
-            zeros: makes an array.
         """
         sizes: dict[str | int, int] = {"N": sentences, "K": beams, "P": slots or beams}
         state: dict[str, NDArray[np.generic]] = {}
@@ -247,7 +244,7 @@ class GraphShape:
             shape = tuple(sizes.get(axis, axis) for axis in spec.axes)
             # numpy has no bfloat16; zeros are the same bytes in any type of two.
             dtype = "uint16" if spec.dtype == "bfloat16" else spec.dtype
-            state[spec.name] = zeros(shape, np.dtype(dtype))  # type: ignore[arg-type]
+            state[spec.name] = np.zeros(shape, np.dtype(dtype))  # type: ignore[arg-type]
         state["ancestry"] = np.full_like(state["ancestry"], MASKED)  # nothing is written yet
         if self.form.slots is None:
             state["slots"] = np.tile(np.arange(beams, dtype=np.int64), (sentences, 1))
@@ -257,3 +254,26 @@ class GraphShape:
         log_probs[:, 0] = 0.0
         state["log_probs"] = log_probs
         return state
+
+
+def request_values(
+    options: Sequence[SearchOptions], max_lengths: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    """The inputs of `GraphShape.request` for sentences that are free.
+
+    Args:
+        options: of each.
+        max_lengths: [N].
+    """
+
+    def values(name: str, dtype: Any) -> NDArray[Any]:
+        return np.array([getattr(one, name) for one in options], dtype=dtype)
+
+    return {
+        "forced_tokens": np.full(len(options), FREE, dtype=np.int64),
+        "min_lengths": values("min_length", np.int64),
+        "max_lengths": max_lengths,
+        "length_penalty_alpha": values("length_penalty", np.float32),
+        "length_penalty_beta": values("length_penalty_beta", np.float32),
+        "early_stopping": values("early_stopping", np.bool_),
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import os
@@ -12,7 +11,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from translate_trt.runtime.errors import TranslateTrtError
+from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.futures import check_process, closed_error, resolve
 from translate_trt.runtime.native import Completions, Job
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Statistics, Translation
@@ -74,18 +74,23 @@ class CoreService:
         request: int | None,
     ) -> Future[Translation]:
         """See `TranslationService`."""
-        self.check_process()
+        check_process(self._process)
         self._translator.check(options)
         if not isinstance(source, str):
             source = token_ids("the line", source)
         if not isinstance(target_prefix, str):
             target_prefix = token_ids("the target prefix of the line", target_prefix)
         future = _Future()
+        if not isinstance(source, str) and not source:
+            future.set_result(self._translator.join([]))
+            return future
         with self._changed:
-            while self._is_full() and not self._closed:
+            while self._is_full() and not (self._closed or self._ended):
                 self._changed.wait()
             if self._closed:
-                raise TranslateTrtError("the translation service is closed; make another one.")
+                raise closed_error()
+            if self._ended:
+                raise _ended_error()
             key, number = next(self._keys), self.new_request() if request is None else request
             line = self._lines[key] = _Line(future, number, isinstance(source, str))
         try:
@@ -107,7 +112,7 @@ class CoreService:
 
     def cancel(self, request: int) -> None:
         """Cancel the lines of a request that have not finished."""
-        self.check_process()
+        check_process(self._process)
         with self._changed:
             futures = [one.future for one in self._lines.values() if one.request == request]
         for future in futures:
@@ -140,15 +145,6 @@ class CoreService:
         if threading.current_thread() is not self._thread:  # in a callback
             self._completions.add(_WAKE_UP)
             self._thread.join()
-
-    def check_process(self) -> None:
-        """Raise a TranslateTrtError in a process that was forked from the service's."""
-        if os.getpid() != self._process:
-            raise TranslateTrtError(
-                f"this translation service was made by process {self._process}, whose threads this "
-                f"process ({os.getpid()}), forked from it, does not have. Make translator and "
-                "service after the fork."
-            )
 
     def _submit(
         self, source: str | Sequence[int], options: SearchOptions,
@@ -184,29 +180,44 @@ class CoreService:
                             line = None
                     if line is not None:
                         self._finish(key, line)
+        except BaseException as error:
+            log.error("the thread that resolves translations has ended (%r)", error)
+            raise
         finally:
-            self._ended = True
+            with self._changed:
+                self._ended = True
+                left = list(self._lines.values())
+                self._changed.notify_all()
+            for line in left:  # none, unless the thread ends before its time
+                resolve(line.future, _fail)
 
     def _finish(self, key: int, line: _Line) -> None:
-        """Resolve a future with the result of its job, whatever its callbacks raise."""
-        future, job = line.future, line.future.job
+        """Resolve a future with the result of its job."""
+        job = line.future.job
+        assert job is not None
+
+        def found() -> Translation:
+            (only,) = job.result()
+            if line.is_text:
+                return only
+            # The library gives no text where it was given none.
+            return self._translator.join([[one.pieces[0] for one in only.hypotheses]])
+
         try:
-            if not future.set_running_or_notify_cancel():
-                return
-            assert job is not None
-            try:
-                (found,) = job.result()
-                if not line.is_text:  # the library gives no text where it was given none
-                    found = self._translator.join([[one.pieces[0] for one in found.hypotheses]])
-            except Exception as error:
-                future.set_exception(error)
-            else:
-                future.set_result(found)
-        except BaseException as error:  # of a callback
-            with contextlib.suppress(BaseException):
-                log.error("a callback of a translation raised %r", error)
+            resolve(line.future, found)
         finally:
             self._forget(key)
+
+
+def _ended_error() -> BackendError:
+    return BackendError(
+        "the thread that resolves translations has ended, and the service with it; make another "
+        "one."
+    )
+
+
+def _fail() -> Translation:
+    raise _ended_error()
 
 
 # Of no line.

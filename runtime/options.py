@@ -109,9 +109,10 @@ class SearchOptions:
         """The beta of ((beta + n) / (beta + 1)) ** alpha for this form."""
         return LENGTH_PENALTY_BETA[self.length_penalty_form]
 
-    def of_batch(self) -> SearchOptions:
-        """The options that all sentences of a batch share; the others are each sentence's own."""
-        return SearchOptions(beam_size=self.beam_size, return_attention=self.return_attention)
+    def penalty(self, length: int) -> float:
+        """What the score of a hypothesis of so many tokens is divided by: lp(n) of rule 3."""
+        beta = self.length_penalty_beta
+        return float(((beta + length) / (beta + 1)) ** self.length_penalty)
 
     def max_length_for(self, source_length: int) -> int:
         """Largest number of generated tokens for a source of that many tokens (no end symbol)."""

@@ -11,13 +11,14 @@ from functools import cached_property, partial
 from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from translate_trt.runtime import native
-from translate_trt.runtime.backends import Backend, Settings, load_backend, load_engines
+from translate_trt.runtime.backends import Settings, load_engines, load_graphs
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.contract import GraphShape, given, most_beams
+from translate_trt.runtime.cores import share_cores
 from translate_trt.runtime.engines import PACKAGES, check_engines
 from translate_trt.runtime.errors import (
     BackendError,
@@ -29,18 +30,13 @@ from translate_trt.runtime.errors import (
 from translate_trt.runtime.native import Core
 from translate_trt.runtime.options import MANY_BEAMS, SearchOptions, whole_number
 from translate_trt.runtime.pieces import split_text
+from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
-from translate_trt.runtime.search import Search, Sentence
 from translate_trt.runtime.tokenizer import Tokenizer
-from translate_trt.runtime.workers import search_all, share_cores
 
 log = logging.getLogger("translate_trt")
 
 _EMPTY = Hypothesis((), 0.0)
-
-#: Source tokens without the end symbol, and forced first tokens as `Sentence` has them.
-Piece: TypeAlias = tuple[Sequence[int], Sequence[int]]
-
 
 _T = TypeVar("_T")
 
@@ -62,7 +58,7 @@ class Translator:
         source_languages: what options may call the source's language (see `Manifest`).
         target_languages: the same of the target's.
         workers: batches translated at once.
-        core: libtranslate_trt, where it translates; None: Python's own loop does.
+        core: libtranslate_trt, where it translates; None: `Reference` does.
     """
 
     def __init__(
@@ -115,7 +111,7 @@ class Translator:
         self.default_options: SearchOptions = self.manifest.search_options()
         self.source_languages: tuple[str, ...] = self.manifest.source_languages
         self.target_languages: tuple[str, ...] = self.manifest.target_languages
-        self._batch_tokens, self.workers = batch_tokens, workers
+        self.workers = workers
         self._shape = GraphShape(
             model.decoder_layers,
             model.heads,
@@ -130,7 +126,7 @@ class Translator:
             "check_hashes": check_hashes, "trust_code": trust_code,
         }  # fmt: skip
         self._warned_of_beams = False
-        self._backend: Backend | None = None
+        self._reference: Reference | None = None
         self.core: Core | None = None
         has_engines = self.target.backend in PACKAGES
         # ONNX Runtime on GPUs is not tried: packages that Python loads bring CUDA's libraries.
@@ -157,7 +153,11 @@ class Translator:
             native.report_fallback()
         verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
         self._check_tokenizer()
-        self._backend = load_backend(self.target.backend, self._files(), self._shape, settings)
+        graphs = load_graphs(self.target.backend, self._files(), self._shape, settings)
+        self._reference = Reference(
+            graphs, self._shape, model.start_token, model.end_token, model.source_end,
+            batch_tokens, workers,
+        )  # fmt: skip
 
     def _files(self) -> dict[str, Path]:
         """The target's files by role."""
@@ -202,7 +202,7 @@ class Translator:
 
         Later calls raise a `TranslateTrtError`; to close again does nothing.
         """
-        self._backend = self.core = None
+        self._reference = self.core = None
 
     def __enter__(self) -> Translator:
         return self
@@ -227,11 +227,11 @@ class Translator:
         return opened, (str(self._place),)
 
     def _is_closed(self) -> bool:
-        return self._backend is None and self.core is None
+        return self._reference is None and self.core is None
 
     def _check_open(self) -> None:
         if self._is_closed():
-            raise TranslateTrtError("the translator was closed; make another Translator.")
+            raise _closed_error()
 
     # A string is an iterable of strings, too; the first signature that fits is taken.
     @overload
@@ -273,7 +273,7 @@ class Translator:
         Raises:
             InputError: something that is no text, or not as many prefixes as lines.
             OptionError: an option this bundle was not compiled for, or out of its limits.
-            BackendError: the backend failed, and failed again with the same sentences.
+            BackendError: the backend failed; libtranslate_trt has tried each sentence once more.
         """
         if isinstance(lines, str):
             if target_prefixes is not None and not isinstance(target_prefixes, str):
@@ -310,7 +310,7 @@ class Translator:
         Raises:
             InputError: something that is no text, or not as many prefixes as lines.
             OptionError: an option this bundle was not compiled for, or out of its limits.
-            BackendError: the backend failed, and failed again with the same sentences.
+            BackendError: the backend failed; libtranslate_trt has tried each sentence once more.
         """
         if whole_number("chunk_lines", chunk_lines) < 1:
             raise OptionError(f"chunk_lines is {chunk_lines}; it must be at least 1.")
@@ -357,7 +357,7 @@ class Translator:
             self._pieces(f"line {number} of this call", line, prefix, options)
             for number, (line, prefix) in enumerate(zip(lines, prefixes, strict=True), first)
         ]
-        found = iter(self._search([piece for line in pieces for piece in line], options))
+        found = iter(self._search([piece for line in pieces for piece in line]))
         return [self.join([next(found) for _ in line]) for line in pieces]
 
     def translate_ids(
@@ -381,7 +381,7 @@ class Translator:
         Raises:
             InputError: a token outside the vocabulary, or a source longer than the bundle allows.
             OptionError: an option this bundle was not compiled for, or out of its limits.
-            BackendError: the backend failed, and failed again with the same sentences.
+            BackendError: the backend failed; libtranslate_trt has tried each sentence once more.
         """
         self._check_open()
         sources = list(_several("sources", "token lists", sources))
@@ -402,7 +402,7 @@ class Translator:
             self._piece(f"source {n}", source, prefix, options)
             for n, (source, prefix) in enumerate(zip(given, begins, strict=True))
         ]
-        return self._search(pieces, options)
+        return self._search(pieces)
 
     def check(
         self,
@@ -425,17 +425,12 @@ class Translator:
         if source is not None:
             self._piece(name, token_ids(name, source), (), options)
 
-    # ---- of `TranslationService`, which runs searches itself ----
+    # ---- of `TranslationService` ----
 
     def prepare(
-        self,
-        source: str | Sequence[int],
-        options: SearchOptions,
-        target_prefix: str | Sequence[int] = "",
-    ) -> list[Piece]:
-        """What a line is translated as: source tokens and forced first tokens of each piece.
-
-        Those of the model's prompt are among both.
+        self, source: str | Sequence[int], options: SearchOptions, prefix: str | Sequence[int]
+    ) -> list[Sentence]:
+        """The sentences that a line of text, or the tokens of one, is translated as.
 
         Raises:
             InputError: a token outside the vocabulary, or more tokens than the bundle allows.
@@ -443,24 +438,23 @@ class Translator:
         """
         self._check_open()
         options = self._checked(options)
-        if isinstance(target_prefix, str):
-            prefix = self._prefix_tokens([target_prefix], 1)[0] if target_prefix else []
+        if isinstance(prefix, str):
+            (prefix,) = self._prefix_tokens([prefix] if prefix else None, 1)
         else:
-            prefix = token_ids("the target prefix of the line", target_prefix)
+            prefix = token_ids("the target prefix of the line", prefix)
         if isinstance(source, str):
             return self._pieces("the line", source, prefix, options)
         tokens = token_ids("the line", source)
         return [self._piece("the line", tokens, prefix, options)] if tokens else []
 
-    def new_search(self, options: SearchOptions) -> Search:
-        """A batch that sentences of these options can be translated in."""
-        model = self.manifest.model
+    def translate_prepared(self, pieces: Sequence[Sentence]) -> Translation:
+        """Translate what `prepare` made of a line.
+
+        Raises:
+            BackendError: the backend failed, or found nothing.
+        """
         self._check_open()
-        assert self._backend is not None  # services of a core run no searches
-        return Search(
-            self._backend, options, self._batch_tokens, model.start_token, model.end_token,
-            model.source_end,
-        )  # fmt: skip
+        return self.join(self._search(pieces))
 
     def join(self, pieces: list[list[Hypothesis]]) -> Translation:
         """The n best of a line from those of its pieces, the i-th best of each together.
@@ -479,20 +473,16 @@ class Translator:
             joined.append(TextHypothesis(" ".join(filter(None, texts)), score, parts))
         return Translation(tuple(joined))
 
-    def _search(self, pieces: Sequence[Piece], options: SearchOptions) -> list[list[Hypothesis]]:
+    def _search(self, pieces: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """The n best of each piece; of one without tokens an empty one."""
-        waiting = [
-            Sentence(index, source, forced)
-            for index, (source, forced) in enumerate(pieces)
-            if len(source)
-        ]
-        search = partial(self.new_search, options)
-        found = search_all(search, waiting, self.workers) if waiting else {}
-        return [found.get(index, [_EMPTY]) for index in range(len(pieces))]
+        if (reference := self._reference) is None:  # closed since
+            raise _closed_error()
+        found = iter(reference.translate([one for one in pieces if len(one.tokens)]))
+        return [next(found) if len(one.tokens) else [_EMPTY] for one in pieces]
 
     def _pieces(
         self, name: str, line: str, prefix: Sequence[int], options: SearchOptions
-    ) -> list[Piece]:
+    ) -> list[Sentence]:
         """A line in as many pieces as it needs, the first of which alone begins with the prefix."""
         text, options = self.manifest.prompt.of_line(line, options)
         sources = split_text(text, self.tokenizer.encode_source, self._longest_text)
@@ -503,7 +493,7 @@ class Translator:
 
     def _piece(
         self, name: str, source: Sequence[int], prefix: Sequence[int], options: SearchOptions
-    ) -> Piece:
+    ) -> Sentence:
         """A text's tokens and forced prefix with what the model wants before them, checked.
 
         Raises:
@@ -512,15 +502,14 @@ class Translator:
         """
         self._check_tokens(name, source, prefix)
         if not len(source):
-            return (), ()
+            return Sentence((), (), options)
         prompt = self.manifest.prompt
         forced = [*prompt.of_target(options), *map(given, prefix)]
-        piece = [*prompt.of_source(options), *source], forced
-        longest = options.max_length_for(len(piece[0]))
-        if len(piece[1]) >= longest:
+        piece = Sentence([*prompt.of_source(options), *source], forced, options)
+        if len(forced) >= piece.max_length:
             raise OptionError(
-                f"the target prefix of {name} has {len(piece[1])} tokens, which leaves no room in "
-                f"the maximum length of {longest}; raise max_length or shorten the prefix."
+                f"the target prefix of {name} has {len(forced)} tokens, which leaves no room in "
+                f"the maximum length of {piece.max_length}; raise max_length or shorten the prefix."
             )
         return piece
 
@@ -608,6 +597,10 @@ class Translator:
                 )
         if model.end_token in prefix:
             raise InputError(f"the target prefix of {name} contains the end symbol; leave it out.")
+
+
+def _closed_error() -> TranslateTrtError:
+    return TranslateTrtError("the translator was closed; make another Translator.")
 
 
 # ---- what callers may have given instead of text or tokens ----

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU, the embedded default; on a GPU where there is no TensorRT."""
+"""ONNX Runtime from Python: for `Reference`, and on a GPU where there is no TensorRT."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import contextlib
 import ctypes
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
-from numpy.typing import NDArray
 
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import Settings
-from translate_trt.runtime.backends.host import Arrays, HostBatch
-from translate_trt.runtime.contract import GraphShape, TensorSpec
+from translate_trt.runtime.contract import NEXT, GraphShape, TensorSpec
 from translate_trt.runtime.errors import BackendError, BundleError
-from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.reference import Arrays
 from translate_trt.runtime.version import version_numbers
 
 log = logging.getLogger("translate_trt")
@@ -45,13 +43,8 @@ _DISABLED_OPTIMIZERS = "SkipLayerNormFusion"
 EXACT_INT8 = ("session.x64quantprecision", "1")
 
 
-# The compiled attention reads only slots that some beam sees, so caches may have more of them than
-# are needed yet, and seldom have to grow. ONNX Runtime's own reads every slot at every step.
-_SPARE_SLOTS = 64
-
-
-class OnnxRuntimeBackend:
-    """`Backend` with one session per graph, on arrays of the host."""
+class OnnxRuntimeGraphs:
+    """`Graphs`, a session each."""
 
     def __init__(self, files: Mapping[str, Path], shape: GraphShape, settings: Settings) -> None:
         """Load both graphs.
@@ -71,8 +64,7 @@ class OnnxRuntimeBackend:
         compiled = kernels.describe() if settings.gpu is None else ""
         if settings.gpu is None:
             log.info("compiled kernels: %s", kernels.status(compiled))
-        self._shape = shape
-        self._spare_slots = _SPARE_SLOTS if kernels.has_attention(compiled) else 0
+        self._caches = {spec.name for spec in shape.caches()}
         providers = _providers(settings)
         encoder, step = _options(settings), _options(settings)
         if compiled:
@@ -88,31 +80,39 @@ class OnnxRuntimeBackend:
         )
         _return_memory()
 
-    def batch(self, options: SearchOptions, start_token: int) -> HostBatch:
-        """See `Backend`."""
-        graphs = _BatchGraphs(self._encoder, self._step)
-        return HostBatch(
-            graphs, self._shape, options, start_token, graphs.cancel, self._spare_slots
-        )
-
-
-class _BatchGraphs:
-    """`Graphs` of one batch, whose runs can be ended together."""
-
-    def __init__(self, encoder: ort.InferenceSession, step: ort.InferenceSession) -> None:
-        self._encoder, self._step, self._run = encoder, step, ort.RunOptions()
-
-    def encode(self, inputs: Mapping[str, NDArray[Any]], outputs: Arrays) -> None:
+    def encode(self, inputs: Arrays) -> Arrays:
         """See `Graphs`."""
-        _bound(self._encoder, inputs, outputs, self._run)()
+        return _run(self._encoder, inputs, set())
 
-    def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None]:
-        """See `Graphs`."""
-        return _bound(self._step, inputs, outputs, self._run)
+    def step(self, inputs: Arrays) -> Arrays:
+        """See `Graphs`; caches are written in place."""
+        return _run(self._step, inputs, self._caches)
 
-    def cancel(self) -> None:
-        """End what runs after its current operation, and whatever is run later before its first."""
-        self._run.terminate = True
+
+def _run(session: ort.InferenceSession, inputs: Arrays, in_place: Collection[str]) -> Arrays:
+    """All outputs by name; those of the inputs `in_place` are their very arrays."""
+    binding = session.io_binding()
+    values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in inputs.items()}
+    for value in session.get_inputs():
+        binding.bind_ortvalue_input(value.name, values[value.name])
+    names = [value.name for value in session.get_outputs()]
+    for name in names:
+        source = name.removeprefix(NEXT)
+        if source in in_place:
+            binding.bind_ortvalue_output(name, values[source])
+        else:
+            binding.bind_output(name)
+    try:
+        session.run_with_iobinding(binding)
+    except Exception as error:  # ONNX Runtime's classes derive from Exception alone
+        raise BackendError(
+            f"translation failed: {error}. If memory ran out, lower batch_tokens or workers."
+        ) from error
+    found = dict(zip(names, binding.get_outputs(), strict=True))
+    return {
+        name: inputs[source] if (source := name.removeprefix(NEXT)) in in_place else value.numpy()
+        for name, value in found.items()
+    }
 
 
 def _return_memory() -> None:
@@ -188,30 +188,6 @@ def _preload_cuda() -> None:
     """
     with contextlib.redirect_stdout(sys.stderr):
         ort.preload_dlls()
-
-
-def _bound(
-    session: ort.InferenceSession,
-    inputs: Mapping[str, NDArray[Any]],
-    outputs: Arrays,
-    options: ort.RunOptions,
-) -> Callable[[], None]:
-    """A call that runs the session on these very arrays."""
-    binding = session.io_binding()
-    # The binding keeps addresses, not the arrays.
-    values = {
-        id(x): ort.OrtValue.ortvalue_from_numpy(x) for x in (*inputs.values(), *outputs.values())
-    }
-    for name, array in inputs.items():
-        binding.bind_ortvalue_input(name, values[id(array)])
-    for name, array in outputs.items():
-        binding.bind_ortvalue_output(name, values[id(array)])
-
-    def run() -> None:
-        session.run_with_iobinding(binding, options)
-        assert values  # kept alive as long as the call
-
-    return run
 
 
 def _session(

@@ -181,7 +181,7 @@ def translate(
 
 def _workers(inputs: Sequence[str], threads: int | None) -> int:
     """One worker per core for files; one with all cores for a pipe, whose lines are waited for."""
-    from translate_trt.runtime.workers import available_cores
+    from translate_trt.runtime.cores import available_cores
 
     streamed = any(is_stream(path) for path in inputs)
     return 1 if streamed else max(1, available_cores() // (threads or 1))

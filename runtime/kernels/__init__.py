@@ -66,11 +66,6 @@ def describe() -> str:
     return found.decode()
 
 
-def has_attention(described: str) -> bool:
-    """Whether the library of which `describe` said that has attention for this processor."""
-    return described not in ("", PORTABLE)
-
-
 def status(described: str | None = None) -> str:
     """What is in use, or why nothing is, for people.
 

@@ -199,7 +199,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 def library() -> Path | None:
-    """The library to use; None: it is not built, or switched off, and Python's own loop translates.
+    """The library to use; None: it is not built, or switched off, and `Reference` translates.
 
     Raises:
         OptionError: the environment variable names a file that does not exist.
@@ -224,7 +224,7 @@ def status() -> str:
 
 @functools.cache
 def report_fallback() -> None:
-    """Log once that Python's own loop translates, and what builds the library."""
+    """Log once that `Reference` translates, and what builds the library."""
     log.info("runtime: %s", status())
 
 
@@ -400,6 +400,7 @@ class Core:
         else:
             self._device_functions = DeviceFunctions(engines, self.calls.tt_device_fail)
             options.engines = ctypes.addressof(self._device_functions.engines)
+            options.batches = 2  # each reserves memory for the largest one
         options.kernels = b"none" if kernels_here is None else os.fsencode(kernels_here)
         options.log = self._log
         self.check(

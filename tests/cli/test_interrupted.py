@@ -117,8 +117,8 @@ def test_train_stops_at_once_and_leaves_the_run_in_out(
 TRANSLATING = """
 import sys, threading, time
 from translate_trt.runtime import native
-from translate_trt.runtime.backends.host import HostBatch
 from translate_trt.runtime.cli import main
+from translate_trt.runtime.reference import Batch
 
 submit = native.Core.submit
 
@@ -134,16 +134,16 @@ def submitting(core, *arguments, **options):
 
 native.Core.submit = submitting
 
-step, told = HostBatch.step, set()
+step, told = Batch.step, set()
 
-def telling(batch, forced):
-    if batch not in told:
+def telling(batch):
+    if len(told) < 2 and batch not in told:
         told.add(batch)
         sys.stderr.write("a worker is under way\\n")
         sys.stderr.flush()
-    return step(batch, forced)
+    step(batch)
 
-HostBatch.step = telling
+Batch.step = telling
 main()
 """
 

@@ -242,7 +242,7 @@ def test_a_file_has_a_worker_for_every_core_and_a_pipe_one(
     run: Callable[..., Result], fake_translator: Any, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, threads: tuple[int, ...], pipe: bool, workers: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("translate_trt.runtime.workers.available_cores", lambda: 6)
+    monkeypatch.setattr("translate_trt.runtime.cores.available_cores", lambda: 6)
     (tmp_path / "in").write_text("a b\n")
     flags = [flag for number in threads for flag in ("--threads", number)]
     assert run(*flags, tmp_path / "in", *(["-"] if pipe else []), stdin=b"c d\n").exit_code == 0

@@ -17,14 +17,14 @@ from support.translations import assert_same, random_sources
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.graphs import SharedSlots
-from translate_trt.runtime.backends import Sources, host
+from translate_trt.runtime import reference
 from translate_trt.runtime.contract import MASKED, given
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import Hypothesis
-from translate_trt.runtime.search import Sentence, Waiting
+from translate_trt.runtime.reference import Batch, Sentence
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.config import END, START
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
@@ -77,15 +77,13 @@ def test_options_of_one_beam_size_share_a_batch(
     assert len(mixed) > 6
     sources = random_sources(3 * len(mixed), seed=5)
     own = [mixed[index % len(mixed)] for index in range(len(sources))]
-    found: dict[int, list[Hypothesis]] = {}
-    given = enumerate(zip(sources, own, strict=True))
-    together = Translator(compiled_bundle, threads=1, batch_tokens=batch_tokens)
-    together.new_search(SearchOptions()).run(
-        Waiting([Sentence(index, source, (), one) for index, (source, one) in given]),
-        lambda one, best: found.update({one.index: best}),
+    plain = Translator(compiled_bundle, "onnx-fp32", threads=1, batch_tokens=batch_tokens)
+    assert plain._reference is not None
+    found = plain._reference.translate(
+        [Sentence(source, (), one) for source, one in zip(sources, own, strict=True)]
     )
-    for index, (source, one) in enumerate(zip(sources, own, strict=True)):
-        assert_same([found[index]], translator.translate_ids([source], one))
+    for together, source, one in zip(found, sources, own, strict=True):
+        assert_same([together], translator.translate_ids([source], one))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +219,7 @@ def test_sources_of_all_lengths_in_one_batch(compiled_bundle: Path, model: Trans
             assert (rows, columns) == (len(hypothesis.token_log_probs), len(source) + 1)
 
 
-# ---- batches whose rows come, go and wait, in caches that grow ----
+# ---- batches whose rows wait, in caches that grow ----
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -229,7 +227,8 @@ def test_sources_of_all_lengths_in_one_batch(compiled_bundle: Path, model: Trans
 def test_whoever_runs_beside_whom(
     batch_tokens: int, workers: int, compiled_bundle: Path, model: Transformer
 ) -> None:
-    # Sentences of all lengths and limits; as some end, others take their places.
+    # Sentences of all lengths and limits; where rows come and go, others take the places of those
+    # that end.
     chosen = Translator(
         compiled_bundle, "onnx-fp32", threads=1, batch_tokens=batch_tokens, workers=workers
     )
@@ -249,16 +248,19 @@ def test_a_cache_that_grows_and_one_large_from_the_start(
     translator = Translator(compiled_bundle, target, threads=1, batch_tokens=250)
     options = SearchOptions(beam_size=6, num_hypotheses=6, min_length=40, max_length=60)
     sources, found, grown = random_sources(24, seed=4), {}, {}
-    grow = host.HostBatch._grow
+    grow = Batch._grow
     for first in (12, 6 * 61):
         sizes: list[int] = []
 
-        def counted(self: Any, full: Any, sizes: list[int] = sizes) -> None:
+        def counted(self: Batch, full: NDArray[np.bool_], sizes: list[int] = sizes) -> None:
             grow(self, full)
-            sizes.append(self._sizes["P"])
+            sizes.append(self._inputs["ancestry"].shape[2])
 
-        monkeypatch.setattr(host, "_SLOT_STEP", first)
-        monkeypatch.setattr(host.HostBatch, "_grow", counted)
+        def slots(needed: int, first: int = first) -> int:
+            return -(-needed // first) * first
+
+        monkeypatch.setattr(reference, "_slots", slots)
+        monkeypatch.setattr(Batch, "_grow", counted)
         found[first] = translator.translate_ids(sources, options)
         grown[first] = sizes
     if target == "onnx-fp32":
@@ -281,21 +283,25 @@ def test_a_sentence_that_is_done_waits_at_the_last_position_there_is(
     # long before, waits for the other in one batch.
     translator = Translator(compiled_bundle, "onnx-fp32", threads=1, batch_tokens=10_000)
     longest = translator.manifest.limits.max_target_length
-    backend = translator._backend
+    plain = translator._reference
+    assert plain is not None
     sources = random_sources(6, seed=3, longest=12)
     for minimum in (0, longest):
         options = SearchOptions(min_length=minimum, max_length=longest, num_hypotheses=2)
         found = translator.translate_ids(sources, options)
         assert_same(found, beam_search(model, sources, options))
-        batch = backend.batch(options, 2)
-        batch.update([], Sources([[*source, 3] for source in sources], [longest, 1, 2, 3, 4, 5]))
-        done = np.zeros(6, bool)
+        limits = [longest, 1, 2, 3, 4, 5]
+        sentences = [
+            Sentence(source, (), SearchOptions(min_length=min(minimum, limit), max_length=limit))
+            for source, limit in zip(sources, limits, strict=True)
+        ]
+        batch = Batch(plain._graphs, plain._shape, sentences, START, END)
         for _ in range(longest + 3):
-            (result,) = batch.step(None)
-            assert (result.done >= done).all()
-            done = result.done
-            assert not np.isnan(result.log_probs).any()
-        assert done.all()
+            batch.step()
+            assert not np.isnan(batch.history[-1].log_probs).any()
+        assert batch.is_done
+        assert (batch.lengths <= limits).all()
+        assert all(batch.hypotheses(row) for row in range(6))
 
 
 def numpy_slots(

@@ -33,9 +33,9 @@ from support.translations import random_sources
 
 from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
 from translate_trt.runtime.bundle import FORMAT_VERSION, hash_file, read_manifest, write_manifest
+from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.prompt import Prompt
-from translate_trt.runtime.workers import available_cores
 from translate_trt.train.checkpoint import Checkpoint
 
 # The library is compared with it.

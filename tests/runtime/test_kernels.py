@@ -16,10 +16,8 @@ import onnxruntime as ort
 import pytest
 from support.kernels import LIBRARY_SOURCE
 
-from translate_trt.runtime import SearchOptions, Translation, Translator, kernels
-from translate_trt.runtime.backends import Backend, Settings, Sources, load_backend
-from translate_trt.runtime.backends.host import _SLOT_STEP, HostBatch
-from translate_trt.runtime.backends.onnxruntime import _SPARE_SLOTS
+from translate_trt.runtime import Translation, Translator, kernels
+from translate_trt.runtime.backends import Settings, load_graphs
 from translate_trt.runtime.bundle import FORMAT_VERSION, read_manifest
 from translate_trt.runtime.contract import GraphShape
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
@@ -44,12 +42,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "place" / kernels.FILE_NAME
 
 
-def load(bundle: Path, target: str = "onnx-fp32", **settings: str) -> Backend:
+def load(bundle: Path, target: str = "onnx-fp32", **settings: str) -> None:
     manifest = read_manifest(bundle)
     model = manifest.model
     shape = GraphShape(model.decoder_layers, model.heads, model.key_size, model.value_size, True)
     files = {role: file.locate(bundle) for role, file in manifest.target(target).files.items()}
-    return load_backend("onnxruntime", files, shape, Settings(**settings))  # type: ignore[arg-type]
+    load_graphs("onnxruntime", files, shape, Settings(**settings))  # type: ignore[arg-type]
 
 
 def test_a_library_that_is_not_built(place: Path) -> None:
@@ -230,18 +228,6 @@ def test_translations_are_the_same_with_and_without(
         [one.score for one in without],
         atol=TOLERANCE[target],
     )
-
-
-@pytest.mark.parametrize("name", ["avx512_vnni", "portable", ""])
-def test_caches_have_spare_slots_where_attention_does_not_read_them(
-    name: str, place: Path, compiled_bundle: Path, make_library: Callable[..., Path]
-) -> None:
-    make_library(name).rename(place)
-    batch = load(compiled_bundle).batch(SearchOptions(), start_token=2)
-    batch.update([], Sources([[5, 6, 3]], [10]))
-    assert isinstance(batch, HostBatch)
-    slots = batch._now["ancestry"].shape[2]
-    assert slots == (_SLOT_STEP + _SPARE_SLOTS if name == "avx512_vnni" else _SLOT_STEP)
 
 
 def defined(objects: Sequence[Path]) -> set[str]:

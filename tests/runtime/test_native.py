@@ -1,4 +1,4 @@
-"""Python on libtranslate_trt: the same as on its own loop, to the last bit where kernels run."""
+"""Python on libtranslate_trt: the same as in plain Python, to the last bit where kernels run."""
 
 from __future__ import annotations
 
@@ -356,11 +356,11 @@ def test_what_a_callback_raises_is_logged(
             return ["translation"]
 
     with TranslationService(on_core(compiled_bundle, threads=1)) as service:
-        assert service._core is not None
+        assert isinstance(service._service, core_service.CoreService)
         future = core_service._Future()
         future.job = Found()  # type: ignore[assignment]
         future.add_done_callback(fail)
-        service._core._finish(0, core_service._Line(future, 0, is_text=True))
+        service._service._finish(0, core_service._Line(future, 0, is_text=True))
         assert "a callback of a translation raised SystemExit()" in caplog.text
         submitted = service.submit("the cat")
         submitted.add_done_callback(lambda _: service.new_request())

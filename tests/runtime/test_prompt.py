@@ -121,22 +121,13 @@ def test_sources_leave_room_for_the_prompt(several: Translator) -> None:
 
 
 @pytest.mark.usefixtures("python_loop")
-def test_languages_share_batches(several: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[SearchOptions] = []
-    new_search = Translator.new_search
-    monkeypatch.setattr(
-        Translator,
-        "new_search",
-        lambda self, options: made.append(options) or new_search(self, options),
-    )
-    several = pickle.loads(pickle.dumps(several))  # on the loop
+def test_languages_of_lines_in_plain_python(several: Translator) -> None:
+    several = pickle.loads(pickle.dumps(several))  # on the reference
     lines, codes = ["the cat", "a big dog runs", "Haus"] * 4, ["de", "nl"] * 6
     asked = [dataclasses.replace(ENGLISH, target_language=code) for code in codes]
     with TranslationService(several) as service:
         futures = [service.submit(*one) for one in zip(lines, asked, strict=True)]
         found = [future.result() for future in futures]
-    assert {options.target_language for options in made} == {None}
-    assert len(set(made)) == 1
     alone = [several.translate([line], one)[0] for line, one in zip(lines, asked, strict=True)]
     assert said(found) == said(alone)
 
@@ -160,7 +151,7 @@ def test_languages_it_does_not_know(
         lambda: translators[name].translate(["the cat"], options),
         lambda: translators[name].translate_ids([[7]], options),
         lambda: translators[name].check(options),
-        lambda: translators[name].prepare("the cat", options),
+        lambda: translators[name].prepare("the cat", options, ""),
     ):
         with pytest.raises(OptionError, match=message):
             call()

@@ -10,12 +10,13 @@ import pickle
 import shutil
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 import sentencepiece
 from support.bundles import NAN_WORD
@@ -23,7 +24,7 @@ from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import Hypothesis, SearchOptions, Translator
 from translate_trt.runtime.backends import Settings
-from translate_trt.runtime.backends.host import HostBatch
+from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeGraphs
 from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.contract import given
 from translate_trt.runtime.errors import (
@@ -33,13 +34,14 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
+from translate_trt.runtime.reference import Batch
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.search import beam_search
 
 LINES = ["the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps"]
 
 
-# All tests of the module; those of Python's loop alone say so.
+# All tests of the module; those of the reference alone say so.
 pytestmark = pytest.mark.usefixtures("each_runtime")
 
 
@@ -68,7 +70,7 @@ def test_nothing_to_translate(compiled_bundle: Path, monkeypatch: pytest.MonkeyP
     def run(*_: object) -> None:
         raise AssertionError("the model ran")
 
-    monkeypatch.setattr(translator._backend, "batch", run)
+    monkeypatch.setattr(OnnxRuntimeGraphs, "encode", run)
     assert translator.translate([]) == []
     assert translator.translate_ids([[], []])[1][0].tokens == ()
     assert [t.text for t in translator.translate(["", " ", "\u2028"])] == ["", "", ""]
@@ -119,8 +121,8 @@ def test_threads_are_shared_out_among_workers(
     def load(name: str, files: Any, shape: Any, settings: Settings) -> None:
         seen.append(settings)
 
-    monkeypatch.setattr("translate_trt.runtime.translator.load_backend", load)
-    monkeypatch.setattr("translate_trt.runtime.workers.available_cores", lambda: 12)
+    monkeypatch.setattr("translate_trt.runtime.translator.load_graphs", load)
+    monkeypatch.setattr("translate_trt.runtime.cores.available_cores", lambda: 12)
     for settings in ({}, {"workers": 4}, {"workers": 40}, {"workers": 4, "threads": 2}):
         Translator(compiled_bundle, **settings)  # type: ignore[arg-type]
     assert seen == [Settings(12, 1), Settings(3, 4), Settings(1, 40), Settings(2, 4)]
@@ -135,29 +137,82 @@ def test_threads_are_shared_out_among_workers(
 
 
 @pytest.mark.usefixtures("python_loop")
-def test_a_backend_that_fails_once_and_one_that_fails_for_good(
-    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_onnxruntime_ends_the_call_and_not_the_translator(
+    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    translator = Translator(compiled_bundle, threads=1, workers=2)
+    translator = Translator(compiled_bundle, threads=1, workers=workers, batch_tokens=20)
     right = translator.translate(LINES)
-    left = 1
+    begun = threading.Event()
 
-    def failing(self: HostBatch, forced: Any) -> Any:
-        nonlocal left
-        if left:
-            left -= 1
-            raise MemoryError("no room")
-        return step(self, forced)
+    def failing(*_: object) -> None:
+        begun.set()
+        raise RuntimeError("no room for 7 tensors")
 
-    step = HostBatch.step
-    monkeypatch.setattr(HostBatch, "step", failing)
-    assert [found.text for found in translator.translate(LINES)] == [x.text for x in right]
-    assert "a worker died (no room)" in caplog.text
-    left = 10_000
-    with pytest.raises(BackendError, match="translation failed twice: no room"):
-        translator.translate(LINES)
-    left = 0
-    assert [found.text for found in translator.translate(LINES)] == [x.text for x in right]
+    with monkeypatch.context() as patch:
+        patch.setattr(ort.InferenceSession, "run_with_iobinding", failing)
+        with pytest.raises(
+            BackendError, match=r"^translation failed: no room for 7 tensors\. .* lower batch_tok"
+        ) as caught:
+            translator.translate(LINES)
+    assert begun.is_set()
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert translator.translate(LINES) == right
+
+
+def endless(monkeypatch: pytest.MonkeyPatch, begin: Callable[[int], object]) -> None:
+    """Batches of the reference never end; a function is given the number of each that begins."""
+    numbers, known = itertools.count(), set[Batch]()
+
+    def step(batch: Batch) -> None:
+        if batch not in known:
+            known.add(batch)
+            begin(next(numbers))
+
+    monkeypatch.setattr(Batch, "step", step)
+
+
+@pytest.mark.usefixtures("python_loop")
+def test_a_batch_that_fails_ends_the_others(
+    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = Translator(compiled_bundle, threads=1, workers=2, batch_tokens=1)
+    both = threading.Barrier(2)
+
+    def begin(number: int) -> None:
+        if number < 2:
+            both.wait(60)
+        if number == 0:
+            raise ZeroDivisionError("by nothing")
+
+    endless(monkeypatch, begin)
+    with pytest.raises(ZeroDivisionError, match="by nothing"):
+        translator.translate(["the cat", "a dog", "the tree", "Haus"])
+
+
+@pytest.mark.usefixtures("python_loop")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_ends_all_batches_before_their_next_step(
+    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    translator = Translator(compiled_bundle, threads=1, workers=workers, batch_tokens=1)
+    begun, numbers = threading.Barrier(workers + 1), list[int]()
+    before = set(threading.enumerate())
+
+    def begin(number: int) -> None:
+        numbers.append(number)
+        begun.wait(60)
+
+    def interrupted(*_: object) -> None:
+        begun.wait(60)
+        raise KeyboardInterrupt
+
+    endless(monkeypatch, begin)
+    monkeypatch.setattr("translate_trt.runtime.reference.wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        translator.translate(["the cat", "a dog", "the tree", "Haus"])
+    assert len(numbers) == workers  # and none of those that waited
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -443,7 +498,7 @@ def test_closing(compiled_bundle: Path) -> None:
     with Translator(compiled_bundle, "onnx-int8", threads=1) as translator:
         shown = f"Translator({str(compiled_bundle)!r}, 'onnx-int8', threads=1, workers=1)"
         assert repr(translator) == shown
-        loaded = weakref.ref(translator.core or translator._backend)
+        loaded = weakref.ref(translator.core or translator._reference)
         assert translator.translate("the cat").hypotheses
     assert loaded() is None  # and its memory is free
     assert repr(translator) == f"{shown} (closed)"
@@ -452,8 +507,8 @@ def test_closing(compiled_bundle: Path) -> None:
         lambda: translator.translate([]),
         lambda: translator.translate_iter(["a"]),
         lambda: translator.translate_ids([[5]]),
-        lambda: translator.prepare("a", SearchOptions()),
-        lambda: translator.new_search(SearchOptions()),
+        lambda: translator.prepare("a", SearchOptions(), ""),
+        lambda: translator.translate_prepared([]),
         lambda: pickle.dumps(translator),
     ):
         with pytest.raises(TranslateTrtError, match="the translator was closed"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import logging
 import runpy
 import shutil
 import sys
@@ -22,15 +21,16 @@ from support import fake_triton
 from support.fake_triton import InferenceResponse, Request, TritonError
 from support.protobuf_text import parameters, parse
 
-from translate_trt.runtime import SearchOptions, Translator
-from translate_trt.runtime.backends import Sources
-from translate_trt.runtime.backends.host import HostBatch
+from translate_trt.runtime import SearchOptions, Translator, native
+from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeGraphs
 from translate_trt.runtime.errors import BackendError, BundleError
+from translate_trt.runtime.reference import Arrays
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.triton import interface
 from translate_trt.runtime.serve.triton.admission import Admission, BusyError
 from translate_trt.runtime.serve.triton.options import ServerOptions
 from translate_trt.runtime.serve.triton.repository import write_repository
+from translate_trt.runtime.service import TranslationService
 
 pytest.importorskip("torch", reason="the export packages are needed")
 
@@ -302,21 +302,27 @@ def test_a_bad_request_fails_alone(
     assert caplog.text == ""  # nothing was tried and failed
 
 
+def rows(inputs: Arrays) -> list[list[int]]:
+    """Sentences of a batch, with their end symbols."""
+    ids, lengths = inputs["source_ids"].tolist(), inputs["source_lengths"].tolist()
+    return [row[:length] for row, length in zip(ids, lengths, strict=True)]
+
+
 class Held:
-    """Keeps all batches from their first encoding until it is let go; knows what they encode."""
+    """Keeps all batches of plain Python from their encoding until it is let go; knows of which."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self._free = threading.Semaphore(0), threading.Event()
         self.encoded: list[list[int]] = []
-        real = HostBatch.update
+        real = OnnxRuntimeGraphs.encode
 
-        def update(batch: HostBatch, keep: Sequence[int], new: Sources | None) -> Any:
-            self.encoded += [] if new is None else [list(one) for one in new.tokens]
+        def encode(graphs: OnnxRuntimeGraphs, inputs: Arrays) -> Arrays:
+            self.encoded += rows(inputs)
             self.begun.release()
             assert self._free.wait(60)
-            return real(batch, keep, new)
+            return real(graphs, inputs)
 
-        monkeypatch.setattr(HostBatch, "update", update)
+        monkeypatch.setattr(OnnxRuntimeGraphs, "encode", encode)
 
     def let_go(self) -> None:
         self._free.set()
@@ -348,24 +354,27 @@ def test_requests_cancelled_before_and_meanwhile(
 def test_a_request_cancelled_when_some_of_it_runs(
     repository: Path, translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A batch takes two of these sentences, and the next one two more.
-    model = load(repository, workers="1", batch_tokens="48")
-    held = Held(monkeypatch)
+    model, held = load(repository, workers="1"), Held(monkeypatch)
     many, other = request([f"Haus {n}" for n in range(64)]), request("e")
     model.execute([many])
     held.begun.acquire()
     model.execute([other])
-    begun = len(held.encoded)
+    cancelled, cancel = threading.Event(), TranslationService.cancel
+
+    def cancelling(service: TranslationService, number: int) -> None:
+        cancel(service, number)
+        cancelled.set()
+
+    monkeypatch.setattr(TranslationService, "cancel", cancelling)
     many.cancelled.set()
-    wait_for(lambda: model._service.statistics().waiting == 1, "its rest to be dropped")
+    assert cancelled.wait(60)
     held.let_go()
     assert failure(many.sender.response())[0] == TritonError.CANCELLED
     found = best(other.sender.response())
     model.finalize()
     monkeypatch.undo()
     assert found == expected(translator.translate(["e"]))
-    assert 0 < begun < 32
-    assert len(held.encoded) == begun + 1
+    assert len(held.encoded) == 2
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -462,13 +471,25 @@ def test_metrics(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = int((first.outputs["TRANSLATION_TOKENS"] != interface.NO_TOKEN).sum())
     assert values["translate_trt_target_tokens_total"] >= tokens > 0
     assert values["translate_trt_source_tokens_total"] > 2
-    assert values["translate_trt_batch_rows_total"] >= values["translate_trt_batch_steps_total"] > 0
     assert values["translate_trt_waiting_sentences"] == 0
     (latency,) = found["translate_trt_request_seconds"].metrics
     assert len(latency.observed) == 1
     assert latency.labels == {
         "model": "translation", "version": "1", "instance": "translation_0_0"
     }  # fmt: skip
+
+
+def test_steps_of_batches_are_published(repository: Path) -> None:
+    if native.library() is None:  # plain Python counts none
+        pytest.skip(native.status())
+    fake_triton.MetricFamily.ALL.clear()
+    model = load(repository)
+    answers(model, [request(["the cat runs.", "Haus"])])
+    wait_for(lambda: model._service.statistics().steps > 0, "a step to be counted")
+    model.finalize()
+    found = fake_triton.MetricFamily.ALL
+    values = {name: family.metrics[0].value for name, family in found.items()}
+    assert values["translate_trt_batch_rows_total"] >= values["translate_trt_batch_steps_total"] > 0
 
 
 def test_a_server_without_metrics(
@@ -484,23 +505,13 @@ def test_a_server_without_metrics(
     model.finalize()
 
 
-@pytest.mark.usefixtures("python_loop")
 def test_an_instance_whose_service_has_failed_ends(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = threading.Event()
     monkeypatch.setattr(f"{MODULE}._end_instance", lambda _: ended.set())
+    monkeypatch.setattr(TranslationService, "failed", property(lambda _: True))
     model = load(repository)
-
-    def fails(*_: object) -> None:
-        raise SystemExit
-
-    with monkeypatch.context() as patch:
-        patch.setattr(HostBatch, "update", fails)
-        code, said = failure(answers(model, [request("a")])[0])
-    assert (code, "has ended (SystemExit())" in said) == (TritonError.INTERNAL, True)
-    code, said = failure(answers(model, [request("a")])[0])
-    assert (code, "has failed" in said) == (TritonError.INTERNAL, True)
     assert ended.wait(60)
     model.finalize()
 
@@ -523,35 +534,27 @@ def test_an_instance_that_cannot_answer_ends(
 
 
 @pytest.mark.usefixtures("python_loop")
-def test_what_fails_together_is_tried_alone(
-    repository: Path,
-    translator: Translator,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_what_the_model_fails_with_fails_alone(
+    repository: Path, translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = load(repository)
-    real = HostBatch.update
+    model, real = load(repository), OnnxRuntimeGraphs.encode
     poison, surprise = (
         [*translator.tokenizer.encode_source(one), 3] for one in ("poison", "surprise")
     )
 
-    def failing(batch: HostBatch, keep: Sequence[int], new: Sources | None) -> Any:
-        tokens = [] if new is None else [list(one) for one in new.tokens]
-        if poison in tokens:
+    def failing(graphs: OnnxRuntimeGraphs, inputs: Arrays) -> Arrays:
+        if poison in rows(inputs):
             raise BackendError("no memory for poison")
-        if surprise in tokens:
+        if surprise in rows(inputs):
             raise ZeroDivisionError("by nothing")
-        return real(batch, keep, new)
+        return real(graphs, inputs)
 
-    monkeypatch.setattr(HostBatch, "update", failing)
-    with caplog.at_level(logging.ERROR, "translate_trt"):
-        first, one, other, last = answers(
-            model, [request("a"), request(["b", "poison"]), request("surprise"), request("c")]
-        )
+    monkeypatch.setattr(OnnxRuntimeGraphs, "encode", failing)
+    first, one, other, last = answers(
+        model, [request("a"), request(["b", "poison"]), request("surprise"), request("c")]
+    )
     assert failure(one) == (TritonError.INTERNAL, "no memory for poison")
-    code, said = failure(other)
-    assert (code, "translation failed twice: by nothing" in said) == (TritonError.INTERNAL, True)
-    assert "are retried" in caplog.text
+    assert failure(other) == (TritonError.INTERNAL, "by nothing")
     monkeypatch.undo()
     assert best(first) + best(last) == expected(translator.translate(["a", "c"]))
     model.finalize()

@@ -6,12 +6,9 @@ search (`ScriptedGraphs`), so that what either does with given numbers can be to
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import itertools
 import json
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,12 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from translate_trt.export.graphs import BeamSearchStep, SharedSlots, StaticCaches
-from translate_trt.runtime.backends import StepResult
-from translate_trt.runtime.backends.host import Arrays, HostBatch
-from translate_trt.runtime.contract import MASKED, NEXT, GraphForm, GraphShape
+from translate_trt.runtime.contract import MASKED, NEXT, GraphForm, GraphShape, TensorSpec
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.reference import Arrays, Reference, Sentence
 from translate_trt.runtime.results import Hypothesis
-from translate_trt.runtime.search import Search, Sentence, Waiting
 
 TRACES = Path(__file__).resolve().parent.parent / "data" / "search_traces.json"
 END = 3
@@ -172,20 +167,23 @@ def torch_step(*inputs: NDArray[Any]) -> list[NDArray[Any]]:
         return [x.numpy() for x in BeamSearchStep(END)(*map(torch.from_numpy, inputs))]
 
 
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """For tensors of a few numbers: where others want the cores, a team of threads waits long."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def attention_of(source: Sequence[int], prefix: Sequence[int]) -> NDArray[np.float32]:
     """[S] what a scripted beam "looks at": no two sources or prefixes have it alike."""
     told = sum(token * (place + 1) for place, token in enumerate(prefix))
     result: NDArray[np.float32] = np.array(source, np.float32) + np.float32(told) / 1024
     return result
+
+
+def assert_declared(arrays: Arrays, specs: Sequence[TensorSpec]) -> None:
+    """They are those arrays, of those types, and a letter among the axes is one number."""
+    assert arrays.keys() == {spec.name for spec in specs}
+    sizes: dict[str, int] = {}
+    for spec in specs:
+        array = arrays[spec.name]
+        assert array.dtype == np.dtype(spec.dtype), spec.name
+        given = zip(array.shape, spec.axes, strict=True)
+        expected = [sizes.setdefault(x, n) if isinstance(x, str) else x for n, x in given]
+        assert list(array.shape) == expected, spec.name
 
 
 class ScriptedGraphs:
@@ -219,28 +217,35 @@ class ScriptedGraphs:
     def steps(self) -> int:
         return len(self.sizes)
 
-    def encode(self, inputs: Mapping[str, NDArray[Any]], outputs: Arrays) -> None:
+    def encode(self, inputs: Arrays) -> Arrays:
+        assert_declared(inputs, self.shape.encoder_inputs())
         ids, lengths = inputs["source_ids"], inputs["source_lengths"]
         self.encoded.append(ids.shape)
         hidden = np.arange(ids.shape[1]) >= lengths[:, None]
-        outputs["source_bias"][:, 0, 0] = np.where(hidden, MASKED, 0)
-        outputs["cross_key_0"][:, 0, :, 0] = ids
-        outputs["cross_value_0"][:, 0, :, 0] = ids
+        keys = ids.astype(np.float32)[:, None, :, None]
+        outputs = {
+            "source_bias": np.where(hidden, MASKED, 0).astype(np.float32)[:, None, None],
+            "cross_key_0": keys,
+            "cross_value_0": keys.copy(),
+        }
+        assert_declared(outputs, self.shape.encoder_outputs())
+        return outputs
 
-    def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None]:
-        assert set(inputs) == {spec.name for spec in self.shape.step_inputs()}
-        assert set(outputs) == {spec.name for spec in self.shape.step_outputs()}
-        for spec in self.shape.state():
-            in_place = np.shares_memory(inputs[spec.name], outputs[NEXT + spec.name])
-            assert in_place == spec.name.startswith("self_")
+    def step(self, inputs: Arrays) -> Arrays:
+        """See `Graphs`; of what it returns the caller can write the caches alone."""
+        assert_declared(inputs, self.shape.step_inputs())
+        caches = {spec.name for spec in self.shape.caches()}
+        own = {name: x if name in caches else x.copy() for name, x in inputs.items()}
+        outputs = self._step(own)
+        assert_declared(outputs, self.shape.step_outputs())
+        for name, array in outputs.items():
+            if name.removeprefix(NEXT) in caches:
+                assert array is inputs[name.removeprefix(NEXT)]
+            else:
+                array.flags.writeable = False
+        return outputs
 
-        def run() -> None:
-            with _one_thread():
-                self._step(inputs, outputs)
-
-        return run
-
-    def _step(self, inputs: Arrays, outputs: Arrays) -> None:
+    def _step(self, inputs: Arrays) -> Arrays:
         ancestry = torch.from_numpy(inputs["ancestry"])
         # Who is done waits at a position that there is.
         assert (inputs["positions"] < inputs["max_lengths"]).all()
@@ -256,17 +261,19 @@ class ScriptedGraphs:
         parents, *following = self.search(logits, *request, *state)
         index = torch.from_numpy(parents)[..., None].expand_as(ancestry)
         ancestry = ancestry.gather(1, index)
-        outputs["parents"][:] = parents
-        for name, value in zip(BeamSearchStep.STATE, following, strict=True):
-            outputs[NEXT + name][:] = value
-        outputs[NEXT + "ancestry"][:] = ancestry.numpy()
+        outputs = {"parents": parents, NEXT + "ancestry": ancestry.numpy()}
+        outputs |= {
+            NEXT + name: value for name, value in zip(BeamSearchStep.STATE, following, strict=True)
+        }
+        outputs |= {NEXT + spec.name: inputs[spec.name] for spec in self.shape.caches()}
         if isinstance(caches, SharedSlots):
             _, full = caches.following(ancestry)
-            outputs[NEXT + "slots"][:], outputs["full"][:] = lowest_free(ancestry), full.numpy()
-        outputs["attention"][:] = 0
+            outputs |= {NEXT + "slots": lowest_free(ancestry), "full": full.numpy()}
+        attention = np.zeros((*parents.shape, inputs["source_bias"].shape[3]), np.float32)
         for row, (_, source, prefixes) in enumerate(rows):
             for beam, prefix in enumerate(prefixes):
-                outputs["attention"][row, beam, : len(source)] = attention_of(source, prefix)
+                attention[row, beam, : len(source)] = attention_of(source, prefix)
+        return outputs | {"attention": attention}
 
     def _row(self, inputs: Arrays, row: int) -> tuple[Script, list[int], list[tuple[int, ...]]]:
         """Script, source and the beams' prefixes of a row, told from its caches."""
@@ -316,55 +323,15 @@ def lowest_free(ancestry: torch.Tensor) -> NDArray[np.int64]:
     return found[:, : ancestry.shape[1]]
 
 
-class ScriptedBackend:
-    """A `Backend` of scripted graphs."""
-
-    def __init__(self, graphs: ScriptedGraphs) -> None:
-        self.graphs = graphs
-
-    def batch(self, options: SearchOptions, start_token: int) -> HostBatch:
-        return HostBatch(self.graphs, self.graphs.shape, options, start_token)
-
-
-class FailingBackend(ScriptedBackend):
-    """Its batches call `before` before every step, which may raise; it counts batches.
-
-    Args:
-        before: is given the number of the step, of all batches together, and of the batch.
-    """
-
-    def __init__(self, before: Callable[[int, int], None] = lambda step, batch: None) -> None:
-        super().__init__(ScriptedGraphs([random_script(seed, 19) for seed in range(24)]))
-        self._before, self._steps = before, itertools.count()
-        self.batches = itertools.count()
-        self.threads: set[str] = set()
-
-    def batch(self, options: SearchOptions, start_token: int) -> HostBatch:
-        batch, number = super().batch(options, start_token), next(self.batches)
-        step = batch.step
-
-        def failing(forced: NDArray[np.int64] | None) -> list[StepResult]:
-            self.threads.add(threading.current_thread().name)
-            self._before(next(self._steps), number)
-            return step(forced)
-
-        batch.step = failing  # type: ignore[method-assign]
-        return batch
-
-
 def scripted_search(
     graphs: ScriptedGraphs,
     options: SearchOptions,
     sources: Sequence[Sequence[int]],
     prefixes: Sequence[Sequence[int]] | None = None,
     batch_tokens: int = 10_000,
+    workers: int = 1,
 ) -> list[list[Hypothesis]]:
-    """What the host's loop finds for each source, by one worker."""
-    search = Search(ScriptedBackend(graphs), options, batch_tokens, START, END)
+    """What `Reference` finds for each source."""
     given = zip(sources, prefixes or [()] * len(sources), strict=True)
-    found: dict[int, list[Hypothesis]] = {}
-    search.run(
-        Waiting([Sentence(index, *one) for index, one in enumerate(given)]),
-        lambda sentence, hypotheses: found.update({sentence.index: hypotheses}),
-    )
-    return [found[index] for index in range(len(sources))]
+    search = Reference(graphs, graphs.shape, START, END, batch_tokens=batch_tokens, workers=workers)
+    return search.translate([Sentence(*one, options) for one in given])

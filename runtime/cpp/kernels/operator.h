@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kept_error.h"
 #include "kernels.h"
 #include "operators.h"
 
@@ -41,22 +42,30 @@ class Call {
     return context_.GetOutput(index, shape).GetTensorMutableData<T>();
   }
 
-  // Over the threads of the session.
+  // Over the threads of the session. What a task throws is thrown once all have ended.
   ParallelFor threads() const {
     return [this](std::size_t count, const std::function<void(std::size_t)>& task) {
       if (count == 1) {
         task(0);
         return;
       }
+      Tasks tasks = {task, {}};
       context_.ParallelFor(
           [](void* data, std::size_t index) {
-            (*static_cast<const std::function<void(std::size_t)>*>(data))(index);
+            auto& given = *static_cast<Tasks*>(data);
+            given.error.run([&] { given.task(index); });
           },
-          count, 0, const_cast<std::function<void(std::size_t)>*>(&task));
+          count, 0, &tasks);
+      tasks.error.rethrow();
     };
   }
 
  private:
+  struct Tasks {
+    const std::function<void(std::size_t)>& task;
+    KeptError error;
+  };
+
   Ort::KernelContext context_;
 };
 

@@ -1,4 +1,4 @@
-// What runs the two graphs (runtime/backends/__init__.py).
+// What runs the two graphs.
 #pragma once
 
 #include <cstdint>

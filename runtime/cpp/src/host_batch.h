@@ -1,4 +1,4 @@
-// A batch in the host's memory (runtime/backends/host.py).
+// A batch in the host's memory.
 #pragma once
 
 #include <functional>

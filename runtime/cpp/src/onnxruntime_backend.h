@@ -1,4 +1,4 @@
-// ONNX Runtime as a backend (runtime/backends/onnxruntime.py).
+// ONNX Runtime as a backend.
 #pragma once
 
 #include <filesystem>

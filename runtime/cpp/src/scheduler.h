@@ -1,4 +1,4 @@
-// Pending sentences: which may share a batch, and which comes next (runtime/service_queue.py).
+// Pending sentences: which may share a batch, and which comes next.
 //
 // Sentences of equal shared options, like length and callers of like size share batches: a group. A
 // worker serves several groups at once, a batch each, which share its tokens and take turns step by

@@ -1,5 +1,4 @@
-// The loop over the step graph (runtime/search.py): one batch, whose rows sentences enter and leave
-// between steps.
+// The loop over the step graph: one batch, whose rows sentences enter and leave between steps.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Continuous batching: workers whose batches sentences of several jobs share (runtime/service.py).
+// Continuous batching: workers whose batches sentences of several jobs share.
 #pragma once
 
 #include <atomic>

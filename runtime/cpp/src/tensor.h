@@ -13,7 +13,8 @@
 namespace translate_trt::runtime {
 
 // An array of zeros. A large one has pages of its own, which take up memory once they are written
-// and go back to the system with the array (runtime/backends/host.py says why).
+// and go back to the system with the array: caches change their sizes all the time, and on a heap
+// they would leave holes that the next ones do not fit into.
 class Tensor {
  public:
   Tensor(Type type, std::vector<std::int64_t> shape);

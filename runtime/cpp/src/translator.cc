@@ -24,7 +24,7 @@ void check_at_least(const char* name, std::int64_t value, std::int64_t smallest)
 }
 
 // As many as wanted, but no more than `each` for every available core; the log is told
-// (within_cores in runtime/workers.py).
+// (within_cores in runtime/cores.py).
 int within_cores(const Settings& settings, const char* name, int wanted, int each = 1) {
   const int cores = available_cores(), most = each * cores;
   if (wanted <= most) return wanted;

@@ -323,7 +323,7 @@ def _settings(address: str | None, work: Work) -> dict[str, Any]:
     """For ray.init: where the cluster is, or of what size it is to be."""
     if address is not None:
         return {"address": address}
-    from translate_trt.runtime.workers import available_cores
+    from translate_trt.runtime.cores import available_cores
 
     cores = work.workers.cores
     workers = work.workers.workers or max(1, available_cores() // cores)

@@ -18,6 +18,7 @@ from typing import Any
 
 import triton_python_backend_utils as triton
 
+from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
 from translate_trt.runtime.process import return_large_blocks
 from translate_trt.runtime.serve.triton import interface
@@ -27,7 +28,6 @@ from translate_trt.runtime.serve.triton.metrics import Metrics, Outcome
 from translate_trt.runtime.serve.triton.watch import Watch
 from translate_trt.runtime.service import TranslationService
 from translate_trt.runtime.translator import Translator
-from translate_trt.runtime.workers import available_cores
 
 log = logging.getLogger("translate_trt")
 
@@ -87,9 +87,7 @@ class TritonPythonModel:
             device=_device(args),
             trust_code=given["trust_code"] == "true",
         )
-        # Each batch of an engine reserves memory for the largest one.
-        batches = 4 if self._translator.target.engine is None else 2
-        self._service = TranslationService(self._translator, batches=batches)
+        self._service = TranslationService(self._translator)
         self._admission = Admission(int(given["capacity"]), _COST_OF_ALL * self._limits.cost)
         self._metrics = Metrics(
             {

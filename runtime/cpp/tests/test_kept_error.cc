@@ -1,0 +1,40 @@
+// What tasks of the compiled kernels throw.
+
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "../kernels/kept_error.h"
+#include "check.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+void test_the_first_error_of_any_thread_is_thrown_once() {
+  KeptError error;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] { error.run([] { throw std::runtime_error("no memory"); }); });
+  }
+  for (std::thread& one : threads) one.join();
+  int begun = 0;
+  error.run([&] { ++begun; });
+  CHECK(begun == 0);
+  std::string what;
+  try {
+    error.rethrow();
+  } catch (const std::runtime_error& thrown) {
+    what = thrown.what();
+  }
+  CHECK(what == "no memory");
+  error.rethrow();  // nothing is left
+  error.run([&] { ++begun; });
+  CHECK(begun == 1);
+}
+
+}  // namespace
+
+void test_kept_error() { test_the_first_error_of_any_thread_is_thrown_once(); }
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,112 @@
+"""`TranslationService` where libtranslate_trt does not translate: line by line, by threads."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+from translate_trt.runtime.futures import check_process, closed_error, resolve
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.reference import Sentence
+from translate_trt.runtime.results import Statistics, Translation
+from translate_trt.runtime.translator import Translator
+
+
+class PlainService:
+    """Implementation of `TranslationService` without batches: a thread for each worker.
+
+    Args:
+        translator: that runs on `Reference`.
+        capacity: lines from which on `submit` waits until one is done; None: it never waits.
+    """
+
+    failed = False  # nothing ends its threads
+
+    def __init__(self, translator: Translator, capacity: int | None) -> None:
+        self._translator, self._capacity, self._process = translator, capacity, os.getpid()
+        self._pool = ThreadPoolExecutor(translator.workers, "translation-service")
+        self._requests = itertools.count(1)
+        self._own_thread = threading.local()  # `here`: it is one of the pool's
+        self._changed = threading.Condition()  # of what follows
+        self._lines: dict[Future[Translation], int] = {}  # their requests
+        self._running, self._done, self._closed = 0, Statistics(), False
+
+    def submit(
+        self,
+        source: str | Sequence[int],
+        options: SearchOptions,
+        target_prefix: str | Sequence[int],
+        request: int | None,
+    ) -> Future[Translation]:
+        """See `TranslationService`."""
+        check_process(self._process)
+        pieces = self._translator.prepare(source, options, target_prefix)
+        future = Future[Translation]()
+        with self._changed:
+            while len(self._lines) >= (self._capacity or float("inf")) and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                raise closed_error()
+            self._lines[future] = self.new_request() if request is None else request
+            self._pool.submit(self._run, future, pieces)
+        return future
+
+    def new_request(self) -> int:
+        """A number for lines that belong together."""
+        return next(self._requests)
+
+    def cancel(self, request: int) -> None:
+        """Cancel the lines of a request that have not been begun."""
+        check_process(self._process)
+        with self._changed:
+            futures = [future for future, own in self._lines.items() if own == request]
+        for future in futures:
+            future.cancel()
+
+    def statistics(self) -> Statistics:
+        """See `TranslationService`; of lines, and there are no steps of batches."""
+        with self._changed:
+            waiting = len(self._lines) - self._running
+            return replace(self._done, waiting=waiting, running=self._running)
+
+    def close(self, cancel_futures: bool) -> None:
+        """Take no more lines, and wait until all have finished."""
+        if os.getpid() != self._process:
+            return
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            futures = list(self._lines)
+        for future in futures if cancel_futures else ():
+            future.cancel()
+        in_callback = getattr(self._own_thread, "here", False)
+        self._pool.shutdown(wait=not in_callback)
+
+    # ---- a worker ----
+
+    def _run(self, future: Future[Translation], pieces: Sequence[Sentence]) -> None:
+        self._own_thread.here = True
+        with self._changed:
+            self._running += 1
+        try:
+            resolve(future, lambda: self._translator.translate_prepared(pieces))
+        finally:
+            with self._changed:
+                self._running -= 1
+                del self._lines[future]
+                if not future.cancelled() and future.exception() is None:
+                    self._count(pieces, future.result())
+                self._changed.notify_all()
+
+    def _count(self, pieces: Sequence[Sentence], found: Translation) -> None:
+        best = found.hypotheses[0].pieces
+        self._done = replace(
+            self._done,
+            sentences=self._done.sentences + len(pieces),
+            source_tokens=self._done.source_tokens + sum(len(one.tokens) for one in pieces),
+            target_tokens=self._done.target_tokens + sum(len(one.tokens) for one in best),
+        )

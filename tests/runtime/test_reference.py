@@ -1,0 +1,649 @@
+"""The plain search: what it makes of written steps, what steps are told, batches on scripts.
+
+Scripted graphs (support/scripted.py) tell every beam's past from the caches alone, so that a slot
+lost on the way is an error, and what is found can be held against PyTorch's beam search.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.scripted import (
+    END,
+    START,
+    Script,
+    ScriptedGraphs,
+    ScriptedModel,
+    attention_of,
+    random_script,
+)
+from support.translations import assert_same
+
+from translate_trt.runtime import reference
+from translate_trt.runtime.contract import FREE, NEXT, GraphForm, GraphShape, given
+from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.reference import Arrays, Batch, Reference, Sentence
+from translate_trt.runtime.results import Hypothesis
+from translate_trt.train.model import Transformer
+from translate_trt.train.search import beam_search
+
+
+class WrittenGraphs:
+    """`Graphs` that play back what is written down of each step; what they were told can be read.
+
+    State that is not written stays as it is.
+    """
+
+    SHAPE = GraphShape(decoder_layers=0, heads=1, key_size=1, value_size=1, attention=True)
+
+    def __init__(self, *steps: Arrays) -> None:
+        self._steps = iter(steps)
+        self.encoded: Arrays = {}
+        self.told: list[Arrays] = []
+
+    def encode(self, inputs: Arrays) -> Arrays:
+        self.encoded = inputs
+        count, width = inputs["source_ids"].shape
+        return {"source_bias": np.zeros((count, 1, 1, width), np.float32)}
+
+    def step(self, inputs: Arrays) -> Arrays:
+        self.told.append(dict(inputs))
+        outputs = {NEXT + spec.name: inputs[spec.name] for spec in self.SHAPE.state()}
+        count, beams = inputs["tokens"].shape
+        outputs["parents"] = np.tile(np.arange(beams), (count, 1))
+        outputs["full"] = np.zeros(count, np.bool_)
+        return outputs | next(self._steps)
+
+
+def written(done: Sequence[bool], **named: Any) -> Arrays:
+    """A step of N rows; `finished_scores=...` for the output `next_finished_scores`."""
+    return {NEXT + "done": np.array(done)} | {
+        name if name in ("parents", "attention") else NEXT + name: np.array(
+            value, np.float32 if name.endswith(("scores", "log_probs", "attention")) else np.int64
+        )
+        for name, value in named.items()
+    }
+
+
+# ---- from a history to hypotheses ----
+
+# Two beams. Beam 1 of step 1 came from beam 0, and "5 8 </s>" ended from it.
+TOKENS = [[5, 6], [7, 8], [9, 9]]
+PARENTS = [[0, 0], [1, 0], [0, 1]]
+LOG_PROBS = [[-1.0, -2.0], [-2.5, -3.0], [-5.0, -6.0]]
+NONE = -np.inf
+
+
+def found(
+    max_length: int,
+    scores: Sequence[float] = (-3.5, NONE),
+    log_probs: Sequence[Sequence[float]] = LOG_PROBS,
+    attention: Sequence[Any] | None = None,
+    source_end: bool = True,
+    extra_steps: int = 0,
+    **options: Any,
+) -> list[Hypothesis]:
+    """What is made of those three steps and a pool of those scores; both ended from beam 1."""
+    steps = [
+        written([number == 2], tokens=[tokens], parents=[parents], log_probs=[values])
+        for number, (tokens, parents, values) in enumerate(
+            zip(TOKENS, PARENTS, log_probs, strict=True)
+        )
+    ]
+    steps[2] |= written(
+        [True], finished_scores=[scores], finished_lengths=[[3, 3]], finished_parents=[[1, 1]]
+    )
+    steps += [written([True], tokens=[[1, 1]], parents=[[1, 1]])] * extra_steps
+    for step, matrix in zip(steps, attention or [], strict=False):
+        step["attention"] = np.array([matrix], np.float32)
+    own = {"length_penalty": 0.0, "beam_size": 2, "max_length": max_length, **options}
+    sentence = Sentence([10], (), SearchOptions(**own))
+    batch = Batch(WrittenGraphs(*steps), WrittenGraphs.SHAPE, [sentence], START, END)
+    for _ in steps:
+        batch.step()
+    assert batch.is_done
+    return batch.hypotheses(0, source_end)
+
+
+def test_back_trace_and_token_log_probs() -> None:
+    (best,) = found(9)
+    assert best.tokens == (5, 8)
+    assert best.score == -3.5
+    assert best.token_log_probs == pytest.approx((-1.0, -2.0, -0.5))
+    assert not best.truncated
+    assert best.attention is None
+
+
+def test_the_log_prob_of_the_end_is_the_score_without_its_penalty() -> None:
+    (best,) = found(9, length_penalty=1.0, length_penalty_form="length")
+    assert best.score == -3.5
+    assert best.token_log_probs == pytest.approx((-1.0, -2.0, -3.5 * 3 + 3.0))
+
+
+def test_cut_off_hypotheses_fill_the_pool_in_order() -> None:
+    both = found(3, num_hypotheses=2)
+    # The pool's one, then room for one live beam: 6 7 9 by its parents, at -5.
+    assert [hypothesis.tokens for hypothesis in both] == [(5, 8), (6, 7, 9)]
+    assert [hypothesis.truncated for hypothesis in both] == [False, True]
+    assert both[1].score == -5.0
+    assert both[1].token_log_probs == pytest.approx((-2.0, -0.5, -2.5))
+
+
+def test_what_is_cut_off_has_the_penalty_of_its_length() -> None:
+    options: dict[str, Any] = {"length_penalty": 1.0, "length_penalty_form": "length"}
+    (best,) = found(3, (NONE, NONE), **options)
+    assert best.score == pytest.approx(-5.0 / 3)
+    assert best.token_log_probs == pytest.approx((-2.0, -0.5, -2.5))
+
+
+def test_before_the_maximum_length_nothing_is_cut_off() -> None:
+    assert len(found(4, num_hypotheses=2)) == 1
+
+
+def test_what_is_cut_off_may_stand_before_what_ended() -> None:
+    both = found(3, (-5.5, NONE), num_hypotheses=2)
+    assert [(h.score, h.truncated) for h in both] == [(-5.0, True), (-5.5, False)]
+
+
+def test_of_what_scores_the_same_what_ended_comes_first() -> None:
+    both = found(3, (-5.0, NONE), num_hypotheses=2)
+    assert [(h.score, h.truncated) for h in both] == [(-5.0, False), (-5.0, True)]
+
+
+def test_a_full_pool_has_no_room_for_what_is_cut_off() -> None:
+    # Not even for something better.
+    both = found(3, (-8.0, -9.0), num_hypotheses=2)
+    assert [(h.score, h.truncated) for h in both] == [(-8.0, False), (-9.0, False)]
+
+
+def test_no_more_hypotheses_than_were_asked_for() -> None:
+    assert [one.score for one in found(3, (-5.5, NONE), num_hypotheses=1)] == [-5.0]
+
+
+def test_dead_beams_are_no_hypotheses() -> None:
+    log_probs = [*LOG_PROBS[:2], [-5.0, NONE]]
+    (only,) = found(3, (NONE, NONE), log_probs, num_hypotheses=2)
+    assert (only.score, only.truncated) == (-5.0, True)
+
+
+@pytest.mark.parametrize("value", [np.nan, NONE], ids=["NaN", "minus infinity"])
+def test_a_sentence_without_any_hypothesis_is_an_error(value: float) -> None:
+    with pytest.raises(BackendError, match="no finite probabilities for a sentence of 1 source"):
+        found(3, (value, value), [[value, value]] * 3)
+
+
+def test_steps_after_a_sentence_was_done_do_not_count() -> None:
+    assert found(3, num_hypotheses=2, extra_steps=4) == found(3, num_hypotheses=2)
+    # Nor is it cut off for having waited as long as its limit.
+    assert len(found(4, num_hypotheses=2, extra_steps=4)) == 1
+
+
+def test_a_sentence_is_cut_off_where_its_own_limit_is() -> None:
+    # A source of one token has 51 of them, one of two tokens 52.
+    steps = [written([False] * 2, log_probs=[[-1, -2]] * 2) for _ in range(50)]
+    steps.append(written([True] * 2, log_probs=[[-1, -2]] * 2))
+    options = SearchOptions(beam_size=2, num_hypotheses=2)
+    sentences = [Sentence([10] * count, (), options) for count in (1, 2)]
+    batch = Batch(WrittenGraphs(*steps), WrittenGraphs.SHAPE, sentences, START, END)
+    for _ in steps:
+        batch.step()
+    assert [one.truncated for one in batch.hypotheses(0)] == [True, True]
+    with pytest.raises(BackendError, match="of 2 source tokens"):  # it has not ended either
+        batch.hypotheses(1)
+
+
+def test_attention_follows_the_beams_and_ends_with_the_source() -> None:
+    attention = [[[number * 10 + beam, 0.5, 7.0] for beam in range(2)] for number in range(3)]
+    (best,) = found(9, attention=attention, return_attention=True)
+    # 5 was chosen by beam 0 of step 0, 8 by beam 0 of step 1, the end by beam 1 of step 2.
+    assert best.attention is not None
+    assert best.attention.tolist() == [[0.0, 0.5], [10.0, 0.5], [21.0, 0.5]]
+    # The model sees no end of the source.
+    (best,) = found(9, attention=attention, return_attention=True, source_end=False)
+    assert best.attention is not None
+    assert best.attention.tolist() == [[0.0], [10.0], [21.0]]
+    # What is cut off has no step of an end symbol.
+    (best,) = found(3, (NONE, NONE), attention=attention, return_attention=True)
+    assert best.attention is not None
+    assert best.attention.tolist() == [[0.0, 0.5], [11.0, 0.5], [20.0, 0.5]]
+
+
+def test_attention_is_left_out_if_nobody_asked() -> None:
+    (best,) = found(9, attention=[[[1.0, 2.0]] * 2] * 3)
+    assert best.attention is None
+
+
+# ---- what the graphs are told ----
+
+
+def test_sources_are_closed_and_limited_each_by_itself() -> None:
+    graphs = WrittenGraphs(written([True, True]))
+    options = SearchOptions(beam_size=2)
+    sentences = [Sentence([10, 11, 12], (), options), Sentence([13], (), options)]
+    batch = Batch(graphs, graphs.SHAPE, sentences, START, END)
+    assert graphs.encoded["source_ids"].tolist() == [[10, 11, 12, END], [13, END, END, END]]
+    assert graphs.encoded["source_lengths"].tolist() == [4, 2]
+    batch.step()
+    assert batch.is_done
+    assert graphs.told[0]["max_lengths"].tolist() == [53, 51]
+
+
+def test_forced_tokens_position_by_position() -> None:
+    graphs = WrittenGraphs(*[written([False, False])] * 4)
+    options = SearchOptions(beam_size=2)
+    sentences = [Sentence([10], prefix, options) for prefix in ([given(6)], [5, 8, given(7)])]
+    batch = Batch(graphs, graphs.SHAPE, sentences, START, END)
+    for _ in range(4):
+        batch.step()
+    forced = [told["forced_tokens"].tolist() for told in graphs.told]
+    assert forced == [[given(6), 5], [FREE, 8], [FREE, given(7)], [FREE, FREE]]
+
+
+def test_each_row_is_told_its_own_options() -> None:
+    graphs = WrittenGraphs(*[written([False] * 2)] * 2)
+    options = SearchOptions(beam_size=2, min_length=3, max_length=5, length_penalty=2.0,
+                            length_penalty_form="length", early_stopping=True)  # fmt: skip
+    sentences = [Sentence([4], (), options), Sentence([5, 6], (), SearchOptions(beam_size=2))]
+    batch = Batch(graphs, graphs.SHAPE, sentences, START, END)
+    for _ in range(2):
+        batch.step()
+    for told in graphs.told:
+        assert told["min_lengths"].tolist() == [3, 0]
+        assert told["max_lengths"].tolist() == [5, 52]
+        assert told["length_penalty_alpha"].tolist() == [2.0, np.float32(0.6)]
+        assert told["length_penalty_beta"].tolist() == [0.0, 5.0]
+        assert told["early_stopping"].tolist() == [True, False]
+
+
+# ---- batches of sentences that follow scripts ----
+
+BEAMS, LONGEST = 3, 14
+SHARED = GraphForm()
+STATIC = GraphForm(beams=BEAMS, slots=BEAMS * LONGEST)
+OPTIONS = SearchOptions(
+    beam_size=BEAMS, num_hypotheses=BEAMS, max_length=LONGEST, return_attention=True
+)
+
+FORMS = pytest.mark.parametrize("form", [SHARED, STATIC], ids=["shared", "static"])
+
+
+def scripts_of(count: int) -> list[Script]:
+    return [random_script(seed, 19) for seed in range(count)]
+
+
+def sentences_of(count: int, seed: int = 0, options: SearchOptions = OPTIONS) -> list[Sentence]:
+    """Sentence i follows script i; sources of all lengths, prefixes of none to three tokens."""
+    rng, made = random.Random(seed), []
+    for index in range(count):
+        source = [
+            4 + index,
+            *(rng.randrange(4, 19) for _ in range(rng.choice((0, 1, 3, 3, 5, 9, 9, 30)))),
+        ]
+        prefix = [rng.randrange(5, 19) for _ in range(rng.randrange(4))]
+        made.append(Sentence(source, prefix, options))
+    return made
+
+
+def translate(
+    graphs: ScriptedGraphs,
+    sentences: Sequence[Sentence],
+    batch_tokens: int = 10_000,
+    workers: int = 1,
+) -> list[list[Hypothesis]]:
+    search = Reference(graphs, graphs.shape, START, END, batch_tokens=batch_tokens, workers=workers)
+    return search.translate(sentences)
+
+
+def by_pytorch(scripts: Sequence[Script], sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
+    """Of PyTorch's search, which has no caches at all on scripts; each sentence alone."""
+    found: list[list[Hypothesis]] = []
+    for one in sentences:
+        options = SearchOptions(
+            **{name: getattr(one.options, name) for name in ("beam_size", "num_hypotheses",
+               "max_length", "min_length", "length_penalty", "length_penalty_form",
+               "early_stopping")}
+        )  # fmt: skip
+        model = cast(Transformer, ScriptedModel(scripts))
+        found += beam_search(model, [one.tokens], options, [one.prefix])
+    return found
+
+
+def assert_right(
+    found: list[list[Hypothesis]], scripts: Sequence[Script], sentences: Sequence[Sentence]
+) -> None:
+    """As PyTorch has it, and what was looked at is what belongs to these very hypotheses."""
+    assert len(found) == len(sentences)
+    assert_same(found, by_pytorch(scripts, sentences))
+    for sentence, several in zip(sentences, found, strict=True):
+        for hypothesis in several:
+            tokens = hypothesis.tokens
+            steps = range(len(hypothesis.token_log_probs))
+            source = [*sentence.tokens, END]
+            expected = [attention_of(source, tokens[:step]) for step in steps]
+            np.testing.assert_array_equal(hypothesis.attention, expected)
+
+
+@FORMS
+@pytest.mark.parametrize(("batch_tokens", "workers"), [(1, 1), (40, 3), (100, 1), (400, 2)])
+def test_any_batches_and_workers_find_what_pytorch_finds(
+    form: GraphForm, batch_tokens: int, workers: int
+) -> None:
+    scripts, sentences = scripts_of(24), sentences_of(24)
+    graphs = ScriptedGraphs(scripts, form=form)
+    assert_right(translate(graphs, sentences, batch_tokens, workers), scripts, sentences)
+    assert sum(count for count, _ in graphs.encoded) == 24
+    assert all(n * s <= batch_tokens or n == 1 for n, s in graphs.encoded)
+    assert (max(n for n, _ in graphs.encoded) > 1) == (batch_tokens > 1)
+    assert {size[:2] for size in graphs.sizes} == set(graphs.encoded)
+
+
+#: All that sentences of a batch may differ in.
+MIXED = [
+    SearchOptions(beam_size=BEAMS, length_penalty=alpha, length_penalty_form=form,
+                  early_stopping=early, min_length=minimum, max_length=maximum,
+                  num_hypotheses=count)
+    for (alpha, form), early, (minimum, maximum), count in itertools.product(
+        [(0.0, "gnmt"), (0.6, "gnmt"), (1.0, "length"), (3.0, "length")], [False, True],
+        [(0, LONGEST), (5, 9)], [1, BEAMS],
+    )
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("form", "batch_tokens"), [(SHARED, 40), (STATIC, 400)], ids=["shared", "static"]
+)
+def test_sentences_of_mixed_options_are_found_as_alone(form: GraphForm, batch_tokens: int) -> None:
+    scripts = scripts_of(len(MIXED))
+    random.Random(batch_tokens).shuffle(scripts)
+    sentences = [
+        Sentence(one.tokens, one.prefix, options)
+        for one, options in zip(sentences_of(len(MIXED), seed=2), MIXED, strict=True)
+    ]
+    graphs = ScriptedGraphs(scripts, form=form)
+    found = translate(graphs, sentences, batch_tokens)
+    assert max(n for n, _, _ in graphs.sizes) > 1
+    for one, together in zip(sentences, found, strict=True):
+        assert translate(ScriptedGraphs(scripts, form=form), [one]) == [together]
+    assert_same(found, by_pytorch(scripts, sentences))
+
+
+def test_attention_of_those_alone_who_asked() -> None:
+    asked, not_asked = (SearchOptions(beam_size=2, return_attention=x) for x in (True, False))
+    sentences = [Sentence([4, 9, 9], (), asked), Sentence([5], (), not_asked)]
+    (first,), (second,) = translate(ScriptedGraphs(scripts_of(2)), sentences)
+    assert first.attention is not None
+    assert first.attention.shape == (len(first.token_log_probs), 4)
+    assert second.attention is None
+    graphs = ScriptedGraphs(scripts_of(2))
+    ((first,),) = Reference(graphs, graphs.shape, START, END, False).translate(sentences[:1])
+    assert first.attention is not None
+    assert first.attention.shape == (len(first.token_log_probs), 3)  # without the end symbol
+
+
+@FORMS
+def test_who_is_done_waits_for_a_neighbour_however_long(form: GraphForm) -> None:
+    # The graphs refuse a position that a table of max_length has not.
+    def ends_at_once(tokens: tuple[int, ...]) -> NDArray[np.float32]:
+        logits = np.full(19, -9.0, np.float32)
+        logits[END] = 0.0
+        return logits
+
+    def never_ends(tokens: tuple[int, ...]) -> NDArray[np.float32]:
+        logits = np.full(19, -3.0, np.float32)
+        logits[END] = -90.0
+        logits += np.arange(19, dtype=np.float32) / 64
+        return logits
+
+    graphs = ScriptedGraphs([ends_at_once, never_ends], form=form)
+    sentences = [Sentence([4], (), OPTIONS), Sentence([5], (), OPTIONS)]
+    batch = Batch(graphs, graphs.shape, sentences, START, END)
+    while not batch.is_done:
+        batch.step()
+    before = [batch.hypotheses(row)[0] for row in range(2)]
+    assert graphs.steps == LONGEST
+    assert batch.lengths[0] < batch.lengths[1] == LONGEST
+    for _ in range(3):
+        batch.step()  # all are done; the rows are there still
+    after = [batch.hypotheses(row)[0] for row in range(2)]
+    assert [one.tokens for one in after] == [one.tokens for one in before]
+    assert [one.truncated for one in after] == [False, True]
+    assert after[0].tokens == ()
+
+
+def test_nobody_at_all() -> None:
+    graphs = ScriptedGraphs([])
+    assert translate(graphs, [], workers=2) == []
+    assert graphs.encoded == []
+
+
+# ---- caches that grow, slots that are used again ----
+
+
+def apart(tokens: tuple[int, ...]) -> NDArray[np.float32]:
+    """Every beam goes its own way from the first token on: nothing but that is shared."""
+    # All else is far behind, and no two ways to it are equally far.
+    logits = -60 - np.arange(19) / 100
+    if not tokens:
+        logits[5:17] = -np.arange(12) / 100
+    else:
+        logits[tokens[0]] = 0
+        logits[4] = -6 - tokens[0] - len(tokens) * 0.4
+        logits[END] = -20 - len(tokens) * 0.3
+    result: NDArray[np.float32] = logits - np.log(np.exp(logits).sum())
+    return result.astype(np.float32)
+
+
+def test_a_cache_that_grows_under_rows_of_different_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Some need eight slots a step, the others few; some are done long before the others.
+    options = [
+        SearchOptions(beam_size=8, num_hypotheses=8, max_length=length, return_attention=True)
+        for length in (40, 25, 3)
+    ]
+    scripts = [apart if index % 2 == 0 else random_script(index, 19) for index in range(9)]
+    sentences = [Sentence([4 + index], (), options[index % 3]) for index in range(9)]
+    small = ScriptedGraphs(scripts)
+    found = translate(small, sentences)
+    assert_right(found, scripts, sentences)
+    sizes = list(dict.fromkeys(size[2] for size in small.sizes))
+    assert sizes[0] == 16
+    assert len(sizes) > 3
+    assert sizes[-1] < 1.5 * 8 * 41
+    monkeypatch.setattr(reference, "_slots", lambda needed: 8 * 41)
+    large = ScriptedGraphs(scripts)
+    assert_same(translate(large, sentences), found)
+    assert {size[2] for size in large.sizes} == {8 * 41}
+
+
+def test_slots_are_those_of_the_sentence_alone() -> None:
+    """Sums over slots in another order have other bits."""
+    options = SearchOptions(beam_size=4, num_hypotheses=4, min_length=28, max_length=30)
+    scripts = [apart, *scripts_of(5)]
+
+    class Watched(ScriptedGraphs):
+        """`pasts`: by a source's first token, of each step each beam's tokens in slots' order."""
+
+        def __init__(self) -> None:
+            super().__init__(scripts)
+            self.pasts: dict[int, list[list[list[int]]]] = {}
+
+        def step(self, inputs: Arrays) -> Arrays:
+            outputs = super().step(inputs)
+            for row in np.flatnonzero(~inputs["done"]):
+                seen = outputs[NEXT + "ancestry"][row] == 0
+                tokens = outputs[NEXT + "self_key_0"][row, 0, :, 0]
+                first = int(inputs["cross_key_0"][row, 0, 0, 0])
+                past = [tokens[slots].astype(int).tolist() for slots in seen]
+                self.pasts.setdefault(first, []).append(past)
+            return outputs
+
+    sentences = [Sentence([4 + index], (), options) for index in range(6)]
+    together = Watched()
+    translate(together, sentences)
+    assert len({size[2] for size in together.sizes}) > 1
+    for index, sentence in enumerate(sentences):
+        alone = Watched()
+        translate(alone, [sentence])
+        assert len(alone.pasts[4 + index]) >= 28
+        assert together.pasts[4 + index] == alone.pasts[4 + index]
+
+
+def test_a_row_that_is_not_full_keeps_its_slots_when_the_cache_grows() -> None:
+    options = SearchOptions(beam_size=4, max_length=30)
+    seen: list[Arrays] = []
+
+    class Watched(ScriptedGraphs):
+        def step(self, inputs: Arrays) -> Arrays:
+            seen.append({name: inputs[name].copy() for name in ("ancestry", "slots", "done")})
+            return super().step(inputs)
+
+    graphs = Watched([apart, random_script(1, 19)])
+    sentences = [Sentence([4], (), options), Sentence([5], (), options)]
+    batch = Batch(graphs, graphs.shape, sentences, START, END)
+    while not seen or seen[-1]["ancestry"].shape[2] == 16:
+        batch.step()
+    now = seen[-1]
+    assert now["done"].tolist() == [False, False]
+    assert now["slots"][0].max() >= 16
+    assert now["slots"][1].max() < 16
+    for slots, ancestry in zip(now["slots"], now["ancestry"], strict=True):
+        # Where it writes is free, and nothing below is.
+        free = np.flatnonzero((ancestry < 0).all(0))
+        assert slots.tolist() == free[: len(slots)].tolist()
+
+
+def test_a_row_that_is_done_needs_no_more_slots() -> None:
+    graphs = WrittenGraphs(
+        written([True, False]) | {"full": np.array([True, False])},
+        written([True, False]) | {"full": np.array([True, True])},
+        written([True, True]),
+    )
+    sentences = [Sentence([4], (), SearchOptions(beam_size=2))] * 2
+    batch = Batch(graphs, graphs.SHAPE, sentences, START, END)
+    while not batch.is_done:
+        batch.step()
+    assert [told["ancestry"].shape[2] for told in graphs.told] == [16, 16, 32]
+    assert (graphs.told[2]["ancestry"] < 0).all()
+
+
+@pytest.mark.parametrize("beams", [4, 8])
+def test_a_long_search_needs_few_slots(beams: int) -> None:
+    steps = 120
+    options = SearchOptions(
+        beam_size=beams, num_hypotheses=beams, min_length=steps - 2, max_length=steps
+    )
+    scripts = [random_script(seed, 2 * beams + 3) for seed in range(3)]
+    sentences = [Sentence([4 + index], (), options) for index in range(3)]
+    graphs = ScriptedGraphs(scripts)
+    found = translate(graphs, sentences)
+    assert graphs.steps >= steps - 2
+    assert max(size[2] for size in graphs.sizes) < 0.6 * beams * steps
+    # A cache is never much larger than the most that one of its sentences needed.
+    assert graphs.sizes[-1][2] <= max(graphs.used) + beams + 16
+    assert_same(found, by_pytorch(scripts, sentences))
+
+
+def test_more_beams_than_first_slots() -> None:
+    options = SearchOptions(beam_size=40, num_hypotheses=40, max_length=4)
+    scripts = [random_script(seed, 90) for seed in range(2)]
+    sentences = [Sentence([4 + index], (), options) for index in range(2)]
+    graphs = ScriptedGraphs(scripts)
+    assert_same(translate(graphs, sentences), by_pytorch(scripts, sentences))
+    assert graphs.sizes[0][2] == 48
+
+
+# ---- several batches ----
+
+
+@pytest.fixture
+def nobody_left() -> Iterator[None]:
+    """Whatever happens, no worker outlives its call."""
+    yield
+    assert [x.name for x in threading.enumerate() if x.name.startswith("translate")] == []
+
+
+#: Steps of `EndlessGraphs` within which a call ends that is told to.
+_MANY = 500
+
+
+class EndlessGraphs(ScriptedGraphs):
+    """Their steps end no sentence, and call `before` with their number first.
+
+    A call that nobody ends fails after _MANY of them.
+    """
+
+    def __init__(self, before: Callable[[int], None]) -> None:
+        super().__init__(scripts_of(1))
+        self._before, self.numbers = before, itertools.count()
+
+    def step(self, inputs: Arrays) -> Arrays:
+        number = next(self.numbers)  # without a lock for several threads
+        assert number < _MANY, "nobody ended it"
+        threading.Event().wait(0.01)
+        self._before(number)
+        outputs = {NEXT + name: value for name, value in inputs.items()}
+        return outputs | {"parents": inputs["tokens"]}
+
+
+@pytest.mark.usefixtures("nobody_left")
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_error_of_one_batch_ends_the_call_with_it(workers: int) -> None:
+    def fail(number: int) -> None:
+        if number == 20:
+            raise BackendError("no room for 7 tensors")
+
+    graphs = EndlessGraphs(fail)
+    with pytest.raises(BackendError, match="no room for 7 tensors"):
+        translate(graphs, sentences_of(9), 1, workers)
+    assert len(graphs.encoded) <= workers  # whoever failed begins nothing more
+
+
+@pytest.mark.usefixtures("nobody_left")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_probabilities_that_are_not_finite_are_an_error(workers: int) -> None:
+    def nothing(tokens: tuple[int, ...]) -> NDArray[np.float32]:
+        return np.full(19, np.nan, np.float32)
+
+    graphs = ScriptedGraphs([*scripts_of(2), nothing])
+    sentences = [Sentence([4 + index, 9, 9], (), OPTIONS) for index in range(3)]
+    with pytest.raises(BackendError, match="no finite probabilities for a sentence of 3 source"):
+        translate(graphs, sentences, 4, workers)
+
+
+@pytest.mark.usefixtures("nobody_left")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_ends_the_call_before_the_next_step(workers: int) -> None:
+    def interrupt(number: int) -> None:
+        if number == 20:
+            signal.raise_signal(signal.SIGINT)  # the main thread hears of it
+
+    graphs = EndlessGraphs(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        translate(graphs, sentences_of(9), 1, workers)
+    assert next(graphs.numbers) < _MANY
+
+
+def test_calls_from_several_threads_do_not_mix() -> None:
+    scripts, sentences = scripts_of(24), sentences_of(24)
+    graphs = ScriptedGraphs(scripts)
+    search = Reference(graphs, graphs.shape, START, END, batch_tokens=60, workers=2)
+    found: dict[int, list[list[Hypothesis]]] = {}
+
+    def call(number: int) -> None:
+        found[number] = search.translate(sentences[number::4])
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    for number in range(4):
+        assert_right(found[number], scripts, sentences[number::4])
