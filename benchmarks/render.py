@@ -234,9 +234,9 @@ def render_cpp_library(report: dict[str, Any]) -> str:
         f"workers of one thread, {settings['line_by_line']} lines in a call each with one; "
         f"tokenization included; a model of {model['parameters'] / 1e6:.1f} million parameters. "
         f"Median of {rounds} rounds in turn; "
-        "relative to Python's own loop pair by pair (above 1: faster), smallest and largest in "
-        "brackets. Line by line, translations are the same, byte for byte; in calls with several "
-        f"workers, {differing} of {settings['lines']:,} lines differed.\n\n"
+        "relative to Python without the library pair by pair (above 1: faster), smallest and "
+        "largest in brackets. Line by line, translations are the same, byte for byte; in calls "
+        f"with several workers, {differing} of {settings['lines']:,} lines differed.\n\n"
         + table(["", "", *systems, *(f"{name} / Python" for name in systems[1:])], rows)
         + f"\nThe library alone, sentences/s: {settings['workers']} workers, all lines in one "
         f"call, and the same lines submitted one at a time by each of {settings['clients']} "

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "check.h"
+#include "contract.h"
 #include "counting_backend.h"
 #include "search.h"
 
@@ -113,7 +114,166 @@ void test_dropped_sentences_leave_before_the_next_step() {
   CHECK(search.advance(list, keep).rows == 0);
 }
 
+// Records what a search asks of its batch. Tokens are 100 times the sentence's first and the number
+// of its step, so that histories can be told apart.
+class RecordingBatch : public CountingBatch {
+ public:
+  struct Record {
+    std::vector<Tokens> sources;                    // as they came
+    std::vector<std::vector<std::int64_t>> forced;  // of each step
+    bool refuse = false;                            // the next update
+  };
+
+  RecordingBatch(Record& record, std::size_t ahead) : record_(record), ahead_(ahead) {}
+
+  std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override {
+    if (record_.refuse) throw backend_error("no room");
+    record_.sources.insert(record_.sources.end(), arriving.tokens.begin(), arriving.tokens.end());
+    std::vector<std::int64_t> names, steps;
+    for (const auto row : keep) {
+      names.push_back(names_[static_cast<std::size_t>(row)]);
+      steps.push_back(steps_[static_cast<std::size_t>(row)]);
+    }
+    for (const Tokens& tokens : arriving.tokens) names.push_back(tokens.front());
+    steps.resize(names.size());
+    names_ = names, steps_ = steps;
+    return CountingBatch::update(keep, arriving);
+  }
+
+  const StepResults& step(const std::vector<std::int64_t>& forced) override {
+    record_.forced.push_back(forced);
+    results_.clear();
+    for (std::size_t i = 0; i < (forced.empty() ? ahead_ : 1); ++i) {
+      results_.push_back(CountingBatch::step(forced).front());
+      for (std::size_t row = 0; row < names_.size(); ++row) {
+        results_.back().tokens[row] = 100 * names_[row] + steps_[row]++;
+      }
+    }
+    return results_;
+  }
+
+ private:
+  Record& record_;
+  std::size_t ahead_;
+  std::vector<std::int64_t> names_, steps_;
+  StepResults results_;
+};
+
+// A sentence of so many tokens, which takes as many steps; its first token is 11 + index.
+std::vector<Sentence> named_sentences(const std::vector<std::size_t>& lengths) {
+  auto sentences = sentences_of(lengths);
+  for (Sentence& one : sentences) {
+    one.tokens.front() = 11 + static_cast<std::int64_t>(one.index);
+  }
+  return sentences;
+}
+
+struct Recorded {
+  RecordingBatch::Record record;
+  std::vector<Tokens> tokens = std::vector<Tokens>(8);  // by sentence
+
+  void run(const std::vector<Sentence>& sentences, std::size_t ahead, std::int64_t batch_tokens) {
+    const CountingBackend backend([&] { return std::make_unique<RecordingBatch>(record, ahead); });
+    SearchOptions options;
+    options.beam_size = 1;
+    Search search(backend, options, batch_tokens, 2, 3);
+    List list(sentences);
+    const auto keep = [&](const SentencePtr& one, const std::vector<Hypothesis>& found) {
+      tokens[one->index] = found.front().tokens;
+    };
+    while (search.advance(list, keep).steps > 0) {
+    }
+  }
+};
+
+Tokens named_tokens(std::int64_t name, std::int64_t count) {
+  Tokens tokens;
+  for (std::int64_t step = 0; step < count; ++step) tokens.push_back(100 * name + step);
+  return tokens;
+}
+
+void test_sources_end_with_the_end_symbol() {
+  Recorded found;
+  found.run(named_sentences({2, 1}), 1, 100);
+  CHECK(found.record.sources == std::vector<Tokens>({{12, 3}, {11, 5, 3}}));
+}
+
+// Three places, which others take as sentences leave, one of them twice.
+void test_histories_are_those_of_their_sentences() {
+  for (const std::size_t ahead : {1, 2, 4}) {  // a sentence ends between two steps of one result
+    Recorded found;
+    const std::vector<std::size_t> lengths = {3, 9, 4, 2, 7, 5};
+    found.run(named_sentences(lengths), ahead, 30);
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      const auto count = static_cast<std::int64_t>(lengths[i]);
+      CHECK(found.tokens[i] == named_tokens(11 + static_cast<std::int64_t>(i), count));
+    }
+  }
+}
+
+void test_forced_tokens_position_by_position() {
+  auto sentences = named_sentences({4, 4});
+  sentences[0].prefix = {given(50), given(51), given(52)};
+  sentences[1].prefix = {given(60)};
+  Recorded found;
+  found.run(sentences, 1, 100);
+  CHECK(found.record.forced ==
+        std::vector<std::vector<std::int64_t>>(
+            {{given(60), given(50)}, {kFree, given(51)}, {kFree, given(52)}, {}}));
+}
+
+void test_sentences_on_their_way_into_a_batch_are_not_lost() {
+  RecordingBatch::Record record;
+  const CountingBackend backend([&] { return std::make_unique<RecordingBatch>(record, 1); });
+  SearchOptions options;
+  options.beam_size = 1;
+  Search search(backend, options, 20, 2, 3);
+  List list(named_sentences({1, 6, 9}));
+  const auto ignore = [](const SentencePtr&, const std::vector<Hypothesis>&) {};
+  search.advance(list, ignore);
+  CHECK(search.unfinished().size() == 2);
+  record.refuse = true;
+  std::string error;
+  for (int i = 0; error.empty() && i < 9; ++i)
+    error = thrown([&] { search.advance(list, ignore); });
+  CHECK(error == "TT_BACKEND_ERROR no room");
+  CHECK(search.unfinished().back()->index == 0);
+}
+
 // ---- from a history to hypotheses ----
+
+// The n best of a sentence of one step, from the log-probabilities of its two live beams.
+std::vector<Hypothesis> after_a_step(const std::vector<float>& live, const Pool& pool,
+                                     int max_length, double length_penalty = 0) {
+  History history(2);
+  history.append({{7, 9}, {0, 0}, live, {1}, {}, 0}, 0);
+  Sentence sentence = {0, {5}, {}, {}};
+  sentence.options.beam_size = sentence.options.num_hypotheses = 2;
+  sentence.options.max_length = max_length;
+  sentence.options.length_penalty = length_penalty;
+  sentence.options.length_penalty_form = TT_LENGTH_PENALTY_LENGTH;
+  return hypotheses(sentence, history, pool);
+}
+
+void test_what_is_cut_off() {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const Pool none = {{kNone, kNone}, {0, 0}, {0, 0}}, one = {{-3, kNone}, {1, 0}, {0, 0}};
+  const Pool full = {{-3, -4}, {1, 1}, {0, 0}};
+  CHECK(after_a_step({-1, -2}, one, 2).size() == 1);       // not at the maximum length yet
+  CHECK(after_a_step({-1, kNone}, none, 1).size() == 1);   // a dead beam is no hypothesis
+  const auto all_ended = after_a_step({-1, -2}, full, 1);  // no room for what is better
+  CHECK(all_ended.size() == 2 && !all_ended[0].truncated && all_ended[1].score == -4);
+  const auto equal = after_a_step({-3, kNone}, one, 1);  // what ended comes first
+  CHECK(equal.size() == 2 && !equal[0].truncated && equal[1].truncated);
+}
+
+void test_the_log_probability_of_the_end_is_the_score_without_its_penalty() {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const Pool pool = {{-2, kNone}, {2, 0}, {1, 0}};  // after 9, beam 1
+  const auto found = after_a_step({-1, -3}, pool, 50, 1.0);
+  CHECK(found.front().tokens == Tokens({9}) && found.front().score == -2);
+  CHECK(found.front().token_log_probs == std::vector<double>({-3.0, -1.0}));
+}
 
 void test_hypotheses() {
   // Two beams: 7 8 (beam 0 all along), and 9 10, whose second token continues beam 1 of the first.
@@ -157,6 +317,12 @@ void test_search() {
   test_capacity();
   test_sentences_have_options_of_their_own();
   test_dropped_sentences_leave_before_the_next_step();
+  test_sources_end_with_the_end_symbol();
+  test_histories_are_those_of_their_sentences();
+  test_forced_tokens_position_by_position();
+  test_sentences_on_their_way_into_a_batch_are_not_lost();
+  test_what_is_cut_off();
+  test_the_log_probability_of_the_end_is_the_score_without_its_penalty();
   test_hypotheses();
   test_a_sentence_without_any_hypothesis();
 }
