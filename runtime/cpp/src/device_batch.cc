@@ -37,79 +37,82 @@ std::size_t unsigned_of(std::int64_t value) { return static_cast<std::size_t>(va
 
 }  // namespace
 
-// ---- lanes ----
+// ---- pool ----
 
-Lanes::Lanes(const tt_device_functions& functions, const GraphShape& shape, EngineSettings settings,
-             std::function<void(const std::string&)> log)
+StreamContextPool::StreamContextPool(const tt_device_functions& functions, const GraphShape& shape,
+                                     EngineSettings settings,
+                                     std::function<void(const std::string&)> log)
     : functions_(functions), shape_(shape), settings_(std::move(settings)), log_(std::move(log)) {}
 
-std::unique_ptr<Lane> Lanes::take() {
+std::unique_ptr<StreamContext> StreamContextPool::acquire() {
   {
     const std::lock_guard lock(mutex_);
     if (!free_.empty()) {
-      auto lane = std::move(free_.back());
+      auto context = std::move(free_.back());
       free_.pop_back();
-      return lane;
+      return context;
     }
   }
-  return std::make_unique<Lane>(functions_, shape_, settings_, log_);
+  return std::make_unique<StreamContext>(functions_, shape_, settings_, log_);
 }
 
-void Lanes::give_back(std::unique_ptr<Lane> lane) {
-  if (lane->has_failed) return;
+void StreamContextPool::release(std::unique_ptr<StreamContext> context) {
+  if (context->has_failed) return;
   const std::lock_guard lock(mutex_);
-  free_.push_back(std::move(lane));
+  free_.push_back(std::move(context));
 }
 
 // ---- the batch ----
 
-DeviceBatch::DeviceBatch(std::shared_ptr<Lanes> lanes, const SearchOptions& options,
+DeviceBatch::DeviceBatch(std::shared_ptr<StreamContextPool> pool, const SearchOptions& options,
                          std::int64_t start_token)
-    : lanes_(std::move(lanes)),
-      lane_(lanes_->take()),
-      device_(lane_->device()),
-      buffers_(lane_->buffers()),
+    : pool_(std::move(pool)),
+      context_(pool_->acquire()),
+      device_(context_->device()),
+      buffers_(context_->buffers()),
       options_(options),
-      crossing_(lane_->shape().encoder_outputs()),
-      others_(lane_->shape().caches()) {
+      encoder_outputs_(context_->shape().encoder_outputs()),
+      others_(context_->shape().caches()) {
   others_.insert(others_.end(), buffers_.state().begin(), buffers_.state().end());
-  begin(start_token);  // a lane that fails here goes with the batch
+  begin(start_token);  // a context that fails here goes with the batch
 }
 
 DeviceBatch::~DeviceBatch() {
-  if (lane_) lanes_->give_back(std::move(lane_));
+  if (context_) pool_->release(std::move(context_));
 }
 
-std::int64_t DeviceBatch::rows() const { return bucket_ ? lane_->profiles()[*bucket_].batch : 0; }
+std::int64_t DeviceBatch::rows() const {
+  return bucket_ ? context_->profiles()[*bucket_].batch : 0;
+}
 
 std::optional<std::int64_t> DeviceBatch::capacity_for(std::int64_t longest) const {
   std::int64_t most = 0;
-  for (const Profile& one : lane_->profiles()) {
+  for (const Profile& one : context_->profiles()) {
     if (one.source_length >= longest) most = std::max(most, one.batch);
   }
   return most;
 }
 
-// Nobody uses the lane again if something goes wrong in `work`.
+// Marks the stream context unusable if `work` throws.
 template <class Work>
 auto DeviceBatch::failing(const Work& work) {
   try {
     return work();
   } catch (...) {
-    lane_->has_failed = true;
+    context_->has_failed = true;
     throw;
   }
 }
 
 std::pair<Rows, Rows> DeviceBatch::update(const Rows& keep, const Sources& arriving) {
-  check_landed("update");
+  check_collected("update");
   std::int64_t longest = 1;
   for (const std::int64_t row : keep) longest = std::max(longest, rows_.at(row).length);
   for (const Tokens& tokens : arriving.tokens) {
     longest = std::max(longest, static_cast<std::int64_t>(tokens.size()));
   }
   const std::size_t sentences = std::max<std::size_t>(1, keep.size() + arriving.size());
-  const std::size_t bucket = lane_->bucket(static_cast<std::int64_t>(sentences), longest);
+  const std::size_t bucket = context_->bucket(static_cast<std::int64_t>(sentences), longest);
   return failing([&] {
     const Rows kept = rearrange(keep, bucket);
     Rows placed, idle;
@@ -128,11 +131,11 @@ const StepResults& DeviceBatch::step(const std::vector<std::int64_t>& forced) {
   results_.clear();
   failing([&] {
     if (!forced.empty()) {  // a single one, not captured: it is rare
-      check_landed("force tokens");
+      check_collected("force tokens");
       buffers_.request("forced_tokens").send(forced.data(), sizeof(forced[0]) * forced.size());
       forced_ = true;
-      take_off(1);
-      land();
+      enqueue(1);
+      collect();
       return;
     }
     if (forced_) {
@@ -141,11 +144,11 @@ const StepResults& DeviceBatch::step(const std::vector<std::int64_t>& forced) {
                    sizeof(kFree) * unsigned_of(buffers_.sizes().n));
       forced_ = false;
     }
-    if (flights_.empty()) take_off(lane_->poll_every());
+    if (in_flight_.empty()) enqueue(context_->poll_every());
     const bool goes_on = std::any_of(rows_.begin(), rows_.end(),
                                      [](const auto& row) { return row.second.left > 0; });
-    if (goes_on) take_off(lane_->poll_every());
-    land();
+    if (goes_on) enqueue(context_->poll_every());
+    collect();
   });
   return results_;
 }
@@ -153,7 +156,7 @@ const StepResults& DeviceBatch::step(const std::vector<std::int64_t>& forced) {
 const StepResults& DeviceBatch::drain() {
   results_.clear();
   failing([&] {
-    while (!flights_.empty()) land();
+    while (!in_flight_.empty()) collect();
   });
   return results_;
 }
@@ -169,45 +172,45 @@ void DeviceBatch::retire(std::int64_t row) {
 // ---- steps ----
 
 // Asks for steps and for copies of what they find.
-void DeviceBatch::take_off(std::size_t count) {
-  if (count == lane_->poll_every()) {
-    lane_->round(*bucket_);
+void DeviceBatch::enqueue(std::size_t count) {
+  if (count == context_->poll_every()) {
+    context_->round(*bucket_);
   } else {
-    lane_->steps(*bucket_, count);
+    context_->steps(*bucket_, count);
   }
   for (auto& [row, running] : rows_) running.left -= static_cast<std::int64_t>(count);
-  std::byte* results = lane_->results(turn_);
+  std::byte* results = context_->results(turn_);
   device_.copy_out(results, buffers_.results(), buffers_.results_bytes());
-  std::byte* attention = options_.return_attention ? lane_->attention(turn_) : nullptr;
+  std::byte* attention = options_.return_attention ? context_->attention(turn_) : nullptr;
   const std::size_t size = buffers_.attention_bytes();
   for (std::size_t place = 0; attention != nullptr && place < buffers_.places(); ++place) {
     device_.copy_out(attention + place * size, buffers_.attention(place), size);
   }
-  flights_.push_back({count, device_.record(), results, attention});
+  in_flight_.push_back({count, device_.record(), results, attention});
   turn_ = 1 - turn_;
 }
 
 // Waits for the steps that are longest on their way, and appends what they found.
-void DeviceBatch::land() {
-  const Flight flight = flights_.front();
-  flights_.pop_front();
-  device_.wait(flight.arrived);
-  const Sizes sizes = lane_->sizes(*bucket_);
+void DeviceBatch::collect() {
+  const InFlight first = in_flight_.front();
+  in_flight_.pop_front();
+  device_.wait(first.arrived);
+  const Sizes sizes = context_->sizes(*bucket_);
   std::size_t place = 0;
-  for (std::size_t index = 0; index < flight.count; ++index) {
+  for (std::size_t index = 0; index < first.count; ++index) {
     place = (index + 1) % buffers_.places();
-    results_.push_back(buffers_.read_result(flight.results, flight.attention, place, sizes));
+    results_.push_back(buffers_.read_result(first.results, first.attention, place, sizes));
   }
   for (auto& [row, running] : rows_) {
     if (!results_.back().done[unsigned_of(row)] || pools_.count(row) > 0) continue;
     running.left = 0;
     // What a sentence has finished with does not change any more.
-    pools_[row] = buffers_.read_pool(flight.results, place, row);
+    pools_[row] = buffers_.read_pool(first.results, place, row);
   }
 }
 
-void DeviceBatch::check_landed(const char* what) const {
-  if (flights_.empty()) return;
+void DeviceBatch::check_collected(const char* what) const {
+  if (in_flight_.empty()) return;
   throw std::logic_error(std::string("cannot ") + what +
                          ": steps were taken ahead, which drain() fetches.");
 }
@@ -229,7 +232,7 @@ void DeviceBatch::begin(std::int64_t start_token) {
 
 // Into a bucket's rows, each as far as it can where it is; returns their rows there.
 Rows DeviceBatch::rearrange(const Rows& keep, std::size_t bucket) {
-  const std::int64_t rows = lane_->profiles()[bucket].batch;
+  const std::int64_t rows = context_->profiles()[bucket].batch;
   Rows kept;
   std::vector<std::pair<std::int64_t, std::int64_t>> moves;  // to rows that nothing moves from
   std::int64_t free = 0;
@@ -244,7 +247,7 @@ Rows DeviceBatch::rearrange(const Rows& keep, std::size_t bucket) {
   }
   const auto before = std::exchange(bucket_, bucket);
   if (before && !keep.empty()) {
-    const Sizes now = lane_->sizes(bucket), past = lane_->sizes(*before);
+    const Sizes now = context_->sizes(bucket), past = context_->sizes(*before);
     const auto move = [&](const TensorSpec& spec) {
       const std::size_t size = row_bytes(spec, now);
       const Address start = address(spec);
@@ -252,7 +255,7 @@ Rows DeviceBatch::rearrange(const Rows& keep, std::size_t bucket) {
         device_.copy(start + unsigned_of(to) * size, start + unsigned_of(from) * size, size);
       }
     };
-    for (const TensorSpec& spec : crossing_) {
+    for (const TensorSpec& spec : encoder_outputs_) {
       if (now.s == past.s) {
         move(spec);
       } else {
@@ -313,8 +316,8 @@ void DeviceBatch::blank(const TensorSpec& spec, Address target, std::int64_t row
 
 // Encodes sentences into rows and puts those before their first step.
 void DeviceBatch::start(const Rows& rows, const Sources& arriving) {
-  const Sizes now = lane_->sizes(*bucket_), encoded = encode(arriving, now);
-  for (const TensorSpec& spec : crossing_) {
+  const Sizes now = context_->sizes(*bucket_), encoded = encode(arriving, now);
+  for (const TensorSpec& spec : encoder_outputs_) {
     const Address start = buffers_.cross().at(spec.name), room = buffers_.encoded().at(spec.name);
     std::int64_t done = 0;
     for (const auto& [first, count] : runs_of(rows)) {
@@ -354,7 +357,7 @@ Sizes DeviceBatch::encode(const Sources& arriving, const Sizes& sizes) {
       {"source_ids", {encoded.n, encoded.s}, buffers_.source_ids().target()},
       {"source_lengths", {encoded.n}, buffers_.source_lengths().target()}};
   for (const auto& [name, address] : buffers_.encoded()) tensors.push_back({name, {}, address});
-  device_.launch(TT_ENGINE_ENCODER, lane_->bucket(encoded.n, encoded.s), tensors);
+  device_.launch(TT_ENGINE_ENCODER, context_->bucket(encoded.n, encoded.s), tensors);
   return encoded;
 }
 
@@ -377,7 +380,7 @@ void DeviceBatch::make_idle(const Rows& rows) {
 
 // Of each row its limits and options, where the device has not got them yet.
 void DeviceBatch::send_request() {
-  for (const TensorSpec& spec : lane_->shape().request()) {
+  for (const TensorSpec& spec : context_->shape().request()) {
     if (spec.name == "forced_tokens") continue;  // which `step` sends
     const std::size_t size = size_of(spec.type);
     std::vector<std::byte> values(size * unsigned_of(buffers_.sizes().n));
@@ -406,11 +409,12 @@ Address DeviceBatch::address(const TensorSpec& spec) const {
 
 DeviceBackend::DeviceBackend(const tt_device_functions& functions, const GraphShape& shape,
                              EngineSettings settings, std::function<void(const std::string&)> log)
-    : lanes_(std::make_shared<Lanes>(functions, shape, std::move(settings), std::move(log))) {}
+    : pool_(std::make_shared<StreamContextPool>(functions, shape, std::move(settings),
+                                                std::move(log))) {}
 
 std::unique_ptr<Batch> DeviceBackend::batch(const SearchOptions& options,
                                             std::int64_t start_token) const {
-  return std::make_unique<DeviceBatch>(lanes_, options, start_token);
+  return std::make_unique<DeviceBatch>(pool_, options, start_token);
 }
 
 }  // namespace translate_trt::runtime

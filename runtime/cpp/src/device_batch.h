@@ -16,21 +16,21 @@
 #include <vector>
 
 #include "backend.h"
-#include "lane.h"
+#include "stream_context.h"
 
 namespace translate_trt::runtime {
 
-// Lanes that no batch has. Any thread.
-class Lanes {
+// Stream contexts that no batch has. Any thread.
+class StreamContextPool {
  public:
-  Lanes(const tt_device_functions& functions, const GraphShape& shape, EngineSettings settings,
-        std::function<void(const std::string&)> log);
+  StreamContextPool(const tt_device_functions& functions, const GraphShape& shape,
+                    EngineSettings settings, std::function<void(const std::string&)> log);
 
-  // A lane that is free, or a new one.
-  std::unique_ptr<Lane> take();
+  // A free one, or a new one.
+  std::unique_ptr<StreamContext> acquire();
 
   // Keeps it for others, unless it has failed.
-  void give_back(std::unique_ptr<Lane> lane);
+  void release(std::unique_ptr<StreamContext> context);
 
  private:
   const tt_device_functions functions_;
@@ -38,13 +38,14 @@ class Lanes {
   const EngineSettings settings_;
   LogOnce log_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Lane>> free_;
+  std::vector<std::unique_ptr<StreamContext>> free_;
 };
 
 class DeviceBatch : public Batch {
  public:
   // options: of sentences that come without any; beam size and attention are those of all.
-  DeviceBatch(std::shared_ptr<Lanes> lanes, const SearchOptions& options, std::int64_t start_token);
+  DeviceBatch(std::shared_ptr<StreamContextPool> pool, const SearchOptions& options,
+              std::int64_t start_token);
   ~DeviceBatch() override;
 
   std::int64_t rows() const override;
@@ -65,7 +66,7 @@ class DeviceBatch : public Batch {
   };
 
   // Steps on their way.
-  struct Flight {
+  struct InFlight {
     std::size_t count;
     Event arrived;         // when the copies have been made
     std::byte* results;    // copy of all places of the ring
@@ -75,9 +76,9 @@ class DeviceBatch : public Batch {
   template <class Work>
   auto failing(const Work& work);
   void begin(std::int64_t start_token);
-  void take_off(std::size_t count);
-  void land();
-  void check_landed(const char* what) const;
+  void enqueue(std::size_t count);
+  void collect();
+  void check_collected(const char* what) const;
   Rows rearrange(const Rows& keep, std::size_t bucket);
   void repack(const TensorSpec& spec, const Rows& keep, const Rows& kept, const Sizes& past,
               const Sizes& now);
@@ -91,15 +92,15 @@ class DeviceBatch : public Batch {
   void send_request();
   Address address(const TensorSpec& spec) const;
 
-  std::shared_ptr<Lanes> lanes_;
-  std::unique_ptr<Lane> lane_;
+  std::shared_ptr<StreamContextPool> pool_;
+  std::unique_ptr<StreamContext> context_;
   Device& device_;
   DeviceBuffers& buffers_;
   SearchOptions options_;
-  Specs crossing_, others_;  // with a row for each sentence: encoder outputs, and the rest
+  Specs encoder_outputs_, others_;  // with a row for each sentence: encoder outputs, and the rest
   std::optional<std::size_t> bucket_;
   std::map<std::int64_t, Row> rows_;
-  std::deque<Flight> flights_;
+  std::deque<InFlight> in_flight_;
   std::size_t turn_ = 0;  // of the two places that results are copied to
   StepResults results_;
   std::map<std::int64_t, Pool> pools_;                  // of the rows that are done
@@ -107,8 +108,8 @@ class DeviceBatch : public Batch {
   bool forced_ = false;                                 // the device has forced tokens
 };
 
-// Engines as a backend. A batch gives its lane back: memory and captured steps serve one after
-// another.
+// Engines as a backend. A batch gives its stream context back: memory and captured steps serve one
+// after another.
 class DeviceBackend : public Backend {
  public:
   DeviceBackend(const tt_device_functions& functions, const GraphShape& shape,
@@ -118,7 +119,7 @@ class DeviceBackend : public Backend {
                                std::int64_t start_token) const override;
 
  private:
-  std::shared_ptr<Lanes> lanes_;
+  std::shared_ptr<StreamContextPool> pool_;
 };
 
 }  // namespace translate_trt::runtime

@@ -175,7 +175,7 @@ void test_capacity_of_profiles() {
   CHECK(batch->update({}, sources({9})) == std::pair(Rows(), Rows({0})));  // nothing had changed
 }
 
-void test_lanes_are_used_again_unless_they_failed() {
+void test_contexts_are_used_again_unless_they_failed() {
   Fixture fixture;
   const auto backend = fixture.backend();
   for (int i = 0; i < 3; ++i) {
@@ -240,7 +240,7 @@ void test_device_batch() {
   test_steps_ahead_must_be_fetched_first();
   test_no_steps_ahead_beyond_the_longest_translation();
   test_capacity_of_profiles();
-  test_lanes_are_used_again_unless_they_failed();
+  test_contexts_are_used_again_unless_they_failed();
   test_steps_that_cannot_be_captured();
   test_what_is_on_its_way_is_not_overwritten();
 }

@@ -1,4 +1,4 @@
-// What batches on a device take turns with: its memory and its captured steps.
+// What batches on a device use in turn: its queue, its memory and its captured steps.
 #pragma once
 
 #include <cstddef>
@@ -35,11 +35,11 @@ class LogOnce {
 };
 
 // A device's queue, its memory, and the captured rounds. By one thread at a time.
-class Lane {
+class StreamContext {
  public:
-  // settings, log: live as long as the lane.
-  Lane(const tt_device_functions& functions, const GraphShape& shape,
-       const EngineSettings& settings, LogOnce& log);
+  // settings, log: outlive it.
+  StreamContext(const tt_device_functions& functions, const GraphShape& shape,
+                const EngineSettings& settings, LogOnce& log);
 
   Device& device() { return device_; }
   DeviceBuffers& buffers() { return buffers_; }
@@ -64,7 +64,7 @@ class Lane {
   // Takes so many steps, beginning at the first place of the ring and ending there.
   void steps(std::size_t bucket, std::size_t count);
 
-  // An error has been met; what is in the device's memory is anybody's guess.
+  // An error has been met: the device's memory is in an undefined state.
   bool has_failed = false;
 
  private:

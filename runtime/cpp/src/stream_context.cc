@@ -1,4 +1,4 @@
-#include "lane.h"
+#include "stream_context.h"
 
 #include <algorithm>
 #include <exception>
@@ -18,8 +18,8 @@ void LogOnce::operator()(const std::string& message) {
   log_(message);
 }
 
-Lane::Lane(const tt_device_functions& functions, const GraphShape& shape,
-           const EngineSettings& settings, LogOnce& log)
+StreamContext::StreamContext(const tt_device_functions& functions, const GraphShape& shape,
+                             const EngineSettings& settings, LogOnce& log)
     : device_(functions),
       shape_(shape),
       settings_(settings),
@@ -32,7 +32,7 @@ Lane::Lane(const tt_device_functions& functions, const GraphShape& shape,
   }
 }
 
-std::size_t Lane::bucket(std::int64_t sentences, std::int64_t longest) const {
+std::size_t StreamContext::bucket(std::int64_t sentences, std::int64_t longest) const {
   const Profiles& all = profiles();
   const auto cost = [&](std::size_t index) {
     return std::tuple(all[index].batch, all[index].source_length);
@@ -51,7 +51,7 @@ std::size_t Lane::bucket(std::int64_t sentences, std::int64_t longest) const {
                       join(names, ", ") + ". Lower batch_tokens, or export with other --profiles.");
 }
 
-Sizes Lane::sizes(std::size_t bucket) const {
+Sizes StreamContext::sizes(std::size_t bucket) const {
   Sizes sizes = buffers_.sizes();
   sizes.n = profiles()[bucket].batch;
   sizes.s = profiles()[bucket].source_length;
@@ -60,7 +60,7 @@ Sizes Lane::sizes(std::size_t bucket) const {
 
 // The first time, steps are asked for one by one: TensorRT must have run with the shapes before it
 // is captured.
-void Lane::round(std::size_t bucket) {
+void StreamContext::round(std::size_t bucket) {
   if (settings_.cuda_graphs && ran_.count(bucket) > 0 && rounds_.count(bucket) == 0) {
     rounds_[bucket] = captured(bucket);
   }
@@ -73,7 +73,7 @@ void Lane::round(std::size_t bucket) {
   ran_.insert(bucket);
 }
 
-void Lane::steps(std::size_t bucket, std::size_t count) {
+void StreamContext::steps(std::size_t bucket, std::size_t count) {
   const Sizes sizes = this->sizes(bucket);
   for (std::size_t index = 0; index < count; ++index) {
     const std::size_t place = index % buffers_.places();
@@ -82,7 +82,7 @@ void Lane::steps(std::size_t bucket, std::size_t count) {
   if (const std::size_t end = count % buffers_.places()) buffers_.copy_to_first(end);
 }
 
-DeviceGraph Lane::captured(std::size_t bucket) {
+DeviceGraph StreamContext::captured(std::size_t bucket) {
   try {
     return device_.capture([&] { steps(bucket, poll_every()); });
   } catch (const Error& error) {
