@@ -53,6 +53,21 @@ def render_versions(report: dict[str, Any]) -> str:
     )
 
 
+def render_exact(report: dict[str, Any]) -> str:
+    """Lines of which two revisions find anything different."""
+    rows = []
+    for target, found in report["samples"].items():
+        counted = {name: one for name, one in found.items() if name != "kernels"}
+        for name, one in counted.items():
+            rows.append([target, name, f"{one['lines']:,}", str(one["differing"])])
+    return (
+        "`python benchmarks/versions.py --exact --before PYTHON --bundle DIR --source train.en`\n\n"
+        f"{where(report)} The revision before the loops in Python were deleted, and the one after: "
+        "texts, scores and log-probabilities of all that is found are compared bit by bit.\n\n"
+        f"{table(['', 'search', 'lines', 'differing'], rows)}"
+    )
+
+
 def render_serving_attack(report: dict[str, Any]) -> str:
     """Latency of a client with short lines beside expensive requests, and cancelled requests."""
     settings, samples = report["settings"], report["samples"]

@@ -15,6 +15,7 @@ from typing import Any
 
 import plan
 from isolation import (
+    render_exact,
     render_independence,
     render_memory,
     render_serving_attack,
@@ -482,6 +483,11 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "independence": ("Sentences in random batches and alone", render_independence),
     "versions-base": ("What independence costs, a model of the shape of `base`", render_versions),
     "versions-small": ("What independence costs, `small`", render_versions),
+    "exact-library": ("The same translations before and after: libtranslate_trt", render_exact),
+    "exact-reference": (
+        "The same translations before and after: Python's loop and `runtime/reference.py`",
+        render_exact,
+    ),
     "serving-attack": ("A server under attack", render_serving_attack),
     "shared-machine-quiet": ("Training on a quiet machine", render_waiting),
     "shared-machine-busy": ("Training beside busy neighbours", render_waiting),

@@ -150,3 +150,18 @@ def test_plots_show_what_was_measured(tmp_path: Path) -> None:
     for name in PLOTS:
         picture = (tmp_path / "a" / f"{name}.svg").read_bytes()
         assert picture == (tmp_path / "b" / f"{name}.svg").read_bytes()
+
+
+def test_lines_that_differ_are_counted_by_search() -> None:
+    from isolation import render_exact
+
+    machine = {"cpu": "Some CPU", "cores": 2, "instructions": ["avx2"], "kernels": "none"}
+    found = {"kernels": {"this": "none"}, "beam 1": {"lines": 5000, "differing": 3}}
+    report = {
+        "date": "2026-11-24",
+        "machine": machine,
+        "versions": {},
+        "settings": {},
+        "samples": {"onnx-int8": found},
+    }
+    assert "| onnx-int8 | beam 1 | 5,000 | 3 |" in render_exact(report)
