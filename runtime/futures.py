@@ -1,4 +1,4 @@
-"""What both kinds of translation service do with futures and processes."""
+"""Futures and process checks that both translation services share."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def check_process(process: int) -> None:
 
 
 def closed_error() -> TranslateTrtError:
-    """What whoever submits to a closed service is told."""
+    """Error for lines that are submitted to a closed service."""
     return TranslateTrtError("the translation service is closed; make another one.")

@@ -110,7 +110,7 @@ class SearchOptions:
         return LENGTH_PENALTY_BETA[self.length_penalty_form]
 
     def penalty(self, length: int) -> float:
-        """What the score of a hypothesis of so many tokens is divided by: lp(n) of rule 3."""
+        """Length penalty lp(n) of rule 3, for a hypothesis of so many tokens."""
         beta = self.length_penalty_beta
         return float(((beta + length) / (beta + 1)) ** self.length_penalty)
 

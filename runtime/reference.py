@@ -1,7 +1,7 @@
 """The search around the step graph in plain Python, to be read beside docs/beam-search.md.
 
-Batches are static: their sentences start together, and nobody joins. It is the oracle of the tests
-of libtranslate_trt, and what translates where that is not built.
+Batches are static: all sentences start together, and none joins later. It is the oracle of the
+tests of libtranslate_trt, and what translates where that is not built.
 """
 
 from __future__ import annotations

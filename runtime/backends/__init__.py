@@ -1,4 +1,4 @@
-"""What runs a target, by its manifest: graphs in ONNX Runtime, or engines."""
+"""Loading of a target's graphs or engines, by the backend that the manifest names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What engines run on: memory, one queue of work, and contexts of both engines.
+"""Device interface of engines: memory, one work queue, and execution contexts.
 
 The loop that uses it is libtranslate_trt's (`runtime/cpp/src/device_batch.h`), which is handed
 these functions by `translate_trt.runtime.native.device_functions`.

@@ -1,6 +1,6 @@
 """TensorRT and TensorRT-RTX: engines loaded once, their contexts, and the device they run on.
 
-What is done with them is libtranslate_trt's (`DeviceBatch`), which the tests run on a stand-in.
+libtranslate_trt runs the search on them (`DeviceBatch`); tests run it on an emulated device.
 """
 
 from __future__ import annotations

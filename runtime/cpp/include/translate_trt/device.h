@@ -68,8 +68,8 @@ typedef struct tt_device_functions {
   tt_status (*launch)(void* device, const tt_launch* launch);
   /* This point of the queue. */
   tt_status (*record)(void* device, void** event);
-  /* Blocks until all that was asked for before the event is done, and frees the event. Events that
-   * nobody waits for are freed with the device. */
+  /* Blocks until all that was asked for before the event is done, and frees the event. Other
+   * events are freed with the device. */
   tt_status (*wait)(void* device, void* event);
   /* From here to end_capture, work is noted instead of done. */
   tt_status (*begin_capture)(void* device);
