@@ -81,9 +81,6 @@ class CoreService:
         if not isinstance(target_prefix, str):
             target_prefix = token_ids("the target prefix of the line", target_prefix)
         future = _Future()
-        if not isinstance(source, str) and not source:
-            future.set_result(self._translator.join([]))
-            return future
         with self._changed:
             while self._is_full() and not (self._closed or self._ended):
                 self._changed.wait()
@@ -91,6 +88,9 @@ class CoreService:
                 raise closed_error()
             if self._ended:
                 raise _ended_error()
+            if not isinstance(source, str) and not source:
+                future.set_result(self._translator.join([]))  # as of a blank line
+                return future
             key, number = next(self._keys), self.new_request() if request is None else request
             line = self._lines[key] = _Line(future, number, isinstance(source, str))
         try:

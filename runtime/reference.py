@@ -58,7 +58,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Step:
-    """What a step found of the live beams."""
+    """Tokens, parents and log-probabilities of the live beams after a step."""
 
     tokens: NDArray[np.int64]  # [N, K] that each was continued with
     parents: NDArray[np.int64]  # [N, K] beam of the step before that each continues

@@ -92,7 +92,7 @@ def found(
     extra_steps: int = 0,
     **options: Any,
 ) -> list[Hypothesis]:
-    """What is made of those three steps and a pool of those scores; both ended from beam 1."""
+    """Hypotheses of those three steps and a pool of those scores; both ended from beam 1."""
     steps = [
         written([number == 2], tokens=[tokens], parents=[parents], log_probs=[values])
         for number, (tokens, parents, values) in enumerate(
@@ -577,7 +577,7 @@ _MANY = 500
 class EndlessGraphs(ScriptedGraphs):
     """Their steps end no sentence, and call `before` with their number first.
 
-    A call that nobody ends fails after _MANY of them.
+    A call that is not stopped fails after _MANY of them.
     """
 
     def __init__(self, before: Callable[[int], None]) -> None:
@@ -586,7 +586,7 @@ class EndlessGraphs(ScriptedGraphs):
 
     def step(self, inputs: Arrays) -> Arrays:
         number = next(self.numbers)  # without a lock for several threads
-        assert number < _MANY, "nobody ended it"
+        assert number < _MANY, "the call was not stopped"
         threading.Event().wait(0.01)
         self._before(number)
         outputs = {NEXT + name: value for name, value in inputs.items()}

@@ -536,3 +536,10 @@ def test_a_with_block_waits_for_all(
         futures = [service.submit(line) for line in LINES]
     for future, line in zip(futures, LINES, strict=True):
         assert_found(future.result(0), expected[line])
+
+
+def test_no_tokens_are_refused_once_it_is_closed(compiled_bundle: Path) -> None:
+    with TranslationService(Translator(compiled_bundle, threads=1)) as service:
+        assert service.submit([]).result(60).piece_count == 0
+    with pytest.raises(TranslateTrtError, match="closed"):
+        service.submit([])

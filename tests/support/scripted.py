@@ -331,7 +331,7 @@ def scripted_search(
     batch_tokens: int = 10_000,
     workers: int = 1,
 ) -> list[list[Hypothesis]]:
-    """What `Reference` finds for each source."""
+    """Hypotheses that `Reference` finds for each source."""
     given = zip(sources, prefixes or [()] * len(sources), strict=True)
     search = Reference(graphs, graphs.shape, START, END, batch_tokens=batch_tokens, workers=workers)
     return search.translate([Sentence(*one, options) for one in given])
