@@ -129,13 +129,9 @@ class _Sentence:
     pool: list[tuple[float, _Partial, bool]] = field(default_factory=list)  # best first
     done: bool = False
 
-    def penalty(self, length: int) -> float:
-        beta = self.options.length_penalty_beta
-        return float(((beta + length) / (beta + 1)) ** self.options.length_penalty)
-
     def retire(self, hypothesis: _Partial, truncated: bool) -> None:
         """Put a hypothesis into the pool, which keeps the K best; earlier ones win ties."""
-        score = hypothesis.log_prob / self.penalty(len(hypothesis.tokens))
+        score = hypothesis.log_prob / self.options.penalty(len(hypothesis.tokens))
         self.pool.append((score, hypothesis, truncated))
         self.pool.sort(key=lambda entry: -entry[0])
         del self.pool[self.options.beam_size :]
@@ -193,7 +189,7 @@ class _Sentence:
             return True
         if self.options.early_stopping:
             return False
-        return self.live[0].log_prob / self.penalty(self.max_length) > self.pool[-1][0]
+        return self.live[0].log_prob / self.options.penalty(self.max_length) > self.pool[-1][0]
 
     def result(self) -> list[Hypothesis]:
         """Rule 7: the n best."""
