@@ -27,7 +27,7 @@ pytest.importorskip("ray", reason="ray, of the extra `corpus`, is not installed"
 pytest.importorskip("torch", reason="the export packages are needed")
 
 pytestmark = pytest.mark.slow
-WAIT = 120
+WAIT = 300
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORDS = ["the", "cat", "dog", "house", "tree", "runs", "sleeps", "green", "big", "river", "walks"]
 BAD = b"not \xff UTF-8"
@@ -152,10 +152,10 @@ def start(cluster: RayCluster, bundle: Path, text: Path) -> Iterator[Callable[..
 
 @pytest.fixture
 def poisoned(text: Path, tmp_path: Path) -> Path:
-    """One file more, a single shard that takes long enough to be killed at."""
+    """One file more, a single shard that takes seconds, far longer than it takes to notice it."""
     for path in text.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "c.txt").write_text(" ".join(WORDS * 40) + "\n")
+    (tmp_path / "c.txt").write_text((" ".join(WORDS * 40) + "\n") * 60)
     return tmp_path
 
 
