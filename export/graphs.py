@@ -344,7 +344,7 @@ def _forced_column(forced_tokens: Tensor, rows: Tensor) -> Tensor:
 class BeamSearchStep(nn.Module):
     """Logits of all beams -> the next beams and the pool of finished hypotheses.
 
-    docs/beam-search.md, rules 2 to 5; each comment names its rule. Its inputs after the logits are
+    docs/beam-search.md, rules 2 to 6; each comment names its rule. Its inputs after the logits are
     `GraphShape.request()`, then `STATE`; its outputs the parents, then `next_` of `STATE`.
     """
 
@@ -356,6 +356,7 @@ class BeamSearchStep(nn.Module):
         "finished_scores",
         "finished_lengths",
         "finished_parents",
+        "finished_truncated",
     )
 
     def __init__(self, end_token: int) -> None:
@@ -385,6 +386,7 @@ class BeamSearchStep(nn.Module):
         finished_scores: Tensor,  # [N, K]
         finished_lengths: Tensor,  # [N, K]
         finished_parents: Tensor,  # [N, K]
+        finished_truncated: Tensor,  # [N, K]
     ) -> tuple[Tensor, ...]:
         beams = tokens.shape[1]
         lengths = positions + 1  # [N] tokens generated once this step is over
@@ -409,6 +411,7 @@ class BeamSearchStep(nn.Module):
         new_lengths = lengths[:, None].expand_as(token)
         next_lengths = torch.cat((finished_lengths, new_lengths), 1).gather(1, place)
         next_parents = torch.cat((finished_parents, parents), 1).gather(1, place)
+        truncated = torch.cat((finished_truncated, torch.zeros_like(ended)), 1).gather(1, place)
 
         # Rule 4: the best K that do not end live on.
         live, place = torch.where(ended, -math.inf, best).topk(beams)
@@ -418,7 +421,14 @@ class BeamSearchStep(nn.Module):
         bound = live[:, 0] / _length_penalty(max_lengths, alpha, beta)
         worst = scores[:, -1]
         full = early_stopping & (worst > -math.inf)
-        finished = done | full | (bound <= worst) | (lengths >= max_lengths)
+        at_limit = lengths >= max_lengths
+        finished = done | full | (bound <= worst) | at_limit
+
+        # Rule 6: at the maximum length the best live hypotheses take the places that are left.
+        is_taken = scores > -math.inf
+        beam = torch.arange(beams) - is_taken.sum(1, keepdim=True)  # [N, K], of an empty place
+        log_probs = live.gather(1, beam.clamp(min=0))
+        is_cut_off = ~is_taken & (at_limit & ~done)[:, None] & (log_probs > -math.inf)
         return (
             parents.gather(1, place),
             token.gather(1, place),
@@ -426,9 +436,10 @@ class BeamSearchStep(nn.Module):
             # A sentence that is done waits for its neighbours at a position that there is.
             torch.where(finished, positions, lengths),
             finished,
-            scores,
-            next_lengths,
-            next_parents,
+            torch.where(is_cut_off, log_probs / penalty, scores),
+            torch.where(is_cut_off, new_lengths[:, :beams], next_lengths),
+            torch.where(is_cut_off, beam, next_parents),
+            truncated | is_cut_off,
         )
 
     def _continuations(

@@ -24,7 +24,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.outputs import Kind
 from translate_trt.runtime.prompt import Prompt
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 MANIFEST_NAME = "manifest.json"
 
 #: At the end of a target's name: a translation is made of a list of tokens that depends on its

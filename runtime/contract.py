@@ -195,10 +195,14 @@ class GraphShape:
             TensorSpec("log_probs", "float32", ("N", k)),  # cumulative, of the live beams
             TensorSpec("positions", "int64", ("N",)),  # tokens generated so far, until done
             TensorSpec("done", "bool", ("N",)),
-            # The pool of finished hypotheses, best first; empty places score minus infinity.
+            # The pool of finished hypotheses, best first, behind them those that were cut off (rule
+            # 6); empty places score minus infinity.
             TensorSpec("finished_scores", "float32", ("N", k)),
             TensorSpec("finished_lengths", "int64", ("N", k)),  # with the end symbol
-            TensorSpec("finished_parents", "int64", ("N", k)),  # live beam that ended
+            TensorSpec(
+                "finished_parents", "int64", ("N", k)
+            ),  # live beam that ended, or was cut off
+            TensorSpec("finished_truncated", "bool", ("N", k)),  # cut off
             TensorSpec("ancestry", "float32", ("N", k, p)),  # 0 own past, MASKED all else
             *slots,
             *self.caches(),

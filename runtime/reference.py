@@ -116,7 +116,7 @@ class Batch:
             self._grow(full)
 
     def hypotheses(self, row: int, source_end: bool = True) -> list[Hypothesis]:
-        """Rules 6 and 7: the n best of a sentence that is done.
+        """Rule 7: the n best of a sentence that is done.
 
         Args:
             row: of the sentence.
@@ -127,13 +127,9 @@ class Batch:
         """
         sentence = self._sentences[row]
         trace = _Trace(sentence, row, self.history[: self.lengths[row]])
-        pool = (self._inputs[f"finished_{name}"][row] for name in ("scores", "lengths", "parents"))
-        entries = [
-            _Entry(score, length, parent, truncated=False)
-            for score, length, parent in zip(*(values.tolist() for values in pool), strict=True)
-            if score > -np.inf
-        ]
-        entries += trace.cut_off(len(entries))
+        names = ("scores", "lengths", "parents", "truncated")
+        pool = (self._inputs[f"finished_{name}"][row].tolist() for name in names)
+        entries = [_Entry(*values) for values in zip(*pool, strict=True) if values[0] > -np.inf]
         best = sorted(entries, key=lambda entry: -entry.score)[: sentence.options.num_hypotheses]
         columns = len(sentence.tokens) + source_end
         found = [trace.hypothesis(entry, columns) for entry in best]
@@ -188,18 +184,6 @@ class _Trace:
     sentence: Sentence
     row: int
     steps: Sequence[Step]
-
-    def cut_off(self, finished: int) -> list[_Entry]:
-        """Rule 6: live hypotheses for the room that is left in the pool."""
-        length, options = len(self.steps), self.sentence.options
-        if length < self.sentence.max_length:
-            return []
-        log_probs: list[float] = self.steps[-1].log_probs[self.row].tolist()
-        return [
-            _Entry(log_prob / options.penalty(length), length, beam, truncated=True)
-            for beam, log_prob in enumerate(log_probs[: options.beam_size - finished])
-            if log_prob > -np.inf
-        ]
 
     def hypothesis(self, entry: _Entry, columns: int) -> Hypothesis:
         """Trace one back; its attention has that many columns."""

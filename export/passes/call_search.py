@@ -22,7 +22,13 @@ _REQUEST = (
     "length_penalty_beta",
     "early_stopping",
 )
-_POOL = ("done", "finished_scores", "finished_lengths", "finished_parents")
+_POOL = (
+    "done",
+    "finished_scores",
+    "finished_lengths",
+    "finished_parents",
+    "finished_truncated",
+)
 _SELECTED = ("parents", *(NEXT + name for name in ("tokens", "log_probs", "positions", *_POOL)))
 
 

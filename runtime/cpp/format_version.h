@@ -6,6 +6,6 @@
 namespace translate_trt {
 
 // A test compares the number with Python's FORMAT_VERSION.
-inline constexpr std::int32_t kFormatVersion = 7;
+inline constexpr std::int32_t kFormatVersion = 8;
 
 }  // namespace translate_trt

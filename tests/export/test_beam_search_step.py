@@ -60,6 +60,7 @@ def traced_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.zeros(n, dtype=torch.bool),
         torch.zeros(n, k),
         *(torch.zeros(n, k, dtype=torch.int64) for _ in range(2)),
+        torch.zeros(n, k, dtype=torch.bool),
     )
     dynamic = [dict.fromkeys(range(x.dim()), torch.export.Dim.DYNAMIC) for x in example]
     program = torch.onnx.export(
@@ -231,7 +232,7 @@ def test_a_finished_sentence_no_longer_changes(graph_search: SearchStep) -> None
         logits, -one, 0 * one, 50 * one, np.array([0.6], np.float32), np.array([5], np.float32),
         np.array([False]), np.array([[5, 6]]),
         np.array([[-0.1, -0.2]], np.float32), 5 * one, np.array([True]),
-        pool, lengths, parents,
+        pool, lengths, parents, np.array([[False, False]]),
     )  # fmt: skip
     names = ["parents", *BeamSearchStep.STATE]
     state = dict(zip(names, outputs, strict=True))
@@ -278,14 +279,16 @@ def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[
         "finished_scores": np.full((n, k), LOWEST),
         "finished_lengths": np.zeros((n, k)),
         "finished_parents": np.zeros((n, k)),
+        "finished_truncated": False,
     }
     assert set(given) <= set(inputs)
     inputs |= given
     floats = ("length_penalty_alpha", "length_penalty_beta", "log_probs", "finished_scores")
-    flags = ("early_stopping", "done")
+    flags = ("early_stopping", "done", "finished_truncated")
+    pools = ("finished_truncated",)
     typed = [
         np.array(
-            np.broadcast_to(x, (n,)) if np.ndim(x) == 0 else x,
+            np.broadcast_to(x, (n, k) if name in pools else (n,)) if np.ndim(x) == 0 else x,
             np.float32 if name in floats else bool if name in flags else np.int64,
         )
         for name, x in inputs.items()
@@ -468,6 +471,60 @@ def test_early_stopping_is_equal_to_the_reference(beams: int, graph_search: Sear
     assert all(full >= early for full, early in zip(*best, strict=True))
     # With one beam the first end is the best, either way.
     assert (found[False] != found[True]) == (beams > 1)
+
+
+# Rule 6: two beams at their fifth token, whose best continuations are 5 and 6.
+LIVE = np.stack([row(t5=90), row(t6=90)])[None]
+
+
+def cut_off(
+    graph: SearchStep, scores: Sequence[float], log_probs: Sequence[float] = (-4, -12), **given: Any
+) -> list[tuple[float, int, int, bool]]:
+    """Score, length, parent and mark of each place of the pool after the last step."""
+    given = {"max_lengths": [5], "finished_lengths": [[3, 2]], "finished_parents": [[1, 1]]} | given
+    out = one_step(graph, LIVE, finished_scores=[scores], log_probs=[log_probs], **given)
+    names = ("scores", "lengths", "parents", "truncated")
+    return list(zip(*(out[f"finished_{name}"][0].tolist() for name in names), strict=True))
+
+
+def test_rule_6_what_is_cut_off_fills_the_pool_in_order(graph_search: SearchStep) -> None:
+    both = cut_off(graph_search, (LOWEST, LOWEST))
+    assert both == [(-4, 5, 0, True), (-12, 5, 1, True)]
+    # Room for one: the best of the live ones, behind what ended, even if that scores less.
+    both = cut_off(graph_search, (-7, LOWEST))
+    assert both == [(-7, 3, 1, False), (-4, 5, 0, True)]
+
+
+def test_rule_6_a_full_pool_has_no_room(graph_search: SearchStep) -> None:
+    assert cut_off(graph_search, (-8, -9)) == [(-8, 3, 1, False), (-9, 2, 1, False)]
+
+
+def test_rule_6_before_the_maximum_length_nothing_is_cut_off(graph_search: SearchStep) -> None:
+    before = cut_off(graph_search, (-7, LOWEST), max_lengths=[6])
+    assert [truncated for *_, truncated in before] == [False, False]
+    assert [score for score, *_ in before] == [-7, LOWEST]
+
+
+def test_rule_6_what_is_cut_off_has_the_penalty_of_its_length(graph_search: SearchStep) -> None:
+    penalty: dict[str, Any] = {"length_penalty_alpha": 1, "length_penalty_beta": 0}
+    (best, second) = cut_off(graph_search, (LOWEST, LOWEST), **penalty)
+    assert (best[0], second[0]) == (pytest.approx(-4 / 5), pytest.approx(-12 / 5))
+
+
+@pytest.mark.parametrize("nothing", [LOWEST, np.nan], ids=["dead", "NaN"])
+def test_rule_6_a_dead_beam_is_no_hypothesis(nothing: float, graph_search: SearchStep) -> None:
+    (best, second) = cut_off(graph_search, (-7, LOWEST), (nothing, nothing))
+    assert best == (-7, 3, 1, False)
+    assert (second[0], second[3]) == (LOWEST, False)
+
+
+def test_rule_6_what_was_cut_off_stays_so_while_neighbours_go_on(graph_search: SearchStep) -> None:
+    given: dict[str, Any] = {"done": [True], "finished_truncated": [[False, True]]}
+    after = cut_off(graph_search, (-7, -4), (-1, -2), finished_lengths=[[3, 5]], **given)
+    assert sorted(after) == [(-7, 3, 1, False), (-4, 5, 1, True)]
+    # Nor does one that has waited take what is live now.
+    after = cut_off(graph_search, (-7, LOWEST), (-1, -2), done=[True])
+    assert [score for score, *_ in after] == [-7, LOWEST]
 
 
 def test_rule_8_ties_go_to_the_smaller_beam_then_the_smaller_token(

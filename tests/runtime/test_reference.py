@@ -68,7 +68,12 @@ def written(done: Sequence[bool], **named: Any) -> Arrays:
     """A step of N rows; `finished_scores=...` for the output `next_finished_scores`."""
     return {NEXT + "done": np.array(done)} | {
         name if name in ("parents", "attention") else NEXT + name: np.array(
-            value, np.float32 if name.endswith(("scores", "log_probs", "attention")) else np.int64
+            value,
+            np.float32
+            if name.endswith(("scores", "log_probs", "attention"))
+            else np.bool_
+            if name == "finished_truncated"
+            else np.int64,
         )
         for name, value in named.items()
     }
@@ -84,15 +89,18 @@ NONE = -np.inf
 
 
 def found(
-    max_length: int,
     scores: Sequence[float] = (-3.5, NONE),
+    truncated: Sequence[bool] = (False, False),
     log_probs: Sequence[Sequence[float]] = LOG_PROBS,
     attention: Sequence[Any] | None = None,
     source_end: bool = True,
     extra_steps: int = 0,
     **options: Any,
 ) -> list[Hypothesis]:
-    """Hypotheses of those three steps and a pool of those scores; both ended from beam 1."""
+    """Hypotheses of those three steps and a pool of those scores.
+
+    What ended did so from beam 1; what was cut off is beam 0.
+    """
     steps = [
         written([number == 2], tokens=[tokens], parents=[parents], log_probs=[values])
         for number, (tokens, parents, values) in enumerate(
@@ -100,12 +108,16 @@ def found(
         )
     ]
     steps[2] |= written(
-        [True], finished_scores=[scores], finished_lengths=[[3, 3]], finished_parents=[[1, 1]]
+        [True],
+        finished_scores=[scores],
+        finished_lengths=[[3, 3]],
+        finished_parents=[[0 if one else 1 for one in truncated]],
+        finished_truncated=[truncated],
     )
     steps += [written([True], tokens=[[1, 1]], parents=[[1, 1]])] * extra_steps
     for step, matrix in zip(steps, attention or [], strict=False):
         step["attention"] = np.array([matrix], np.float32)
-    own = {"length_penalty": 0.0, "beam_size": 2, "max_length": max_length, **options}
+    own = {"length_penalty": 0.0, "beam_size": 2, **options}
     sentence = Sentence([10], (), SearchOptions(**own))
     batch = Batch(WrittenGraphs(*steps), WrittenGraphs.SHAPE, [sentence], START, END)
     for _ in steps:
@@ -115,7 +127,7 @@ def found(
 
 
 def test_back_trace_and_token_log_probs() -> None:
-    (best,) = found(9)
+    (best,) = found()
     assert best.tokens == (5, 8)
     assert best.score == -3.5
     assert best.token_log_probs == pytest.approx((-1.0, -2.0, -0.5))
@@ -124,101 +136,72 @@ def test_back_trace_and_token_log_probs() -> None:
 
 
 def test_the_log_prob_of_the_end_is_the_score_without_its_penalty() -> None:
-    (best,) = found(9, length_penalty=1.0, length_penalty_form="length")
+    (best,) = found(length_penalty=1.0, length_penalty_form="length")
     assert best.score == -3.5
     assert best.token_log_probs == pytest.approx((-1.0, -2.0, -3.5 * 3 + 3.0))
 
 
-def test_cut_off_hypotheses_fill_the_pool_in_order() -> None:
-    both = found(3, num_hypotheses=2)
-    # The pool's one, then room for one live beam: 6 7 9 by its parents, at -5.
+ENDED_AND_CUT_OFF = (False, True)
+
+
+def test_what_was_cut_off_has_no_end_symbol() -> None:
+    both = found((-3.5, -5.0), ENDED_AND_CUT_OFF, num_hypotheses=2)
+    # The live beam is 6 7 9 by its parents.
     assert [hypothesis.tokens for hypothesis in both] == [(5, 8), (6, 7, 9)]
     assert [hypothesis.truncated for hypothesis in both] == [False, True]
     assert both[1].score == -5.0
     assert both[1].token_log_probs == pytest.approx((-2.0, -0.5, -2.5))
 
 
-def test_what_is_cut_off_has_the_penalty_of_its_length() -> None:
-    options: dict[str, Any] = {"length_penalty": 1.0, "length_penalty_form": "length"}
-    (best,) = found(3, (NONE, NONE), **options)
-    assert best.score == pytest.approx(-5.0 / 3)
-    assert best.token_log_probs == pytest.approx((-2.0, -0.5, -2.5))
-
-
-def test_before_the_maximum_length_nothing_is_cut_off() -> None:
-    assert len(found(4, num_hypotheses=2)) == 1
-
-
-def test_what_is_cut_off_may_stand_before_what_ended() -> None:
-    both = found(3, (-5.5, NONE), num_hypotheses=2)
+def test_what_was_cut_off_may_stand_before_what_ended() -> None:
+    both = found((-5.5, -5.0), ENDED_AND_CUT_OFF, num_hypotheses=2)
     assert [(h.score, h.truncated) for h in both] == [(-5.0, True), (-5.5, False)]
 
 
 def test_of_what_scores_the_same_what_ended_comes_first() -> None:
-    both = found(3, (-5.0, NONE), num_hypotheses=2)
+    both = found((-5.0, -5.0), ENDED_AND_CUT_OFF, num_hypotheses=2)
     assert [(h.score, h.truncated) for h in both] == [(-5.0, False), (-5.0, True)]
 
 
-def test_a_full_pool_has_no_room_for_what_is_cut_off() -> None:
-    # Not even for something better.
-    both = found(3, (-8.0, -9.0), num_hypotheses=2)
-    assert [(h.score, h.truncated) for h in both] == [(-8.0, False), (-9.0, False)]
-
-
 def test_no_more_hypotheses_than_were_asked_for() -> None:
-    assert [one.score for one in found(3, (-5.5, NONE), num_hypotheses=1)] == [-5.0]
+    best = found((-5.5, -5.0), ENDED_AND_CUT_OFF, num_hypotheses=1)
+    assert [one.score for one in best] == [-5.0]
 
 
-def test_dead_beams_are_no_hypotheses() -> None:
-    log_probs = [*LOG_PROBS[:2], [-5.0, NONE]]
-    (only,) = found(3, (NONE, NONE), log_probs, num_hypotheses=2)
+def test_empty_places_of_the_pool_are_no_hypotheses() -> None:
+    (only,) = found((NONE, -5.0), ENDED_AND_CUT_OFF, num_hypotheses=2)
     assert (only.score, only.truncated) == (-5.0, True)
 
 
 @pytest.mark.parametrize("value", [np.nan, NONE], ids=["NaN", "minus infinity"])
 def test_a_sentence_without_any_hypothesis_is_an_error(value: float) -> None:
     with pytest.raises(BackendError, match="no finite probabilities for a sentence of 1 source"):
-        found(3, (value, value), [[value, value]] * 3)
+        found((value, value), log_probs=[[value, value]] * 3)
 
 
 def test_steps_after_a_sentence_was_done_do_not_count() -> None:
-    assert found(3, num_hypotheses=2, extra_steps=4) == found(3, num_hypotheses=2)
-    # Nor is it cut off for having waited as long as its limit.
-    assert len(found(4, num_hypotheses=2, extra_steps=4)) == 1
-
-
-def test_a_sentence_is_cut_off_where_its_own_limit_is() -> None:
-    # A source of one token has 51 of them, one of two tokens 52.
-    steps = [written([False] * 2, log_probs=[[-1, -2]] * 2) for _ in range(50)]
-    steps.append(written([True] * 2, log_probs=[[-1, -2]] * 2))
-    options = SearchOptions(beam_size=2, num_hypotheses=2)
-    sentences = [Sentence([10] * count, (), options) for count in (1, 2)]
-    batch = Batch(WrittenGraphs(*steps), WrittenGraphs.SHAPE, sentences, START, END)
-    for _ in steps:
-        batch.step()
-    assert [one.truncated for one in batch.hypotheses(0)] == [True, True]
-    with pytest.raises(BackendError, match="of 2 source tokens"):  # it has not ended either
-        batch.hypotheses(1)
+    pool = ((-3.5, -5.0), ENDED_AND_CUT_OFF)
+    assert found(*pool, num_hypotheses=2, extra_steps=4) == found(*pool, num_hypotheses=2)
 
 
 def test_attention_follows_the_beams_and_ends_with_the_source() -> None:
     attention = [[[number * 10 + beam, 0.5, 7.0] for beam in range(2)] for number in range(3)]
-    (best,) = found(9, attention=attention, return_attention=True)
+    (best,) = found(attention=attention, return_attention=True)
     # 5 was chosen by beam 0 of step 0, 8 by beam 0 of step 1, the end by beam 1 of step 2.
     assert best.attention is not None
     assert best.attention.tolist() == [[0.0, 0.5], [10.0, 0.5], [21.0, 0.5]]
     # The model sees no end of the source.
-    (best,) = found(9, attention=attention, return_attention=True, source_end=False)
+    (best,) = found(attention=attention, return_attention=True, source_end=False)
     assert best.attention is not None
     assert best.attention.tolist() == [[0.0], [10.0], [21.0]]
     # What is cut off has no step of an end symbol.
-    (best,) = found(3, (NONE, NONE), attention=attention, return_attention=True)
+    (best,) = found((-5.0, NONE), (True, False), attention=attention, return_attention=True)
     assert best.attention is not None
     assert best.attention.tolist() == [[0.0, 0.5], [11.0, 0.5], [20.0, 0.5]]
 
 
 def test_attention_is_left_out_if_nobody_asked() -> None:
-    (best,) = found(9, attention=[[[1.0, 2.0]] * 2] * 3)
+    (best,) = found(attention=[[[1.0, 2.0]] * 2] * 3)
     assert best.attention is None
 
 

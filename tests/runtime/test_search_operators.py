@@ -30,7 +30,7 @@ OUTPUTS = {
     "Embed": "f",
     "Embed8": "f",
     "ForcedColumns": "ii",
-    "SelectBeams": "iifibfii",
+    "SelectBeams": "iifibfiib",
     "ExtendAncestry": "f",
     "FollowAncestry": "fib",
 }
@@ -155,6 +155,7 @@ def pool(rng: np.random.Generator, n: int, k: int) -> dict[str, Array]:
         "finished_scores": np.where(places, scores, LOWEST).astype(np.float32),
         "finished_lengths": np.where(places, rng.integers(1, 9, (n, k)), 0),
         "finished_parents": np.where(places, rng.integers(0, k, (n, k)), 0),
+        "finished_truncated": places & (rng.random((n, k)) < 0.1),
     }
 
 

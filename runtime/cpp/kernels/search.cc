@@ -115,6 +115,7 @@ float retire(const Selection& s, std::size_t n, Memory& memory) {
     s.next_finished_lengths[pool + k] = is_new ? length : s.finished_lengths[pool + index];
     s.next_finished_parents[pool + k] =
         is_new ? memory.kept[index - s.beams].parent : s.finished_parents[pool + index];
+    s.next_finished_truncated[pool + k] = !is_new && s.finished_truncated[pool + index];
   }
   return best[s.beams - 1].value;
 }
@@ -141,6 +142,24 @@ bool is_done(const Selection& s, std::size_t n, float worst, float best_live) {
   const bool full = s.early_stopping[n] && worst > kNothing;
   const float bound = best_live / length_penalty(s, n, s.max_lengths[n]);
   return s.done[n] || full || bound <= worst || s.positions[n] + 1 >= s.max_lengths[n];
+}
+
+// Rule 6: at the maximum length the best live hypotheses take the places that are left.
+void cut_off(const Selection& s, std::size_t n) {
+  const auto length = s.positions[n] + 1;
+  if (s.done[n] || length < s.max_lengths[n]) return;
+  const float penalty = length_penalty(s, n, length);
+  const auto pool = n * s.beams;
+  std::size_t place = 0;
+  while (place < s.beams && s.next_finished_scores[pool + place] > kNothing) ++place;
+  for (std::size_t beam = 0; place < s.beams; ++place, ++beam) {
+    const float log_prob = s.next_log_probs[pool + beam];
+    if (!(log_prob > kNothing)) continue;  // NaN is nothing, too
+    s.next_finished_scores[pool + place] = log_prob / penalty;
+    s.next_finished_lengths[pool + place] = length;
+    s.next_finished_parents[pool + place] = static_cast<std::int64_t>(beam);
+    s.next_finished_truncated[pool + place] = true;
+  }
 }
 
 const float* position_of(const Embedding& e, std::size_t n) {
@@ -178,6 +197,7 @@ void select_beams(const Selection& s) {
     const float worst = retire(s, n, memory);
     const float best_live = live_on(s, n, memory);
     const bool done = is_done(s, n, worst, best_live);
+    cut_off(s, n);
     s.next_done[n] = done;
     // A sentence that is done waits for its neighbours at a position that there is.
     s.next_positions[n] = done ? s.positions[n] : s.positions[n] + 1;

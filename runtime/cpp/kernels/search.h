@@ -49,6 +49,7 @@ struct Selection {
   const bool* done;                                         // [N]
   const float* finished_scores;                             // [N, K]
   const std::int64_t *finished_lengths, *finished_parents;  // [N, K]
+  const bool* finished_truncated;                           // [N, K]
 
   std::int64_t *parents, *next_tokens;                          // [N, K]
   float* next_log_probs;                                        // [N, K]
@@ -56,6 +57,7 @@ struct Selection {
   bool* next_done;                                              // [N]
   float* next_finished_scores;                                  // [N, K]
   std::int64_t *next_finished_lengths, *next_finished_parents;  // [N, K]
+  bool* next_finished_truncated;                                // [N, K]
 };
 
 void select_beams(const Selection&);

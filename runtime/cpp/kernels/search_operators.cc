@@ -86,10 +86,12 @@ class SelectBeamsNode : public PortableNode {
  public:
   using PortableNode::PortableNode;
   static Types inputs(const Variant&) {
-    return {kFloat, kInt64, kFloat, kInt64, kInt64, kInt64, kInt64, kFloat,
-            kFloat, kBool,  kFloat, kInt64, kBool,  kFloat, kInt64, kInt64};
+    return {kFloat, kInt64, kFloat, kInt64, kInt64, kInt64, kInt64, kFloat, kFloat,
+            kBool,  kFloat, kInt64, kBool,  kFloat, kInt64, kInt64, kBool};
   }
-  static Types outputs() { return {kInt64, kInt64, kFloat, kInt64, kBool, kFloat, kInt64, kInt64}; }
+  static Types outputs() {
+    return {kInt64, kInt64, kFloat, kInt64, kBool, kFloat, kInt64, kInt64, kBool};
+  }
 
   void run(Call& call) const {
     const auto shape = call.shape(0), beams = call.shape(10);
@@ -101,7 +103,7 @@ class SelectBeamsNode : public PortableNode {
     for (const std::size_t input : {4, 5, 6, 7, 8, 9, 11, 12}) {
       require(call.shape(input) == rows, "there is not one value for each sentence");
     }
-    for (const std::size_t input : {13, 14, 15}) {
+    for (const std::size_t input : {13, 14, 15, 16}) {
       require(call.shape(input) == beams, "the pool has not the shape of the beams");
     }
     require(shape[2] >= 1 && shape[1] >= 1, "there are no candidates");
@@ -125,6 +127,7 @@ class SelectBeamsNode : public PortableNode {
         call.input<float>(13),
         call.input<std::int64_t>(14),
         call.input<std::int64_t>(15),
+        call.input<bool>(16),
         call.output<std::int64_t>(0, beams),
         call.output<std::int64_t>(1, beams),
         call.output<float>(2, beams),
@@ -133,6 +136,7 @@ class SelectBeamsNode : public PortableNode {
         call.output<float>(5, beams),
         call.output<std::int64_t>(6, beams),
         call.output<std::int64_t>(7, beams),
+        call.output<bool>(8, beams),
     };
     select_beams(selection);
   }

@@ -34,10 +34,12 @@ struct StepResult {
 
 using StepResults = std::vector<StepResult>;
 
-// The finished hypotheses of one sentence, best first; empty places score minus infinity.
+// The finished hypotheses of one sentence, those that were cut off last (rule 6); empty places
+// score minus infinity.
 struct Pool {
   std::vector<float> scores;
   std::vector<std::int64_t> lengths, parents;
+  std::vector<char> truncated;
 };
 
 using Rows = std::vector<std::int64_t>;

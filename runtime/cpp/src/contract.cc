@@ -123,6 +123,7 @@ Specs GraphShape::state() const {
                  {"finished_scores", Type::kFloat32, {kN, k}},
                  {"finished_lengths", Type::kInt64, {kN, k}},
                  {"finished_parents", Type::kInt64, {kN, k}},
+                 {"finished_truncated", Type::kBool, {kN, k}},
                  {"ancestry", Type::kFloat32, {kN, k, p}}};
   if (!form.slots) specs.push_back({"slots", Type::kInt64, {kN, k}});
   append(specs, caches());

@@ -11,8 +11,8 @@ namespace {
 
 // What the host reads after a step.
 constexpr const char* kResults[] = {
-    "parents",         "tokens",           "log_probs",       "done",
-    "finished_scores", "finished_lengths", "finished_parents"};
+    "parents",         "tokens",           "log_probs",        "done",
+    "finished_scores", "finished_lengths", "finished_parents", "finished_truncated"};
 
 bool is_result(const std::string& name) {
   return std::any_of(std::begin(kResults), std::end(kResults),
@@ -206,7 +206,7 @@ Pool DeviceBuffers::read_pool(const std::byte* results, std::size_t place, std::
                                    beams);
   };
   return {read("finished_scores", float()), read("finished_lengths", std::int64_t()),
-          read("finished_parents", std::int64_t())};
+          read("finished_parents", std::int64_t()), read("finished_truncated", char())};
 }
 
 const std::byte* DeviceBuffers::result_at(const std::byte* results, const char* name,

@@ -151,7 +151,8 @@ const StepResults& HostBatch::step(const std::vector<std::int64_t>& forced) {
 Pool HostBatch::pool(std::int64_t row) const {
   return {copied_row<float>(now_.at("finished_scores"), row),
           copied_row<std::int64_t>(now_.at("finished_lengths"), row),
-          copied_row<std::int64_t>(now_.at("finished_parents"), row)};
+          copied_row<std::int64_t>(now_.at("finished_parents"), row),
+          copied_row<char>(now_.at("finished_truncated"), row)};
 }
 
 void HostBatch::retire(std::int64_t row) { fill_row(now_.at("done"), row, true); }

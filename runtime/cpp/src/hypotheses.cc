@@ -1,4 +1,4 @@
-// From a history to hypotheses (rules 6 and 7 of docs/beam-search.md).
+// From a history to hypotheses (rule 7 of docs/beam-search.md).
 
 #include <algorithm>
 #include <limits>
@@ -20,22 +20,6 @@ struct Finished {
   std::int64_t length, parent;
   bool truncated;
 };
-
-// Rule 6: live hypotheses for the room that is left in the pool.
-void add_cut_off(std::vector<Finished>& entries, const History& history,
-                 const SearchOptions& options) {
-  const std::int64_t steps = history.size();
-  const auto room = options.beam_size - static_cast<std::int64_t>(entries.size());
-  for (std::int64_t beam = 0; beam < room; ++beam) {
-    const double log_prob = history.log_prob(steps - 1, beam);
-    if (log_prob > kImpossible) {
-      entries.push_back({log_prob / options.penalty(steps), steps, beam, true});
-    }
-  }
-  std::stable_sort(entries.begin(), entries.end(), [](const Finished& one, const Finished& other) {
-    return one.score > other.score;
-  });
-}
 
 // Traces one hypothesis back; its attention has that many columns.
 Hypothesis trace_back(const History& history, const SearchOptions& options, const Finished& entry,
@@ -88,11 +72,12 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& hist
   std::vector<Finished> entries;
   for (std::size_t i = 0; i < pool.scores.size(); ++i) {
     const double score = pool.scores[i];
-    if (score > kImpossible) entries.push_back({score, pool.lengths[i], pool.parents[i], false});
+    if (!(score > kImpossible)) continue;  // NaN is nothing, too
+    entries.push_back({score, pool.lengths[i], pool.parents[i], pool.truncated[i] != 0});
   }
-  if (history.size() >= options.max_length_for(sentence.length())) {
-    add_cut_off(entries, history, options);
-  }
+  std::stable_sort(entries.begin(), entries.end(), [](const Finished& one, const Finished& other) {
+    return one.score > other.score;
+  });
   const auto best =
       std::min<std::size_t>(entries.size(), static_cast<std::size_t>(options.num_hypotheses));
   const std::int64_t columns = sentence.length() + (source_end ? 1 : 0);

@@ -48,7 +48,7 @@ class SentenceSource {
   virtual void release(const Sentence& sentence) = 0;
 };
 
-// Rules 6 and 7: the n best of a sentence that is done; none if no candidate of a step had a finite
+// Rule 7: the n best of a sentence that is done; none if no candidate of a step had a finite
 // log-probability. source_end: attention has a column for the source's end symbol.
 std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& history,
                                    const Pool& pool, bool source_end = true);

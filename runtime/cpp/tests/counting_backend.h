@@ -61,7 +61,7 @@ class CountingBatch : public Batch {
   }
 
   Pool pool(std::int64_t row) const override {
-    return {{-1}, {length_[static_cast<std::size_t>(row)] + 1}, {0}};
+    return {{-1}, {length_[static_cast<std::size_t>(row)] + 1}, {0}, {0}};
   }
 
   void retire(std::int64_t row) override { left_[static_cast<std::size_t>(row)] = 0; }

@@ -217,6 +217,7 @@ class HostDevice {
       *given.row<float>("next_finished_scores", row) = -static_cast<float>(next);
       *given.row<std::int64_t>("next_finished_lengths", row) = next;
       *given.row<std::int64_t>("next_finished_parents", row) = 0;
+      *given.row<char>("next_finished_truncated", row) = 0;
       const std::int64_t slots = *tracing_shape().form.slots;
       std::memcpy(given.row<float>("next_ancestry", row, slots),
                   given.row<float>("ancestry", row, slots),

@@ -60,10 +60,9 @@ void test_sentences_have_options_of_their_own() {
   options.length_penalty = 1, options.length_penalty_form = TT_LENGTH_PENALTY_LENGTH;
   for (Sentence& one : sentences) one.options = options;
   sentences[1].options.max_length = 4, sentences[1].options.length_penalty = 0;
-  // Their pools are empty, so that hypotheses are what is cut off at a sentence's own limit.
-  class Empty : public CountingBatch {
+  class Watching : public CountingBatch {
    public:
-    explicit Empty(std::vector<std::int64_t>& limits) : limits_(limits) {}
+    explicit Watching(std::vector<std::int64_t>& limits) : limits_(limits) {}
     std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override {
       for (std::size_t i = 0; i < arriving.size(); ++i) {
         CHECK(arriving.options[i]->max_length == arriving.max_lengths[i]);
@@ -71,25 +70,23 @@ void test_sentences_have_options_of_their_own() {
       }
       return CountingBatch::update(keep, arriving);
     }
-    Pool pool(std::int64_t) const override {
-      return {{-std::numeric_limits<float>::infinity()}, {0}, {0}};
-    }
 
    private:
     std::vector<std::int64_t>& limits_;
   };
   std::vector<std::int64_t> limits;
-  const CountingBackend backend([&] { return std::make_unique<Empty>(limits); });
+  const CountingBackend backend([&] { return std::make_unique<Watching>(limits); });
   Search search(backend, options, 100, 2, 3);
   List list(sentences);
-  std::vector<double> scores(3);
+  std::vector<double> ends(3);  // log-probabilities of the end symbols
   const auto keep = [&](const SentencePtr& one, const std::vector<Hypothesis>& found) {
-    CHECK(found.size() == 1 && found[0].truncated);
-    scores[one->index] = found.at(0).score;
+    CHECK(found.size() == 1 && found[0].score == -1);
+    ends[one->index] = found[0].token_log_probs.back();
   };
   while (search.advance(list, keep).steps > 0) {
   }
-  CHECK(scores == std::vector<double>({-0.25, -1, -0.25}));  // of a log-probability of -1
+  // After a log-probability of -1, a score of -1 is one of all five tokens, or has no penalty.
+  CHECK(ends == std::vector<double>({-4, 0, -4}));
   CHECK(limits == std::vector<std::int64_t>({3, 4, 3}));
 }
 
@@ -244,33 +241,33 @@ void test_sentences_on_their_way_into_a_batch_are_not_lost() {
 
 // The n best of a sentence of one step, from the log-probabilities of its two live beams.
 std::vector<Hypothesis> after_a_step(const std::vector<float>& live, const Pool& pool,
-                                     int max_length, double length_penalty = 0) {
+                                     double length_penalty = 0) {
   History history(2);
   history.append({{7, 9}, {0, 0}, live, {1}, {}, 0}, 0);
   Sentence sentence = {0, {5}, {}, {}};
   sentence.options.beam_size = sentence.options.num_hypotheses = 2;
-  sentence.options.max_length = max_length;
   sentence.options.length_penalty = length_penalty;
   sentence.options.length_penalty_form = TT_LENGTH_PENALTY_LENGTH;
   return hypotheses(sentence, history, pool);
 }
 
-void test_what_is_cut_off() {
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
-  const Pool none = {{kNone, kNone}, {0, 0}, {0, 0}}, one = {{-3, kNone}, {1, 0}, {0, 0}};
-  const Pool full = {{-3, -4}, {1, 1}, {0, 0}};
-  CHECK(after_a_step({-1, -2}, one, 2).size() == 1);       // not at the maximum length yet
-  CHECK(after_a_step({-1, kNone}, none, 1).size() == 1);   // a dead beam is no hypothesis
-  const auto all_ended = after_a_step({-1, -2}, full, 1);  // no room for what is better
-  CHECK(all_ended.size() == 2 && !all_ended[0].truncated && all_ended[1].score == -4);
-  const auto equal = after_a_step({-3, kNone}, one, 1);  // what ended comes first
+void test_what_was_cut_off() {
+  // The second is beam 0 as it lives on; the first ended at once.
+  const auto found = [](float ended, float cut_off) {
+    return after_a_step({-1, -2}, {{ended, cut_off}, {1, 1}, {0, 0}, {false, true}});
+  };
+  CHECK(found(-3, -2)[0].truncated && found(-3, -2)[0].tokens == Tokens({7}));
+  CHECK(!found(-2, -3)[0].truncated && found(-2, -3)[0].tokens.empty());
+  const auto equal = found(-3, -3);  // what ended comes first
   CHECK(equal.size() == 2 && !equal[0].truncated && equal[1].truncated);
+  const auto only = found(-std::numeric_limits<float>::infinity(), -3);
+  CHECK(only.size() == 1 && only[0].truncated);
 }
 
 void test_the_log_probability_of_the_end_is_the_score_without_its_penalty() {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
-  const Pool pool = {{-2, kNone}, {2, 0}, {1, 0}};  // after 9, beam 1
-  const auto found = after_a_step({-1, -3}, pool, 50, 1.0);
+  const Pool pool = {{-2, kNone}, {2, 0}, {1, 0}, {false, false}};  // after 9, beam 1
+  const auto found = after_a_step({-1, -3}, pool, 1.0);
   CHECK(found.front().tokens == Tokens({9}) && found.front().score == -2);
   CHECK(found.front().token_log_probs == std::vector<double>({-3.0, -1.0}));
 }
@@ -284,11 +281,10 @@ void test_hypotheses() {
       {{1, 1, 10, 8}, {1, 1, 1, 0}, {0, 0, -2.5f, -3.0f}, {0, 1}, {9, 9, 9, 9, 1, 2, 3, 4}, 2}, 1);
   Sentence sentence = {0, {5}, {}, {}};
   SearchOptions& options = sentence.options;
-  options.beam_size = 2, options.num_hypotheses = 2, options.max_length = 2;
+  options.beam_size = 2, options.num_hypotheses = 2;
   options.length_penalty = 0, options.return_attention = true;
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
-  // One ended after its first token, 9, with a log-probability of -2.75.
-  const Pool pool = {{-2.75f, kNone}, {2, 0}, {1, 0}};
+  // One ended after its first token, 9, with a log-probability of -2.75; beam 0 was cut off.
+  const Pool pool = {{-2.75f, -2.5f}, {2, 2}, {1, 0}, {false, true}};
   const auto found = hypotheses(sentence, history, pool);
   CHECK(found.size() == 2);
   CHECK(found[0].tokens == Tokens({9, 10}) && found[0].truncated && found[0].score == -2.5);
@@ -304,8 +300,8 @@ void test_a_sentence_without_any_hypothesis() {
     History history(2);
     history.append({{7, 9}, {0, 0}, {value, value}, {1}, {}, 0}, 0);
     Sentence sentence = {0, {5}, {}, {}};
-    sentence.options.beam_size = 2, sentence.options.max_length = 1;
-    const Pool pool = {{value, value}, {0, 0}, {0, 0}};
+    sentence.options.beam_size = 2;
+    const Pool pool = {{value, value}, {0, 0}, {0, 0}, {false, false}};
     CHECK(hypotheses(sentence, history, pool).empty());
     CHECK(contains(no_hypothesis(sentence).what(), "for a sentence of 1 source tokens"));
   }
@@ -321,7 +317,7 @@ void test_search() {
   test_histories_are_those_of_their_sentences();
   test_forced_tokens_position_by_position();
   test_sentences_on_their_way_into_a_batch_are_not_lost();
-  test_what_is_cut_off();
+  test_what_was_cut_off();
   test_the_log_probability_of_the_end_is_the_score_without_its_penalty();
   test_hypotheses();
   test_a_sentence_without_any_hypothesis();

@@ -186,7 +186,7 @@ def test_its_parameters_are_inputs_of_the_graph_or_of_candidates(called: ir.Mode
         "log_probabilities", "choices", "forced", "end_token", "forced_tokens", "min_lengths",
         "max_lengths", "length_penalty_alpha", "length_penalty_beta", "early_stopping",
         "log_probs", "positions", "done", "finished_scores", "finished_lengths",
-        "finished_parents",
+        "finished_parents", "finished_truncated",
     ]  # fmt: skip
     values, indices, at_column = (x.name for x in found["VocabularyCandidates"].outputs)
     assert [select.pop(x) for x in ("log_probabilities", "choices", "forced")] == [
