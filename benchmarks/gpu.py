@@ -35,7 +35,7 @@ from translate_trt.export.graphs import EncoderGraph, StaticCaches, StepGraph
 from translate_trt.runtime import native
 from translate_trt.runtime.backends import Settings, load_engines
 from translate_trt.runtime.bundle import Limits, read_manifest
-from translate_trt.runtime.contract import NEXT, GraphShape, request_values
+from translate_trt.runtime.contract import NEXT, Contract, request_values
 from translate_trt.runtime.engines import Profile, check_engines
 from translate_trt.runtime.native import Core
 from translate_trt.runtime.options import SearchOptions
@@ -60,21 +60,21 @@ class TorchStep(StepGraph):
     """The step as PyTorch runs it."""
 
     def _caches(self, named: dict[str, Tensor]) -> InPlace:
-        assert self.shape.form.beams is not None
-        return InPlace(named["positions"], self.shape.form.beams)
+        assert self.contract.beams is not None
+        return InPlace(named["positions"], self.contract.beams)
 
 
 class TorchSearch:
     """The same search in PyTorch, its step compiled and captured."""
 
     def __init__(
-        self, model: Transformer, shape: GraphShape, limits: Limits, dtype: torch.dtype,
+        self, model: Transformer, contract: Contract, limits: Limits, dtype: torch.dtype,
         device: str = "cuda",
     ) -> None:  # fmt: skip
-        self.device, self.dtype, self.shape = torch.device(device), dtype, shape
+        self.device, self.dtype, self.contract = torch.device(device), dtype, contract
         with self.device:
             self.encoder = EncoderGraph(model, limits.max_source_length).to(device).eval()
-            self.step = TorchStep(model, limits.max_target_length, shape).to(device).eval()
+            self.step = TorchStep(model, limits.max_target_length, contract).to(device).eval()
         if device == "cuda":
             self.call: Callable[..., Any] = torch.compile(
                 self.step, mode="max-autotune-no-cudagraphs"
@@ -91,15 +91,17 @@ class TorchSearch:
         lengths = torch.full((len(ids),), ids.shape[1], device=self.device)
         with torch.no_grad(), self.device, self._autocast():
             encoded = self.encoder(ids, lengths)
-        shape, rows = self.shape, len(sources)
-        names = [spec.name for spec in shape.encoder_outputs()]
+        contract, rows = self.contract, len(sources)
+        names = [spec.name for spec in contract.encoder_outputs]
         values = dict(zip(names, encoded, strict=True))
         most = np.full(rows, steps, dtype=np.int64)
         host = request_values([options] * rows, most)
-        host |= shape.initial_state(rows, options.beam_size, START)
+        host |= contract.initial_state(rows, options.beam_size, START)
         values |= {name: torch.from_numpy(value).to(self.device) for name, value in host.items()}
-        types = {spec.name: getattr(torch, spec.dtype) for spec in shape.step_inputs()}
-        values = {spec.name: values[spec.name].to(types[spec.name]) for spec in shape.step_inputs()}
+        types = {spec.name: getattr(torch, spec.dtype) for spec in contract.step_inputs}
+        values = {
+            spec.name: values[spec.name].to(types[spec.name]) for spec in contract.step_inputs
+        }
         if rows != self.rows:
             self.inputs, self.rows, self.graph = values, rows, None
         for name, value in values.items():
@@ -128,8 +130,8 @@ class TorchSearch:
     def _eager(self) -> None:
         with torch.no_grad(), self.device, self._autocast():
             outputs = self.call(*self.inputs.values())
-        written = {spec.name for spec in self.shape.caches()}
-        for spec, output in zip(self.shape.step_outputs(), outputs, strict=True):
+        written = {spec.name for spec in self.contract.caches}
+        for spec, output in zip(self.contract.step_outputs, outputs, strict=True):
             name = spec.name.removeprefix(NEXT)
             if name in self.inputs and name not in written:
                 self.inputs[name].copy_(output)
@@ -163,13 +165,10 @@ class EngineSearch:
         if library is None:
             raise SystemExit(f"{native.status()}; engines run on libtranslate_trt")
         manifest = read_manifest(bundle)
-        entry, model = manifest.target(target), manifest.model
-        shape = GraphShape(
-            model.decoder_layers, model.heads, model.key_size, model.value_size, form=entry.form
-        )
+        entry = manifest.target(target)
         files = {role: file.locate(bundle) for role, file in entry.files.items()}
         settings = Settings(cuda_graphs=cuda_graphs)
-        engines = load_engines(files, shape, settings, check_engines(entry, bundle))
+        engines = load_engines(files, entry.contract, settings, check_engines(entry, bundle))
         self.core = Core(
             library, bundle, target, threads=1, workers=1, batch_tokens=count * SOURCE_LENGTH,
             engines=engines,
@@ -246,12 +245,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     samples: dict[str, Any] = {"gpu": torch.cuda.get_device_name()}
     with tempfile.TemporaryDirectory() as name:
         bundle, target = build(given, model, Path(name))
-        entry, described = read_manifest(bundle).target(target), read_manifest(bundle).model
-        shape = GraphShape(
-            described.decoder_layers, described.heads, described.key_size, described.value_size,
-            form=entry.form,
-        )  # fmt: skip
-        torch_search = TorchSearch(model, shape, limits, dtype)
+        contract = read_manifest(bundle).target(target).contract
+        torch_search = TorchSearch(model, contract, limits, dtype)
         for count in given.batches:
             sources = _sources(count, given.vocabulary)
             run_torch = partial(torch_search.run, sources, options, given.steps)

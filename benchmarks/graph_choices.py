@@ -21,7 +21,7 @@ import torch
 from report import alternate, parser, seconds_of, write
 
 from translate_trt.export.compile import trace_graphs
-from translate_trt.export.graphs import graph_shape
+from translate_trt.export.contract import model_contract
 from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
 from translate_trt.export.passes.base import Pass
 from translate_trt.export.passes.emulate import Emulate
@@ -32,7 +32,7 @@ from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.export.trace import check
 from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle import Limits
-from translate_trt.runtime.contract import MASKED, GraphShape
+from translate_trt.runtime.contract import MASKED, Contract
 from translate_trt.train.config import preset
 from translate_trt.train.model import Transformer
 
@@ -76,12 +76,12 @@ def session(
     return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def feeds(shape: GraphShape, sentences: int) -> dict[str, np.ndarray]:
+def feeds(contract: Contract, sentences: int) -> dict[str, np.ndarray]:
     """Inputs of a step after TOKENS tokens."""
     random = np.random.default_rng(0)
     sizes = {"N": sentences, "K": BEAMS, "S": SOURCE, "P": BEAMS * (TOKENS + 1)}
     values: dict[str, np.ndarray] = {}
-    for spec in shape.step_inputs():
+    for spec in contract.step_inputs:
         axes = [sizes.get(axis, axis) for axis in spec.axes]
         values[spec.name] = random.standard_normal(axes).astype(spec.dtype)
     values["forced_tokens"] = np.full(sentences, -1)
@@ -113,11 +113,11 @@ def main() -> None:
     args = options.parse_args()
     torch.manual_seed(0)
     config = dataclasses.replace(preset("base").model, vocabulary_size=VOCABULARY)
-    shape, limits = graph_shape(config), Limits(256, 306)
+    contract, limits = model_contract(config), Limits(256, 306)
     model = Transformer(config).eval()
     traced = {
-        23: trace_graphs(model, limits, shape, 23)["step"],
-        DYNAMIC_OPSET: trace_graphs(model, limits, shape, DYNAMIC_OPSET)["step"],
+        23: trace_graphs(model, limits, contract, 23)["step"],
+        DYNAMIC_OPSET: trace_graphs(model, limits, contract, DYNAMIC_OPSET)["step"],
     }
     samples: dict[str, Any] = {}
     for precision in ("fp32", "int8"):
@@ -128,7 +128,7 @@ def main() -> None:
             graph = traced[23 if name == STANDARD else DYNAMIC_OPSET]
             other = session(graph, passes, disabled, args.threads, name != PORTABLE)
             for sentences in (1, 8, 32):
-                given = feeds(shape, sentences)
+                given = feeds(contract, sentences)
                 ours, theirs = typed(shipped, given), typed(other, given)
                 systems = {
                     "shipped": seconds_of(lambda: shipped.run(None, ours)),  # noqa: B023

@@ -22,7 +22,7 @@ from graph_choices import BEAMS, SOURCE, TOKENS, feeds, session, typed
 from report import alternate, parser, write
 
 from translate_trt.export.compile import trace_graphs
-from translate_trt.export.graphs import graph_shape
+from translate_trt.export.contract import model_contract
 from translate_trt.export.importers.vocabulary import NEVER
 from translate_trt.export.passes.pipeline import passes_for
 from translate_trt.export.precision import precision_pass
@@ -64,7 +64,7 @@ def random_model(changes: dict[str, Any]) -> Transformer:
 def sessions(changes: dict[str, Any]) -> dict[tuple[str, str], Any]:
     """Both graphs of such a model, loaded, by precision and part."""
     model = random_model(changes)
-    traced = trace_graphs(model, Limits(256, 306), graph_shape(model.config), DYNAMIC_OPSET)
+    traced = trace_graphs(model, Limits(256, 306), model_contract(model.config), DYNAMIC_OPSET)
     found = {}
     for precision in PRECISIONS:
         passes = passes_for("onnxruntime", precision_pass(precision, {}))
@@ -76,7 +76,7 @@ def sessions(changes: dict[str, Any]) -> dict[tuple[str, str], Any]:
 def inputs(part: str, sentences: int) -> dict[str, np.ndarray]:
     """Of a graph."""
     if part == "step":
-        return feeds(graph_shape(preset("base").model), sentences)
+        return feeds(model_contract(preset("base").model), sentences)
     tokens = np.random.default_rng(0).integers(4, VOCABULARY, (sentences, SOURCE))
     return {"source_ids": tokens, "source_lengths": np.full(sentences, SOURCE)}
 

@@ -14,11 +14,12 @@ import onnx
 import onnx_ir as ir
 
 from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.contract import GraphForm, model_contract
 from translate_trt.export.dump import Dump
 from translate_trt.export.engines.builder import build_engine
 from translate_trt.export.engines.cache import Engine
 from translate_trt.export.engines.network import Graph, load_builder
-from translate_trt.export.graphs import EncoderGraph, StepGraph, graph_shape
+from translate_trt.export.graphs import EncoderGraph, StepGraph
 from translate_trt.export.observe import observed
 from translate_trt.export.passes.calls import add_functions
 from translate_trt.export.passes.half import Half
@@ -26,7 +27,7 @@ from translate_trt.export.passes.pipeline import Report, passes_for, run_passes
 from translate_trt.export.passes.ranges import Bound
 from translate_trt.export.precision import precision_pass
 from translate_trt.export.targets import TARGETS
-from translate_trt.export.trace import check, contract, declare, trace
+from translate_trt.export.trace import check, declare, trace
 from translate_trt.runtime.bundle import (
     BUNDLE,
     FORMAT_VERSION,
@@ -38,7 +39,7 @@ from translate_trt.runtime.bundle import (
     hash_file,
     write_manifest,
 )
-from translate_trt.runtime.contract import GraphShape, ShortlistForm, most_beams
+from translate_trt.runtime.contract import Contract, ShortlistForm, most_beams
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.files import new_directory
 from translate_trt.runtime.outputs import check_apart
@@ -170,7 +171,7 @@ class Compiler:
     ) -> None:
         self._model, self._limits, self._options = model, limits, options
         self._shortlist = shortlist
-        self._traced: dict[tuple[GraphShape, int], dict[str, ir.Model]] = {}
+        self._traced: dict[tuple[Contract, int], dict[str, ir.Model]] = {}
         self._dumps = {
             name: Dump(options.dump / name) for name in options.targets if options.dump is not None
         }
@@ -178,7 +179,7 @@ class Compiler:
 
     def write(self, name: str, directory: Path) -> TargetEntry:
         """Compile for the target of that name into a bundle's directory."""
-        target, shape = TARGETS[name], self.shape(name)
+        target, contract = TARGETS[name], self.contract(name)
         files = _Files(directory, f"targets/{name}")
         records: dict[str, Any] | None = None if target.package is None else {}
         for role, model in self.graphs(name).items():
@@ -186,7 +187,7 @@ class Compiler:
                 role if target.package is None else GRAPH_ROLES[role], check(model)
             )
             if target.package is not None and records is not None:
-                graph = Graph(role, path, *contract(shape)[role])
+                graph = Graph(role, path, *contract.graphs[role])
                 engine = self._engine(target.package, graph)
                 files.write_bytes(role, f"{role}.engine", engine.plan)
                 files.write_bytes(f"{role}_log", f"{role}.log", engine.log.encode())
@@ -197,8 +198,7 @@ class Compiler:
             backend=target.backend,
             precision=target.precision,
             files=files.entries,
-            features=("attention",) if self._options.attention else (),
-            form=shape.form,
+            contract=contract,
             engine=records,
             builder={package: importlib.metadata.version(package) for package in packages}
             | {record["package"]: record["version"] for record in (records or {}).values()},
@@ -209,26 +209,31 @@ class Compiler:
         profiles = options.buckets(self._limits)
         return build_engine(load_builder(package), graph, profiles, options)
 
-    def shape(self, name: str) -> GraphShape:
+    def contract(self, name: str) -> Contract:
         """Inputs and outputs of the graphs of the target of that name."""
+        form = self.form(name)
+        return model_contract(self._model.config, self._options.attention, form)
+
+    def form(self, name: str) -> GraphForm:
+        """How the graphs of the target of that name are laid out."""
         options = self._options
         shortlist = None
         if self._shortlist is not None:
             shortlist = ShortlistForm(*(a.shape[-1] for a in (
                 self._shortlist.frequent, self._shortlist.translations
             )))  # fmt: skip
-        form = TARGETS[name].form(options.beam_size, self._limits.max_target_length, shortlist)
-        return graph_shape(self._model.config, options.attention, form)
+        return TARGETS[name].form(options.beam_size, self._limits.max_target_length, shortlist)
 
     def graphs(self, name: str) -> dict[str, ir.Model]:
         """Both graphs of the target of that name, every pass applied."""
-        target, shape = TARGETS[name], self.shape(name)
-        form = replace(shape.form, cache_type="float32")  # which it gets from a pass
-        traced = self._trace(replace(shape, form=form), target.opset)
+        target, contract = TARGETS[name], self.contract(name)
+        form = replace(self.form(name), cache_type="float32")  # which it gets from a pass
+        traced = self._trace(
+            model_contract(self._model.config, self._options.attention, form), target.opset
+        )
         dump = self._dumps.get(name)
         bounds: Mapping[str, Bound] = {}
         graphs, self.reports[name] = {}, []
-        declared = contract(shape)
         for role, original in traced.items():
             log.info("%s: the %s graph", name, role)
             model = original.clone()
@@ -243,7 +248,7 @@ class Compiler:
             )
             add_functions(model)  # to calls that were there before any pass
             for values, specs in zip(
-                (model.graph.inputs, model.graph.outputs), declared[role], strict=True
+                (model.graph.inputs, model.graph.outputs), contract.graphs[role], strict=True
             ):
                 declare(values, specs, role)
             if isinstance(precision, Half):
@@ -251,12 +256,12 @@ class Compiler:
             graphs[role] = model
         return graphs
 
-    def _trace(self, shape: GraphShape, opset: int) -> dict[str, ir.Model]:
-        if (shape, opset) not in self._traced:
-            self._traced[shape, opset] = trace_graphs(
-                self._model, self._limits, shape, opset, self._shortlist
+    def _trace(self, contract: Contract, opset: int) -> dict[str, ir.Model]:
+        if (contract, opset) not in self._traced:
+            self._traced[contract, opset] = trace_graphs(
+                self._model, self._limits, contract, opset, self._shortlist
             )
-        return self._traced[shape, opset]
+        return self._traced[contract, opset]
 
 
 class _Files:
@@ -283,18 +288,18 @@ class _Files:
 def trace_graphs(
     model: Transformer,
     limits: Limits,
-    shape: GraphShape,
+    contract: Contract,
     opset: int,
     shortlist: Shortlist | None = None,
 ) -> dict[str, ir.Model]:
     """Both graphs in float32 as torch gives them, by name."""
-    table = shortlist if shape.form.shortlist is not None else None
+    table = shortlist if contract.shortlist is not None else None
     modules = {
         "encoder": EncoderGraph(model, limits.max_source_length, table),
-        "step": StepGraph(model, limits.max_target_length, shape),
+        "step": StepGraph(model, limits.max_target_length, contract),
     }
     traced = {}
-    for name, (inputs, outputs) in contract(shape).items():
+    for name, (inputs, outputs) in contract.graphs.items():
         log.info("tracing the %s graph", name)
         with observed(modules[name], model, name) as tensors:
             traced[name] = trace(modules[name], inputs, outputs, name, opset, tensors)

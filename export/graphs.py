@@ -2,7 +2,7 @@
 
 Both are written for the graph they become. Weights are stored as the product wants them ([in,
 out]), projections that read the same input are one matrix, 1 / sqrt(D) is folded into the queries,
-and the whole of runtime/contract.py is their signature. Letters as there.
+and export/contract.py declares their signature. Letters as there.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from translate_trt.export.passes.functions import BIASED, DOMAIN, LISTED, VERSION
-from translate_trt.runtime.contract import EMPTY, FREE, MASKED, GraphForm, GraphShape
-from translate_trt.train.config import END, ModelConfig
+from translate_trt.runtime.contract import EMPTY, FREE, MASKED, Contract
+from translate_trt.train.config import END
 from translate_trt.train.model import (
     DecoderLayer,
     EncoderLayer,
@@ -49,7 +49,7 @@ def attend(
 
 
 class EncoderGraph(nn.Module):
-    """source_ids [N, S], source_lengths [N] -> `GraphShape.encoder_outputs`.
+    """source_ids [N, S], source_lengths [N] -> `Contract.encoder_outputs`.
 
     Args:
         model: the weights.
@@ -203,20 +203,20 @@ class StaticCaches:
 
 
 class StepGraph(nn.Module):
-    """`GraphShape.step_inputs` -> `GraphShape.step_outputs`: one position of all beams."""
+    """`Contract.step_inputs` -> `Contract.step_outputs`: one position of all beams."""
 
     position_table: Tensor
 
-    def __init__(self, model: Transformer, max_target_length: int, shape: GraphShape) -> None:
+    def __init__(self, model: Transformer, max_target_length: int, contract: Contract) -> None:
         super().__init__()
-        self.model, self.shape = model, shape
+        self.model, self.contract = model, contract
         positions = model.target_positions(0, max_target_length).detach().clone()
         self.register_buffer("position_table", positions)  # [max_target_length, d_model]
         self.search = BeamSearchStep(END)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        shape = self.shape
-        named = {spec.name: x for spec, x in zip(shape.step_inputs(), inputs, strict=True)}
+        contract = self.contract
+        named = {spec.name: x for spec, x in zip(contract.step_inputs, inputs, strict=True)}
         tokens, positions = named["tokens"], named["positions"]
         position = F.embedding(positions, self.position_table)[:, None]  # [N, 1, d_model]
         x = self.model.look_up(self.model.embedding, tokens) + position  # [N, K, d_model]
@@ -231,9 +231,9 @@ class StepGraph(nn.Module):
             )
             written += (keys, values)
         x = self.model.decoder_norm(x)
-        request = [named[spec.name] for spec in shape.request()]
+        request = [named[spec.name] for spec in contract.request]
         state = [named[name] for name in BeamSearchStep.STATE]
-        if shape.form.shortlist is None:
+        if contract.shortlist is None:
             logits = self.model.project(x)  # [N, K, V]
             parents, *following = self.search(logits, *request, *state)
         else:
@@ -243,7 +243,7 @@ class StepGraph(nn.Module):
         free, full = [], []
         if isinstance(caches, SharedSlots):
             free, full = ([value] for value in caches.following(ancestry))
-        attention = (weights.mean(1),) if shape.attention else ()
+        attention = (weights.mean(1),) if contract.attention else ()
         return (parents, *following, ancestry, *free, *written, *full, *attention)
 
     def _listed(self, x: Tensor, shortlist: Tensor, forced_tokens: Tensor) -> Candidates:
@@ -275,9 +275,9 @@ class StepGraph(nn.Module):
         return Candidates(*found)
 
     def _caches(self, named: dict[str, Tensor]) -> SharedSlots | StaticCaches:
-        beams = self.shape.form.beams
+        beams = self.contract.beams
         if beams is None:
-            return SharedSlots(named["slots"], self.shape.heads)
+            return SharedSlots(named["slots"], self.model.config.heads)
         return StaticCaches(named["positions"], beams)
 
     def _layer(
@@ -345,7 +345,7 @@ class BeamSearchStep(nn.Module):
     """Logits of all beams -> the next beams and the pool of finished hypotheses.
 
     docs/beam-search.md, rules 2 to 6; each comment names its rule. Its inputs after the logits are
-    `GraphShape.request()`, then `STATE`; its outputs the parents, then `next_` of `STATE`.
+    `Contract.request`, then `STATE`; its outputs the parents, then `next_` of `STATE`.
     """
 
     STATE = (
@@ -464,11 +464,3 @@ class BeamSearchStep(nn.Module):
 def _length_penalty(lengths: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
     """((beta + n) / (beta + 1)) ** alpha."""
     return ((beta + lengths) / (beta + 1)) ** alpha
-
-
-def graph_shape(
-    config: ModelConfig, attention: bool = False, form: GraphForm | None = None
-) -> GraphShape:
-    """The contract's view of a model."""
-    sizes = (config.decoder_layers, config.heads, config.d_k, config.d_v)
-    return GraphShape(*sizes, attention, form or GraphForm())

@@ -23,7 +23,7 @@ from translate_trt.export.observe import recording
 from translate_trt.export.parity import check_origin
 from translate_trt.export.residual_stream import LOGITS
 from translate_trt.export.stand_in import (
-    emulated_form,
+    emulated_contract,
     graphs_of,
     has_engines,
     load_graph,
@@ -31,7 +31,6 @@ from translate_trt.export.stand_in import (
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.cli.output import columns
-from translate_trt.runtime.contract import GraphShape
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Batch, Sentence
@@ -228,21 +227,18 @@ def _run_target(
     threads: int | None,
 ) -> LayerReport:
     model = manifest.model
-    shape = GraphShape(
-        model.decoder_layers, model.heads, model.key_size, model.value_size,
-        "attention" in entry.features, emulated_form(entry.form),
-    )  # fmt: skip
+    contract = emulated_contract(entry.contract)
     sessions = {
         name: _Session(file.locate(bundle), list(reference.tensors), threads)
         for name, file in graphs_of(entry).items()
     }
     graphs = _RecordedGraphs(sessions)
-    options = SearchOptions(beam_size=entry.form.beams or 1, max_length=STEPS)
+    options = SearchOptions(beam_size=contract.beams or 1, max_length=STEPS)
     sentences = [
         Sentence(tokens, forced.tolist(), options)
         for tokens, forced in zip(sources, reference.forced, strict=True)
     ]
-    batch = Batch(graphs, shape, sentences, model.start_token, model.end_token)
+    batch = Batch(graphs, contract, sentences, model.start_token, model.end_token)
     for _ in range(reference.forced.shape[1] + 1):
         batch.step()
     found = {**_unpadded(graphs.encoded, sources), **_stacked(graphs.steps)}

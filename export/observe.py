@@ -62,7 +62,7 @@ def observed(module: nn.Module, model: Transformer, graph: str) -> Iterator[tupl
     with recording(model, STACKS[graph]) as found:
         hooks = []
         # A shortlist has no logits of the vocabulary.
-        if isinstance(module, StepGraph) and module.shape.form.shortlist is None:
+        if isinstance(module, StepGraph) and module.contract.shortlist is None:
             names = (*names, LOGITS)
             hooks.append(_on_input(module.search, LOGITS, found))
         hooks.append(

@@ -222,7 +222,7 @@ def verify(
         reason = why_engine_cannot_run(entry, bundle)
         translator = open_target(bundle, manifest, entry, reason, threads)
         output = test_set.translate(entry.name, translator.translate_ids, options)
-        gate = GATES[entry.precision] if entry.form.shortlist is None else SHORTLIST_GATE
+        gate = GATES[entry.precision] if entry.contract.shortlist is None else SHORTLIST_GATE
         evidence = compare(yardsticks[options], output, reference, options, gate)
         found[entry.name] = replace(
             evidence,
@@ -339,7 +339,7 @@ def open_target(
 
 def _options(manifest: Manifest, entry: TargetEntry) -> SearchOptions:
     """The manifest's, with the number of beams that an engine was made for."""
-    options, beams = manifest.search_options(), entry.form.beams
+    options, beams = manifest.search_options(), entry.contract.beams
     if beams is None or beams == options.beam_size:
         return options
     return replace(options, beam_size=beams, num_hypotheses=1)

@@ -19,7 +19,7 @@ from translate_trt.export.compile import GRAPH_ROLES
 from translate_trt.export.passes.emulate import Emulate
 from translate_trt.runtime import native
 from translate_trt.runtime.bundle import FileEntry, Manifest, TargetEntry, hash_file, write_manifest
-from translate_trt.runtime.contract import GraphForm
+from translate_trt.runtime.contract import Contract
 from translate_trt.runtime.engines import PACKAGES, Machine, check_engines
 from translate_trt.runtime.errors import BundleError, TranslateTrtError
 from translate_trt.runtime.version import version_numbers
@@ -91,9 +91,9 @@ def load_graph(path: Path) -> ir.Model:
     return model
 
 
-def emulated_form(form: GraphForm) -> GraphForm:
-    """The form of graphs as `load_graph` gives them."""
-    return replace(form, cache_type="float32") if form.cache_type == "bfloat16" else form
+def emulated_contract(contract: Contract) -> Contract:
+    """The contract of graphs as `load_graph` gives them."""
+    return contract.with_types({"bfloat16": "float32"})
 
 
 @contextmanager
@@ -125,7 +125,9 @@ def stand_in(bundle: Path, manifest: Manifest, entry: TargetEntry) -> Iterator[P
             graph = load_graph(file.locate(bundle))
             onnx.save(ir.to_proto(graph), directory / f"{role}.onnx")
             files[role] = hash_file(directory, f"{role}.onnx")
-        form = emulated_form(entry.form)
-        standing = replace(entry, backend="onnxruntime", files=files, form=form, engine=None)
+        contract = emulated_contract(entry.contract)
+        standing = replace(
+            entry, backend="onnxruntime", files=files, contract=contract, engine=None
+        )
         write_manifest(directory, replace(manifest, targets={entry.name: standing}))
         yield directory

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from translate_trt.export.contract import GraphForm
 from translate_trt.runtime.bundle import SHORTLIST
-from translate_trt.runtime.contract import GraphForm, ShortlistForm
+from translate_trt.runtime.contract import ShortlistForm
 
 #: 21 quantizes row by row, and is the newest whose every operator ONNX Runtime 1.21 runs on a CPU.
 DYNAMIC_OPSET = 21

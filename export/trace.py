@@ -13,7 +13,7 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
 
 from translate_trt.export.targets import DYNAMIC_OPSET
-from translate_trt.runtime.contract import GraphShape, TensorSpec
+from translate_trt.runtime.contract import TensorSpec
 from translate_trt.runtime.errors import TranslateTrtError
 
 _TYPES = {
@@ -127,11 +127,3 @@ def check(model: ir.Model) -> onnx.ModelProto:
     proto = ir.to_proto(model)
     onnx.checker.check_model(proto, full_check=True)
     return proto
-
-
-def contract(shape: GraphShape) -> dict[str, tuple[Sequence[TensorSpec], Sequence[TensorSpec]]]:
-    """Inputs and outputs of both graphs, by the graph's name."""
-    return {
-        "encoder": (shape.encoder_inputs(), shape.encoder_outputs()),
-        "step": (shape.step_inputs(), shape.step_outputs()),
-    }

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn, get_type_hints
 
-from translate_trt.runtime.contract import CACHE_TYPES, GraphForm, ShortlistForm
+from translate_trt.runtime import contract_fields
+from translate_trt.runtime.contract import Contract
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.fields import AGAIN, Fields
 from translate_trt.runtime.files import clear_leftovers, write_json
@@ -33,9 +34,6 @@ SHORTLIST = "-shortlist"
 
 # What others write into a manifest takes no longer.
 _SECONDS_TO_CHANGE = 60.0
-
-# More than any model has, and few enough to list the graphs' inputs.
-_MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -74,17 +72,12 @@ class ModelDescription:
             "start_token": 0, "end_token": 0, "pad_token": -1, "unknown_token": -1,
             "source_vocabulary_size": 0,
         }  # fmt: skip
-        # Bundles from before there were models of two vocabularies, or without ends, do not say.
-        newer = ("source_vocabulary_size", "source_end")
-        names = [n for n in _names(cls) if n in fields.values or n not in newer]
         numbers = {
             name: fields.integer(name, smallest.get(name, 1))
-            for name in names
+            for name in _names(cls)
             if name != "source_end"
         }
-        if numbers["decoder_layers"] > _MOST_LAYERS:
-            fields.fail("decoder_layers", f"at most {_MOST_LAYERS}", numbers["decoder_layers"])
-        return cls(**numbers, source_end="source_end" not in names or fields.boolean("source_end"))
+        return cls(**numbers, source_end=fields.boolean("source_end"))
 
     @property
     def source_pieces(self) -> int:
@@ -157,8 +150,7 @@ class TargetEntry:
         backend: which class of `runtime/backends/` runs it.
         precision: of weights and matrix products, such as "fp32".
         files: by role; ONNX targets have "encoder" and "step".
-        features: what was compiled in beyond the plain search, such as "attention".
-        form: how the graphs are laid out.
+        contract: inputs and outputs of both graphs.
         engine: by role, what engines were built with and for (`engines.EngineRecord`); None: the
             target has none.
         builder: name and version of each package that made it.
@@ -169,8 +161,7 @@ class TargetEntry:
     backend: str
     precision: str
     files: dict[str, FileEntry]
-    features: tuple[str, ...] = ()
-    form: GraphForm = field(default_factory=GraphForm)
+    contract: Contract
     engine: dict[str, Any] | None = None
     builder: dict[str, str] = field(default_factory=dict)
     parity: dict[str, Any] | None = None
@@ -187,8 +178,7 @@ class TargetEntry:
             backend=backend,
             precision=fields.text("precision"),
             files={role: FileEntry.from_json(entry) for role, entry in files.objects()},
-            features=tuple(fields.texts("features")),
-            form=_graph_form(fields.object("form")),
+            contract=contract_fields.from_json(fields.object("contract")),
             engine=fields.optional_object("engine"),
             builder=fields.object("builder").all_texts(),
             parity=fields.optional_object("parity"),
@@ -207,8 +197,8 @@ class Manifest:
         search: defaults of `SearchOptions`, by field; what is not named has the class's default.
         tokenizer: "source" and "target", both the same file when the vocabulary is shared.
         targets: at least one; the first is the default.
-        weights_sha256: of the checkpoint's weights that the bundle was exported from; None: unknown
-            (bundles of older versions do not say).
+        weights_sha256: of the checkpoint's weights that the bundle was exported from; None:
+            unknown.
     """
 
     format_version: int
@@ -244,11 +234,7 @@ class Manifest:
                 name: TargetEntry.from_json(name, entry)
                 for name, entry in targets.objects(at_least_one=True)
             },
-            weights_sha256=(
-                fields.optional_text("weights_sha256")
-                if "weights_sha256" in fields.values
-                else None
-            ),
+            weights_sha256=fields.optional_text("weights_sha256"),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -257,6 +243,8 @@ class Manifest:
         value["prompt"] = self.prompt.to_json()
         for target in value["targets"].values():
             del target["name"]  # it is the key already
+        for name, entry in self.targets.items():
+            value["targets"][name]["contract"] = contract_fields.to_json(entry.contract)
         return value
 
     def target(self, name: str | None = None, shortlist: bool = False) -> TargetEntry:
@@ -454,24 +442,6 @@ def _prompt(fields: Fields) -> Prompt:
     if (longest := limits.integer("max_source_length", 1)) < least:
         limits.fail("max_source_length", f"at least {least}", longest)
     return prompt
-
-
-def _graph_form(fields: Fields) -> GraphForm:
-    numbers = {
-        name: None if fields.is_null(name) else fields.integer(name, 1)
-        for name in ("beams", "slots")
-    }
-    cache_type = fields.text("cache_type")
-    if cache_type not in CACHE_TYPES:
-        fields.fail("cache_type", f"one of {', '.join(CACHE_TYPES)}", cache_type)
-    shortlist = None
-    # Bundles from before there were any have no such field.
-    if "shortlist" in fields.values and not fields.is_null("shortlist"):
-        sizes = fields.object("shortlist")
-        shortlist = ShortlistForm(
-            **{name: sizes.integer(name, 1) for name in _names(ShortlistForm)}
-        )
-    return GraphForm(**numbers, cache_type=cache_type, shortlist=shortlist)
 
 
 def _read_text(bundle: Path) -> bytes:

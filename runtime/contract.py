@@ -1,7 +1,10 @@
-"""The two graphs' inputs and outputs: declared here once, used by export, backends and tests.
+"""What passes between the graphs of a target and the host: inputs, outputs, and how they begin.
 
-Letters: N sentences, K beams, S source tokens with the end symbol, P slots of a cache, L decoder
-layers, H heads, D head size, W places of a shortlist.
+Export declares it (`translate_trt.export.contract`) and writes it into the manifest of a bundle;
+whoever runs the graphs reads it there (`translate_trt.runtime.contract_fields`).
+
+Letters: N sentences, K beams, S source tokens with the end symbol, P slots of a cache, W places of
+a shortlist.
 
 The host's whole part in a step is: feed each output `next_x` back as input `x`, keep
 (`next_tokens`, `parents`, `next_log_probs`) for the back-trace, look at `next_done` and `full`.
@@ -20,8 +23,9 @@ rows between two steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,6 +48,9 @@ EMPTY = 0
 #: Element types that caches may have.
 CACHE_TYPES = ("float32", "float16", "bfloat16")
 
+#: Element types of all inputs and outputs.
+TYPES = ("int64", "bool", *CACHE_TYPES)
+
 
 def given(token: int) -> int:
     """In `forced_tokens`: that token, whose log-probability does not count.
@@ -63,13 +70,49 @@ def most_beams(choices: int) -> int:
     return (choices - 1) // 2
 
 
+def _first_lives(row: NDArray[Any], start_token: int) -> None:
+    row[:] = -np.inf
+    row.flat[0] = 0
+
+
+def _ascend(row: NDArray[Any], start_token: int) -> None:
+    row[:] = np.arange(row.size).reshape(row.shape)
+
+
+#: What a sentence's part of the state is before the first step, by the name in the manifest: from
+#: an array of one sentence and the decoder's start symbol.
+INITIAL: dict[str, Callable[[NDArray[Any], int], None]] = {
+    "zeros": lambda row, _: row.fill(0),
+    "start_token": lambda row, start_token: row.fill(start_token),
+    "masked": lambda row, _: row.fill(MASKED),  # nothing is written yet
+    "minus_infinity": lambda row, _: row.fill(-np.inf),
+    "first_lives": _first_lives,  # 0, and minus infinity for all other beams
+    "ascending": _ascend,  # 0, 1, 2, ...
+}
+
+
 @dataclass(frozen=True)
 class TensorSpec:
-    """Name, element type and axes (letters are dynamic) of one graph input or output."""
+    """One input or output of a graph.
+
+    Attributes:
+        name: of the input; of state, the output has `NEXT` before it.
+        dtype: element type, one of `TYPES`.
+        axes: letters are dynamic.
+        initial: of state: one of `INITIAL`.
+        in_place: of state: a step writes it where it is.
+    """
 
     name: str
     dtype: str
     axes: tuple[str | int, ...]
+    initial: str = "zeros"
+    in_place: bool = False
+
+    @property
+    def following(self) -> TensorSpec:
+        """Of state, the output that a step hands to the next one."""
+        return TensorSpec(NEXT + self.name, self.dtype, self.axes)
 
 
 @dataclass(frozen=True)
@@ -90,22 +133,69 @@ class ShortlistForm:
 
 
 @dataclass(frozen=True)
-class GraphForm:
-    """How a target lays its graphs out.
+class Contract:
+    """Inputs and outputs of both graphs of a target, each in order.
 
     Attributes:
-        beams: K, if they are made for one number of beams; None: for any.
-        slots: P, if they are made for one number of slots, enough for every step; beam k of step t
-            then writes slot t * K + k. None: for any number; a step writes to free slots and says
-            when the next one would find too few.
-        cache_type: of self- and cross-attention keys and values, one of CACHE_TYPES.
+        encoder_inputs: token ids (end symbol included, padded with any valid id) and their counts.
+        encoder_outputs: what every step takes of the source: the padding mask, keys and values of
+            every decoder layer's cross-attention, and a shortlist, whose tokens ascend.
+        request: step inputs that the caller sets: the same at every step, except the forced token.
+        state: what a step hands to the next one, each as input `x` and output `next_x`.
+        results: further outputs of the step. `attention` is that of the live beams *before*
+            selection: row k tells what beam k looked at when it scored its continuations.
         shortlist: of the lists that the encoder makes; None: any token may come next.
     """
 
-    beams: int | None = None
-    slots: int | None = None
-    cache_type: str = "float32"
+    encoder_inputs: tuple[TensorSpec, ...]
+    encoder_outputs: tuple[TensorSpec, ...]
+    request: tuple[TensorSpec, ...]
+    state: tuple[TensorSpec, ...]
+    results: tuple[TensorSpec, ...]
     shortlist: ShortlistForm | None = None
+
+    @cached_property
+    def beams(self) -> int | None:
+        """K, if the graphs are made for one number of beams; None: for any."""
+        return _size(self.state, "tokens", 1)
+
+    @cached_property
+    def slots(self) -> int | None:
+        """P, if the graphs are made for one number of slots, enough for every step.
+
+        Beam k of step t then writes slot t * K + k. None: for any number; a step writes to free
+        slots and says when the next one would find too few.
+        """
+        return _size(self.state, "ancestry", 2)
+
+    @property
+    def attention(self) -> bool:
+        """The step graph also returns cross-attention weights."""
+        return any(spec.name == "attention" for spec in self.results)
+
+    @property
+    def caches(self) -> tuple[TensorSpec, ...]:
+        """The part of `state` that a step writes in place."""
+        return tuple(spec for spec in self.state if spec.in_place)
+
+    @property
+    def step_inputs(self) -> tuple[TensorSpec, ...]:
+        """All inputs of the step graph, in order."""
+        return (*self.encoder_outputs, *self.request, *self.state)
+
+    @property
+    def step_outputs(self) -> tuple[TensorSpec, ...]:
+        """All outputs of the step graph, in order."""
+        parents, *others = self.results
+        return (parents, *(spec.following for spec in self.state), *others)
+
+    @property
+    def graphs(self) -> dict[str, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
+        """Inputs and outputs of both graphs, by the graph's name."""
+        return {
+            "encoder": (self.encoder_inputs, self.encoder_outputs),
+            "step": (self.step_inputs, self.step_outputs),
+        }
 
     def choices(self, vocabulary_size: int) -> int:
         """So many tokens a beam has to choose from in any sentence (see `most_beams`)."""
@@ -116,115 +206,14 @@ class GraphForm:
         places = 0 if self.shortlist is None else self.shortlist.places(source_size)
         return {"S": source_size, "W": places}
 
+    def with_types(self, types: Mapping[str, str]) -> Contract:
+        """The same with other element types in place of some."""
 
-@dataclass(frozen=True)
-class GraphShape:
-    """What the contract needs to know of a model.
+        def changed(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+            return tuple(replace(spec, dtype=types.get(spec.dtype, spec.dtype)) for spec in specs)
 
-    Attributes:
-        decoder_layers: L.
-        heads: H.
-        key_size: columns of a head's queries and keys.
-        value_size: columns of a head's values.
-        attention: the step graph also returns cross-attention weights.
-        form: how the graphs are laid out.
-    """
-
-    decoder_layers: int
-    heads: int
-    key_size: int
-    value_size: int
-    attention: bool = False
-    form: GraphForm = GraphForm()
-
-    def encoder_inputs(self) -> tuple[TensorSpec, ...]:
-        """Token ids (end symbol included, padded with any valid id) and their counts."""
-        return (
-            TensorSpec("source_ids", "int64", ("N", "S")),
-            TensorSpec("source_lengths", "int64", ("N",)),
-        )
-
-    def encoder_outputs(self) -> tuple[TensorSpec, ...]:
-        """Cross-attention keys and values of every decoder layer, the padding mask, a shortlist.
-
-        Tokens of a shortlist ascend; places without one hold EMPTY.
-        """
-        h, dk, dv = self.heads, self.key_size, self.value_size
-        shortlist = (TensorSpec("shortlist", "int64", ("N", "W")),)
-        return (
-            TensorSpec("source_bias", "float32", ("N", 1, 1, "S")),
-            *(shortlist if self.form.shortlist is not None else ()),
-            *(
-                spec
-                for layer in range(self.decoder_layers)
-                for spec in (
-                    TensorSpec(f"cross_key_{layer}", self.form.cache_type, ("N", h, "S", dk)),
-                    TensorSpec(f"cross_value_{layer}", self.form.cache_type, ("N", h, "S", dv)),
-                )
-            ),
-        )
-
-    def request(self) -> tuple[TensorSpec, ...]:
-        """Step inputs that the caller sets: the same at every step, except the forced token."""
-        return (
-            TensorSpec("forced_tokens", "int64", ("N",)),  # or FREE, or one that is `given`
-            TensorSpec("min_lengths", "int64", ("N",)),
-            TensorSpec("max_lengths", "int64", ("N",)),
-            TensorSpec("length_penalty_alpha", "float32", ("N",)),
-            TensorSpec("length_penalty_beta", "float32", ("N",)),
-            TensorSpec("early_stopping", "bool", ("N",)),  # a full pool ends the search
-        )
-
-    def caches(self) -> tuple[TensorSpec, ...]:
-        """The part of `state` that a step writes in place."""
-        h, p = self.heads, self.form.slots or "P"
-        return tuple(
-            TensorSpec(f"self_{kind}_{layer}", self.form.cache_type, ("N", h, p, size))
-            for layer in range(self.decoder_layers)
-            for kind, size in (("key", self.key_size), ("value", self.value_size))
-        )
-
-    def state(self) -> tuple[TensorSpec, ...]:
-        """What a step hands to the next one, each as input `x` and output `next_x`."""
-        k = "K" if self.form.beams is None else self.form.beams
-        p = self.form.slots or "P"
-        # Where the tokens of the live beams go: K free slots.
-        slots = (TensorSpec("slots", "int64", ("N", k)),) if self.form.slots is None else ()
-        return (
-            TensorSpec("tokens", "int64", ("N", k)),  # token that each live beam ended with
-            TensorSpec("log_probs", "float32", ("N", k)),  # cumulative, of the live beams
-            TensorSpec("positions", "int64", ("N",)),  # tokens generated so far, until done
-            TensorSpec("done", "bool", ("N",)),
-            # The pool of finished hypotheses, best first, behind them those that were cut off (rule
-            # 6); empty places score minus infinity.
-            TensorSpec("finished_scores", "float32", ("N", k)),
-            TensorSpec("finished_lengths", "int64", ("N", k)),  # with the end symbol
-            TensorSpec(
-                "finished_parents", "int64", ("N", k)
-            ),  # live beam that ended, or was cut off
-            TensorSpec("finished_truncated", "bool", ("N", k)),  # cut off
-            TensorSpec("ancestry", "float32", ("N", k, p)),  # 0 own past, MASKED all else
-            *slots,
-            *self.caches(),
-        )
-
-    def step_inputs(self) -> tuple[TensorSpec, ...]:
-        """All inputs of the step graph, in order."""
-        return (*self.encoder_outputs(), *self.request(), *self.state())
-
-    def step_outputs(self) -> tuple[TensorSpec, ...]:
-        """All outputs of the step graph, in order.
-
-        `attention` is that of the live beams *before* selection: row k tells what beam k looked at
-        when it scored its continuations.
-        """
-        k = "K" if self.form.beams is None else self.form.beams
-        return (
-            TensorSpec("parents", "int64", ("N", k)),
-            *(TensorSpec(NEXT + spec.name, spec.dtype, spec.axes) for spec in self.state()),
-            # Fewer than K slots are free: the next step needs a larger P.
-            *((TensorSpec("full", "bool", ("N",)),) if self.form.slots is None else ()),
-            *((TensorSpec("attention", "float32", ("N", k, "S")),) if self.attention else ()),
+        return replace(
+            self, encoder_outputs=changed(self.encoder_outputs), state=changed(self.state)
         )
 
     def initial_state(
@@ -240,30 +229,32 @@ class GraphShape:
             sentences: N.
             beams: K.
             start_token: the decoder's start symbol.
-            slots: P, at least K, where the form leaves it open; None: K.
+            slots: P, at least K, where the contract leaves it open; None: K.
         """
         sizes: dict[str | int, int] = {"N": sentences, "K": beams, "P": slots or beams}
         state: dict[str, NDArray[np.generic]] = {}
-        for spec in self.state():
+        for spec in self.state:
             shape = tuple(sizes.get(axis, axis) for axis in spec.axes)
             # numpy has no bfloat16; zeros are the same bytes in any type of two.
             dtype = "uint16" if spec.dtype == "bfloat16" else spec.dtype
             state[spec.name] = np.zeros(shape, np.dtype(dtype))  # type: ignore[arg-type]
-        state["ancestry"] = np.full_like(state["ancestry"], MASKED)  # nothing is written yet
-        if self.form.slots is None:
-            state["slots"] = np.tile(np.arange(beams, dtype=np.int64), (sentences, 1))
-        state["tokens"] = np.full((sentences, beams), start_token, dtype=np.int64)
-        state["finished_scores"] = np.full((sentences, beams), -np.inf, dtype=np.float32)
-        log_probs = np.full((sentences, beams), -np.inf, dtype=np.float32)
-        log_probs[:, 0] = 0.0
-        state["log_probs"] = log_probs
+            if spec.initial != "zeros" and sentences:
+                row = state[spec.name][0]
+                INITIAL[spec.initial](row, start_token)
+                state[spec.name][1:] = row
         return state
+
+
+def _size(specs: Sequence[TensorSpec], name: str, axis: int) -> int | None:
+    """That axis of a tensor, if it is a number."""
+    (size,) = (spec.axes[axis] for spec in specs if spec.name == name)
+    return size if isinstance(size, int) else None
 
 
 def request_values(
     options: Sequence[SearchOptions], max_lengths: NDArray[np.int64]
 ) -> dict[str, NDArray[Any]]:
-    """The inputs of `GraphShape.request` for sentences that are free.
+    """The inputs of `Contract.request` for sentences that are free.
 
     Args:
         options: of each.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -61,6 +61,23 @@ class Fields:
         if not isinstance(value, str):
             self.fail(name, "a string", value)
         return value
+
+    def choice(self, name: str, choices: Iterable[str]) -> str:
+        """A string, one of those."""
+        value = self.text(name)
+        if value not in choices:
+            self.fail(name, f"one of {', '.join(choices)}", value)
+        return value
+
+    def axes(self, name: str, letters: Sequence[str]) -> list[str | int]:
+        """A list, not empty, of sizes of at least 1 and of letters for sizes."""
+        value = self._get(name)
+        if not isinstance(value, list) or not value:
+            self.fail(name, f"a list of sizes and of {', '.join(letters)}", value)
+        return [
+            item if isinstance(item, str) and item in letters else self._integer(name, item, 1)
+            for item in value
+        ]
 
     def is_null(self, name: str) -> bool:
         """True if the field holds null."""

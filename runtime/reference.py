@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from translate_trt.runtime.batching import length_sorted_batches
-from translate_trt.runtime.contract import FREE, MASKED, NEXT, GraphShape, request_values
+from translate_trt.runtime.contract import FREE, MASKED, NEXT, Contract, request_values
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, check_found
 
@@ -71,7 +71,7 @@ class Batch:
 
     Args:
         graphs: of the target.
-        shape: of their inputs and outputs.
+        contract: their inputs and outputs.
         sentences: of one beam size; at least one.
         start_token: the decoder's start symbol.
         end_token: the end symbol.
@@ -82,17 +82,17 @@ class Batch:
     """
 
     def __init__(
-        self, graphs: Graphs, shape: GraphShape, sentences: Sequence[Sentence],
+        self, graphs: Graphs, contract: Contract, sentences: Sequence[Sentence],
         start_token: int, end_token: int,
     ) -> None:  # fmt: skip
-        self._graphs, self._shape, self._sentences = graphs, shape, sentences
+        self._graphs, self._contract, self._sentences = graphs, contract, sentences
         self.history: list[Step] = []
         count, beams = len(sentences), sentences[0].options.beam_size
         self.lengths = np.zeros(count, dtype=np.int64)
         self._inputs = graphs.encode(_sources([[*one.tokens, end_token] for one in sentences]))
         most = np.array([one.max_length for one in sentences], dtype=np.int64)
         self._inputs |= request_values([one.options for one in sentences], most)
-        self._inputs |= shape.initial_state(count, beams, start_token, _slots(beams))
+        self._inputs |= contract.initial_state(count, beams, start_token, _slots(beams))
 
     @property
     def is_done(self) -> bool:
@@ -106,7 +106,7 @@ class Batch:
         inputs["forced_tokens"] = np.fromiter(forced, dtype=np.int64)
         self.lengths += ~inputs["done"]
         outputs = self._graphs.step(inputs)
-        for spec in self._shape.state():
+        for spec in self._contract.state:
             inputs[spec.name] = outputs[NEXT + spec.name]
         found = (inputs["tokens"], outputs["parents"], inputs["log_probs"])
         is_wanted = any(one.options.return_attention for one in self._sentences)
@@ -140,7 +140,7 @@ class Batch:
         inputs, beams = self._inputs, self._sentences[0].options.beam_size
         old = inputs["ancestry"].shape[2]
         more = _slots(old + beams) - old
-        for spec in self._shape.caches():
+        for spec in self._contract.caches:
             inputs[spec.name] = np.pad(inputs[spec.name], ((0, 0), (0, 0), (0, more), (0, 0)))
         hidden = ((0, 0), (0, 0), (0, more))
         inputs["ancestry"] = np.pad(inputs["ancestry"], hidden, constant_values=MASKED)
@@ -223,7 +223,7 @@ class Reference:
 
     Args:
         graphs: of the target.
-        shape: of their inputs and outputs.
+        contract: their inputs and outputs.
         start_token: the decoder's start symbol.
         end_token: the end symbol.
         source_end: the decoder sees the source's end symbol.
@@ -232,10 +232,10 @@ class Reference:
     """
 
     def __init__(
-        self, graphs: Graphs, shape: GraphShape, start_token: int, end_token: int,
+        self, graphs: Graphs, contract: Contract, start_token: int, end_token: int,
         source_end: bool = True, batch_tokens: int = 512, workers: int = 1,
     ) -> None:  # fmt: skip
-        self._graphs, self._shape, self._source_end = graphs, shape, source_end
+        self._graphs, self._contract, self._source_end = graphs, contract, source_end
         self._start_token, self._end_token = start_token, end_token
         self._batch_tokens, self._workers = batch_tokens, workers
 
@@ -276,7 +276,7 @@ class Reference:
         """The n best of a batch; none once it is to stop."""
         if stop.is_set():
             return []
-        batch = Batch(self._graphs, self._shape, sentences, self._start_token, self._end_token)
+        batch = Batch(self._graphs, self._contract, sentences, self._start_token, self._end_token)
         while not (batch.is_done or stop.is_set()):
             batch.step()
         rows = range(0 if stop.is_set() else len(sentences))

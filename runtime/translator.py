@@ -17,7 +17,7 @@ from translate_trt.runtime import native
 from translate_trt.runtime.backends import Settings, load_engines, load_graphs
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
-from translate_trt.runtime.contract import GraphShape, given, most_beams
+from translate_trt.runtime.contract import given, most_beams
 from translate_trt.runtime.cores import share_cores
 from translate_trt.runtime.engines import PACKAGES, check_engines
 from translate_trt.runtime.errors import (
@@ -112,14 +112,6 @@ class Translator:
         self.source_languages: tuple[str, ...] = self.manifest.source_languages
         self.target_languages: tuple[str, ...] = self.manifest.target_languages
         self.workers = workers
-        self._shape = GraphShape(
-            model.decoder_layers,
-            model.heads,
-            model.key_size,
-            model.value_size,
-            "attention" in self.target.features,
-            self.target.form,
-        )
         settings = Settings(threads, workers, device, trust_code=trust_code)
         self._arguments: dict[str, Any] = {
             "threads": threads, "workers": workers, "batch_tokens": batch_tokens, "device": device,
@@ -153,9 +145,9 @@ class Translator:
             native.report_fallback()
         verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
         self._check_tokenizer()
-        graphs = load_graphs(self.target.backend, self._files(), self._shape, settings)
+        graphs = load_graphs(self.target.backend, self._files(), self.target.contract, settings)
         self._reference = Reference(
-            graphs, self._shape, model.start_token, model.end_token, model.source_end,
+            graphs, self.target.contract, model.start_token, model.end_token, model.source_end,
             batch_tokens, workers,
         )  # fmt: skip
 
@@ -175,7 +167,7 @@ class Translator:
             if self.target.engine is not None
             else {}
         )
-        return load_engines(self._files(), self._shape, settings, records)
+        return load_engines(self._files(), self.target.contract, settings, records)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -542,7 +534,7 @@ class Translator:
     def _check_options(self, options: SearchOptions) -> None:
         limits, model = self.manifest.limits, self.manifest.model
         self.manifest.check_languages(options)
-        if options.return_attention and not self._shape.attention:
+        if options.return_attention and not self.target.contract.attention:
             raise OptionError(
                 "return_attention: this bundle's step graph does not return attention; "
                 "export it again with --attention."
@@ -557,15 +549,15 @@ class Translator:
                 f"min_length {options.min_length} is more than the {limits.max_target_length} "
                 "tokens this bundle was exported for; export it with a larger --max-target-length."
             )
-        beams = self.target.form.beams
+        beams = self.target.contract.beams
         if beams is not None and options.beam_size != beams:
             raise OptionError(
                 f"beam_size {options.beam_size}: {self.target.name} was made for {beams} beams; "
                 f"ask for that, or export with --beam-size {options.beam_size}."
             )
-        choices = self.target.form.choices(model.vocabulary_size)
+        choices = self.target.contract.choices(model.vocabulary_size)
         if options.beam_size > most_beams(choices):
-            kind = "vocabulary" if self.target.form.shortlist is None else "shortlist"
+            kind = "vocabulary" if self.target.contract.shortlist is None else "shortlist"
             raise OptionError(
                 f"beam_size {options.beam_size} is too large for a {kind} of {choices} pieces; "
                 f"at most {most_beams(choices)}."

@@ -24,6 +24,7 @@ os.environ.pop(
     "TRANSLATE_TRT_LIBRARY", None
 )  # the library where it is built, unless a test chooses
 
+from translate_trt.export.contract import make_contract
 from translate_trt.runtime import native
 from translate_trt.runtime.bundle import (
     FORMAT_VERSION,
@@ -122,7 +123,7 @@ def make_bundle(tmp_path: Path, tokenizer_model: Path) -> Callable[..., Path]:
                     role: hash_file(bundle, f"targets/{target}/{role}.onnx")
                     for role in ("encoder", "step")
                 },
-                features=("attention",),
+                contract=make_contract(2, 4, 8, 8, attention=True),
                 builder={"onnx": "1.2.3"},
                 parity={"largest_difference": 2.5e-5} if target == "onnx-fp32" else None,
             )

@@ -14,7 +14,8 @@ from support.traces import cached_trace, structure
 
 from translate_trt.export import compile as compile_module
 from translate_trt.export.compile import trace_graphs
-from translate_trt.export.graphs import EncoderGraph, StepGraph, graph_shape
+from translate_trt.export.contract import model_contract
+from translate_trt.export.graphs import EncoderGraph, StepGraph
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.export.trace import trace
 from translate_trt.runtime.bundle import Limits
@@ -25,7 +26,7 @@ LIMITS = Limits(10, 60)
 SMALL: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 24}
 
 
-SHAPE = graph_shape(ModelConfig(heads=2, **SMALL))
+CONTRACT = model_contract(ModelConfig(heads=2, **SMALL))
 
 
 def random_model(seed: int, **changes: Any) -> Transformer:
@@ -51,13 +52,13 @@ def test_other_weights_in_a_kept_graph_are_a_new_trace(
     monkeypatch.setattr("support.traces.trace", counted)
     monkeypatch.setattr(compile_module, "trace", cached_trace(SharedFiles(tmp_path)))
     model = random_model(1, **changes)
-    shape = graph_shape(model.config, attention=True)
-    trace_graphs(model, LIMITS, shape, DYNAMIC_OPSET)
+    contract = model_contract(model.config, attention=True)
+    trace_graphs(model, LIMITS, contract, DYNAMIC_OPSET)
     model = random_model(2, **changes)
-    kept = trace_graphs(model, LIMITS, shape, DYNAMIC_OPSET)
+    kept = trace_graphs(model, LIMITS, contract, DYNAMIC_OPSET)
     assert len(traced) == 2
     monkeypatch.setattr(compile_module, "trace", trace)
-    fresh = trace_graphs(model, LIMITS, shape, DYNAMIC_OPSET)
+    fresh = trace_graphs(model, LIMITS, contract, DYNAMIC_OPSET)
     for name in ("encoder", "step"):
         found, right = (
             ir.to_proto(graphs[name]).SerializeToString(deterministic=True)
@@ -69,7 +70,7 @@ def test_other_weights_in_a_kept_graph_are_a_new_trace(
 def test_structures_differ_in_all_but_weights() -> None:
     def structures(seed: int, **changes: Any) -> list[object]:
         model = random_model(seed, **changes)
-        return [structure(EncoderGraph(model, 10)), structure(StepGraph(model, 60, SHAPE))]
+        return [structure(EncoderGraph(model, 10)), structure(StepGraph(model, 60, CONTRACT))]
 
     right = structures(1)
     assert structures(2) == structures(1, dropout=0.3) == right
@@ -78,11 +79,13 @@ def test_structures_differ_in_all_but_weights() -> None:
             assert one != other, changes
     model = random_model(1)
     assert structure(EncoderGraph(model, 11)) != right[0]
-    assert structure(StepGraph(model, 61, SHAPE)) != right[1]
-    with_attention = graph_shape(model.config, attention=True)
+    assert structure(StepGraph(model, 61, CONTRACT)) != right[1]
+    with_attention = model_contract(model.config, attention=True)
     assert structure(StepGraph(model, 60, with_attention)) != right[1]
     # Of two layers that share a tensor a graph has one name alone.
     sharing, separate = random_model(1), random_model(1)
     norm = sharing.decoder_layers[0].cross_attention_norm.norm
     norm.weight = sharing.decoder_layers[0].self_attention_norm.norm.weight
-    assert structure(StepGraph(sharing, 60, SHAPE)) != structure(StepGraph(separate, 60, SHAPE))
+    assert structure(StepGraph(sharing, 60, CONTRACT)) != structure(
+        StepGraph(separate, 60, CONTRACT)
+    )

@@ -81,7 +81,7 @@ class Graph:
     Attributes:
         name: for messages, such as "step".
         model: the ONNX graph, weights included, or the file it is in.
-        inputs: what it must take, by runtime/contract.py.
+        inputs: what it must take, by export/contract.py.
         outputs: what it must give.
     """
 
@@ -176,7 +176,7 @@ def check_network(network: Any, graph: Graph) -> None:
                 departures += _departures(side, spec, found[spec.name])
     if departures:
         raise EngineError(
-            f"the {graph.name} graph departs from runtime/contract.py once parsed: "
+            f"the {graph.name} graph departs from export/contract.py once parsed: "
             f"{'; '.join(sorted(departures))}. Make the passes keep the contract."
         )
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.contract import GraphShape
+from translate_trt.runtime.contract import Contract
 from translate_trt.runtime.engines import PACKAGES, EngineRecord
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 from translate_trt.runtime.reference import Graphs
@@ -61,14 +61,14 @@ NO_ONNXRUNTIME = (
 
 
 def load_graphs(
-    name: str, files: Mapping[str, Path], shape: GraphShape, settings: Settings = Settings()
+    name: str, files: Mapping[str, Path], contract: Contract, settings: Settings = Settings()
 ) -> Graphs:
     """Load a target's graphs for `Reference`.
 
     Args:
         name: of the backend, from the manifest.
         files: graph files by role, such as "encoder" and "step".
-        shape: of the graphs' inputs and outputs.
+        contract: the graphs' inputs and outputs.
         settings: how to run.
 
     Raises:
@@ -88,18 +88,18 @@ def load_graphs(
         if error.name != "onnxruntime":
             raise
         raise BackendError(NO_ONNXRUNTIME) from error
-    loaded: Graphs = module.OnnxRuntimeGraphs(files, shape, settings)
+    loaded: Graphs = module.OnnxRuntimeGraphs(files, contract, settings)
     return loaded
 
 
 def load_engines(
-    files: Mapping[str, Path], shape: GraphShape, settings: Settings, records: Records
+    files: Mapping[str, Path], contract: Contract, settings: Settings, records: Records
 ) -> Engines:
     """Load a target's engines, which libtranslate_trt runs.
 
     Args:
         files: by role "encoder" and "step"; with the graphs, if the engines have no weights.
-        shape: of the graphs' inputs and outputs.
+        contract: the graphs' inputs and outputs.
         settings: how to run.
         records: what the manifest says of each engine.
 
@@ -108,5 +108,5 @@ def load_engines(
         BackendError: there is no GPU, or what it takes to use one is not installed.
     """
     module = import_module("translate_trt.runtime.backends.tensorrt")
-    loaded: Engines = module.load(files, shape, settings, records)
+    loaded: Engines = module.load(files, contract, settings, records)
     return loaded

@@ -14,7 +14,7 @@ import onnxruntime as ort
 
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import Settings
-from translate_trt.runtime.contract import NEXT, GraphShape, TensorSpec
+from translate_trt.runtime.contract import NEXT, Contract, TensorSpec
 from translate_trt.runtime.errors import BackendError, BundleError
 from translate_trt.runtime.reference import Arrays
 from translate_trt.runtime.version import version_numbers
@@ -46,7 +46,7 @@ EXACT_INT8 = ("session.x64quantprecision", "1")
 class OnnxRuntimeGraphs:
     """`Graphs`, a session each."""
 
-    def __init__(self, files: Mapping[str, Path], shape: GraphShape, settings: Settings) -> None:
+    def __init__(self, files: Mapping[str, Path], contract: Contract, settings: Settings) -> None:
         """Load both graphs.
 
         Raises:
@@ -64,7 +64,7 @@ class OnnxRuntimeGraphs:
         compiled = kernels.describe() if settings.gpu is None else ""
         if settings.gpu is None:
             log.info("compiled kernels: %s", kernels.status(compiled))
-        self._caches = {spec.name for spec in shape.caches()}
+        self._caches = {spec.name for spec in contract.caches}
         providers = _providers(settings)
         encoder, step = _options(settings), _options(settings)
         if compiled:
@@ -72,12 +72,9 @@ class OnnxRuntimeGraphs:
         # Threads of a session go on spinning for a while when it has run, in case it runs again.
         # The encoder's would take the cores from the steps that follow.
         encoder.add_session_config_entry("session.force_spinning_stop", "1")
-        self._encoder = _session(
-            files["encoder"], encoder, providers, shape.encoder_inputs(), shape.encoder_outputs()
-        )
-        self._step = _session(
-            files["step"], step, providers, shape.step_inputs(), shape.step_outputs()
-        )
+        graphs = contract.graphs
+        self._encoder = _session(files["encoder"], encoder, providers, *graphs["encoder"])
+        self._step = _session(files["step"], step, providers, *graphs["step"])
         _return_memory()
 
     def encode(self, inputs: Arrays) -> Arrays:

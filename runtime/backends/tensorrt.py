@@ -14,7 +14,7 @@ from typing import Any
 from translate_trt.runtime.backends import Records, Settings
 from translate_trt.runtime.backends.cuda import Cuda, CudaQueue, load_cuda
 from translate_trt.runtime.backends.device import Engines, Launch
-from translate_trt.runtime.contract import NEXT, GraphShape, TensorSpec
+from translate_trt.runtime.contract import NEXT, Contract, TensorSpec
 from translate_trt.runtime.engines import (
     EngineRecord,
     import_package,
@@ -37,13 +37,13 @@ _TYPES = {
 
 
 def load(
-    files: Mapping[str, Path], shape: GraphShape, settings: Settings, records: Records
+    files: Mapping[str, Path], contract: Contract, settings: Settings, records: Records
 ) -> Engines:
     """Load both engines of a target.
 
     Args:
         files: by role "encoder" and "step"; with the graphs, if the engines have no weights.
-        shape: of the graphs.
+        contract: of the target.
         settings: which GPU, and how often to look at `done`.
         records: what the manifest says of each engine.
 
@@ -54,7 +54,7 @@ def load(
     for role in _GRAPHS:
         if role not in records or role not in files:
             raise BundleError(f"the target has no engine of the {role}; export the bundle again.")
-    if shape.form.beams is None or shape.form.slots is None:
+    if contract.beams is None or contract.slots is None:
         raise BundleError("engines need a number of beams and of slots; export the bundle again.")
     if settings.device == "cpu":
         raise BackendError("engines run on a GPU alone; choose an onnx target to run on the CPU.")
@@ -64,15 +64,11 @@ def load(
     package = records["step"].package
     cuda, index = load_cuda(package), settings.gpu or 0
     cuda.call("cudaSetDevice", index)  # the engines are loaded onto this thread's GPU
-    specs = {
-        "encoder": (shape.encoder_inputs(), shape.encoder_outputs()),
-        "step": (shape.step_inputs(), shape.step_outputs()),
-    }
     engines = {
-        role: Engine(_load(files, role, records[role], settings), records[role], *specs[role])
-        for role in _GRAPHS
+        role: Engine(_load(files, role, records[role], settings), records[role], *specs)
+        for role, specs in contract.graphs.items()
     }
-    engines["step"].check_aliases([spec.name for spec in shape.caches()])
+    engines["step"].check_aliases([spec.name for spec in contract.caches])
     make_device = functools.partial(TensorRTDevice, cuda, index, engines)
     return Engines(make_device, profiles, settings.poll_every, settings.cuda_graphs)
 

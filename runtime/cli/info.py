@@ -134,8 +134,8 @@ def _target_rows(entry: TargetEntry, problem: str | None) -> Rows:
     return [
         ("backend", f"{entry.backend}, {entry.precision}"),
         *((role, f"{file.path}, {_size(file.bytes)}") for role, file in entry.files.items()),
-        ("features", ", ".join(entry.features) or "none"),
-        *_shortlist_rows(entry.form.shortlist),
+        ("features", "attention" if entry.contract.attention else "none"),
+        *_shortlist_rows(entry.contract.shortlist),
         ("built with", ", ".join(f"{name} {v}" for name, v in entry.builder.items()) or "unknown"),
         *(_parity_rows(entry.parity) if entry.parity else [("parity", "not verified")]),
         ("files", "ok" if problem is None else "FAILED"),

@@ -96,8 +96,8 @@ def test_an_engine_target_has_engines_graphs_logs_and_records(engine_bundle: Pat
     }  # fmt: skip
     for file in entry.files.values():
         assert file.locate(engine_bundle).stat().st_size == file.bytes > 0
-    assert (entry.form.beams, entry.form.cache_type) == (3, "float16")
-    assert entry.form.slots == 3 * 98
+    assert (entry.contract.beams, entry.contract.slots) == (3, 3 * 98)
+    assert {spec.dtype for spec in entry.contract.caches} == {"float16"}
     assert entry.engine is not None
     assert set(entry.engine) == {"encoder", "step"}
     assert entry.engine["step"]["tensors"]["self_key_0"].startswith("float16")

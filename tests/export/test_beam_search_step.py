@@ -84,7 +84,7 @@ def graph_search(request: pytest.FixtureRequest, traced_search: Path) -> SearchS
         if status.startswith("none"):  # every processor has that of the search
             pytest.skip(f"compiled kernels: {status}")
         model = ir.load(path)
-        axes = {spec.name: spec.axes for spec in ScriptedGraphs.SHAPE.step_inputs()}
+        axes = {spec.name: spec.axes for spec in ScriptedGraphs.CONTRACT.step_inputs}
         for value in model.graph.inputs:  # as in a whole step
             value.shape = ir.Shape(axes.get(str(value.name), ("N", "K", "V")))
         run_passes(model, (*COMMON, CallKernels()))

@@ -29,7 +29,7 @@ def test_what_a_bundle_says_of_itself(compiled_bundle: Path, checkpoint: Checkpo
     assert manifest.search_options().length_penalty == 0.6
     for name, target in manifest.targets.items():
         verify_files(compiled_bundle, manifest, name)
-        assert target.features == ("attention",)
+        assert target.contract.attention
         assert target.parity is None
         assert "torch" in target.builder
     listed = {entry.path for target in manifest.targets.values() for entry in target.files.values()}

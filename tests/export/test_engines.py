@@ -23,7 +23,7 @@ from translate_trt.export.engines.network import Builder, EngineError, Graph, lo
 from translate_trt.export.engines.options import EngineOptions, default_cache, parse_profiles
 from translate_trt.export.engines.progress import Progress
 from translate_trt.runtime.bundle import Limits
-from translate_trt.runtime.contract import GraphShape, TensorSpec
+from translate_trt.runtime.contract import Contract, TensorSpec
 from translate_trt.runtime.engines import Profile, compute_capability
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.train.checkpoint import Checkpoint
@@ -52,7 +52,7 @@ def options(tmp_path: Path) -> EngineOptions:
 
 
 @pytest.fixture(scope="module")
-def tiny(checkpoint: Checkpoint) -> tuple[GraphShape, dict[str, Graph]]:
+def tiny(checkpoint: Checkpoint) -> tuple[Contract, dict[str, Graph]]:
     return transformer_graphs(checkpoint.model, "tensorrt-rtx-fp32", CHECKPOINTS)
 
 
@@ -192,13 +192,13 @@ def test_a_growing_cache_is_refused(rtx: Builder) -> None:
         build_engine(rtx, crafted([node], [x], [y]), PROFILES[:1], uncached())
 
 
-def test_a_workspace_too_small(rtx: Builder, tiny: tuple[GraphShape, dict[str, Graph]]) -> None:
+def test_a_workspace_too_small(rtx: Builder, tiny: tuple[Contract, dict[str, Graph]]) -> None:
     with pytest.raises(EngineError, match="Raise workspace_mib, now 1"):
         build_engine(rtx, tiny[1]["encoder"], (Profile(64, 32),), uncached(workspace_mib=1))
 
 
 def test_float32_products_are_refused_for_turing(
-    rtx: Builder, tiny: tuple[GraphShape, dict[str, Graph]]
+    rtx: Builder, tiny: tuple[Contract, dict[str, Graph]]
 ) -> None:
     options = uncached(compute_capabilities=("7.5",))
     with pytest.raises(EngineError, match="choose tensorrt-rtx-fp16"):
@@ -207,7 +207,7 @@ def test_float32_products_are_refused_for_turing(
 
 @pytest.mark.skipif(compute_capability() is not None, reason="with a GPU this builds")
 def test_stripping_weights_without_a_gpu(
-    rtx: Builder, tiny: tuple[GraphShape, dict[str, Graph]]
+    rtx: Builder, tiny: tuple[Contract, dict[str, Graph]]
 ) -> None:
     with pytest.raises(EngineError, match=r"Leave strip_weights out, or build .* with a GPU"):
         build_engine(rtx, tiny[1]["encoder"], PROFILES[:1], uncached(strip_weights=True))

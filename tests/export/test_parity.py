@@ -337,9 +337,8 @@ def test_a_stand_in_is_a_bundle_of_one_target_and_goes(engines: Path) -> None:
         standing = read_manifest(directory)
         assert list(standing.targets) == ["tensorrt-rtx-bf16"]
         assert standing.target().backend == "onnxruntime"
-        assert standing.target().form == dataclasses.replace(
-            manifest.target("tensorrt-rtx-bf16").form, cache_type="float32"
-        )
+        contract = manifest.target("tensorrt-rtx-bf16").contract
+        assert standing.target().contract == contract.with_types({"bfloat16": "float32"})
         verify_files(directory, standing, "tensorrt-rtx-bf16")
     assert not directory.exists()
 

@@ -204,8 +204,8 @@ def test_the_vocabulary_stands_once_in_a_step(bundle: Path, target: str, name: s
 
 
 def test_the_manifest_says_how_long_lists_are(bundle: Path, compiled_bundle: Path) -> None:
-    assert read_manifest(compiled_bundle).target("onnx-fp32").form.shortlist is None
-    assert read_manifest(bundle).target(TARGETS[1]).form.shortlist == ShortlistForm(19, 4)
+    assert read_manifest(compiled_bundle).target("onnx-fp32").contract.shortlist is None
+    assert read_manifest(bundle).target(TARGETS[1]).contract.shortlist == ShortlistForm(19, 4)
 
 
 # ---- the commands ----

@@ -15,7 +15,7 @@ from translate_trt.export.compile import Compiler, compile_bundle
 from translate_trt.export.targets import TARGETS, Target
 from translate_trt.export.trace import check
 from translate_trt.runtime.bundle import SHORTLIST, hash_file, read_manifest, write_manifest
-from translate_trt.runtime.contract import GraphForm, ShortlistForm, given
+from translate_trt.runtime.contract import ShortlistForm, given
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
@@ -40,7 +40,7 @@ def test_fp16_translates_on_a_cpu(checkpoint: Checkpoint, tmp_path: Path) -> Non
     options = BuildOptions(("onnx-fp16",), attention=True)
     compiled = compile_bundle(checkpoint, tmp_path / "bundle", options)
     entry = compiled.manifest.target("onnx-fp16")
-    assert entry.form == GraphForm(cache_type="float16")
+    assert {spec.dtype for spec in entry.contract.caches} == {"float16"}
     reports = {(r.graph, r.name): r for r in compiled.reports["onnx-fp16"]}
     for graph in ("encoder", "step"):
         assert reports[graph, "fp16"].refused == ()
@@ -82,7 +82,7 @@ def static_bundle(
     compile_bundle(checkpoint, path, options)
     manifest = read_manifest(path)
     compiler = Compiler(checkpoint.load_model(), manifest.limits, options)
-    form = compiler.shape(target).form
+    contract = compiler.contract(target)
     graphs = compiler.graphs(target)
     files = {}
     for role, model in graphs.items():
@@ -91,7 +91,7 @@ def static_bundle(
         name = f"targets/onnx-fp32/static_{role}.onnx"
         onnx.save(proto, path / name)
         files[role] = hash_file(path, name)
-    entry = dataclasses.replace(manifest.target(), files=files, form=form)
+    entry = dataclasses.replace(manifest.target(), files=files, contract=contract)
     write_manifest(path, dataclasses.replace(manifest, targets={"onnx-fp32": entry}))
     return Translator(path, threads=1)
 
@@ -103,7 +103,8 @@ def test_static_graphs_are_equal_to_the_reference(
     disabled: tuple[str, ...], checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     translator = static_bundle(checkpoint, tmp_path / "bundle", "tensorrt-fp32", disabled)
-    assert translator.target.form == GraphForm(4, 4 * 98, "float32")
+    contract = translator.target.contract
+    assert (contract.beams, contract.slots) == (4, 4 * 98)
     sources = random_sources(24)
     for options in (SEARCH, SearchOptions(max_length=4, length_penalty=1.5, num_hypotheses=4)):
         expected = beam_search(checkpoint.load_model(), sources, options)
@@ -130,7 +131,7 @@ def test_static_caches_are_full_at_the_longest_translation(
 
 def test_static_graphs_in_fp16(checkpoint: Checkpoint, tmp_path: Path) -> None:
     translator = static_bundle(checkpoint, tmp_path / "bundle", "tensorrt-fp16")
-    assert translator.target.form.cache_type == "float16"
+    assert {spec.dtype for spec in translator.target.contract.caches} == {"float16"}
     sources = random_sources(32, longest=12)
     expected = beam_search(checkpoint.load_model(), sources, SEARCH)
     mostly_the_same(translator.translate_ids(sources, SEARCH), expected)

@@ -12,9 +12,9 @@ import pytest
 from torch import Tensor, nn
 
 from translate_trt.export.targets import DYNAMIC_OPSET
-from translate_trt.export.trace import contract, trace
+from translate_trt.export.trace import trace
 from translate_trt.runtime.bundle import read_manifest
-from translate_trt.runtime.contract import GraphShape, TensorSpec
+from translate_trt.runtime.contract import TensorSpec
 from translate_trt.runtime.errors import TranslateTrtError
 
 TYPES = {"int64": onnx.TensorProto.INT64, "float32": onnx.TensorProto.FLOAT,
@@ -34,17 +34,9 @@ def test_the_files_keep_the_contract(compiled_bundle: Path, target: str, role: s
     assert called
     # TopLogits is also called by a function.
     assert {function.name for function in model.functions} - {"TopLogits"} == called - {"TopLogits"}
-    described = manifest.model
-    shape = GraphShape(
-        described.decoder_layers,
-        described.heads,
-        described.key_size,
-        described.value_size,
-        attention=True,
-        form=manifest.target(target).form,
-    )
+    contract = manifest.target(target).contract
     for values, specs in zip(
-        (model.graph.input, model.graph.output), contract(shape)[role], strict=True
+        (model.graph.input, model.graph.output), contract.graphs[role], strict=True
     ):
         assert [value.name for value in values] == [spec.name for spec in specs]
         for value, spec in zip(values, specs, strict=True):

@@ -14,11 +14,12 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from translate_trt.export.contract import make_contract
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import Settings, load_graphs
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8, OnnxRuntimeGraphs
-from translate_trt.runtime.bundle import Manifest, read_manifest
-from translate_trt.runtime.contract import FREE, NEXT, GraphShape, TensorSpec, request_values
+from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.contract import FREE, NEXT, Contract, TensorSpec, request_values
 from translate_trt.runtime.errors import BackendError, BundleError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays
@@ -28,11 +29,8 @@ TARGETS = ["onnx-fp32", "onnx-int8"]
 LONG = [*range(4, 40), 3]
 
 
-def shape_of(manifest: Manifest, attention: bool = True, target: str = "onnx-fp32") -> GraphShape:
-    model, form = manifest.model, manifest.target(target).form
-    return GraphShape(
-        model.decoder_layers, model.heads, model.key_size, model.value_size, attention, form
-    )
+def contract_of(bundle: Path, target: str = "onnx-fp32") -> Contract:
+    return read_manifest(bundle).target(target).contract
 
 
 def files_of(bundle: Path, target: str) -> dict[str, Path]:
@@ -46,17 +44,17 @@ def target(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def shape(request: pytest.FixtureRequest, compiled_bundle: Path) -> GraphShape:
+def contract(request: pytest.FixtureRequest, compiled_bundle: Path) -> Contract:
     """Of the target, or where a test has none, of the first one."""
     of_each = "target" in request.fixturenames
     target = request.getfixturevalue("target") if of_each else TARGETS[0]
-    return shape_of(read_manifest(compiled_bundle), target=target)
+    return contract_of(compiled_bundle, target)
 
 
 @pytest.fixture(scope="module")
 def graphs(compiled_bundle: Path, target: str) -> OnnxRuntimeGraphs:
-    shape = shape_of(read_manifest(compiled_bundle), target=target)
-    return OnnxRuntimeGraphs(files_of(compiled_bundle, target), shape, Settings())
+    contract = contract_of(compiled_bundle, target)
+    return OnnxRuntimeGraphs(files_of(compiled_bundle, target), contract, Settings())
 
 
 def encode(graphs: OnnxRuntimeGraphs, rows: list[list[int]], width: int | None = None) -> Arrays:
@@ -73,13 +71,13 @@ def request_of(sentences: int) -> Arrays:
 
 
 def run_steps(
-    graphs: OnnxRuntimeGraphs, shape: GraphShape, encoded: Arrays, beams: int, steps: int,
+    graphs: OnnxRuntimeGraphs, contract: Contract, encoded: Arrays, beams: int, steps: int,
     slots: int = 40,
 ) -> list[Arrays]:  # fmt: skip
     """All outputs of the first steps of a free search, caches as they were then."""
     sentences = encoded["source_bias"].shape[0]
-    state: Arrays = dict(shape.initial_state(sentences, beams, 2, slots))
-    caches = {NEXT + spec.name for spec in shape.caches()}
+    state: Arrays = dict(contract.initial_state(sentences, beams, 2, slots))
+    caches = {NEXT + spec.name for spec in contract.caches}
     found: list[Arrays] = []
     for _ in range(steps):
         outputs = graphs.step({**encoded, **request_of(sentences), **state})
@@ -97,38 +95,38 @@ def assert_declared(outputs: Arrays, specs: Sequence[TensorSpec], **sizes: int) 
 
 
 def test_outputs_have_the_types_and_sizes_of_the_contract(
-    graphs: OnnxRuntimeGraphs, shape: GraphShape
+    graphs: OnnxRuntimeGraphs, contract: Contract
 ) -> None:
     encoded = encode(graphs, [LONG, [9, 3]])
-    assert_declared(encoded, shape.encoder_outputs(), N=2, S=len(LONG))
-    for outputs in run_steps(graphs, shape, encoded, beams=3, steps=2):
-        assert_declared(outputs, shape.step_outputs(), N=2, K=3, S=len(LONG), P=40)
+    assert_declared(encoded, contract.encoder_outputs, N=2, S=len(LONG))
+    for outputs in run_steps(graphs, contract, encoded, beams=3, steps=2):
+        assert_declared(outputs, contract.step_outputs, N=2, K=3, S=len(LONG), P=40)
 
 
 def test_no_nan_however_short_a_source_and_however_dead_a_beam(
-    graphs: OnnxRuntimeGraphs, shape: GraphShape
+    graphs: OnnxRuntimeGraphs, contract: Contract
 ) -> None:
     # The second is nothing but its end symbol.
     encoded = encode(graphs, [LONG, [3], [9, 3]])
     for name, value in encoded.items():
         assert np.isfinite(value).all(), name
-    outputs = run_steps(graphs, shape, encoded, beams=8, steps=6, slots=60)
+    outputs = run_steps(graphs, contract, encoded, beams=8, steps=6, slots=60)
     assert (outputs[0]["next_log_probs"] > -np.inf).all()  # one alive gives birth to all
     for step in outputs:
         for name, value in step.items():
             assert not np.isnan(value).any(), name
 
 
-def test_padding_changes_nothing(graphs: OnnxRuntimeGraphs, shape: GraphShape) -> None:
+def test_padding_changes_nothing(graphs: OnnxRuntimeGraphs, contract: Contract) -> None:
     row = [11, 30, 5, 3]
     plain, padded = encode(graphs, [row]), encode(graphs, [row], width=40)
-    for spec in shape.encoder_outputs():
+    for spec in contract.encoder_outputs:
         one, two = plain[spec.name], padded[spec.name]
         two = two.take(range(len(row)), axis=spec.axes.index("S"))
         np.testing.assert_allclose(one, two, atol=1e-5, err_msg=spec.name)
     for one, two in zip(
-        run_steps(graphs, shape, plain, beams=4, steps=5),
-        run_steps(graphs, shape, padded, beams=4, steps=5),
+        run_steps(graphs, contract, plain, beams=4, steps=5),
+        run_steps(graphs, contract, padded, beams=4, steps=5),
         strict=True,
     ):
         np.testing.assert_array_equal(one["next_tokens"], two["next_tokens"])
@@ -137,10 +135,12 @@ def test_padding_changes_nothing(graphs: OnnxRuntimeGraphs, shape: GraphShape) -
         assert (two["attention"][..., len(row) :] == 0).all()  # to the bit
 
 
-def test_slots_that_are_hidden_change_nothing(graphs: OnnxRuntimeGraphs, shape: GraphShape) -> None:
+def test_slots_that_are_hidden_change_nothing(
+    graphs: OnnxRuntimeGraphs, contract: Contract
+) -> None:
     encoded = encode(graphs, [[11, 30, 5, 3]])
-    small = run_steps(graphs, shape, encoded, beams=4, steps=6, slots=30)
-    large = run_steps(graphs, shape, encoded, beams=4, steps=6, slots=90)
+    small = run_steps(graphs, contract, encoded, beams=4, steps=6, slots=30)
+    large = run_steps(graphs, contract, encoded, beams=4, steps=6, slots=90)
     for one, two in zip(small, large, strict=True):
         np.testing.assert_array_equal(one["next_tokens"], two["next_tokens"])
         np.testing.assert_array_equal(one["parents"], two["parents"])
@@ -149,7 +149,7 @@ def test_slots_that_are_hidden_change_nothing(graphs: OnnxRuntimeGraphs, shape: 
 
 
 def test_each_beam_sees_its_own_past_and_no_other(
-    graphs: OnnxRuntimeGraphs, shape: GraphShape
+    graphs: OnnxRuntimeGraphs, contract: Contract
 ) -> None:
     """Told by what was written where: each slot remembers the step and the beam that wrote to it.
 
@@ -161,7 +161,7 @@ def test_each_beam_sees_its_own_past_and_no_other(
     written = np.full(slots, -1)  # number of the token in a slot: step * beams + beam
     pasts: list[list[int]] = [[] for _ in range(beams)]
     reused = 0
-    for number, outputs in enumerate(run_steps(graphs, shape, encoded, beams, 9, slots)):
+    for number, outputs in enumerate(run_steps(graphs, contract, encoded, beams, 9, slots)):
         reused += int((written[writes] >= 0).sum())
         written[writes] = number * beams + np.arange(beams)
         pasts = [[*pasts[p], number * beams + p] for p in outputs["parents"][0]]
@@ -181,11 +181,11 @@ def test_each_beam_sees_its_own_past_and_no_other(
     assert reused > 0
 
 
-def test_caches_are_written_where_they_are(graphs: OnnxRuntimeGraphs, shape: GraphShape) -> None:
+def test_caches_are_written_where_they_are(graphs: OnnxRuntimeGraphs, contract: Contract) -> None:
     encoded = encode(graphs, [[11, 30, 5, 3], [9, 3]])
-    state: Arrays = dict(shape.initial_state(2, 3, 2, 9))
+    state: Arrays = dict(contract.initial_state(2, 3, 2, 9))
     state["slots"] = np.array([[4, 0, 7], [8, 1, 2]])
-    caches = {spec.name: state[spec.name] for spec in shape.caches()}
+    caches = {spec.name: state[spec.name] for spec in contract.caches}
     for cache in caches.values():
         cache[:] = 0.25
     outputs = graphs.step({**encoded, **request_of(2), **state})
@@ -198,11 +198,11 @@ def test_caches_are_written_where_they_are(graphs: OnnxRuntimeGraphs, shape: Gra
 
 
 def test_inputs_stay_as_they_are_and_outputs_are_arrays_of_their_own(
-    graphs: OnnxRuntimeGraphs, shape: GraphShape
+    graphs: OnnxRuntimeGraphs, contract: Contract
 ) -> None:
-    caches = {spec.name for spec in shape.caches()}
+    caches = {spec.name for spec in contract.caches}
     inputs = {**encode(graphs, [[11, 30, 5, 3]]), **request_of(1)}
-    inputs |= shape.initial_state(1, 4, 2, 16)
+    inputs |= contract.initial_state(1, 4, 2, 16)
     before = {name: value.copy() for name, value in inputs.items() if name not in caches}
     free = graphs.step(inputs)
     kept = {name: value.copy() for name, value in free.items()}
@@ -228,12 +228,12 @@ def test_an_error_of_onnxruntime_says_what_to_do(graphs: OnnxRuntimeGraphs) -> N
     assert caught.value.__cause__ is not None
 
 
-def test_several_threads_run_one_session(graphs: OnnxRuntimeGraphs, shape: GraphShape) -> None:
+def test_several_threads_run_one_session(graphs: OnnxRuntimeGraphs, contract: Contract) -> None:
     rng = np.random.default_rng(1)
     sources = [[*rng.integers(4, 40, 3 + number).tolist(), 3] for number in range(6)]
 
     def work(source: list[int]) -> list[Arrays]:
-        return run_steps(graphs, shape, encode(graphs, [source]), beams=4, steps=8)
+        return run_steps(graphs, contract, encode(graphs, [source]), beams=4, steps=8)
 
     alone = [work(source) for source in sources]
     with ThreadPoolExecutor(6) as pool:
@@ -245,7 +245,7 @@ def test_several_threads_run_one_session(graphs: OnnxRuntimeGraphs, shape: Graph
 
 
 def test_threads_of_all_workers_are_shared(
-    compiled_bundle: Path, shape: GraphShape, monkeypatch: pytest.MonkeyPatch
+    compiled_bundle: Path, contract: Contract, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A caller's own thread works along: two workers of three threads need four more.
     seen: list[int] = []
@@ -258,7 +258,7 @@ def test_threads_of_all_workers_are_shared(
     monkeypatch.setattr(ort, "InferenceSession", record)
     files = files_of(compiled_bundle, "onnx-fp32")
     for settings, threads in ((Settings(), 1), (Settings(3, 2), 5), (Settings(1, 8), 1)):
-        load_graphs("onnxruntime", files, shape, settings)
+        load_graphs("onnxruntime", files, contract, settings)
         assert seen == [threads, threads]
         seen.clear()
 
@@ -286,7 +286,7 @@ def test_8_bit_matmuls_do_not_saturate() -> None:
 
 
 def test_onnxruntime_s_own_fusion_of_residuals_is_off(
-    compiled_bundle: Path, shape: GraphShape, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    compiled_bundle: Path, contract: Contract, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     onnx = pytest.importorskip("onnx")
     monkeypatch.setenv(kernels.VARIABLE, "none")  # one of them would take both
@@ -299,7 +299,7 @@ def test_onnxruntime_s_own_fusion_of_residuals_is_off(
         return session(path, options, **more)
 
     monkeypatch.setattr(ort, "InferenceSession", record)
-    load_graphs("onnxruntime", files_of(compiled_bundle, "onnx-fp32"), shape)
+    load_graphs("onnxruntime", files_of(compiled_bundle, "onnx-fp32"), contract)
     for path in made:
         operators = {node.op_type for node in onnx.load(path).graph.node}
         assert "LayerNormalization" in operators
@@ -308,7 +308,7 @@ def test_onnxruntime_s_own_fusion_of_residuals_is_off(
 
 
 def test_systems_without_malloc_trim_load_as_well(
-    compiled_bundle: Path, shape: GraphShape, monkeypatch: pytest.MonkeyPatch
+    compiled_bundle: Path, contract: Contract, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, real = [], ctypes.CDLL
 
@@ -317,12 +317,12 @@ def test_systems_without_malloc_trim_load_as_well(
         return object() if name is None else real(name)
 
     monkeypatch.setattr(ctypes, "CDLL", library)
-    load_graphs("onnxruntime", files_of(compiled_bundle, "onnx-fp32"), shape, Settings())
+    load_graphs("onnxruntime", files_of(compiled_bundle, "onnx-fp32"), contract, Settings())
     assert None in asked
 
 
 def test_loading_changes_no_setting_of_the_process(
-    compiled_bundle: Path, shape: GraphShape, monkeypatch: pytest.MonkeyPatch
+    compiled_bundle: Path, contract: Contract, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, real = [], ctypes.CDLL
 
@@ -331,7 +331,7 @@ def test_loading_changes_no_setting_of_the_process(
             calls.append(pad)
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library() if name is None else real(name))
-    load_graphs("onnxruntime", files_of(compiled_bundle, "onnx-fp32"), shape, Settings())
+    load_graphs("onnxruntime", files_of(compiled_bundle, "onnx-fp32"), contract, Settings())
     assert calls == [0]
 
 
@@ -344,11 +344,11 @@ def test_an_onnxruntime_that_computes_wrongly_is_refused(
         Translator(compiled_bundle)
 
 
-def test_a_backend_this_version_does_not_have(shape: GraphShape) -> None:
+def test_a_backend_this_version_does_not_have(contract: Contract) -> None:
     with pytest.raises(
         BundleError, match=r"'openvino'.*it has onnxruntime, tensorrt, tensorrt_rtx.*pip install -U"
     ):
-        load_graphs("openvino", {}, shape)
+        load_graphs("openvino", {}, contract)
 
 
 @pytest.mark.parametrize(
@@ -356,15 +356,15 @@ def test_a_backend_this_version_does_not_have(shape: GraphShape) -> None:
     [(1, r"step\.onnx does not have the inputs"), (3, r"encoder\.onnx does not have the outputs")],
 )
 def test_a_graph_of_another_shape(
-    compiled_bundle: Path, shape: GraphShape, layers: int, message: str
+    compiled_bundle: Path, contract: Contract, layers: int, message: str
 ) -> None:
-    wrong = dataclasses.replace(shape, decoder_layers=layers)
+    wrong = make_contract(layers, 4, 8, 8, attention=True)
     with pytest.raises(BundleError, match=message):
         load_graphs("onnxruntime", files_of(compiled_bundle, "onnx-fp32"), wrong)
 
 
 def test_a_graph_that_lacks_an_output(
-    compiled_bundle: Path, shape: GraphShape, tmp_path: Path
+    compiled_bundle: Path, contract: Contract, tmp_path: Path
 ) -> None:
     onnx = pytest.importorskip("onnx")
     files = files_of(compiled_bundle, "onnx-fp32")
@@ -373,6 +373,6 @@ def test_a_graph_that_lacks_an_output(
     onnx.save(model, tmp_path / "step.onnx")
     files["step"] = tmp_path / "step.onnx"
     with pytest.raises(BundleError, match=r"does not have the outputs .*'attention'"):
-        load_graphs("onnxruntime", files, shape)
+        load_graphs("onnxruntime", files, contract)
     # Without the claim it is a good graph; one that gives more than is asked for is good as well.
-    load_graphs("onnxruntime", files, dataclasses.replace(shape, attention=False))
+    load_graphs("onnxruntime", files, dataclasses.replace(contract, results=contract.results[:-1]))

@@ -39,7 +39,7 @@ def test_what_is_written_is_read_back(bundle: Path, tmp_path: Path) -> None:
     assert (tmp_path / "copy/manifest.json").read_text() == (bundle / "manifest.json").read_text()
     assert manifest.source_language == "en"
     assert manifest.target_language is None
-    assert manifest.targets["onnx-fp32"].features == ("attention",)
+    assert manifest.targets["onnx-fp32"].contract.attention
     assert manifest.targets["onnx-int8"].parity is None
 
 

@@ -1,31 +1,38 @@
 from __future__ import annotations
 
+import dataclasses
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from translate_trt.runtime.contract import MASKED, NEXT, GraphForm, GraphShape
+from translate_trt.export.contract import GraphForm, make_contract
+from translate_trt.runtime import contract_fields
+from translate_trt.runtime.contract import MASKED, NEXT, Contract, ShortlistForm, TensorSpec
+from translate_trt.runtime.fields import Fields
 
-SHAPE = GraphShape(decoder_layers=2, heads=4, key_size=8, value_size=6)
+DYNAMIC = make_contract(decoder_layers=2, heads=4, key_size=8, value_size=6)
 
 
 def test_what_a_step_hands_on_comes_back_in() -> None:
-    inputs = {spec.name: spec for spec in SHAPE.step_inputs()}
-    outputs = {spec.name: spec for spec in SHAPE.step_outputs()}
-    for spec in SHAPE.state():
+    inputs = {spec.name: spec for spec in DYNAMIC.step_inputs}
+    outputs = {spec.name: spec for spec in DYNAMIC.step_outputs}
+    for spec in DYNAMIC.state:
         assert inputs[spec.name].dtype == outputs[NEXT + spec.name].dtype
         assert inputs[spec.name].axes == outputs[NEXT + spec.name].axes
-    assert set(outputs) == {NEXT + spec.name for spec in SHAPE.state()} | {"parents", "full"}
+    assert set(outputs) == {NEXT + spec.name for spec in DYNAMIC.state} | {"parents", "full"}
 
 
 def test_the_encoder_gives_what_the_step_takes() -> None:
-    inputs = {spec.name: spec for spec in SHAPE.step_inputs()}
-    for spec in SHAPE.encoder_outputs():
+    inputs = {spec.name: spec for spec in DYNAMIC.step_inputs}
+    for spec in DYNAMIC.encoder_outputs:
         assert inputs[spec.name] == spec
-    assert len(SHAPE.encoder_outputs()) == 1 + 2 * 2
+    assert len(DYNAMIC.encoder_outputs) == 1 + 2 * 2
 
 
 def test_names_are_unique_and_axes_are_letters_or_sizes() -> None:
-    for specs in (SHAPE.step_inputs(), SHAPE.step_outputs(), SHAPE.encoder_inputs()):
+    for specs in (DYNAMIC.step_inputs, DYNAMIC.step_outputs, DYNAMIC.encoder_inputs):
         assert len({spec.name for spec in specs}) == len(specs)
         for spec in specs:
             for axis in spec.axes:
@@ -33,14 +40,14 @@ def test_names_are_unique_and_axes_are_letters_or_sizes() -> None:
 
 
 def test_attention_is_an_output_of_its_own() -> None:
-    with_attention = GraphShape(2, 4, 8, 6, attention=True)
-    names = [spec.name for spec in with_attention.step_outputs()]
-    assert names == [*(spec.name for spec in SHAPE.step_outputs()), "attention"]
+    with_attention = make_contract(2, 4, 8, 6, attention=True)
+    names = [spec.name for spec in with_attention.step_outputs]
+    assert names == [*(spec.name for spec in DYNAMIC.step_outputs), "attention"]
 
 
 def test_initial_state() -> None:
-    state = SHAPE.initial_state(sentences=3, beams=2, start_token=7, slots=9)
-    for spec in SHAPE.state():
+    state = DYNAMIC.initial_state(sentences=3, beams=2, start_token=7, slots=9)
+    for spec in DYNAMIC.state:
         sizes = {"N": 3, "K": 2, "P": 9}
         assert state[spec.name].shape == tuple(sizes.get(str(axis), axis) for axis in spec.axes)
         assert state[spec.name].dtype == np.dtype(spec.dtype)
@@ -55,7 +62,7 @@ def test_initial_state() -> None:
 
 
 def test_as_few_slots_as_a_step_needs() -> None:
-    state = SHAPE.initial_state(sentences=3, beams=2, start_token=7)
+    state = DYNAMIC.initial_state(sentences=3, beams=2, start_token=7)
     assert state["ancestry"].shape == (3, 2, 2)
     assert state["self_key_1"].shape == (3, 4, 2, 8)
 
@@ -67,40 +74,40 @@ def test_a_masked_score_has_no_weight_at_all(dtype: type) -> None:
 
 
 def test_caches_are_the_part_of_the_state_that_is_written_in_place() -> None:
-    assert {spec.name for spec in SHAPE.caches()} == {
+    assert {spec.name for spec in DYNAMIC.caches} == {
         f"self_{what}_{layer}" for what in ("key", "value") for layer in range(2)
     }
-    assert set(SHAPE.caches()) < set(SHAPE.state())
+    assert set(DYNAMIC.caches) < set(DYNAMIC.state)
     # Their slots are what ancestry speaks of.
-    assert {spec.name for spec in SHAPE.state() if "P" in spec.axes} == {
+    assert {spec.name for spec in DYNAMIC.state if "P" in spec.axes} == {
         "ancestry",
-        *(spec.name for spec in SHAPE.caches()),
+        *(spec.name for spec in DYNAMIC.caches),
     }
-    axes = {spec.name: spec.axes for spec in SHAPE.caches()}
+    axes = {spec.name: spec.axes for spec in DYNAMIC.caches}
     assert axes["self_key_1"] == ("N", 4, "P", 8)
     assert axes["self_value_1"] == ("N", 4, "P", 6)
 
 
 def test_a_host_can_take_any_row_by_itself() -> None:
-    for specs in (SHAPE.step_inputs(), SHAPE.step_outputs(), STATIC.step_inputs()):
+    for specs in (DYNAMIC.step_inputs, DYNAMIC.step_outputs, STATIC.step_inputs):
         for spec in specs:
             assert spec.axes[0] == "N"
 
 
 def test_cross_attention_is_kept_per_sentence_and_not_per_beam() -> None:
-    specs = {spec.name: spec.axes for spec in SHAPE.encoder_outputs()}
+    specs = {spec.name: spec.axes for spec in DYNAMIC.encoder_outputs}
     assert specs["cross_key_1"] == ("N", 4, "S", 8)
     assert specs["cross_value_1"] == ("N", 4, "S", 6)
     assert not any("K" in axes for axes in specs.values())
 
 
-STATIC = GraphShape(2, 4, 8, 6, form=GraphForm(beams=3, slots=12, cache_type="float16"))
+STATIC = make_contract(2, 4, 8, 6, form=GraphForm(beams=3, slots=12, cache_type="float16"))
 
 
 def test_static_caches_have_one_size_and_their_form_s_type() -> None:
-    inputs = {spec.name: spec for spec in STATIC.step_inputs()}
-    outputs = {spec.name: spec for spec in STATIC.step_outputs()}
-    for spec in STATIC.state():
+    inputs = {spec.name: spec for spec in STATIC.step_inputs}
+    outputs = {spec.name: spec for spec in STATIC.step_outputs}
+    for spec in STATIC.state:
         assert outputs[NEXT + spec.name].axes == inputs[spec.name].axes
         assert not {"P", "K"} & set(spec.axes)
     # Where a step writes is told by its number, and there is room for every step.
@@ -112,10 +119,36 @@ def test_static_caches_have_one_size_and_their_form_s_type() -> None:
     assert inputs["ancestry"].axes == ("N", 3, 12)
 
 
+@pytest.mark.parametrize(
+    "contract",
+    [
+        DYNAMIC,
+        STATIC,
+        make_contract(1, 2, 4, 4, True, GraphForm(shortlist=ShortlistForm(20, 5))),
+        make_contract(1, 2, 4, 4, form=GraphForm(2, 8, "bfloat16")),
+    ],
+    ids=["dynamic", "static", "shortlist", "bfloat16"],
+)
+def test_a_contract_comes_back_from_its_json(contract: Contract) -> None:
+    text = json.dumps(contract_fields.to_json(contract))
+    assert contract_fields.from_json(Fields(json.loads(text), Path("m.json"))) == contract
+
+
+def test_state_that_the_host_knows_nothing_of_is_read_and_begins_as_it_says() -> None:
+    cell = TensorSpec("cell_0", "float32", ("N", "K", 16), "masked")
+    contract = dataclasses.replace(DYNAMIC, state=(*DYNAMIC.state, cell))
+    value = contract_fields.to_json(contract)
+    read = contract_fields.from_json(Fields(value, Path("m.json")))
+    assert read == contract
+    state = read.initial_state(sentences=2, beams=3, start_token=7)
+    assert state["cell_0"].shape == (2, 3, 16)
+    assert (state["cell_0"] == np.float32(MASKED)).all()
+
+
 @pytest.mark.parametrize(("kind", "stored"), [("float16", "float16"), ("bfloat16", "uint16")])
 def test_static_caches_start_hidden_and_of_their_own_size(kind: str, stored: str) -> None:
-    shape = GraphShape(1, 4, 8, 6, form=GraphForm(3, 12, kind))
-    state = shape.initial_state(sentences=2, beams=3, start_token=7, slots=5)
+    contract = make_contract(1, 4, 8, 6, form=GraphForm(3, 12, kind))
+    state = contract.initial_state(sentences=2, beams=3, start_token=7, slots=5)
     assert state["self_key_0"].shape == (2, 4, 12, 8)
     assert state["self_key_0"].dtype == np.dtype(stored)
     assert not state["self_key_0"].any()

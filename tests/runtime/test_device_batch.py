@@ -18,9 +18,10 @@ from support.host_device import HostDevice, StandInEngines, ViolationError, viol
 from support.static_bundles import BEAMS
 from support.translations import assert_same, random_sources
 
+from translate_trt.export.contract import make_contract
 from translate_trt.runtime import native
 from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.contract import GraphShape
+from translate_trt.runtime.contract import Contract
 from translate_trt.runtime.engines import Profile
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.options import SearchOptions
@@ -51,8 +52,8 @@ class Machine:
     ) -> Translator:
         cuda_graphs = more.pop("cuda_graphs", True)
 
-        def load(files: Any, shape: GraphShape, settings: Any, records: Any) -> Engines:
-            stand_ins = StandInEngines.load(files, shape, profiles)
+        def load(files: Any, contract: Contract, settings: Any, records: Any) -> Engines:
+            stand_ins = StandInEngines.load(files, contract, profiles)
 
             def device() -> HostDevice:
                 self.before_device()
@@ -203,16 +204,16 @@ def test_memory_and_captured_steps_serve_one_call_after_another(machine: Machine
 def test_nothing_large_leaves_the_device(machine: Machine) -> None:
     translator = machine.translator(profiles=(Profile(6, 48),))
     translator.translate_ids(random_sources(12), SEARCH)
-    form = translator.target.form
-    assert form.slots is not None
+    slots = translator.target.contract.slots
+    assert slots is not None
     result = 6 * BEAMS * (8 + 8 + 4 + 4 + 8 + 8) + 6  # of what the host reads
     padding = 256 * 7  # tensors
     assert max(machine.device.copied_out) <= 4 * (result + padding)
-    assert max(machine.device.copied_out) < 6 * form.slots * 8  # one column of one cache
+    assert max(machine.device.copied_out) < 6 * slots * 8  # one column of one cache
 
 
 def test_results_of_steps_that_are_not_waited_for_cannot_be_seen() -> None:
-    device = HostDevice(StandInEngines({}, GraphShape(0, 1, 1, 1), ()))
+    device = HostDevice(StandInEngines({}, make_contract(0, 1, 1, 1), ()))
     address, place = device.allocate(256), device.pin(256)
     pinned = device.pinned(place, 256)
     device.fill(address, 7, 256)

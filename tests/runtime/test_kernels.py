@@ -19,7 +19,6 @@ from support.kernels import LIBRARY_SOURCE
 from translate_trt.runtime import Translation, Translator, kernels
 from translate_trt.runtime.backends import Settings, load_graphs
 from translate_trt.runtime.bundle import FORMAT_VERSION, read_manifest
-from translate_trt.runtime.contract import GraphShape
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -43,11 +42,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def load(bundle: Path, target: str = "onnx-fp32", **settings: str) -> None:
-    manifest = read_manifest(bundle)
-    model = manifest.model
-    shape = GraphShape(model.decoder_layers, model.heads, model.key_size, model.value_size, True)
-    files = {role: file.locate(bundle) for role, file in manifest.target(target).files.items()}
-    load_graphs("onnxruntime", files, shape, Settings(**settings))  # type: ignore[arg-type]
+    entry = read_manifest(bundle).target(target)
+    files = {role: file.locate(bundle) for role, file in entry.files.items()}
+    load_graphs("onnxruntime", files, entry.contract, Settings(**settings))  # type: ignore[arg-type]
 
 
 def test_a_library_that_is_not_built(place: Path) -> None:

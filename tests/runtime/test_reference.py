@@ -27,8 +27,9 @@ from support.scripted import (
 )
 from support.translations import assert_same
 
+from translate_trt.export.contract import GraphForm, make_contract
 from translate_trt.runtime import reference
-from translate_trt.runtime.contract import FREE, NEXT, GraphForm, GraphShape, given
+from translate_trt.runtime.contract import FREE, NEXT, given
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Batch, Reference, Sentence
@@ -43,7 +44,7 @@ class WrittenGraphs:
     State that is not written stays as it is.
     """
 
-    SHAPE = GraphShape(decoder_layers=0, heads=1, key_size=1, value_size=1, attention=True)
+    CONTRACT = make_contract(decoder_layers=0, heads=1, key_size=1, value_size=1, attention=True)
 
     def __init__(self, *steps: Arrays) -> None:
         self._steps = iter(steps)
@@ -57,7 +58,7 @@ class WrittenGraphs:
 
     def step(self, inputs: Arrays) -> Arrays:
         self.told.append(dict(inputs))
-        outputs = {NEXT + spec.name: inputs[spec.name] for spec in self.SHAPE.state()}
+        outputs = {NEXT + spec.name: inputs[spec.name] for spec in self.CONTRACT.state}
         count, beams = inputs["tokens"].shape
         outputs["parents"] = np.tile(np.arange(beams), (count, 1))
         outputs["full"] = np.zeros(count, np.bool_)
@@ -119,7 +120,7 @@ def found(
         step["attention"] = np.array([matrix], np.float32)
     own = {"length_penalty": 0.0, "beam_size": 2, **options}
     sentence = Sentence([10], (), SearchOptions(**own))
-    batch = Batch(WrittenGraphs(*steps), WrittenGraphs.SHAPE, [sentence], START, END)
+    batch = Batch(WrittenGraphs(*steps), WrittenGraphs.CONTRACT, [sentence], START, END)
     for _ in steps:
         batch.step()
     assert batch.is_done
@@ -212,7 +213,7 @@ def test_sources_are_closed_and_limited_each_by_itself() -> None:
     graphs = WrittenGraphs(written([True, True]))
     options = SearchOptions(beam_size=2)
     sentences = [Sentence([10, 11, 12], (), options), Sentence([13], (), options)]
-    batch = Batch(graphs, graphs.SHAPE, sentences, START, END)
+    batch = Batch(graphs, graphs.CONTRACT, sentences, START, END)
     assert graphs.encoded["source_ids"].tolist() == [[10, 11, 12, END], [13, END, END, END]]
     assert graphs.encoded["source_lengths"].tolist() == [4, 2]
     batch.step()
@@ -224,7 +225,7 @@ def test_forced_tokens_position_by_position() -> None:
     graphs = WrittenGraphs(*[written([False, False])] * 4)
     options = SearchOptions(beam_size=2)
     sentences = [Sentence([10], prefix, options) for prefix in ([given(6)], [5, 8, given(7)])]
-    batch = Batch(graphs, graphs.SHAPE, sentences, START, END)
+    batch = Batch(graphs, graphs.CONTRACT, sentences, START, END)
     for _ in range(4):
         batch.step()
     forced = [told["forced_tokens"].tolist() for told in graphs.told]
@@ -236,7 +237,7 @@ def test_each_row_is_told_its_own_options() -> None:
     options = SearchOptions(beam_size=2, min_length=3, max_length=5, length_penalty=2.0,
                             length_penalty_form="length", early_stopping=True)  # fmt: skip
     sentences = [Sentence([4], (), options), Sentence([5, 6], (), SearchOptions(beam_size=2))]
-    batch = Batch(graphs, graphs.SHAPE, sentences, START, END)
+    batch = Batch(graphs, graphs.CONTRACT, sentences, START, END)
     for _ in range(2):
         batch.step()
     for told in graphs.told:
@@ -282,7 +283,9 @@ def translate(
     batch_tokens: int = 10_000,
     workers: int = 1,
 ) -> list[list[Hypothesis]]:
-    search = Reference(graphs, graphs.shape, START, END, batch_tokens=batch_tokens, workers=workers)
+    search = Reference(
+        graphs, graphs.contract, START, END, batch_tokens=batch_tokens, workers=workers
+    )
     return search.translate(sentences)
 
 
@@ -367,7 +370,7 @@ def test_attention_of_those_alone_who_asked() -> None:
     assert first.attention.shape == (len(first.token_log_probs), 4)
     assert second.attention is None
     graphs = ScriptedGraphs(scripts_of(2))
-    ((first,),) = Reference(graphs, graphs.shape, START, END, False).translate(sentences[:1])
+    ((first,),) = Reference(graphs, graphs.contract, START, END, False).translate(sentences[:1])
     assert first.attention is not None
     assert first.attention.shape == (len(first.token_log_probs), 3)  # without the end symbol
 
@@ -388,7 +391,7 @@ def test_who_is_done_waits_for_a_neighbour_however_long(form: GraphForm) -> None
 
     graphs = ScriptedGraphs([ends_at_once, never_ends], form=form)
     sentences = [Sentence([4], (), OPTIONS), Sentence([5], (), OPTIONS)]
-    batch = Batch(graphs, graphs.shape, sentences, START, END)
+    batch = Batch(graphs, graphs.contract, sentences, START, END)
     while not batch.is_done:
         batch.step()
     before = [batch.hypotheses(row)[0] for row in range(2)]
@@ -490,7 +493,7 @@ def test_a_row_that_is_not_full_keeps_its_slots_when_the_cache_grows() -> None:
 
     graphs = Watched([apart, random_script(1, 19)])
     sentences = [Sentence([4], (), options), Sentence([5], (), options)]
-    batch = Batch(graphs, graphs.shape, sentences, START, END)
+    batch = Batch(graphs, graphs.contract, sentences, START, END)
     while not seen or seen[-1]["ancestry"].shape[2] == 16:
         batch.step()
     now = seen[-1]
@@ -510,7 +513,7 @@ def test_a_row_that_is_done_needs_no_more_slots() -> None:
         written([True, True]),
     )
     sentences = [Sentence([4], (), SearchOptions(beam_size=2))] * 2
-    batch = Batch(graphs, graphs.SHAPE, sentences, START, END)
+    batch = Batch(graphs, graphs.CONTRACT, sentences, START, END)
     while not batch.is_done:
         batch.step()
     assert [told["ancestry"].shape[2] for told in graphs.told] == [16, 16, 32]
@@ -617,7 +620,7 @@ def test_ctrl_c_ends_the_call_before_the_next_step(workers: int) -> None:
 def test_calls_from_several_threads_do_not_mix() -> None:
     scripts, sentences = scripts_of(24), sentences_of(24)
     graphs = ScriptedGraphs(scripts)
-    search = Reference(graphs, graphs.shape, START, END, batch_tokens=60, workers=2)
+    search = Reference(graphs, graphs.contract, START, END, batch_tokens=60, workers=2)
     found: dict[int, list[list[Hypothesis]]] = {}
 
     def call(number: int) -> None:

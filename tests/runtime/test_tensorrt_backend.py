@@ -15,12 +15,13 @@ from support.fake_cuda import Error, FakeEngine, FakeRuntime, fake_load_engine
 from support.host_device import HostDevice, StandInEngines
 from support.translations import assert_same, random_sources
 
+from translate_trt.export.contract import make_contract
 from translate_trt.runtime import native
 from translate_trt.runtime import translator as translator_module
 from translate_trt.runtime.backends import Settings, cuda, load_engines, tensorrt
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.bundle import TargetEntry, read_manifest
-from translate_trt.runtime.contract import GraphForm, GraphShape
+from translate_trt.runtime.contract import Contract
 from translate_trt.runtime.engines import EngineRecord, Profile
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 from translate_trt.runtime.options import SearchOptions
@@ -45,14 +46,14 @@ class Loaded:
 
     bundle: Path
     files: dict[str, Path]
-    shape: GraphShape
+    contract: Contract
     device: HostDevice
     runtime: FakeRuntime
     engines: dict[str, FakeEngine]
 
     def engines_of(self, settings: Settings | None = None, **changes: Any) -> Engines:
         records = {role: record(**changes) for role in ("encoder", "step")}
-        return load_engines(self.files, self.shape, settings or Settings(), records)
+        return load_engines(self.files, self.contract, settings or Settings(), records)
 
     def translate(self, sources: list[list[int]], options: SearchOptions = SEARCH) -> Any:
         if native.library() is None:
@@ -66,17 +67,14 @@ def loaded(static: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Lo
     bundle = static(TARGET)
     manifest = read_manifest(bundle)
     entry: TargetEntry = manifest.target()
-    model = manifest.model
-    sizes = (model.decoder_layers, model.heads, model.key_size, model.value_size)
-    shape = GraphShape(*sizes, attention=True, form=entry.form)
     files = {role: file.locate(bundle) for role, file in entry.files.items()}
-    device = HostDevice(StandInEngines.load(files, shape, PROFILES))
+    device = HostDevice(StandInEngines.load(files, entry.contract, PROFILES))
     runtime = FakeRuntime(device)
     engines = {role: FakeEngine(role, device) for role in ("encoder", "step")}
     monkeypatch.setattr(cuda, "import_module", lambda name: runtime)
     monkeypatch.setattr(tensorrt, "import_package", lambda name: trt)
     monkeypatch.setattr(tensorrt, "load_engine", fake_load_engine(engines))
-    loaded = Loaded(bundle, files, shape, device, runtime, engines)
+    loaded = Loaded(bundle, files, entry.contract, device, runtime, engines)
     # The manifest of a bundle of graphs has no records of engines.
     monkeypatch.setattr(translator_module, "load_engines", lambda *_: loaded.engines_of())
     return loaded
@@ -231,10 +229,10 @@ def test_caches_that_are_not_written_in_place(loaded: Loaded) -> None:
 def test_records_that_do_not_fit(loaded: Loaded) -> None:
     records = {"encoder": record(profiles=PROFILES[:1]), "step": record()}
     with pytest.raises(BundleError, match="both engines must have the same profiles"):
-        load_engines(loaded.files, loaded.shape, Settings(), records)
+        load_engines(loaded.files, loaded.contract, Settings(), records)
     with pytest.raises(BundleError, match="no engine of the encoder"):
-        load_engines(loaded.files, loaded.shape, Settings(), {})
-    loaded.shape = dataclasses.replace(loaded.shape, form=GraphForm())
+        load_engines(loaded.files, loaded.contract, Settings(), {})
+    loaded.contract = make_contract(1, 1, 1, 1)
     with pytest.raises(BundleError, match="a number of beams"):
         loaded.engines_of()
 

@@ -14,9 +14,6 @@ from translate_trt.runtime.bundle import FORMAT_VERSION
 
 Change = Callable[[dict[str, Any]], object]
 
-# Fields of the manifest that bundles of the same format, made by older versions, lack.
-_NEWER_FIELDS = ("shortlist", "source_vocabulary_size", "weights_sha256", "source_end")
-
 
 @dataclass(frozen=True)
 class BadBundle:
@@ -126,8 +123,17 @@ def _prompt(name: str, value: object) -> Change:
     return lambda m: m["prompt"].update({name: value})
 
 
-def _form(name: str, value: object) -> Change:
-    return lambda m: m["targets"]["onnx-fp32"]["form"].update({name: value})
+def _contract(group: str, name: str, value: object) -> Change:
+    """A tensor with other fields; None: without it."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        tensors = manifest["targets"]["onnx-fp32"]["contract"][group]
+        if value is None:
+            del tensors[name]
+        else:
+            tensors[name] = tensors.get(name, {}) | value if isinstance(value, dict) else value
+
+    return change
 
 
 BAD_SEARCHES: tuple[dict[str, Any], ...] = (
@@ -159,6 +165,72 @@ BAD_PROMPTS: tuple[tuple[str, object, str], ...] = (
     ("target_languages", {"de": 2**63 - 1}, "'prompt' must be tokens of the vocabulary, not 92233"),
     ("source_languages", {"en": 320}, "'prompt' must be tokens of the vocabulary, not 320"),
     ("source", [5] * 15, r"'limits\.max_source_length' must be at least 17, not 16"),
+)
+# Group, tensor, its other fields, and what is said of the field in question.
+_IN_PLACE = {"dtype": "float32", "initial": "zeros", "in_place": True}
+_STATE = {"dtype": "int64", "initial": "zeros", "in_place": False}
+BAD_CONTRACTS: tuple[tuple[str, str, object, str], ...] = (
+    ("encoder_inputs", "source_ids", None, "encoder_inputs.source_ids' is missing"),
+    ("encoder_inputs", "source_ids", 3, "encoder_inputs.source_ids' must be an object"),
+    (
+        "encoder_inputs",
+        "more",
+        {"dtype": "int64", "axes": ["N"]},
+        r"encoder_inputs.more' must be a tensor that this version knows, not \"int64 \[N\]",
+    ),
+    (
+        "encoder_outputs",
+        "source_bias",
+        {"dtype": "float16"},
+        r"source_bias' must be float32 \[N, 1, 1, S\], not \"float16 \[N, 1, 1, S\]",
+    ),
+    ("encoder_outputs", "cross_key_0", {"axes": ["N", 4, 8]}, "cross_key_0' must be a tensor that"),
+    ("encoder_outputs", "cross_key_0", {"axes": ["S", "N", 8]}, "cross_key_0' must be a tensor"),
+    ("encoder_outputs", "cross_key_0", {"axes": ["N", 0, "S"]}, "axes' must be a whole number of"),
+    ("encoder_outputs", "cross_key_0", {"axes": ["N", "X"]}, "axes' must be a whole number of at"),
+    (
+        "encoder_outputs",
+        "cross_key_0",
+        {"axes": []},
+        "axes' must be a list of sizes and of",
+    ),
+    ("encoder_outputs", "cross_key_0", {"dtype": "float64"}, "dtype' must be one of int64, bool"),
+    (
+        "encoder_outputs",
+        "shortlist",
+        {"dtype": "int64", "axes": ["N", "W"]},
+        "encoder_outputs.shortlist' must be a tensor that this version knows",
+    ),
+    (
+        "encoder_outputs",
+        "tokens",
+        {"dtype": "int64", "axes": ["N", "S"]},
+        "state' must be tensors of other names than the encoder's, not \"tokens\"",
+    ),
+    ("request", "early_stopping", None, "request.early_stopping' is missing"),
+    (
+        "request",
+        "temperature",
+        {"dtype": "float32", "axes": ["N"]},
+        "request.temperature' must be a tensor that this version knows",
+    ),
+    ("state", "tokens", None, "state.tokens' is missing"),
+    ("state", "tokens", {"axes": ["N"]}, "state.tokens.axes' must be axes of which number 1 is K"),
+    ("state", "tokens", {"axes": ["N", "S"]}, "tokens.axes' must be axes of which number 1 is K"),
+    ("state", "tokens", {"axes": ["N", 4]}, r"log_probs' must be float32 \[N, 4\], not"),
+    ("state", "tokens", {"initial": "seven"}, "tokens.initial' must be one of zeros, start_token"),
+    ("state", "tokens", {"initial": "masked"}, "tokens.initial' must be a value of int64"),
+    ("state", "done", {"initial": "start_token"}, "done.initial' must be a value of bool"),
+    ("state", "done", {"in_place": 1}, "done.in_place' must be true or false"),
+    ("state", "ancestry", {"axes": ["N", "K", 7]}, "self_key_0' must be a tensor that this"),
+    ("state", "self_key_0", {"axes": ["N", 4, "P"]}, "self_key_0' must be a tensor that this"),
+    ("state", "self_key_0", {"axes": ["N", "P", 4, 8]}, "self_key_0' must be a tensor that this"),
+    ("state", "more", {**_IN_PLACE, "axes": ["K", 4, "P", 8]}, "more' must be a tensor that this"),
+    ("state", "more", {**_STATE, "axes": ["N", "S"]}, "more' must be a tensor that this"),
+    ("state", "more", {**_STATE, "axes": ["K", "N"]}, "more' must be a tensor that this"),
+    ("results", "full", None, "results.full' is missing"),
+    ("results", "more", {"dtype": "int64", "axes": ["N"]}, "results.more' must be a tensor that"),
+    ("results", "attention", {"axes": ["N", "S"]}, r"attention' must be float32 \[N, K, S\]"),
 )
 BAD_PATHS = (
     "/etc/passwd",
@@ -226,9 +298,19 @@ BAD_BUNDLES = (
     ),
     *(
         _edited(
-            f"{name} {value!r}", _form(name, value), rf"targets\.onnx-fp32\.form\.{name}' must be"
+            f"shortlist {value!r}",
+            lambda m, v=value: m["targets"]["onnx-fp32"]["contract"].update(shortlist=v),
+            rf"targets\.onnx-fp32\.contract\.shortlist{message}",
         )
-        for name, value in (("beams", 0), ("slots", 0), ("cache_type", "int8"), ("shortlist", 3))
+        for value, message in (
+            (3, "' must be an object"),
+            ({"always": 0, "each": 1}, r"\.always' must be a whole number of at least 1"),
+            ({"always": 9}, r"\.each' is missing"),
+        )
+    ),
+    *(
+        _edited(f"{group}.{name} {value!r:.60}", _contract(group, name, value), message)
+        for group, name, value, message in BAD_CONTRACTS
     ),
     _file("a link to another content", STEP, _lead_out, r"SHA-256 \w{64}, the manifest says"),
     _file("a link to nothing", STEP, _lead_nowhere, "is missing"),
@@ -244,13 +326,18 @@ BAD_BUNDLES = (
 )
 
 
+# Objects of any fields, and tensors, which BAD_CONTRACTS are about.
+_NOT_ENTERED = ("search", "builder", "parity", "encoder_inputs", "encoder_outputs", "request",
+                "state", "results")  # fmt: skip
+
+
 def every_field(value: dict[str, Any], place: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """Paths of the fields a manifest must have (free-form objects are not entered)."""
+    """Paths of the fields a manifest must have."""
     found = []
     for name, inner in value.items():
         path = (*place, name)
         found.append(path)
-        if isinstance(inner, dict) and name not in ("search", "builder", "parity"):
+        if isinstance(inner, dict) and name not in _NOT_ENTERED:
             found += every_field(inner, path)
     return [path for path in found if path[-1] not in ("onnx-fp32", "onnx-int8")]
 
@@ -269,8 +356,6 @@ def spoiled_fields(text: str) -> Iterator[tuple[str, str]]:
             for step in place:
                 inner = inner[step]
             spoil(inner, name)
-            if name in _NEWER_FIELDS and name not in inner:
-                continue  # bundles of older versions have no such field
-            if name == "source_end" and inner[name] is True:
+            if name == "source_end" and inner.get(name) is True:
                 continue
             yield json.dumps(value), repr(".".join((*place, name)))

@@ -12,9 +12,9 @@ from onnx import TensorProto, helper
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import Compiler
 from translate_trt.export.engines.network import Graph
-from translate_trt.export.trace import check, contract
+from translate_trt.export.trace import check
 from translate_trt.runtime.bundle import Limits
-from translate_trt.runtime.contract import GraphShape, TensorSpec
+from translate_trt.runtime.contract import Contract, TensorSpec
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer
 
@@ -31,18 +31,17 @@ ONNX_TYPES = {
 
 def transformer_graphs(
     config: ModelConfig, target: str, limits: Limits, beams: int = 3
-) -> tuple[GraphShape, dict[str, Graph]]:
+) -> tuple[Contract, dict[str, Graph]]:
     """Encoder and step of a random model, compiled for a target as far as engines begin."""
     torch.manual_seed(0)
     model = Transformer(config).eval()
     compiler = Compiler(model, limits, BuildOptions((target,), beam_size=beams))
-    shape = compiler.shape(target)
-    specs = contract(shape)
+    contract = compiler.contract(target)
     graphs = {
-        name: Graph(name, check(graph).SerializeToString(), *specs[name])
+        name: Graph(name, check(graph).SerializeToString(), *contract.graphs[name])
         for name, graph in compiler.graphs(target).items()
     }
-    return shape, graphs
+    return contract, graphs
 
 
 def crafted(

@@ -195,7 +195,7 @@ class FakeEngine:
             for mode, specs in (("INPUT", inputs), ("OUTPUT", outputs))
             for spec in specs
         }
-        self.in_place = {NEXT + spec.name: spec.name for spec in device.engines.shape.caches()}
+        self.in_place = {NEXT + spec.name: spec.name for spec in device.engines.contract.caches}
 
     @property
     def num_io_tensors(self) -> int:

@@ -21,7 +21,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from translate_trt.runtime.backends.device import ALIGNMENT, Launch
-from translate_trt.runtime.contract import NEXT, GraphShape, TensorSpec
+from translate_trt.runtime.contract import NEXT, Contract, TensorSpec
 from translate_trt.runtime.engines import Profile
 from translate_trt.runtime.errors import BackendError
 
@@ -51,17 +51,17 @@ class StandInEngines:
 
     Attributes:
         sessions: by role.
-        shape: as the engines have it; graphs that stand in for bfloat16 take float32.
+        contract: of the engines; graphs that stand in for bfloat16 take float32.
         profiles: of both.
     """
 
     sessions: Mapping[str, ort.InferenceSession]
-    shape: GraphShape
+    contract: Contract
     profiles: Sequence[Profile]
 
     @classmethod
     def load(
-        cls, files: Mapping[str, Path], shape: GraphShape, profiles: Sequence[Profile]
+        cls, files: Mapping[str, Path], contract: Contract, profiles: Sequence[Profile]
     ) -> StandInEngines:
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
@@ -72,12 +72,10 @@ class StandInEngines:
             )
             for role in ("encoder", "step")
         }
-        return cls(sessions, shape, profiles)
+        return cls(sessions, contract, profiles)
 
     def specs(self, role: str) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-        if role == "encoder":
-            return self.shape.encoder_inputs(), self.shape.encoder_outputs()
-        return self.shape.step_inputs(), self.shape.step_outputs()
+        return self.contract.graphs[role]
 
 
 @dataclass
@@ -290,7 +288,7 @@ class HostDevice:
         return found
 
     def _check_overlaps(self, inputs: Any, outputs: Any, found: Mapping[str, Any]) -> None:
-        caches = {spec.name for spec in self.engines.shape.caches()}
+        caches = {spec.name for spec in self.engines.contract.caches}
         for output in outputs:
             place = found[output.name][2]
             for other in (*inputs, *outputs):

@@ -6,7 +6,6 @@ search (`ScriptedGraphs`), so that what either does with given numbers can be to
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from translate_trt.export.contract import GraphForm, make_contract
 from translate_trt.export.graphs import BeamSearchStep, SharedSlots, StaticCaches
-from translate_trt.runtime.contract import MASKED, NEXT, GraphForm, GraphShape, TensorSpec
+from translate_trt.runtime.contract import MASKED, NEXT, Contract, TensorSpec
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Reference, Sentence
 from translate_trt.runtime.results import Hypothesis
@@ -186,6 +186,14 @@ def assert_declared(arrays: Arrays, specs: Sequence[TensorSpec]) -> None:
         assert list(array.shape) == expected, spec.name
 
 
+SHARED_SLOTS = GraphForm()
+
+
+def contract_of(form: GraphForm) -> Contract:
+    """Of a decoder of one layer, one head and one column."""
+    return make_contract(1, 1, 1, 1, attention=True, form=form)
+
+
 class ScriptedGraphs:
     """`Graphs` whose logits come from scripts; a source's first token names its own.
 
@@ -200,15 +208,15 @@ class ScriptedGraphs:
         used: of each step so far, the most slots that are in the past of a beam of one sentence.
     """
 
-    SHAPE = GraphShape(decoder_layers=1, heads=1, key_size=1, value_size=1, attention=True)
-    REQUEST = tuple(spec.name for spec in SHAPE.request())
+    CONTRACT = contract_of(SHARED_SLOTS)
+    REQUEST = tuple(spec.name for spec in CONTRACT.request)
 
     def __init__(
         self, scripts: Sequence[Script], search: SearchStep = torch_step,
-        form: GraphForm = SHAPE.form,
+        form: GraphForm = SHARED_SLOTS,
     ) -> None:  # fmt: skip
         self.scripts, self.search = scripts, search
-        self.shape = dataclasses.replace(self.SHAPE, form=form)
+        self.contract = contract_of(form)
         self.sizes: list[tuple[int, int, int]] = []
         self.used: list[int] = []
         self.encoded: list[tuple[int, int]] = []  # (N, S) of each run of the encoder
@@ -218,7 +226,7 @@ class ScriptedGraphs:
         return len(self.sizes)
 
     def encode(self, inputs: Arrays) -> Arrays:
-        assert_declared(inputs, self.shape.encoder_inputs())
+        assert_declared(inputs, self.contract.encoder_inputs)
         ids, lengths = inputs["source_ids"], inputs["source_lengths"]
         self.encoded.append(ids.shape)
         hidden = np.arange(ids.shape[1]) >= lengths[:, None]
@@ -228,16 +236,16 @@ class ScriptedGraphs:
             "cross_key_0": keys,
             "cross_value_0": keys.copy(),
         }
-        assert_declared(outputs, self.shape.encoder_outputs())
+        assert_declared(outputs, self.contract.encoder_outputs)
         return outputs
 
     def step(self, inputs: Arrays) -> Arrays:
         """See `Graphs`; of what it returns the caller can write the caches alone."""
-        assert_declared(inputs, self.shape.step_inputs())
-        caches = {spec.name for spec in self.shape.caches()}
+        assert_declared(inputs, self.contract.step_inputs)
+        caches = {spec.name for spec in self.contract.caches}
         own = {name: x if name in caches else x.copy() for name, x in inputs.items()}
         outputs = self._step(own)
-        assert_declared(outputs, self.shape.step_outputs())
+        assert_declared(outputs, self.contract.step_outputs)
         for name, array in outputs.items():
             if name.removeprefix(NEXT) in caches:
                 assert array is inputs[name.removeprefix(NEXT)]
@@ -265,7 +273,7 @@ class ScriptedGraphs:
         outputs |= {
             NEXT + name: value for name, value in zip(BeamSearchStep.STATE, following, strict=True)
         }
-        outputs |= {NEXT + spec.name: inputs[spec.name] for spec in self.shape.caches()}
+        outputs |= {NEXT + spec.name: inputs[spec.name] for spec in self.contract.caches}
         if isinstance(caches, SharedSlots):
             _, full = caches.following(ancestry)
             outputs |= {NEXT + "slots": lowest_free(ancestry), "full": full.numpy()}
@@ -300,7 +308,7 @@ class ScriptedGraphs:
         """Put this step's tokens and positions, from 1, where they belong."""
         rows, beams = inputs["tokens"].shape
         positions = inputs["positions"][:, None]
-        if self.shape.form.slots is None:
+        if self.contract.slots is None:
             slots = inputs["slots"]
             caches: SharedSlots | StaticCaches = SharedSlots(torch.from_numpy(slots), heads=1)
         else:
@@ -333,5 +341,7 @@ def scripted_search(
 ) -> list[list[Hypothesis]]:
     """Hypotheses that `Reference` finds for each source."""
     given = zip(sources, prefixes or [()] * len(sources), strict=True)
-    search = Reference(graphs, graphs.shape, START, END, batch_tokens=batch_tokens, workers=workers)
+    search = Reference(
+        graphs, graphs.contract, START, END, batch_tokens=batch_tokens, workers=workers
+    )
     return search.translate([Sentence(*one, options) for one in given])

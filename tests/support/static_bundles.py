@@ -37,7 +37,7 @@ def static_bundle(checkpoint: Checkpoint, source: Path, path: Path, target: str)
         name=target,
         backend="tensorrt_rtx",
         files=files,
-        form=compiler.shape(target).form,
+        contract=compiler.contract(target),
     )
     write_manifest(path, dataclasses.replace(manifest, targets={target: entry}))
     return path

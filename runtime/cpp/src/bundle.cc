@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "../format_version.h"
+#include "contract_fields.h"
 #include "errors.h"
 #include "fields.h"
 #include "text.h"
@@ -20,9 +21,6 @@ namespace {
 // At the end of a target's name: a translation is made of a list of tokens that depends on its
 // source.
 constexpr const char* kShortlist = "-shortlist";
-
-// More than any model has, and few enough to list the graphs' inputs.
-constexpr std::int64_t kMostLayers = 10'000;
 
 // Not what every character is, but what a path of a bundle has no use for and an eye does not see.
 bool is_printable(char32_t c) {
@@ -62,41 +60,17 @@ FileEntry read_entry(const Fields& fields) {
   return entry;
 }
 
-// Of the source's own vocabulary, or of the only one.
-std::int64_t source_pieces(const Fields& fields) {
-  const char* name = "source_vocabulary_size";  // bundles of older versions do not say
-  const std::int64_t own = fields.has(name) ? fields.integer(name, 0) : 0;
-  return own != 0 ? own : fields.integer("vocabulary_size", 1);
-}
-
-// Bundles of older versions do not say.
-bool source_end(const Fields& fields) {
-  const char* name = "source_end";
-  if (!fields.has(name)) return true;
-  const Json& value = fields.values()[name];
-  if (!value.is_boolean()) fields.fail(name, "true or false", value);
-  return value.get<bool>();
-}
-
 ModelDescription read_model(const Fields& fields) {
-  for (const char* name : {"encoder_layers", "model_size", "feed_forward_size", "parameters"}) {
+  // What Python shows, too, must be there.
+  for (const char* name : {"encoder_layers", "decoder_layers", "heads", "key_size", "value_size",
+                           "model_size", "feed_forward_size", "parameters"}) {
     fields.integer(name, 1);
   }
   for (const char* name : {"pad_token", "unknown_token"}) fields.integer(name, -1);
-  ModelDescription model = {fields.integer("decoder_layers", 1),
-                            fields.integer("heads", 1),
-                            fields.integer("key_size", 1),
-                            fields.integer("value_size", 1),
-                            fields.integer("vocabulary_size", 1),
-                            fields.integer("start_token", 0),
-                            fields.integer("end_token", 0),
-                            source_pieces(fields),
-                            source_end(fields)};
-  if (model.decoder_layers > kMostLayers) {
-    fields.fail("decoder_layers", "at most " + std::to_string(kMostLayers),
-                fields.values()["decoder_layers"]);
-  }
-  return model;
+  const std::int64_t pieces = fields.integer("vocabulary_size", 1);
+  const std::int64_t of_source = fields.integer("source_vocabulary_size", 0);  // 0: the same
+  return {pieces, fields.integer("start_token", 0), fields.integer("end_token", 0),
+          of_source != 0 ? of_source : pieces, fields.boolean("source_end")};
 }
 
 // Its tokens are in the vocabularies, and leave room for a text.
@@ -191,23 +165,6 @@ SearchOptions read_search(const Fields& fields) {
 
 // ---- targets ----
 
-GraphForm read_graph_form(const Fields& fields) {
-  GraphForm form;
-  if (!fields.is_null("beams")) form.beams = fields.integer("beams", 1);
-  if (!fields.is_null("slots")) form.slots = fields.integer("slots", 1);
-  const auto type = cache_type_named(fields.text("cache_type"));
-  if (!type) {
-    fields.fail("cache_type", "one of float32, float16, bfloat16", fields.values()["cache_type"]);
-  }
-  form.cache_type = *type;
-  // Bundles from before there were any have no such field.
-  if (fields.has("shortlist") && !fields.is_null("shortlist")) {
-    const Fields sizes = fields.object("shortlist");
-    form.shortlist = ShortlistForm{sizes.integer("always", 1), sizes.integer("each", 1)};
-  }
-  return form;
-}
-
 TargetEntry read_target(const std::string& name, const Fields& fields) {
   const Fields files = fields.object("files");
   TargetEntry target;
@@ -218,9 +175,7 @@ TargetEntry read_target(const std::string& name, const Fields& fields) {
   for (const auto& [role, entry] : files.objects()) {
     target.files.emplace_back(role, read_entry(entry));
   }
-  const auto features = fields.texts("features");
-  target.attention = std::find(features.begin(), features.end(), "attention") != features.end();
-  target.form = read_graph_form(fields.object("form"));
+  target.contract = read_contract(fields.object("contract"));
   fields.check_optional_object("engine");
   fields.object("builder").check_texts();
   fields.check_optional_object("parity");
@@ -319,8 +274,7 @@ Manifest read_manifest(const fs::path& bundle) {
                "model again."));
   }
   fields.text("created_by");
-  // Bundles of older versions do not say.
-  if (fields.has("weights_sha256")) fields.optional_text("weights_sha256");
+  fields.optional_text("weights_sha256");
   const Fields tokenizer = fields.object("tokenizer"), targets = fields.object("targets");
   Manifest manifest;
   manifest.source_language = fields.optional_text("source_language");

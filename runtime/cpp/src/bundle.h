@@ -18,7 +18,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 
 // Of what `ModelDescription` has in Python, the part that a search needs.
 struct ModelDescription {
-  std::int64_t decoder_layers, heads, key_size, value_size, vocabulary_size, start_token, end_token;
+  std::int64_t vocabulary_size, start_token, end_token;
   std::int64_t source_pieces;  // source token ids are below this
   bool source_end;             // the decoder sees the source's end symbol
 };
@@ -41,8 +41,7 @@ struct FileEntry {
 struct TargetEntry {
   std::string name, backend;
   std::vector<std::pair<std::string, FileEntry>> files;  // by role
-  bool attention;
-  GraphForm form;
+  Contract contract;
 
   const FileEntry& file(const std::string& role) const;
 };

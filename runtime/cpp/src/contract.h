@@ -1,4 +1,4 @@
-// The two graphs' inputs and outputs (runtime/contract.py, which says what they mean).
+// Inputs and outputs of a target's graphs (runtime/contract.py says what they mean).
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,6 @@ std::size_t size_of(Type type);  // bytes
 // As ONNX Runtime writes them, such as "tensor(float)".
 std::string name_of(Type type);
 
-// Of "float32", "float16" and "bfloat16", which caches may have.
-std::optional<Type> cache_type_named(const std::string& name);
-
 // A letter for a size that is known only when a batch runs.
 enum Letter : std::int64_t { kN = -1, kK = -2, kS = -3, kP = -4, kW = -5 };
 
@@ -36,11 +33,23 @@ struct Sizes {
   std::int64_t of(std::int64_t axis) const;  // a letter, or a number that stays what it is
 };
 
-// Name, element type and axes (numbers or letters) of one input or output.
+// What a sentence's part of the state is before the first step.
+enum class Initial {
+  kZeros,
+  kStartToken,
+  kMasked,  // nothing is written yet
+  kMinusInfinity,
+  kFirstLives,  // 0, and minus infinity for all other beams
+  kAscending,   // 0, 1, 2, ...
+};
+
+// One input or output of a graph.
 struct TensorSpec {
-  std::string name;
+  std::string name;  // of the input; of state, the output has kNext before it
   Type type;
-  std::vector<std::int64_t> axes;
+  std::vector<std::int64_t> axes;     // numbers or letters
+  Initial initial = Initial::kZeros;  // of state
+  bool in_place = false;              // of state: a step writes it where it is
 
   std::vector<std::int64_t> sized(const Sizes& sizes) const;
   bool by_sentence() const { return !axes.empty() && axes[0] == kN; }
@@ -53,36 +62,32 @@ struct ShortlistForm {
   std::int64_t places(std::int64_t source_size) const { return always + each * source_size; }
 };
 
-// How a target lays its graphs out; without a value: made for any number.
-struct GraphForm {
-  std::optional<std::int64_t> beams, slots;
-  Type cache_type = Type::kFloat32;
-  std::optional<ShortlistForm> shortlist;
+using Specs = std::vector<TensorSpec>;
+
+// Every step looks for a beam's best 2K + 1 tokens, so there must be as many to choose from.
+inline std::int64_t most_beams(std::int64_t choices) { return (choices - 1) / 2; }
+
+// Inputs and outputs of both graphs of a target, as its manifest lists them.
+struct Contract {
+  Specs encoder_inputs, encoder_outputs, request, state;
+  Specs results;  // of a step besides its state; the parents are the first
+  std::optional<ShortlistForm> shortlist = std::nullopt;
+
+  // Where the graphs are made for one number of beams, or of slots.
+  std::optional<std::int64_t> beams() const;
+  std::optional<std::int64_t> slots() const;
+
+  bool attention() const;  // is among the results
+
+  Specs caches() const;  // the state that a step writes in place
+  Specs step_inputs() const;
+  Specs step_outputs() const;
 
   // So many tokens a beam has to choose from in any sentence.
   std::int64_t choices(std::int64_t vocabulary_size) const;
 
   // With S, and W that goes with it.
   Sizes with_source(Sizes sizes, std::int64_t source_size) const;
-};
-
-// Every step looks for a beam's best 2K + 1 tokens, so there must be as many to choose from.
-inline std::int64_t most_beams(std::int64_t choices) { return (choices - 1) / 2; }
-
-using Specs = std::vector<TensorSpec>;
-
-struct GraphShape {
-  std::int64_t decoder_layers, heads, key_size, value_size;
-  bool attention = false;
-  GraphForm form = {};
-
-  Specs encoder_inputs() const;
-  Specs encoder_outputs() const;
-  Specs request() const;
-  Specs caches() const;
-  Specs state() const;  // caches included
-  Specs step_inputs() const;
-  Specs step_outputs() const;
 };
 
 }  // namespace translate_trt::runtime

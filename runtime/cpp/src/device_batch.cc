@@ -39,10 +39,13 @@ std::size_t unsigned_of(std::int64_t value) { return static_cast<std::size_t>(va
 
 // ---- pool ----
 
-StreamContextPool::StreamContextPool(const tt_device_functions& functions, const GraphShape& shape,
+StreamContextPool::StreamContextPool(const tt_device_functions& functions, const Contract& contract,
                                      EngineSettings settings,
                                      std::function<void(const std::string&)> log)
-    : functions_(functions), shape_(shape), settings_(std::move(settings)), log_(std::move(log)) {}
+    : functions_(functions),
+      contract_(contract),
+      settings_(std::move(settings)),
+      log_(std::move(log)) {}
 
 std::unique_ptr<StreamContext> StreamContextPool::acquire() {
   {
@@ -53,7 +56,7 @@ std::unique_ptr<StreamContext> StreamContextPool::acquire() {
       return context;
     }
   }
-  return std::make_unique<StreamContext>(functions_, shape_, settings_, log_);
+  return std::make_unique<StreamContext>(functions_, contract_, settings_, log_);
 }
 
 void StreamContextPool::release(std::unique_ptr<StreamContext> context) {
@@ -71,8 +74,8 @@ DeviceBatch::DeviceBatch(std::shared_ptr<StreamContextPool> pool, const SearchOp
       device_(context_->device()),
       buffers_(context_->buffers()),
       options_(options),
-      encoder_outputs_(context_->shape().encoder_outputs()),
-      others_(context_->shape().caches()) {
+      encoder_outputs_(context_->contract().encoder_outputs),
+      others_(context_->contract().caches()) {
   others_.insert(others_.end(), buffers_.state().begin(), buffers_.state().end());
   begin(start_token);  // a context that fails here goes with the batch
 }
@@ -380,7 +383,7 @@ void DeviceBatch::make_idle(const Rows& rows) {
 
 // Of each row its limits and options, where the device has not got them yet.
 void DeviceBatch::send_request() {
-  for (const TensorSpec& spec : context_->shape().request()) {
+  for (const TensorSpec& spec : context_->contract().request) {
     if (spec.name == "forced_tokens") continue;  // which `step` sends
     const std::size_t size = size_of(spec.type);
     std::vector<std::byte> values(size * unsigned_of(buffers_.sizes().n));
@@ -407,9 +410,9 @@ Address DeviceBatch::address(const TensorSpec& spec) const {
 
 // ---- the backend ----
 
-DeviceBackend::DeviceBackend(const tt_device_functions& functions, const GraphShape& shape,
+DeviceBackend::DeviceBackend(const tt_device_functions& functions, const Contract& contract,
                              EngineSettings settings, std::function<void(const std::string&)> log)
-    : pool_(std::make_shared<StreamContextPool>(functions, shape, std::move(settings),
+    : pool_(std::make_shared<StreamContextPool>(functions, contract, std::move(settings),
                                                 std::move(log))) {}
 
 std::unique_ptr<Batch> DeviceBackend::batch(const SearchOptions& options,

@@ -23,7 +23,7 @@ namespace translate_trt::runtime {
 // Stream contexts that no batch has. Any thread.
 class StreamContextPool {
  public:
-  StreamContextPool(const tt_device_functions& functions, const GraphShape& shape,
+  StreamContextPool(const tt_device_functions& functions, const Contract& contract,
                     EngineSettings settings, std::function<void(const std::string&)> log);
 
   // A free one, or a new one.
@@ -34,7 +34,7 @@ class StreamContextPool {
 
  private:
   const tt_device_functions functions_;
-  const GraphShape shape_;
+  const Contract contract_;
   const EngineSettings settings_;
   LogOnce log_;
   std::mutex mutex_;
@@ -112,7 +112,7 @@ class DeviceBatch : public Batch {
 // after another.
 class DeviceBackend : public Backend {
  public:
-  DeviceBackend(const tt_device_functions& functions, const GraphShape& shape,
+  DeviceBackend(const tt_device_functions& functions, const Contract& contract,
                 EngineSettings settings, std::function<void(const std::string&)> log);
 
   std::unique_ptr<Batch> batch(const SearchOptions& options,

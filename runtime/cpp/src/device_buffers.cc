@@ -25,15 +25,17 @@ std::size_t elements(const TensorSpec& spec, const Sizes& sizes) {
   return count;
 }
 
-Specs without_caches(const GraphShape& shape) {
-  const std::size_t caches = shape.caches().size();
-  Specs specs = shape.state();
-  specs.resize(specs.size() - caches);  // which are the last
+Specs without_caches(const Contract& contract) {
+  Specs specs;
+  std::copy_if(contract.state.begin(), contract.state.end(), std::back_inserter(specs),
+               [](const TensorSpec& spec) { return !spec.in_place; });
   return specs;
 }
 
-Specs result_specs(const GraphShape& shape, const Specs& state) {
-  Specs specs = {shape.step_outputs().front()};  // the parents
+Specs result_specs(const Contract& contract, const Specs& state) {
+  Specs specs;
+  std::copy_if(contract.results.begin(), contract.results.end(), std::back_inserter(specs),
+               [](const TensorSpec& spec) { return spec.name == "parents"; });
   std::copy_if(state.begin(), state.end(), std::back_inserter(specs),
                [](const TensorSpec& spec) { return is_result(spec.name); });
   return specs;
@@ -46,9 +48,9 @@ Specs rest_specs(const Specs& state) {
   return specs;
 }
 
-Sizes largest_sizes(const GraphShape& shape, const Profiles& profiles) {
+Sizes largest_sizes(const Contract& contract, const Profiles& profiles) {
   Sizes sizes;
-  sizes.k = *shape.form.beams;
+  sizes.k = *contract.beams();
   for (const Profile& one : profiles) {
     sizes.n = std::max(sizes.n, one.batch);
     sizes.s = std::max(sizes.s, one.source_length);
@@ -90,32 +92,32 @@ Block::Block(const Specs& specs, const Sizes& sizes) {
   }
 }
 
-DeviceBuffers::DeviceBuffers(Device& device, const GraphShape& shape, const Profiles& profiles,
+DeviceBuffers::DeviceBuffers(Device& device, const Contract& contract, const Profiles& profiles,
                              std::size_t places)
     : device_(device),
-      shape_(shape),
+      contract_(contract),
       places_(places),
-      sizes_(largest_sizes(shape, profiles)),
+      sizes_(largest_sizes(contract, profiles)),
       largest_(largest_source(profiles)),
-      state_(without_caches(shape)),
+      state_(without_caches(contract)),
       state_block_(state_, sizes_),
-      result_block_(result_specs(shape, state_), sizes_),
+      result_block_(result_specs(contract, state_), sizes_),
       rest_block_(rest_specs(state_), sizes_),
       source_ids_(device, sizeof(std::int64_t) * static_cast<std::size_t>(largest_)),
       source_lengths_(device, sizeof(std::int64_t) * static_cast<std::size_t>(sizes_.n)),
       fresh_(device, state_block_.size),
       results_(zeros(places * result_block_.size)),
       rest_(zeros(places * rest_block_.size)) {
-  for (const TensorSpec& spec : shape.encoder_outputs()) {
+  for (const TensorSpec& spec : contract.encoder_outputs) {
     cross_[spec.name] = zeros(most(spec));
     encoded_[spec.name] = zeros(most(spec));
   }
-  for (const TensorSpec& spec : shape.caches())
+  for (const TensorSpec& spec : contract.caches())
     caches_[spec.name] = zeros(tensor_bytes(spec, sizes_));
-  for (const TensorSpec& spec : shape.request()) {
+  for (const TensorSpec& spec : contract.request) {
     requests_.emplace(spec.name, Upload(device, tensor_bytes(spec, sizes_)));
   }
-  if (shape.attention) {
+  if (contract.attention()) {
     attention_bytes_ = sizeof(float) * static_cast<std::size_t>(sizes_.k * largest_);
     for (std::size_t i = 0; i < places; ++i) {
       attention_.push_back(device.allocate(attention_bytes_));
@@ -154,7 +156,7 @@ void DeviceBuffers::send_fresh(std::int64_t start_token) {
 std::vector<DeviceTensor> DeviceBuffers::step_tensors(std::size_t place, const Sizes& sizes) const {
   const std::size_t following = (place + 1) % places_;
   std::vector<DeviceTensor> tensors;
-  for (const TensorSpec& spec : shape_.step_inputs()) {
+  for (const TensorSpec& spec : contract_.step_inputs()) {
     const std::string& name = spec.name;
     Address address = 0;
     if (const auto cross = cross_.find(name); cross != cross_.end()) {

@@ -49,7 +49,7 @@ struct Block {
 class DeviceBuffers {
  public:
   // shape: with a number of beams and of slots. places: of the ring, at least 2.
-  DeviceBuffers(Device& device, const GraphShape& shape, const Profiles& profiles,
+  DeviceBuffers(Device& device, const Contract& contract, const Profiles& profiles,
                 std::size_t places);
 
   std::size_t places() const { return places_; }
@@ -65,7 +65,7 @@ class DeviceBuffers {
 
   Upload& source_ids() { return source_ids_; }
   Upload& source_lengths() { return source_lengths_; }
-  // One of the inputs of `GraphShape::request`.
+  // One of the inputs of `Contract::request`.
   Upload& request(const std::string& name) { return requests_.at(name); }
 
   // A tensor of the state, or the parents, in a place of the ring.
@@ -105,7 +105,7 @@ class DeviceBuffers {
   const std::byte* result_at(const std::byte* results, const char* name, std::size_t place) const;
 
   Device& device_;
-  GraphShape shape_;
+  Contract contract_;
   std::size_t places_;
   Sizes sizes_;
   std::int64_t largest_;  // N * S of the profile where it is largest

@@ -92,6 +92,12 @@ std::int64_t Fields::integer(const std::string& name, const Json& value,
   return value.get<std::int64_t>();
 }
 
+bool Fields::boolean(const std::string& name) const {
+  const Json& value = get(name);
+  if (!value.is_boolean()) fail(name, "true or false", value);
+  return value.get<bool>();
+}
+
 const std::string& Fields::text(const std::string& name) const {
   const Json& value = get(name);
   if (!value.is_string()) fail(name, "a string", value);

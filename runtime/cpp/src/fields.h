@@ -31,14 +31,17 @@ class Fields {
   Fields(const Json& value, std::filesystem::path file, std::string place = "");
 
   const Json& values() const { return value_; }
+  const Json& get(const std::string& name) const;  // of any type
 
   // A bundle error: this field is not what was expected.
   [[noreturn]] void fail(const std::string& name, const std::string& expected,
                          const Json& found) const;
 
   std::int64_t integer(const std::string& name, std::int64_t smallest) const;
+  // The item of a list.
+  std::int64_t integer(const std::string& name, const Json& item, std::int64_t smallest) const;
+  bool boolean(const std::string& name) const;
   const std::string& text(const std::string& name) const;
-  bool has(const std::string& name) const { return value_.contains(name); }
   bool is_null(const std::string& name) const { return get(name).is_null(); }
   std::optional<std::string> optional_text(const std::string& name) const;
   std::vector<std::string> texts(const std::string& name) const;
@@ -52,8 +55,6 @@ class Fields {
   std::vector<std::pair<std::string, Fields>> objects(bool at_least_one = false) const;
 
  private:
-  std::int64_t integer(const std::string& name, const Json& value, std::int64_t smallest) const;
-  const Json& get(const std::string& name) const;
   std::string path(const std::string& name) const;
 
   const Json& value_;

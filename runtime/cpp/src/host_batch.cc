@@ -83,19 +83,20 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
 
 }  // namespace
 
-HostBatch::HostBatch(std::unique_ptr<Graphs> graphs, const GraphShape& shape,
+HostBatch::HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract,
                      const SearchOptions& options, std::int64_t start_token,
                      std::int64_t spare_slots)
     : graphs_(std::move(graphs)),
-      shape_(shape),
+      contract_(contract),
       options_(options),
       start_token_(start_token),
       spare_slots_(spare_slots),
-      crossing_(shape.encoder_outputs()),
-      caches_(shape.caches()),
-      request_(shape.request()),
-      small_state_(without(shape.state(), caches_)) {
-  for (TensorSpec& spec : shape_.step_inputs()) {
+      crossing_(contract.encoder_outputs),
+      caches_(contract.caches()),
+      request_(contract.request),
+      small_state_(without(contract.state, caches_)),
+      slots_(contract.slots()) {
+  for (TensorSpec& spec : contract_.step_inputs()) {
     if (spec.by_sentence()) by_sentence_.push_back(std::move(spec));
   }
   sizes_.k = options.beam_size;
@@ -186,14 +187,14 @@ void HostBatch::bind() {
 void HostBatch::allocate(std::int64_t rows, std::int64_t source_size, std::int64_t slots) {
   runs_.clear();
   sizes_.n = rows, sizes_.p = slots;
-  sizes_ = shape_.form.with_source(sizes_, source_size);
+  sizes_ = contract_.with_source(sizes_, source_size);
   const auto zeros = [this](const TensorSpec& spec) {
     return std::make_shared<Tensor>(spec.type, spec.sized(sizes_));
   };
   now_.clear(), other_.clear(), results_.clear();
-  for (const TensorSpec& spec : shape_.step_inputs()) now_[spec.name] = zeros(spec);
+  for (const TensorSpec& spec : contract_.step_inputs()) now_[spec.name] = zeros(spec);
   for (const TensorSpec& spec : small_state_) other_[spec.name] = zeros(spec);
-  for (const TensorSpec& spec : shape_.step_outputs()) {
+  for (const TensorSpec& spec : contract_.step_outputs()) {
     const bool is_state = spec.name.rfind(kNext, 0) == 0;
     if (!is_state) results_[spec.name] = zeros(spec);
   }
@@ -256,7 +257,7 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
   for (std::size_t i = 0; i < count; ++i) {
     longest = std::max(longest, arriving.tokens[first + i].size());
   }
-  Sizes sizes = shape_.form.with_source(sizes_, static_cast<std::int64_t>(longest));
+  Sizes sizes = contract_.with_source(sizes_, static_cast<std::int64_t>(longest));
   sizes.n = static_cast<std::int64_t>(count);
   const auto ids = std::make_shared<Tensor>(Type::kInt64, std::vector{sizes.n, sizes.s});
   const auto lengths = std::make_shared<Tensor>(Type::kInt64, std::vector{sizes.n});
@@ -280,7 +281,7 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
   for (std::int64_t i = 0; i < sizes.n; ++i) {
     const std::int64_t row = rows[first + static_cast<std::size_t>(i)];
     fill_row(now_.at("source_bias"), row, kMasked);
-    if (shape_.form.shortlist) fill_row(now_.at("shortlist"), row, kEmpty);
+    if (contract_.shortlist) fill_row(now_.at("shortlist"), row, kEmpty);
     for (const TensorSpec& spec : crossing_) {
       copy_source(spec, *encoded.at(spec.name), i, *now_.at(spec.name), row, sizes.s);
     }
@@ -288,7 +289,7 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
 }
 
 void HostBatch::grow_if_full() {
-  if (shape_.form.slots) return;
+  if (slots_) return;
   std::vector<char> full = copied<char>(results_.at("full"));
   bool any = false;
   for (std::size_t row = 0; row < full.size(); ++row) {

@@ -28,7 +28,7 @@ class Graphs {
 class HostBatch : public Batch {
  public:
   // spare_slots: that caches get beyond what their rows need at once.
-  HostBatch(std::unique_ptr<Graphs> graphs, const GraphShape& shape, const SearchOptions& options,
+  HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract, const SearchOptions& options,
             std::int64_t start_token, std::int64_t spare_slots);
 
   std::int64_t rows() const override { return sizes_.n; }
@@ -61,10 +61,11 @@ class HostBatch : public Batch {
   void grow(const std::vector<char>& full);
 
   std::unique_ptr<Graphs> graphs_;
-  GraphShape shape_;
+  Contract contract_;
   SearchOptions options_;
   std::int64_t start_token_, spare_slots_;
   Specs crossing_, caches_, request_, small_state_, by_sentence_;
+  std::optional<std::int64_t> slots_;  // if it is one number
   Sizes sizes_;
   Arrays now_;                           // every input of the next step
   Arrays other_;                         // what it does not write in place is written here

@@ -43,12 +43,12 @@ void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_si
   const std::int64_t width = std::min(sizes_.s, source_size);
   Rows used;
   for (const std::int64_t row : keep) {
-    used.push_back(shape_.form.slots ? *shape_.form.slots : used_slots(row));
+    used.push_back(slots_ ? *slots_ : used_slots(row));
   }
   const std::int64_t most = used.empty() ? sizes_.k : *std::max_element(used.begin(), used.end());
   Arrays past = std::move(now_);
   now_.clear();
-  allocate(rows, source_size, shape_.form.slots ? *shape_.form.slots : room(most));
+  allocate(rows, source_size, slots_ ? *slots_ : room(most));
   for (const TensorSpec& spec : by_sentence_) {
     // One after the other is let go: new arrays take up memory only once they are written.
     const auto found = past.find(spec.name);
@@ -64,11 +64,11 @@ void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_si
   }
 }
 
-// True if the arrays serve for so many rows, the first of them those kept: no others would be much
-// smaller.
+// True if the arrays serve for so many rows, the first of them those kept: others would not have
+// much fewer slots. Rows that are left over stay allocated until the next move: a copy costs steps.
 bool HostBatch::can_shrink(const Rows& keep, std::int64_t rows) const {
   if (keep.empty() || rows > sizes_.n) return false;
-  if (shape_.form.slots) return true;
+  if (slots_) return true;
   std::int64_t most = 0;
   for (const std::int64_t row : keep) most = std::max(most, used_slots(row));
   return sizes_.p <= room(most) + kSlotStep;
@@ -150,7 +150,7 @@ void HostBatch::copy_source(const TensorSpec& spec, const Tensor& from, std::int
   const auto is_source = [](std::int64_t axis) { return axis == kS || axis == kW; };
   const auto axis = std::find_if(spec.axes.begin(), spec.axes.end(), is_source);
   const auto at = static_cast<std::size_t>(axis - spec.axes.begin());
-  const auto filled = static_cast<std::size_t>(shape_.form.with_source(sizes_, width).of(*axis));
+  const auto filled = static_cast<std::size_t>(contract_.with_source(sizes_, width).of(*axis));
   const Split source(from, at), target(to, at);
   for (std::size_t outer = 0; outer < source.outer; ++outer) {
     std::memcpy(to.bytes_at(to_row) + outer * target.axis * target.inner,

@@ -18,20 +18,26 @@ T* as(std::byte* row) {
 void write_initial(const TensorSpec& spec, std::byte* row, std::size_t size,
                    std::int64_t start_token) {
   constexpr float kImpossible = -std::numeric_limits<float>::infinity();
-  const std::string& name = spec.name;
-  if (name == "tokens") {
-    std::fill_n(as<std::int64_t>(row), size, start_token);
-  } else if (name == "log_probs") {  // one live hypothesis
-    std::fill_n(as<float>(row), size, kImpossible);
-    as<float>(row)[0] = 0;
-  } else if (name == "finished_scores") {
-    std::fill_n(as<float>(row), size, kImpossible);
-  } else if (name == "ancestry") {  // nothing is written yet
-    std::fill_n(as<float>(row), size, kMasked);
-  } else if (name == "slots") {
-    std::iota(as<std::int64_t>(row), as<std::int64_t>(row) + size, 0);
-  } else {
-    std::fill_n(row, size * size_of(spec.type), std::byte{0});
+  switch (spec.initial) {
+    case Initial::kZeros:
+      std::fill_n(row, size * size_of(spec.type), std::byte{0});
+      break;
+    case Initial::kStartToken:
+      std::fill_n(as<std::int64_t>(row), size, start_token);
+      break;
+    case Initial::kMasked:
+      std::fill_n(as<float>(row), size, kMasked);
+      break;
+    case Initial::kMinusInfinity:
+      std::fill_n(as<float>(row), size, kImpossible);
+      break;
+    case Initial::kFirstLives:
+      std::fill_n(as<float>(row), size, kImpossible);
+      as<float>(row)[0] = 0;
+      break;
+    case Initial::kAscending:
+      std::iota(as<std::int64_t>(row), as<std::int64_t>(row) + size, 0);
+      break;
   }
 }
 

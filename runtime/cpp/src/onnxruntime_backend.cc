@@ -66,9 +66,9 @@ SessionDevice read_device(const std::string& name) {
 }
 
 OnnxRuntimeBackend::OnnxRuntimeBackend(const std::filesystem::path& encoder,
-                                       const std::filesystem::path& step, const GraphShape& shape,
+                                       const std::filesystem::path& step, const Contract& contract,
                                        const Settings& settings)
-    : library_(OnnxRuntimeLibrary::open(settings.onnxruntime)), shape_(shape) {
+    : library_(OnnxRuntimeLibrary::open(settings.onnxruntime)), contract_(contract) {
   CompiledKernels kernels;
   if (settings.device.provider == Provider::kCpu) {
     kernels = find_kernels(settings.kernels);
@@ -81,16 +81,16 @@ OnnxRuntimeBackend::OnnxRuntimeBackend(const std::filesystem::path& encoder,
   // Threads of a session go on spinning for a while when it has run, in case it runs again. The
   // encoder's would take the cores from the steps that follow.
   add_setting(*library_, *of_encoder, "session.force_spinning_stop", "1");
-  encoder_ = open_session(*library_, encoder, *of_encoder, shape.encoder_inputs(),
-                          shape.encoder_outputs());
-  step_ = open_session(*library_, step, *of_step, shape.step_inputs(), shape.step_outputs());
+  encoder_ = open_session(*library_, encoder, *of_encoder, contract.encoder_inputs,
+                          contract.encoder_outputs);
+  step_ = open_session(*library_, step, *of_step, contract.step_inputs(), contract.step_outputs());
   return_memory();
 }
 
 std::unique_ptr<Batch> OnnxRuntimeBackend::batch(const SearchOptions& options,
                                                  std::int64_t start_token) const {
   return std::make_unique<HostBatch>(std::make_unique<BatchGraphs>(library_, *encoder_, *step_),
-                                     shape_, options, start_token, spare_slots_);
+                                     contract_, options, start_token, spare_slots_);
 }
 
 }  // namespace translate_trt::runtime

@@ -39,7 +39,7 @@ class OnnxRuntimeBackend : public Backend {
   // the contract; a backend error if a library cannot be used; an option error if one does not
   // exist.
   OnnxRuntimeBackend(const std::filesystem::path& encoder, const std::filesystem::path& step,
-                     const GraphShape& shape, const Settings& settings);
+                     const Contract& contract, const Settings& settings);
 
   std::unique_ptr<Batch> batch(const SearchOptions& options,
                                std::int64_t start_token) const override;
@@ -49,7 +49,7 @@ class OnnxRuntimeBackend : public Backend {
 
  private:
   std::shared_ptr<const OnnxRuntimeLibrary> library_;
-  GraphShape shape_;
+  Contract contract_;
   std::string kernels_;
   std::int64_t spare_slots_ = 0;
   Owned<OrtSession> encoder_, step_;

@@ -18,13 +18,14 @@ void LogOnce::operator()(const std::string& message) {
   log_(message);
 }
 
-StreamContext::StreamContext(const tt_device_functions& functions, const GraphShape& shape,
+StreamContext::StreamContext(const tt_device_functions& functions, const Contract& contract,
                              const EngineSettings& settings, LogOnce& log)
     : device_(functions),
-      shape_(shape),
+      contract_(contract),
       settings_(settings),
       log_(log),
-      buffers_(device_, shape, settings.profiles, std::max<std::size_t>(2, settings.poll_every)) {
+      buffers_(device_, contract, settings.profiles,
+               std::max<std::size_t>(2, settings.poll_every)) {
   const std::size_t attention = buffers_.attention_bytes() * buffers_.places();
   for (const std::size_t turn : {0, 1}) {
     results_[turn] = device_.pin(buffers_.results_bytes());

@@ -38,12 +38,12 @@ class LogOnce {
 class StreamContext {
  public:
   // settings, log: outlive it.
-  StreamContext(const tt_device_functions& functions, const GraphShape& shape,
+  StreamContext(const tt_device_functions& functions, const Contract& contract,
                 const EngineSettings& settings, LogOnce& log);
 
   Device& device() { return device_; }
   DeviceBuffers& buffers() { return buffers_; }
-  const GraphShape& shape() const { return shape_; }
+  const Contract& contract() const { return contract_; }
   const Profiles& profiles() const { return settings_.profiles; }
   std::size_t poll_every() const { return settings_.poll_every; }
 
@@ -71,7 +71,7 @@ class StreamContext {
   DeviceGraph captured(std::size_t bucket);
 
   Device device_;
-  GraphShape shape_;
+  Contract contract_;
   const EngineSettings& settings_;
   LogOnce& log_;
   DeviceBuffers buffers_;

@@ -50,15 +50,10 @@ Settings settings_of(const tt_load_options& options) {
   return settings;
 }
 
-GraphShape shape_of(const ModelDescription& model, const TargetEntry& target) {
-  return {model.decoder_layers, model.heads,      model.key_size,
-          model.value_size,     target.attention, target.form};
-}
-
 // Made for TensorRT's engines, whose beams and slots are fixed.
 bool is_engine(const TargetEntry& target) {
-  return target.backend.rfind("tensorrt", 0) == 0 && target.form.beams && target.form.slots &&
-         !target.form.shortlist;
+  return target.backend.rfind("tensorrt", 0) == 0 && target.contract.beams() &&
+         target.contract.slots() && !target.contract.shortlist;
 }
 
 EngineSettings engine_settings(const tt_engines& given) {
@@ -121,18 +116,17 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
 
 void Translator::load_backend(const std::filesystem::path& bundle, const tt_engines* engines,
                               const Settings& settings) {
-  const GraphShape shape = shape_of(manifest_.model, target_);
   if (target_.backend == "onnxruntime") {
-    auto backend =
-        std::make_unique<OnnxRuntimeBackend>(target_.file("encoder").locate(bundle),
-                                             target_.file("step").locate(bundle), shape, settings);
+    auto backend = std::make_unique<OnnxRuntimeBackend>(target_.file("encoder").locate(bundle),
+                                                        target_.file("step").locate(bundle),
+                                                        target_.contract, settings);
     kernels_ = backend->kernels();
     onnxruntime_ = backend->version();
     backend_ = std::move(backend);
   } else if (engines != nullptr && is_engine(target_)) {
     const tt_engines given = complete(engines);
-    backend_ = std::make_unique<DeviceBackend>(*given.functions, shape, engine_settings(given),
-                                               settings.log);
+    backend_ = std::make_unique<DeviceBackend>(*given.functions, target_.contract,
+                                               engine_settings(given), settings.log);
   } else {
     throw bundle_error("the target runs on the backend " + in_quotes(target_.backend) +
                        ", which this library does not have by itself (it has onnxruntime). Choose "
@@ -249,7 +243,7 @@ void Translator::check_tokenizer() const {
 void Translator::check_options(const SearchOptions& options) const {
   const Limits& limits = manifest_.limits;
   manifest_.prompt.check(options, manifest_.source_language, manifest_.target_language);
-  if (options.return_attention && !target_.attention) {
+  if (options.return_attention && !target_.contract.attention()) {
     throw option_error(
         "return_attention: this bundle's step graph does not return attention; export it again "
         "with --attention.");
@@ -266,17 +260,17 @@ void Translator::check_options(const SearchOptions& options) const {
                        " tokens this bundle was exported for; export it with a larger "
                        "--max-target-length.");
   }
-  const auto beams = target_.form.beams;
+  const auto beams = target_.contract.beams();
   const std::string beam_size = "beam_size " + number(options.beam_size);
   if (beams && options.beam_size != *beams) {
     throw option_error(beam_size + ": " + target_.name + " was made for " + number(*beams) +
                        " beams; ask for that, or export with --beam-size " +
                        number(options.beam_size) + ".");
   }
-  const std::int64_t choices = target_.form.choices(manifest_.model.vocabulary_size);
+  const std::int64_t choices = target_.contract.choices(manifest_.model.vocabulary_size);
   if (options.beam_size > most_beams(choices)) {
     throw option_error(beam_size + " is too large for a " +
-                       (target_.form.shortlist ? "shortlist" : "vocabulary") + " of " +
+                       (target_.contract.shortlist ? "shortlist" : "vocabulary") + " of " +
                        number(choices) + " pieces; at most " + number(most_beams(choices)) + ".");
   }
   if (options.beam_size > kManyBeams && !warned_of_beams_.exchange(true)) {

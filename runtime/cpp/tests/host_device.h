@@ -16,15 +16,15 @@
 #include <utility>
 #include <vector>
 
-#include "contract.h"
+#include "decoder_shape.h"
 #include "device_buffers.h"
 #include "translate_trt/device.h"
 
 namespace translate_trt::runtime {
 
 // One layer of one head, a beam, and as many slots as any test needs.
-inline GraphShape tracing_shape() {
-  GraphShape shape = {1, 1, 1, 1, false, {}};
+inline DecoderShape tracing_shape() {
+  DecoderShape shape = {1, 1, 1, 1, false, {}};
   shape.form.beams = 1;
   shape.form.slots = 96;
   return shape;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "check.h"
+#include "decoder_shape.h"
 #include "host_batch.h"
 
 namespace translate_trt::runtime {
@@ -65,7 +66,7 @@ class TracingGraphs : public Graphs {
 };
 
 void test_rows_keep_what_is_theirs() {
-  GraphShape shape = {1, 1, 1, 1, false, {}};
+  DecoderShape shape = {1, 1, 1, 1, false, {}};
   shape.form.cache_type = Type::kFloat16;
   SearchOptions options;
   options.beam_size = 1;
@@ -85,7 +86,7 @@ void test_rows_keep_what_is_theirs() {
 
 // The rows behind move into those of the sentences that have left, and new ones come after them.
 void test_a_batch_shrinks_in_its_arrays() {
-  GraphShape shape = {1, 1, 1, 1, false, {}};
+  DecoderShape shape = {1, 1, 1, 1, false, {}};
   shape.form.cache_type = Type::kFloat16;
   SearchOptions options;
   options.beam_size = 1;
@@ -142,7 +143,7 @@ class ForgettingGraphs : public TracingGraphs {
 };
 
 void test_slots_keep_their_places() {
-  GraphShape shape = {1, 1, 1, 1, false, {}};
+  DecoderShape shape = {1, 1, 1, 1, false, {}};
   shape.form.cache_type = Type::kFloat16;
   SearchOptions options;
   options.beam_size = 1;
@@ -180,7 +181,7 @@ class WatchingGraphs : public TracingGraphs {
 };
 
 void test_rows_have_options_of_their_own() {
-  GraphShape shape = {1, 1, 1, 1, false, {}};
+  DecoderShape shape = {1, 1, 1, 1, false, {}};
   shape.form.cache_type = Type::kFloat16;
   SearchOptions options, own;
   options.beam_size = own.beam_size = 1;

@@ -14,7 +14,7 @@ from support.translations import assert_same, random_sources
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle, trace_graphs
-from translate_trt.export.graphs import graph_shape
+from translate_trt.export.contract import model_contract
 from translate_trt.export.passes.base import Outcome, Pass
 from translate_trt.export.passes.pipeline import PASSES, Report, check_names, passes_for, run_passes
 from translate_trt.export.precision import precision_pass
@@ -143,7 +143,7 @@ def compiled(config: ModelConfig, target: str, attention: bool = False) -> dict[
     passes = passes_for(TARGETS[target].backend, precision_pass(TARGETS[target].precision, {}))
     graphs = {}
     traced = trace_graphs(
-        Transformer(config).eval(), Limits(48, 98), graph_shape(config, attention, form),
+        Transformer(config).eval(), Limits(48, 98), model_contract(config, attention, form),
         TARGETS[target].opset,
     )  # fmt: skip
     for role, model in traced.items():

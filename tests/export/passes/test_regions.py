@@ -13,7 +13,8 @@ from onnx_ir.passes import common
 from support.graphs import Array, Axes, build, feeds, node, operators, run
 
 from translate_trt.export.compile import trace_graphs
-from translate_trt.export.graphs import BeamSearchStep, graph_shape
+from translate_trt.export.contract import GraphForm, model_contract
+from translate_trt.export.graphs import BeamSearchStep
 from translate_trt.export.passes.calls import Call, add_functions
 from translate_trt.export.passes.functions import DOMAIN
 from translate_trt.export.passes.kernels import CallKernels
@@ -21,7 +22,7 @@ from translate_trt.export.passes.pipeline import passes_for, run_passes
 from translate_trt.export.passes.regions import Region
 from translate_trt.export.targets import DYNAMIC_OPSET, STATIC_OPSET, TARGETS
 from translate_trt.runtime.bundle import Limits
-from translate_trt.runtime.contract import NEXT, GraphForm
+from translate_trt.runtime.contract import NEXT
 from translate_trt.train.checkpoint import Checkpoint
 
 
@@ -143,8 +144,8 @@ def test_functions_stand_in_the_same_order_in_every_process() -> None:
 
 
 def trace_step(checkpoint: Checkpoint, form: GraphForm, opset: int) -> ir.Model:
-    shape = graph_shape(checkpoint.model, form=form)
-    return trace_graphs(checkpoint.load_model(), Limits(48, 98), shape, opset)["step"]
+    contract = model_contract(checkpoint.model, form=form)
+    return trace_graphs(checkpoint.load_model(), Limits(48, 98), contract, opset)["step"]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,166 @@
+"""`Contract` in a manifest: written by export, read and checked by whoever runs the graphs.
+
+What the host itself reads or writes must be there under its name, with its type and axes; of the
+rest it needs to know only how large it is and how it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from translate_trt.runtime.contract import INITIAL, TYPES, Contract, ShortlistForm, TensorSpec
+from translate_trt.runtime.fields import Fields
+
+#: The groups of tensors, by their names in the manifest and in `Contract`.
+_GROUPS = ("encoder_inputs", "encoder_outputs", "request", "state", "results")
+
+_LETTERS = ("N", "K", "S", "P", "W")
+
+# Of what types the initial values are; zeros are of any.
+_INITIAL_TYPES = {
+    "start_token": "int64",
+    "masked": "float32",
+    "minus_infinity": "float32",
+    "first_lives": "float32",
+    "ascending": "int64",
+}
+
+
+def to_json(contract: Contract) -> dict[str, Any]:
+    """The contract as values that JSON knows; `from_json` reads it back."""
+    form = contract.shortlist
+    value: dict[str, Any] = {
+        "shortlist": None if form is None else {"always": form.always, "each": form.each}
+    }
+    for group in _GROUPS:
+        value[group] = {
+            spec.name: {"dtype": spec.dtype, "axes": list(spec.axes)}
+            | ({"initial": spec.initial, "in_place": spec.in_place} if group == "state" else {})
+            for spec in getattr(contract, group)
+        }
+    return value
+
+
+def from_json(fields: Fields) -> Contract:
+    """Read it from the object `contract` of a target.
+
+    Raises:
+        BundleError: a field is missing or of another type; or a tensor is missing that the host
+            deals with, or one is there that it does not know what to do with.
+    """
+    shortlist = None
+    if not fields.is_null("shortlist"):
+        sizes = fields.object("shortlist")
+        shortlist = ShortlistForm(sizes.integer("always", 1), sizes.integer("each", 1))
+    groups = {
+        group: {
+            name: _read_spec(name, tensor, group == "state")
+            for name, tensor in fields.object(group).objects()
+        }
+        for group in _GROUPS
+    }
+    beams = _size(fields.object("state"), groups["state"], "tokens", 1, "K")
+    slots = _size(fields.object("state"), groups["state"], "ancestry", 2, "P")
+    attention = "attention" in groups["results"]
+    for group, (required, accepts) in _expected(beams, slots, attention, shortlist).items():
+        inside = fields.object(group)
+        for name, wanted in required.items():
+            inside.object(name)  # which says that it is missing
+            if (found := _described(groups[group][name])) != wanted:
+                inside.fail(name, wanted, found)
+        for name, spec in groups[group].items():
+            if name not in required and not accepts(spec):
+                inside.fail(name, "a tensor that this version knows", _described(spec))
+    for name in groups["encoder_outputs"].keys() & groups["state"].keys():
+        fields.fail("state", "tensors of other names than the encoder's", name)
+    specs = {group: tuple(named.values()) for group, named in groups.items()}
+    return Contract(**specs, shortlist=shortlist)
+
+
+def _read_spec(name: str, fields: Fields, is_state: bool) -> TensorSpec:
+    dtype = fields.choice("dtype", TYPES)
+    axes = tuple(fields.axes("axes", _LETTERS))
+    if not is_state:
+        return TensorSpec(name, dtype, axes)
+    initial = fields.choice("initial", INITIAL)
+    if _INITIAL_TYPES.get(initial, dtype) != dtype:
+        fields.fail("initial", f"a value of {dtype}", initial)
+    return TensorSpec(name, dtype, axes, initial, fields.boolean("in_place"))
+
+
+def _size(
+    fields: Fields, specs: dict[str, TensorSpec], name: str, axis: int, letter: str
+) -> str | int:
+    """That axis of a tensor that there must be: a number, or its letter."""
+    fields.object(name)
+    axes = specs[name].axes
+    if axis >= len(axes) or (isinstance(axes[axis], str) and axes[axis] != letter):
+        fields.object(name).fail("axes", f"axes of which number {axis} is {letter}", list(axes))
+    return axes[axis]
+
+
+def _described(spec: TensorSpec) -> str:
+    """Such as "float32 [N, 1, 1, S]"."""
+    return f"{spec.dtype} [{', '.join(map(str, spec.axes))}]"
+
+
+def _expected(
+    k: str | int, p: str | int, attention: bool, shortlist: ShortlistForm | None
+) -> dict[str, tuple[dict[str, str], Callable[[TensorSpec], bool]]]:
+    """Of each group: what the host deals with itself, and what else it has room for."""
+    beams = f"[N, {k}]"
+    state = {
+        "tokens": f"int64 {beams}",
+        "log_probs": f"float32 {beams}",
+        "positions": "int64 [N]",
+        "done": "bool [N]",
+        "finished_scores": f"float32 {beams}",
+        "finished_lengths": f"int64 {beams}",
+        "finished_parents": f"int64 {beams}",
+        "finished_truncated": f"bool {beams}",
+        "ancestry": f"float32 [N, {k}, {p}]",
+    }
+    outputs, results = {"source_bias": "float32 [N, 1, 1, S]"}, {"parents": f"int64 {beams}"}
+    if p == "P":
+        state["slots"], results["full"] = f"int64 {beams}", "bool [N]"
+    if attention:
+        results["attention"] = f"float32 [N, {k}, S]"
+    if shortlist is not None:
+        outputs["shortlist"] = "int64 [N, W]"
+    inputs = {"source_ids": "int64 [N, S]", "source_lengths": "int64 [N]"}
+    request = {
+        "forced_tokens": "int64 [N]",
+        "min_lengths": "int64 [N]",
+        "max_lengths": "int64 [N]",
+        "length_penalty_alpha": "float32 [N]",
+        "length_penalty_beta": "float32 [N]",
+        "early_stopping": "bool [N]",
+    }
+
+    def is_of_source(spec: TensorSpec) -> bool:
+        return spec.axes[:1] == ("N",) and _letters(spec) == ["N", "S"]
+
+    def is_state(spec: TensorSpec) -> bool:
+        """A cache [N, H, P, D], or anything that each sentence or beam has."""
+        others = _letters(spec)[1:]
+        if spec.in_place:
+            fits = len(spec.axes) == 4 and spec.axes[2] == p and others in ([], ["P"])
+        else:
+            fits = others in ([], ["K"])
+        return fits and spec.axes[0] == "N"
+
+    def nothing(spec: TensorSpec) -> bool:
+        return False
+
+    return {
+        "encoder_inputs": (inputs, nothing),
+        "encoder_outputs": (outputs, is_of_source),
+        "request": (request, nothing),
+        "state": (state, is_state),
+        "results": (results, nothing),
+    }
+
+
+def _letters(spec: TensorSpec) -> list[str]:
+    return [axis for axis in spec.axes if isinstance(axis, str)]

@@ -1,0 +1,64 @@
+// Contracts of small decoders, as export/contract.py makes them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "contract.h"
+
+namespace translate_trt::runtime {
+
+// How graphs are laid out; without a value: made for any number.
+struct GraphForm {
+  std::optional<std::int64_t> beams, slots;
+  Type cache_type = Type::kFloat32;
+  std::optional<ShortlistForm> shortlist;
+};
+
+struct DecoderShape {
+  std::int64_t layers, heads, key_size, value_size;
+  bool attention = false;
+  GraphForm form = {};
+
+  operator Contract() const {
+    const std::int64_t k = form.beams.value_or(kK), p = form.slots.value_or(kP);
+    Contract made;
+    made.encoder_inputs = {{"source_ids", Type::kInt64, {kN, kS}},
+                           {"source_lengths", Type::kInt64, {kN}}};
+    made.encoder_outputs = {{"source_bias", Type::kFloat32, {kN, 1, 1, kS}}};
+    if (form.shortlist) made.encoder_outputs.push_back({"shortlist", Type::kInt64, {kN, kW}});
+    made.request = {{"forced_tokens", Type::kInt64, {kN}},
+                    {"min_lengths", Type::kInt64, {kN}},
+                    {"max_lengths", Type::kInt64, {kN}},
+                    {"length_penalty_alpha", Type::kFloat32, {kN}},
+                    {"length_penalty_beta", Type::kFloat32, {kN}},
+                    {"early_stopping", Type::kBool, {kN}}};
+    made.state = {{"tokens", Type::kInt64, {kN, k}, Initial::kStartToken},
+                  {"log_probs", Type::kFloat32, {kN, k}, Initial::kFirstLives},
+                  {"positions", Type::kInt64, {kN}},
+                  {"done", Type::kBool, {kN}},
+                  {"finished_scores", Type::kFloat32, {kN, k}, Initial::kMinusInfinity},
+                  {"finished_lengths", Type::kInt64, {kN, k}},
+                  {"finished_parents", Type::kInt64, {kN, k}},
+                  {"finished_truncated", Type::kBool, {kN, k}},
+                  {"ancestry", Type::kFloat32, {kN, k, p}, Initial::kMasked}};
+    made.results = {{"parents", Type::kInt64, {kN, k}}};
+    if (!form.slots) {
+      made.state.push_back({"slots", Type::kInt64, {kN, k}, Initial::kAscending});
+      made.results.push_back({"full", Type::kBool, {kN}});
+    }
+    if (attention) made.results.push_back({"attention", Type::kFloat32, {kN, k, kS}});
+    made.shortlist = form.shortlist;
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+      for (const auto& [kind, size] : {std::pair{"key_", key_size}, {"value_", value_size}}) {
+        const std::string name = kind + std::to_string(layer);
+        made.encoder_outputs.push_back({"cross_" + name, form.cache_type, {kN, heads, kS, size}});
+        made.state.push_back(
+            {"self_" + name, form.cache_type, {kN, heads, p, size}, Initial::kZeros, true});
+      }
+    }
+    return made;
+  }
+};
+
+}  // namespace translate_trt::runtime
