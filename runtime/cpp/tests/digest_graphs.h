@@ -1,0 +1,297 @@
+// Graphs that choose tokens by a digest of everything that a sentence may see: if a batch loses,
+// mixes up or unmasks any part of it, all later tokens of the sentence are others.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "digest.h"
+#include "host_batch.h"
+
+namespace translate_trt::runtime {
+
+inline std::uint64_t read_bits(const Tensor& tensor, std::size_t index) {
+  if (size_of(tensor.type()) == 2) return tensor.row<std::uint16_t>()[index];
+  return tensor.row<std::uint32_t>()[index];
+}
+
+inline void write_bits(const Tensor& tensor, std::size_t index, std::uint64_t bits) {
+  if (size_of(tensor.type()) == 2) {
+    tensor.row<std::uint16_t>()[index] = static_cast<std::uint16_t>(bits);
+  } else {
+    tensor.row<std::uint32_t>()[index] = static_cast<std::uint32_t>(bits);
+  }
+}
+
+// What a test sees of the graphs of a batch.
+struct GraphLog {
+  std::vector<std::vector<std::int64_t>> encoded;     // of each call, N and S
+  std::vector<std::weak_ptr<Tensor>> bound;           // by the last call of `bind`
+  std::int64_t binds = 0;                             // number of such calls
+  Arrays inputs;                                      // of the last step, if `keep_inputs`
+  bool keep_inputs = true;                            // if not, the batch alone holds its arrays
+  std::function<void(const Arrays& inputs)> on_step;  // is called before each step
+};
+
+class DigestGraphs : public Graphs {
+ public:
+  DigestGraphs(const GraphShape& shape, GraphLog& log)
+      : shape_(shape),
+        crossing_(vectors(shape.encoder_outputs())),
+        caches_(shape.caches()),
+        log_(log) {}
+
+  void encode(const Arrays& inputs, const Arrays& outputs) override {
+    const Tensor& ids = *inputs.at("source_ids");
+    const std::int64_t columns = ids.axis(1);
+    log_.encoded.push_back(ids.shape());
+    for (std::int64_t row = 0; row < ids.axis(0); ++row) {
+      const std::int64_t length = inputs.at("source_lengths")->row<std::int64_t>(row)[0];
+      const auto* first = ids.row<std::int64_t>(row);
+      const Tokens source(first, first + length);
+      for (std::int64_t place = 0; place < columns; ++place) {
+        const bool is_there = place < length;
+        CHECK(first[place] > 0);  // padding is a valid id, too
+        outputs.at("source_bias")->row<float>(row)[place] = is_there ? 0 : kMasked;
+        write_vectors(crossing_, outputs, row, place,
+                      is_there ? std::optional(of_source(source, place)) : std::nullopt);
+      }
+      if (!shape_.form.shortlist) continue;
+      const Tensor& shortlist = *outputs.at("shortlist");
+      std::fill_n(shortlist.row<std::int64_t>(row), shortlist.row_size(), kEmpty);
+      const Tokens listed = shortlist_of(source, *shape_.form.shortlist);
+      std::copy(listed.begin(), listed.end(), shortlist.row<std::int64_t>(row));
+    }
+  }
+
+  std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
+    ++log_.binds;
+    log_.bound.clear();
+    for (const Arrays* arrays : {&inputs, &outputs}) {
+      for (const auto& [name, array] : *arrays) log_.bound.push_back(array);
+    }
+    return [this, inputs, outputs] {
+      if (log_.keep_inputs) log_.inputs = inputs;
+      if (log_.on_step) log_.on_step(inputs);
+      const Step step{shape_, crossing_, caches_, inputs, outputs};
+      step.check_arrays();
+      for (std::int64_t row = 0; row < inputs.at("tokens")->axis(0); ++row) step.run(row);
+    };
+  }
+
+ private:
+  // Writes the vectors of a place of a row; none: padding.
+  static void write_vectors(const Specs& specs, const Arrays& arrays, std::int64_t row,
+                            std::int64_t place, const std::optional<Digest>& of_token) {
+    for (const TensorSpec& spec : specs) {
+      const Tensor& tensor = *arrays.at(spec.name);
+      const Digest of_vector = of_token.value_or(Digest()).add(spec.name);
+      for (std::int64_t head = 0; head < tensor.axis(1); ++head) {
+        for (std::int64_t column = 0; column < tensor.axis(3); ++column) {
+          write_bits(tensor, index(tensor, row, head, place, column),
+                     of_token ? element(of_vector, head, column) : kPadding);
+        }
+      }
+    }
+  }
+
+  static void add_vectors(Digest& digest, const Specs& specs, const Arrays& arrays,
+                          std::int64_t row, std::int64_t place) {
+    for (const TensorSpec& spec : specs) {
+      const Tensor& tensor = *arrays.at(spec.name);
+      for (std::int64_t head = 0; head < tensor.axis(1); ++head) {
+        for (std::int64_t column = 0; column < tensor.axis(3); ++column) {
+          digest.add(read_bits(tensor, index(tensor, row, head, place, column)));
+        }
+      }
+    }
+  }
+
+  static std::size_t index(const Tensor& tensor, std::int64_t row, std::int64_t head,
+                           std::int64_t place, std::int64_t column) {
+    return static_cast<std::size_t>(
+        ((row * tensor.axis(1) + head) * tensor.axis(2) + place) * tensor.axis(3) + column);
+  }
+
+  // The step graph on arrays.
+  struct Step {
+    const GraphShape& shape;
+    const Specs &crossing, &caches;
+    const Arrays &inputs, &outputs;
+
+    template <class T>
+    T* in(const char* name, std::int64_t row) const {
+      return inputs.at(name)->row<T>(row);
+    }
+    template <class T>
+    T* out(const std::string& name, std::int64_t row) const {
+      return outputs.at(name)->row<T>(row);
+    }
+    template <class T>
+    std::vector<T> values(const char* name, std::int64_t row) const {
+      return {in<T>(name, row), in<T>(name, row) + inputs.at(name)->row_size()};
+    }
+
+    // Arrays have the sizes of the contract; what is hidden is finite; only caches are written in
+    // place.
+    void check_arrays() const {
+      const Sizes sizes =
+          shape.form.with_source({inputs.at("tokens")->axis(0), inputs.at("tokens")->axis(1), 0,
+                                  inputs.at("ancestry")->axis(2)},
+                                 inputs.at("source_bias")->axis(3));
+      for (const TensorSpec& spec : shape.step_inputs()) {
+        CHECK(inputs.at(spec.name)->shape() == spec.sized(sizes));
+        CHECK(inputs.at(spec.name)->type() == spec.type);
+      }
+      for (const TensorSpec& spec : shape.step_outputs()) {
+        CHECK(outputs.at(spec.name)->shape() == spec.sized(sizes));
+      }
+      for (const TensorSpec& spec : shape.state()) {
+        const bool in_place = inputs.at(spec.name) == outputs.at(kNext + spec.name);
+        CHECK(in_place == (spec.axes.size() == 4));
+      }
+      for (const TensorSpec& spec : vectors(shape.step_inputs())) {
+        const Tensor& tensor = *inputs.at(spec.name);
+        bool is_finite = true;
+        for (std::size_t i = 0; i < tensor.size(); ++i) {
+          is_finite = is_finite && read_bits(tensor, i) < kNotFinite;
+        }
+        CHECK(is_finite);
+      }
+    }
+
+    void run(std::int64_t row) const {
+      for (const TensorSpec& spec : shape.state()) {
+        const Tensor &from = *inputs.at(spec.name), &to = *outputs.at(kNext + spec.name);
+        const std::size_t size = from.row_size() * size_of(from.type());
+        if (spec.axes.size() != 4) std::memcpy(to.bytes_at(row), from.bytes_at(row), size);
+      }
+      if (in<char>("done", row)[0] != 0) {
+        idle(row);
+      } else {
+        advance(row);
+      }
+    }
+
+    // What an idle row holds must not matter.
+    void idle(std::int64_t row) const {
+      write_vectors(caches, inputs, row, 0, std::nullopt);
+      if (!shape.form.slots) out<char>("full", row)[0] = 1;
+    }
+
+    void advance(std::int64_t row) const {
+      const std::int64_t k = inputs.at("ancestry")->axis(1), slots = inputs.at("ancestry")->axis(2);
+      DigestState state = {
+          values<std::int64_t>("tokens", row),
+          values<float>("log_probs", row),
+          in<std::int64_t>("positions", row)[0],
+          false,
+          {values<float>("finished_scores", row), values<std::int64_t>("finished_lengths", row),
+           values<std::int64_t>("finished_parents", row)}};
+      Digest common = digest_of(
+          state,
+          {in<std::int64_t>("forced_tokens", row)[0], in<std::int64_t>("min_lengths", row)[0],
+           in<std::int64_t>("max_lengths", row)[0],
+           std::int64_t{in<char>("early_stopping", row)[0]}},
+          {in<float>("length_penalty_alpha", row)[0], in<float>("length_penalty_beta", row)[0]},
+          shortlist(row));
+      add_visible(common, crossing, row, values<float>("source_bias", row));
+      std::vector<Digest> beams;
+      std::vector<std::vector<float>> ancestry;
+      for (std::int64_t beam = 0; beam < k; ++beam) {
+        const std::int64_t slot =
+            shape.form.slots ? state.position * k + beam : in<std::int64_t>("slots", row)[beam];
+        CHECK(slot >= 0 && slot < slots);
+        const auto token = static_cast<std::uint64_t>(state.tokens[static_cast<std::size_t>(beam)]);
+        write_vectors(caches, inputs, row, slot, Digest(common).add(token));
+        const float* own = in<float>("ancestry", row) + beam * slots;
+        ancestry.emplace_back(own, own + slots);
+        CHECK(ancestry.back()[static_cast<std::size_t>(slot)] == kMasked);
+        ancestry.back()[static_cast<std::size_t>(slot)] = 0;
+        Digest digest = common;
+        add_visible(digest, caches, row, ancestry.back());
+        beams.push_back(digest);
+        if (shape.attention) attend(row, beam, digest);
+      }
+      const std::vector<std::int64_t> parents = choose(
+          state, beams, in<std::int64_t>("min_lengths", row)[0],
+          in<std::int64_t>("max_lengths", row)[0], in<std::int64_t>("forced_tokens", row)[0]);
+      write(row, state, parents);
+      for (std::int64_t beam = 0; beam < k; ++beam) {
+        const auto& own =
+            ancestry[static_cast<std::size_t>(parents[static_cast<std::size_t>(beam)])];
+        std::copy(own.begin(), own.end(), out<float>("next_ancestry", row) + beam * slots);
+      }
+      if (!shape.form.slots) find_slots(row, k, slots);
+    }
+
+    Tokens shortlist(std::int64_t row) const {
+      if (!shape.form.shortlist) return {};
+      Tokens listed = values<std::int64_t>("shortlist", row);
+      listed.erase(std::remove(listed.begin(), listed.end(), kEmpty), listed.end());
+      return listed;
+    }
+
+    void add_visible(Digest& digest, const Specs& specs, std::int64_t row,
+                     const std::vector<float>& bias) const {
+      for (std::size_t place = 0; place < bias.size(); ++place) {
+        CHECK(bias[place] == 0 || bias[place] == kMasked);
+        if (bias[place] != 0) continue;
+        digest.add(std::uint64_t{place});
+        add_vectors(digest, specs, inputs, row, static_cast<std::int64_t>(place));
+      }
+    }
+
+    void attend(std::int64_t row, std::int64_t beam, const Digest& digest) const {
+      const std::int64_t columns = outputs.at("attention")->axis(2);
+      for (std::int64_t place = 0; place < columns; ++place) {
+        out<float>("attention", row)[beam * columns + place] = attention_to(digest, place);
+      }
+    }
+
+    void write(std::int64_t row, const DigestState& state,
+               const std::vector<std::int64_t>& parents) const {
+      const auto copy = [&](const char* name, const auto& from) {
+        using Value = typename std::decay_t<decltype(from)>::value_type;
+        std::copy(from.begin(), from.end(), out<Value>(name, row));
+      };
+      copy("parents", parents);
+      copy("next_tokens", state.tokens);
+      copy("next_log_probs", state.log_probs);
+      copy("next_finished_scores", state.pool.scores);
+      copy("next_finished_lengths", state.pool.lengths);
+      copy("next_finished_parents", state.pool.parents);
+      out<std::int64_t>("next_positions", row)[0] = state.position;
+      out<char>("next_done", row)[0] = state.done;
+    }
+
+    // The lowest slots that no beam sees.
+    void find_slots(std::int64_t row, std::int64_t k, std::int64_t slots) const {
+      const float* ancestry = out<float>("next_ancestry", row);
+      Rows free;
+      for (std::int64_t slot = 0; slot < slots; ++slot) {
+        bool is_free = true;
+        for (std::int64_t beam = 0; beam < k; ++beam) {
+          is_free = is_free && ancestry[beam * slots + slot] != 0;
+        }
+        if (is_free) free.push_back(slot);
+      }
+      out<char>("full", row)[0] = static_cast<std::int64_t>(free.size()) < k;
+      free.resize(static_cast<std::size_t>(k));  // zeros where there are too few
+      std::copy(free.begin(), free.end(), out<std::int64_t>("next_slots", row));
+    }
+  };
+
+  GraphShape shape_;
+  Specs crossing_, caches_;
+  GraphLog& log_;
+};
+
+}  // namespace translate_trt::runtime

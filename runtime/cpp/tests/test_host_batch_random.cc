@@ -1,0 +1,108 @@
+// Sentences come and go at random; each must go on as if it were alone.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "checked_batch.h"
+#include "random.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+struct RandomCase {
+  const char* name;
+  int beams;
+  std::optional<std::int64_t> fixed_slots;
+  std::int64_t spare_slots;
+  Type cache_type = Type::kFloat32;
+  std::optional<ShortlistForm> shortlist = {};
+  bool attention = false;
+};
+
+constexpr std::int64_t kLongestTranslation = 40;
+
+GraphShape shape_of(const RandomCase& one) {
+  GraphShape shape = digest_shape();
+  shape.attention = one.attention;
+  if (one.fixed_slots) shape.form.beams = one.beams;
+  shape.form.slots = one.fixed_slots;
+  shape.form.cache_type = one.cache_type;
+  shape.form.shortlist = one.shortlist;
+  return shape;
+}
+
+std::vector<Arrival> random_arrivals(CheckedBatch& batch, Random& random, std::size_t most) {
+  std::vector<std::size_t> sizes(random.below(most + 1));
+  const bool has_long = random.chance(0.1);
+  for (std::size_t& size : sizes) size = 1 + random.below(has_long ? 60 : 20);
+  std::vector<Arrival> made = batch.arrivals(sizes);
+  for (Arrival& one : made) {
+    one.max_length = random.between(1, kLongestTranslation);
+    one.options.min_length = static_cast<int>(random.below(20));
+    one.options.length_penalty = static_cast<double>(random.below(4));
+    one.options.early_stopping = random.chance(0.5);
+    if (random.chance(0.7)) continue;
+    for (std::size_t i = 0; i < 1 + random.below(8); ++i) {
+      const auto token = static_cast<std::int64_t>(3 + random.below(100));
+      one.prefix.push_back(random.chance(0.3) ? kFree : random.chance(0.5) ? given(token) : token);
+    }
+  }
+  return made;
+}
+
+// Mostly those that are not done, as `Search` keeps them; sometimes fewer.
+Rows random_keep(const CheckedBatch& batch, Random& random) {
+  const double share = random.chance(0.7) ? 1 : random.chance(0.9) ? 0.6 : 0;
+  Rows keep;
+  for (const std::int64_t row : batch.live()) {
+    if (random.chance(share)) keep.push_back(row);
+  }
+  return keep;
+}
+
+void test_at_random(const RandomCase& one) {
+  SearchOptions options;
+  options.beam_size = one.beams;
+  options.return_attention = one.attention;
+  Random random(20240607);
+  const int failures_before = failures;
+  CheckedBatch batch(shape_of(one), options, one.spare_slots);
+  for (int round = 0; round < 45 && failures == failures_before; ++round) {
+    // Few at times, so that one sentence alone and an empty batch occur, too.
+    const std::size_t most = random.chance(0.3) ? 1 : 7;
+    const Rows keep = random_keep(batch, random);
+    batch.update(keep, random_arrivals(batch, random, most));
+    const std::int64_t steps = random.between(0, 7);
+    for (std::int64_t i = 0; i < steps && !batch.live().empty(); ++i) {
+      batch.step();
+      const Rows live = batch.live();
+      if (!live.empty() && random.chance(0.1)) batch.retire(live[random.below(live.size())]);
+    }
+    if (failures != failures_before) {
+      std::cerr << one.name << ", round " << round << "\n";
+    }
+  }
+}
+
+}  // namespace
+
+void test_host_batch_random() {
+  const ShortlistForm shortlist = {5, 3};
+  const std::int64_t slots = 3 * kLongestTranslation;
+  for (const RandomCase& one : {
+           RandomCase{"one beam", 1, std::nullopt, 0},
+           RandomCase{"three beams", 3, std::nullopt, 0},
+           RandomCase{"spare slots", 2, std::nullopt, 64},
+           RandomCase{"float16", 2, std::nullopt, 0, Type::kFloat16},
+           RandomCase{"shortlist", 2, std::nullopt, 16, Type::kBFloat16, shortlist, true},
+           RandomCase{"fixed slots", 3, slots, 0},
+           RandomCase{"fixed slots and all else", 1, slots, 64, Type::kFloat16, shortlist, true},
+       }) {
+    test_at_random(one);
+  }
+}
+
+}  // namespace translate_trt::runtime
