@@ -39,6 +39,7 @@ void test_text();
 void test_prompt();
 void test_search();
 void test_host_batch();
+void test_host_batch_arrays();
 void test_host_batch_random();
 void test_device_batch();
 void test_scheduler();

@@ -10,6 +10,7 @@ int main() {
   runtime::test_prompt();
   runtime::test_search();
   runtime::test_host_batch();
+  runtime::test_host_batch_arrays();
   runtime::test_host_batch_random();
   runtime::test_device_batch();
   runtime::test_scheduler();

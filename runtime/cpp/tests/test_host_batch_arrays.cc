@@ -1,0 +1,336 @@
+// Sizes and contents of the arrays that a batch on the host gives to its graphs.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "checked_batch.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+using Calls = std::vector<std::vector<std::int64_t>>;
+
+// No sentence ends before its maximum length.
+SearchOptions steady(int beams) {
+  SearchOptions options;
+  options.beam_size = beams;
+  options.min_length = 1000;
+  return options;
+}
+
+bool is_zero(const std::byte* data, std::size_t size) {
+  return std::all_of(data, data + size, [](std::byte one) { return one == std::byte{0}; });
+}
+
+// True if these places of the third axis are zeros, in all rows.
+bool is_zero(const Tensor& tensor, std::int64_t first, std::int64_t last) {
+  const std::size_t size = static_cast<std::size_t>(tensor.axis(3)) * size_of(tensor.type());
+  bool found = true;
+  for (std::int64_t i = 0; i < tensor.axis(0) * tensor.axis(1); ++i) {
+    const auto place = static_cast<std::size_t>(i * tensor.axis(2) + first);
+    found = found && is_zero(tensor.bytes_at(0) + place * size,
+                             static_cast<std::size_t>(last - first) * size);
+  }
+  return found;
+}
+
+bool is_masked_from(const Arrays& inputs, std::int64_t row, std::int64_t length) {
+  const Tensor& bias = *inputs.at("source_bias");
+  bool found = true;
+  for (std::int64_t place = 0; place < bias.axis(3); ++place) {
+    found = found && bias.row<float>(row)[place] == (place < length ? 0 : kMasked);
+  }
+  return found;
+}
+
+void test_new_tensors_are_zeros() {
+  for (const std::int64_t size : {100, 1 << 20}) {
+    for (int i = 0; i < 3; ++i) {  // the later ones in memory that was written before
+      const Tensor tensor(Type::kFloat32, {size, 1});
+      CHECK(is_zero(tensor.bytes_at(0), tensor.bytes()));
+      std::memset(tensor.bytes_at(0), 0xFF, tensor.bytes());
+    }
+  }
+}
+
+void test_source_positions() {
+  {
+    CheckedBatch alone(digest_shape(), steady(2));
+    alone.update({}, alone.arrivals({5}));
+    alone.step();
+    CHECK(alone.source_size() == 5);
+  }
+  CheckedBatch batch(digest_shape(), steady(2));
+  batch.update({}, batch.arrivals({8, 3}));
+  batch.step(2);
+  CHECK(batch.source_size() == 8);
+  batch.update({0, 1}, batch.arrivals({9}));
+  batch.step(2);
+  CHECK(batch.source_size() == 16 && is_masked_from(batch.log.inputs, 1, 3));
+  batch.update({0, 1, 2}, batch.arrivals({20}));
+  batch.step(2);
+  CHECK(batch.source_size() == 24 && is_masked_from(batch.log.inputs, 2, 9));
+  batch.update({0, 1, 2}, {});  // up to 8 positions more than needed stay
+  batch.step(2);
+  CHECK(batch.source_size() == 24 && batch.rows() == 3);
+  batch.update({0, 1}, {});
+  batch.step(2);
+  CHECK(batch.source_size() == 8);
+  batch.update({1}, {});  // 3 tokens
+  batch.step(2);
+  CHECK(batch.source_size() == 8);
+  batch.update({0}, batch.arrivals({30}));
+  batch.step(2);
+  CHECK(batch.source_size() == 32 && is_masked_from(batch.log.inputs, 0, 3));
+  batch.update({0}, {});
+  batch.step(2);
+  CHECK(batch.source_size() == 3);
+}
+
+void test_a_shorter_source_in_the_row_of_a_longer_one() {
+  GraphShape shape = digest_shape();
+  shape.form.shortlist = ShortlistForm{4, 2};
+  CheckedBatch batch(shape, steady(2));
+  batch.update({}, batch.arrivals({16, 16, 16, 16}));
+  batch.step(2);
+  batch.update({0, 1, 3}, batch.arrivals({3}));
+  batch.step(2);
+  CHECK(is_masked_from(batch.log.inputs, 2, 3) && is_masked_from(batch.log.inputs, 3, 16));
+  const auto* listed = batch.log.inputs.at("shortlist")->row<std::int64_t>(2);
+  CHECK(batch.log.inputs.at("shortlist")->axis(1) == 4 + 2 * 16);
+  CHECK(std::all_of(listed, listed + 10, [](std::int64_t token) { return token != kEmpty; }));
+  CHECK(std::all_of(listed + 10, listed + 36, [](std::int64_t token) { return token == kEmpty; }));
+}
+
+void test_groups_of_the_encoder() {
+  CheckedBatch batch(digest_shape(), steady(1));
+  std::vector<std::size_t> sizes = {100, 100, 57, 300};
+  sizes.insert(sizes.end(), 26, 10);
+  batch.update({}, batch.arrivals(sizes));
+  CHECK(batch.log.encoded == Calls({{2, 100}, {1, 57}, {1, 300}, {25, 10}, {1, 10}}));
+  batch.step(2);
+
+  // Groups of sentences as long as the arrays, in rows side by side and in others.
+  CheckedBatch other(digest_shape(), steady(1));
+  other.update({}, other.arrivals({64, 64, 64, 64, 64, 64, 64, 64}));
+  CHECK(other.log.encoded == Calls({{4, 64}, {4, 64}}));
+  other.step(2);
+  other.log.encoded.clear();
+  CHECK(other.update({0, 2, 3, 6}, other.arrivals({64, 64, 64, 64})).second == Rows({1, 4, 5, 7}));
+  CHECK(other.log.encoded == Calls({{4, 64}}));
+  other.step(2);
+  other.log.encoded.clear();
+  CHECK(other.update({0, 1, 2}, other.arrivals({5, 64, 64, 64, 64})).second ==
+        Rows({3, 4, 5, 6, 7}));
+  CHECK(other.log.encoded == Calls({{4, 64}, {1, 64}}));
+  other.step(2);
+}
+
+// Eight rows, of which these leave and so many arrive; true: in the same arrays and rows.
+bool stays_in_its_rows(const Rows& keep, std::size_t arriving, std::size_t size = 8) {
+  CheckedBatch batch(digest_shape(), steady(2));
+  batch.update({}, batch.arrivals(std::vector<std::size_t>(8, 8)));
+  batch.step(3);
+  const std::int64_t binds = batch.log.binds;
+  const auto [kept, placed] =
+      batch.update(keep, batch.arrivals(std::vector<std::size_t>(arriving, size)));
+  batch.step(3);  // rows without a sentence must be done
+  const bool stays = batch.log.binds == binds;
+  CHECK(batch.rows() == (stays ? 8 : static_cast<std::int64_t>(keep.size() + arriving)));
+  if (!stays) return false;
+  CHECK(kept == keep);
+  batch.update(batch.live(), {});  // and then out of them
+  batch.step(3);
+  CHECK(batch.rows() == static_cast<std::int64_t>(keep.size() + arriving));
+  return true;
+}
+
+void test_a_quarter_of_the_rows_may_stay_idle() {
+  CHECK(stays_in_its_rows({0, 2, 4, 5, 7}, 3));
+  CHECK(stays_in_its_rows({1, 2, 3, 4, 6}, 1));   // two idle rows of eight
+  CHECK(!stays_in_its_rows({1, 2, 4, 6}, 1));     // three
+  CHECK(!stays_in_its_rows({0, 2, 4, 5, 7}, 0));  // nothing to put into them
+  CHECK(!stays_in_its_rows({0, 2, 4, 5, 7}, 4));  // more than rows
+  CHECK(!stays_in_its_rows({0, 2, 4, 5, 7}, 3, 9));
+  CHECK(stays_in_its_rows({}, 8));
+  CHECK(stays_in_its_rows({}, 6));
+  CHECK(!stays_in_its_rows({}, 5));
+}
+
+void test_a_batch_is_used_again_after_all_have_left() {
+  CheckedBatch batch(digest_shape(), steady(3));
+  for (const std::size_t count : {3, 1, 5, 5}) {
+    batch.update({}, batch.arrivals(std::vector<std::size_t>(count, 4 + count), 20));
+    batch.step(25);  // some after all are done
+    CHECK(batch.live().empty());
+    if (count == 5) continue;
+    CHECK(batch.update({}, {}) == std::pair(Rows(), Rows()) && batch.rows() == 0);
+  }
+}
+
+void test_forced_tokens_follow_their_sentences() {
+  CheckedBatch batch(digest_shape(), steady(2));
+  std::vector<Arrival> arriving = batch.arrivals({4, 6, 8, 5});
+  arriving[1].prefix = {50, kFree, given(51), 52, 53, 54, 55, 56};
+  arriving[3].prefix = {60, 61, 62, given(63), kFree, 65, 66, 67};
+  batch.update({}, arriving);
+  const auto forced = [&] {
+    const Tensor& tokens = *batch.log.inputs.at("forced_tokens");
+    return Rows(tokens.row<std::int64_t>(), tokens.row<std::int64_t>() + tokens.size());
+  };
+  CHECK(batch.step().tokens[2] == 50);
+  CHECK(forced() == Rows({kFree, 50, kFree, 60}));
+  batch.step(2);
+  CHECK(forced() == Rows({kFree, given(51), kFree, 62}));
+  CHECK(batch.update({1, 3}, {}).first == Rows({1, 0}));  // the one behind moves to the front
+  batch.step();
+  CHECK(forced() == Rows({given(63), 52}));
+  batch.update({0, 1}, batch.arrivals({30}));  // into other arrays
+  batch.step();
+  CHECK(forced() == Rows({kFree, 53, kFree}));
+  batch.step();
+  CHECK(forced() == Rows({65, 54, kFree}));
+  batch.step(3);
+  CHECK(forced() == Rows({kFree, kFree, kFree}));
+}
+
+void test_spare_slots_and_growth() {
+  for (const std::int64_t spare : {0, 64}) {
+    CheckedBatch batch(digest_shape(), steady(2), spare);
+    std::vector<Arrival> arriving = batch.arrivals({6, 7, 3});
+    arriving[2].max_length = 3;  // from then on its row is idle and says that it is full
+    batch.update({}, arriving);
+    std::int64_t expected = spare == 0 ? 16 : 80, growths = 0;
+    for (int step = 0; step < 88; ++step) {
+      batch.step();
+      const std::int64_t used = std::max(batch.sentence(0).slots().rbegin()->first,
+                                         batch.sentence(1).slots().rbegin()->first) +
+                                1;
+      CHECK(used <= batch.slots());
+      if (batch.slots() != expected) {
+        ++growths;
+        CHECK(used > expected);  // not before it has to
+        expected += 16 + (spare == 0 ? 0 : 64);
+        CHECK(batch.slots() == expected);
+      }
+    }
+    CHECK(spare == 0 ? growths >= 4 : growths == 1);
+    CHECK(batch.log.binds == 2 * (1 + growths));  // arrays change only where they grow
+  }
+}
+
+void test_slots_of_those_that_left_are_given_back() {
+  const auto slots_after = [](int steps) {
+    CheckedBatch batch(digest_shape(), steady(1));
+    batch.update({}, batch.arrivals({8}));
+    batch.step(steps);
+    batch.update({0}, batch.arrivals({8}));
+    batch.step();
+    batch.update({1}, {});
+    batch.step(3);
+    return batch.slots();
+  };
+  CHECK(slots_after(14) == 16);
+  CHECK(slots_after(20) == 32);  // not worth a copy
+  CHECK(slots_after(40) == 16);
+}
+
+void test_memory_is_given_back() {
+  CheckedBatch batch(digest_shape(), steady(2));
+  batch.log.keep_inputs = false;
+  const auto is_gone = [](const std::vector<std::weak_ptr<Tensor>>& arrays) {
+    return !arrays.empty() &&
+           std::all_of(arrays.begin(), arrays.end(), [](const auto& one) { return one.expired(); });
+  };
+  batch.update({}, batch.arrivals({8, 30, 8, 8}));
+  batch.step(3);
+  std::vector<std::weak_ptr<Tensor>> past = batch.log.bound;
+  batch.update({0, 1, 3}, {});  // in the same arrays, which it now sees a part of
+  batch.step(3);
+  CHECK(!is_gone(past));
+  batch.update({0, 2}, {});  // in narrower ones
+  CHECK(is_gone(past) && is_gone(batch.log.bound));
+  batch.step(3);
+  past = batch.log.bound;
+  CHECK(!is_gone(past));
+  batch.step(20);  // they grow
+  CHECK(std::count_if(past.begin(), past.end(), [](const auto& one) { return one.expired(); }) > 0);
+  batch.update({}, {});
+  CHECK(is_gone(past) && is_gone(batch.log.bound));
+  batch.update({}, batch.arrivals({8, 8, 8, 8}));
+  batch.step();
+  past = batch.log.bound;
+  batch.update({}, batch.arrivals({8}));  // for which the old ones are larger than they need be
+  CHECK(is_gone(past));
+  batch.step();
+  batch.update({}, {});
+  CHECK(is_gone(batch.log.bound));
+}
+
+// In a new batch. What a real step reads there is multiplied with zero: that must be zero as well.
+void test_what_was_never_written_is_zeros() {
+  for (const Type type : {Type::kFloat32, Type::kFloat16}) {
+    GraphShape shape = digest_shape();
+    shape.form.cache_type = type;
+    CheckedBatch batch(shape, steady(2), 16);
+    batch.log.on_step = [&](const Arrays& inputs) {
+      std::int64_t written = 0;
+      for (const std::int64_t row : batch.live()) {
+        const auto& slots = batch.sentence(row).slots();
+        if (!slots.empty()) written = std::max(written, slots.rbegin()->first + 1);
+      }
+      for (const TensorSpec& spec : shape.caches()) {
+        const Tensor& cache = *inputs.at(spec.name);
+        CHECK(is_zero(cache, written, cache.axis(2)));
+      }
+      for (const TensorSpec& spec : vectors(shape.encoder_outputs())) {
+        CHECK(is_zero(*inputs.at(spec.name), 5, 8));  // the encoder wrote 5 positions
+      }
+    };
+    batch.update({}, batch.arrivals({5, 3}));
+    batch.step(60);
+    CHECK(batch.slots() > 32);
+  }
+}
+
+void test_fixed_beams_and_slots() {
+  GraphShape shape = digest_shape();
+  shape.form.beams = 2;
+  shape.form.slots = 2 * 30;
+  CheckedBatch batch(shape, steady(2), 64);
+  batch.update({}, batch.arrivals({8, 8, 8}, 30));
+  batch.step(10);
+  CHECK(batch.slots() == 60 && batch.log.inputs.count("slots") == 0);
+  batch.update({0, 2}, batch.arrivals({5}, 30));  // in place
+  batch.step(5);
+  batch.update({0, 1, 2}, batch.arrivals({20}, 30));  // into other arrays
+  batch.step(5);
+  CHECK(batch.update({2, 3}, {}).first == Rows({0, 1}));  // shrinks whatever its slots
+  batch.step(10);  // up to the last slot of one, which is done then
+  CHECK(batch.slots() == 60 && batch.live() == Rows({1}));
+}
+
+}  // namespace
+
+void test_host_batch_arrays() {
+  test_new_tensors_are_zeros();
+  test_source_positions();
+  test_a_shorter_source_in_the_row_of_a_longer_one();
+  test_groups_of_the_encoder();
+  test_a_quarter_of_the_rows_may_stay_idle();
+  test_a_batch_is_used_again_after_all_have_left();
+  test_forced_tokens_follow_their_sentences();
+  test_spare_slots_and_growth();
+  test_slots_of_those_that_left_are_given_back();
+  test_memory_is_given_back();
+  test_what_was_never_written_is_zeros();
+  test_fixed_beams_and_slots();
+}
+
+}  // namespace translate_trt::runtime
