@@ -43,6 +43,7 @@ void test_host_batch_arrays();
 void test_host_batch_random();
 void test_device_batch();
 void test_scheduler();
+void test_scheduler_random();
 void test_service();
 void test_interface();
 

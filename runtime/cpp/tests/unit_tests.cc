@@ -14,6 +14,7 @@ int main() {
   runtime::test_host_batch_random();
   runtime::test_device_batch();
   runtime::test_scheduler();
+  runtime::test_scheduler_random();
   runtime::test_service();
   runtime::test_interface();
   if (runtime::failures == 0) std::cout << "all passed\n";
