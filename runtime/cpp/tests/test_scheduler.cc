@@ -1,5 +1,6 @@
 // Who shares a batch, and who comes next.
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -74,6 +75,21 @@ void test_a_group_that_no_worker_serves_ends_the_oldest_batch() {
   CHECK(scheduler.next_group(0, false)->beam_size == 2);
 }
 
+void test_a_batch_goes_on_if_the_group_that_it_was_to_end_for_was_dropped() {
+  Scheduler scheduler(1, 1, 0);
+  scheduler.submit(pointers(sentences_of({3, 3, 3})), 1);
+  const Group first = *scheduler.next_group(0, false);
+  CHECK(scheduler.take(0, first, {8}).size() == 1);
+  std::atomic<bool> dropped = false;
+  auto others = sentences_of({3});
+  others[0].options.beam_size = 2, others[0].dropped = &dropped;
+  scheduler.submit(pointers(others), 2);
+  CHECK(scheduler.ready(0, first, {100, 1, 4, 1}) == 0);
+  dropped = true;
+  scheduler.forget_dropped();
+  CHECK(scheduler.ready(0, first, {100, 1, 4, 1}) == 2);
+}
+
 void test_a_worker_helps_where_more_callers_wait_than_it_serves() {
   Scheduler scheduler(2, 2, 0);
   auto others = sentences_of({3});
@@ -126,6 +142,7 @@ void test_scheduler() {
   test_workers_of_a_group_get_like_numbers();
   test_long_and_large_are_groups_of_their_own();
   test_a_group_that_no_worker_serves_ends_the_oldest_batch();
+  test_a_batch_goes_on_if_the_group_that_it_was_to_end_for_was_dropped();
   test_a_worker_helps_where_more_callers_wait_than_it_serves();
   test_capacity_and_dropped();
   test_what_failed_is_retried_alone();
