@@ -19,11 +19,11 @@ namespace translate_trt::runtime {
 // A sentence by itself: slots are numbers without a limit, and nothing ever moves.
 class ReferenceSentence {
  public:
-  ReferenceSentence(const GraphShape& shape, Tokens source, const SearchOptions& options,
+  ReferenceSentence(const Contract& contract, Tokens source, const SearchOptions& options,
                     std::int64_t max_length, Tokens prefix, std::int64_t start_token)
-      : shape_(shape),
-        crossing_(vectors(shape.encoder_outputs())),
-        caches_(shape.caches()),
+      : contract_(contract),
+        crossing_(vectors(contract.encoder_outputs)),
+        caches_(contract.caches()),
         source_(std::move(source)),
         options_(options),
         max_length_(max_length),
@@ -34,7 +34,8 @@ class ReferenceSentence {
     state_.tokens.assign(k, start_token);
     state_.log_probs.assign(k, impossible);
     state_.log_probs[0] = 0;
-    state_.pool = {std::vector<float>(k, impossible), Rows(k, 0), Rows(k, 0)};
+    state_.pool = {std::vector<float>(k, impossible), Rows(k, 0), Rows(k, 0),
+                   std::vector<char>(k, false)};
   }
 
   const Tokens& source() const { return source_; }
@@ -54,7 +55,7 @@ class ReferenceSentence {
         digest_of(state_, {forced(), options_.min_length, max_length_, options_.early_stopping},
                   {static_cast<float>(options_.length_penalty),
                    static_cast<float>(options_.length_penalty_beta())},
-                  shape_.form.shortlist ? shortlist_of(source_, *shape_.form.shortlist) : Tokens());
+                  contract_.shortlist ? shortlist_of(source_, *contract_.shortlist) : Tokens());
     for (std::size_t place = 0; place < source_.size(); ++place) {
       common.add(std::uint64_t{place});
       add(common, crossing_, of_source(source_, static_cast<std::int64_t>(place)));
@@ -87,7 +88,7 @@ class ReferenceSentence {
   std::vector<std::int64_t> next_slots() const {
     const auto k = static_cast<std::int64_t>(past_.size());
     std::vector<std::int64_t> found;
-    for (std::int64_t slot = shape_.form.slots ? state_.position * k : 0;
+    for (std::int64_t slot = contract_.slots() ? state_.position * k : 0;
          static_cast<std::int64_t>(found.size()) < k; ++slot) {
       const auto has = [slot](const auto& past) { return past.count(slot) > 0; };
       if (std::none_of(past_.begin(), past_.end(), has)) found.push_back(slot);
@@ -106,7 +107,7 @@ class ReferenceSentence {
     }
   }
 
-  GraphShape shape_;
+  Contract contract_;
   Specs crossing_, caches_;
   Tokens source_;
   SearchOptions options_;
@@ -132,10 +133,11 @@ class CheckedBatch {
   static constexpr std::int64_t kStart = 2;
 
   // options: beam size, attention, and what arrivals get by `arrivals`.
-  CheckedBatch(const GraphShape& shape, const SearchOptions& options, std::int64_t spare_slots = 0)
-      : shape_(shape),
+  CheckedBatch(const Contract& contract, const SearchOptions& options, std::int64_t spare_slots = 0)
+      : contract_(contract),
         options_(options),
-        batch_(std::make_unique<DigestGraphs>(shape, log), shape, options, kStart, spare_slots) {}
+        batch_(std::make_unique<DigestGraphs>(contract, log), contract, options, kStart,
+               spare_slots) {}
 
   // New sentences of so many tokens, which are different from all others.
   std::vector<Arrival> arrivals(const std::vector<std::size_t>& sizes,
@@ -165,7 +167,7 @@ class CheckedBatch {
     for (std::size_t i = 0; i < kept.size(); ++i) rows.emplace(kept[i], sentences_.at(keep[i]));
     for (std::size_t i = 0; i < placed.size(); ++i) {
       const Arrival& one = arriving[i];
-      rows.emplace(placed[i], ReferenceSentence(shape_, one.source, one.options, one.max_length,
+      rows.emplace(placed[i], ReferenceSentence(contract_, one.source, one.options, one.max_length,
                                                 one.prefix, kStart));
     }
     CHECK(rows.size() == keep.size() + arriving.size());  // no two in one row
@@ -237,12 +239,13 @@ class CheckedBatch {
       CHECK(values(result.tokens, row) == sentence.state().tokens);
       CHECK(values(result.parents, row) == sentence.parents());
       CHECK(values(result.log_probs, row) == sentence.state().log_probs);
-      if (shape_.attention) compare_attention(result, row, sentence);
+      if (contract_.attention()) compare_attention(result, row, sentence);
     }
     const Pool pool = batch_.pool(row);
     CHECK(pool.scores == sentence.state().pool.scores);
     CHECK(pool.lengths == sentence.state().pool.lengths);
     CHECK(pool.parents == sentence.state().pool.parents);
+    CHECK(pool.truncated == sentence.state().pool.truncated);
   }
 
   void compare_attention(const StepResult& result, std::int64_t row,
@@ -263,7 +266,7 @@ class CheckedBatch {
     return {first, first + options_.beam_size};
   }
 
-  GraphShape shape_;
+  Contract contract_;
   SearchOptions options_;
   HostBatch batch_;
   std::uint64_t arrived_ = 0;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend.h"
-#include "contract.h"
+#include "decoder_shape.h"
 
 namespace translate_trt::runtime {
 
@@ -68,8 +68,8 @@ inline Specs vectors(const Specs& specs) {
 }
 
 // As many layers, heads and columns as it takes to tell them from each other.
-inline GraphShape digest_shape() {
-  GraphShape shape = {2, 2, 2, 1, false, {}};
+inline DecoderShape digest_shape() {
+  DecoderShape shape = {2, 2, 2, 1, false, {}};
   return shape;
 }
 
@@ -100,6 +100,8 @@ inline Digest digest_of(const DigestState& state, const std::vector<std::int64_t
   Digest digest;
   digest.add(state.tokens).add(state.log_probs).add(static_cast<std::uint64_t>(state.position));
   digest.add(state.pool.scores).add(state.pool.lengths).add(state.pool.parents);
+  for (const char truncated : state.pool.truncated)
+    digest.add(static_cast<std::uint64_t>(truncated));
   return digest.add(request).add(penalties).add(shortlist);
 }
 
@@ -124,8 +126,9 @@ inline std::vector<std::int64_t> choose(DigestState& state, const std::vector<Di
     state.pool.scores[beam] = -static_cast<float>(number(1000, 3));
     state.pool.lengths[beam] = state.position;
     state.pool.parents[beam] = number(k, 4);
+    state.pool.truncated[beam] = number(2, 5) != 0;
   }
-  const bool is_stopped = state.position >= min_length && all.below(50, 5 * k) == 0;
+  const bool is_stopped = state.position >= min_length && all.below(50, 6 * k) == 0;
   state.done = is_stopped || state.position >= max_length;
   return parents;
 }

@@ -42,10 +42,10 @@ struct GraphLog {
 
 class DigestGraphs : public Graphs {
  public:
-  DigestGraphs(const GraphShape& shape, GraphLog& log)
-      : shape_(shape),
-        crossing_(vectors(shape.encoder_outputs())),
-        caches_(shape.caches()),
+  DigestGraphs(const Contract& contract, GraphLog& log)
+      : contract_(contract),
+        crossing_(vectors(contract.encoder_outputs)),
+        caches_(contract.caches()),
         log_(log) {}
 
   void encode(const Arrays& inputs, const Arrays& outputs) override {
@@ -63,10 +63,10 @@ class DigestGraphs : public Graphs {
         write_vectors(crossing_, outputs, row, place,
                       is_there ? std::optional(of_source(source, place)) : std::nullopt);
       }
-      if (!shape_.form.shortlist) continue;
+      if (!contract_.shortlist) continue;
       const Tensor& shortlist = *outputs.at("shortlist");
       std::fill_n(shortlist.row<std::int64_t>(row), shortlist.row_size(), kEmpty);
-      const Tokens listed = shortlist_of(source, *shape_.form.shortlist);
+      const Tokens listed = shortlist_of(source, *contract_.shortlist);
       std::copy(listed.begin(), listed.end(), shortlist.row<std::int64_t>(row));
     }
   }
@@ -80,7 +80,7 @@ class DigestGraphs : public Graphs {
     return [this, inputs, outputs] {
       if (log_.keep_inputs) log_.inputs = inputs;
       if (log_.on_step) log_.on_step(inputs);
-      const Step step{shape_, crossing_, caches_, inputs, outputs};
+      const Step step{contract_, crossing_, caches_, inputs, outputs};
       step.check_arrays();
       for (std::int64_t row = 0; row < inputs.at("tokens")->axis(0); ++row) step.run(row);
     };
@@ -122,7 +122,7 @@ class DigestGraphs : public Graphs {
 
   // The step graph on arrays.
   struct Step {
-    const GraphShape& shape;
+    const Contract& contract;
     const Specs &crossing, &caches;
     const Arrays &inputs, &outputs;
 
@@ -143,21 +143,21 @@ class DigestGraphs : public Graphs {
     // place.
     void check_arrays() const {
       const Sizes sizes =
-          shape.form.with_source({inputs.at("tokens")->axis(0), inputs.at("tokens")->axis(1), 0,
-                                  inputs.at("ancestry")->axis(2)},
-                                 inputs.at("source_bias")->axis(3));
-      for (const TensorSpec& spec : shape.step_inputs()) {
+          contract.with_source({inputs.at("tokens")->axis(0), inputs.at("tokens")->axis(1), 0,
+                                inputs.at("ancestry")->axis(2)},
+                               inputs.at("source_bias")->axis(3));
+      for (const TensorSpec& spec : contract.step_inputs()) {
         CHECK(inputs.at(spec.name)->shape() == spec.sized(sizes));
         CHECK(inputs.at(spec.name)->type() == spec.type);
       }
-      for (const TensorSpec& spec : shape.step_outputs()) {
+      for (const TensorSpec& spec : contract.step_outputs()) {
         CHECK(outputs.at(spec.name)->shape() == spec.sized(sizes));
       }
-      for (const TensorSpec& spec : shape.state()) {
+      for (const TensorSpec& spec : contract.state) {
         const bool in_place = inputs.at(spec.name) == outputs.at(kNext + spec.name);
         CHECK(in_place == (spec.axes.size() == 4));
       }
-      for (const TensorSpec& spec : vectors(shape.step_inputs())) {
+      for (const TensorSpec& spec : vectors(contract.step_inputs())) {
         const Tensor& tensor = *inputs.at(spec.name);
         bool is_finite = true;
         for (std::size_t i = 0; i < tensor.size(); ++i) {
@@ -168,7 +168,7 @@ class DigestGraphs : public Graphs {
     }
 
     void run(std::int64_t row) const {
-      for (const TensorSpec& spec : shape.state()) {
+      for (const TensorSpec& spec : contract.state) {
         const Tensor &from = *inputs.at(spec.name), &to = *outputs.at(kNext + spec.name);
         const std::size_t size = from.row_size() * size_of(from.type());
         if (spec.axes.size() != 4) std::memcpy(to.bytes_at(row), from.bytes_at(row), size);
@@ -183,7 +183,7 @@ class DigestGraphs : public Graphs {
     // What an idle row holds must not matter.
     void idle(std::int64_t row) const {
       write_vectors(caches, inputs, row, 0, std::nullopt);
-      if (!shape.form.slots) out<char>("full", row)[0] = 1;
+      if (!contract.slots()) out<char>("full", row)[0] = 1;
     }
 
     void advance(std::int64_t row) const {
@@ -194,7 +194,7 @@ class DigestGraphs : public Graphs {
           in<std::int64_t>("positions", row)[0],
           false,
           {values<float>("finished_scores", row), values<std::int64_t>("finished_lengths", row),
-           values<std::int64_t>("finished_parents", row)}};
+           values<std::int64_t>("finished_parents", row), values<char>("finished_truncated", row)}};
       Digest common = digest_of(
           state,
           {in<std::int64_t>("forced_tokens", row)[0], in<std::int64_t>("min_lengths", row)[0],
@@ -207,7 +207,7 @@ class DigestGraphs : public Graphs {
       std::vector<std::vector<float>> ancestry;
       for (std::int64_t beam = 0; beam < k; ++beam) {
         const std::int64_t slot =
-            shape.form.slots ? state.position * k + beam : in<std::int64_t>("slots", row)[beam];
+            contract.slots() ? state.position * k + beam : in<std::int64_t>("slots", row)[beam];
         CHECK(slot >= 0 && slot < slots);
         const auto token = static_cast<std::uint64_t>(state.tokens[static_cast<std::size_t>(beam)]);
         write_vectors(caches, inputs, row, slot, Digest(common).add(token));
@@ -218,7 +218,7 @@ class DigestGraphs : public Graphs {
         Digest digest = common;
         add_visible(digest, caches, row, ancestry.back());
         beams.push_back(digest);
-        if (shape.attention) attend(row, beam, digest);
+        if (contract.attention()) attend(row, beam, digest);
       }
       const std::vector<std::int64_t> parents = choose(
           state, beams, in<std::int64_t>("min_lengths", row)[0],
@@ -229,11 +229,11 @@ class DigestGraphs : public Graphs {
             ancestry[static_cast<std::size_t>(parents[static_cast<std::size_t>(beam)])];
         std::copy(own.begin(), own.end(), out<float>("next_ancestry", row) + beam * slots);
       }
-      if (!shape.form.slots) find_slots(row, k, slots);
+      if (!contract.slots()) find_slots(row, k, slots);
     }
 
     Tokens shortlist(std::int64_t row) const {
-      if (!shape.form.shortlist) return {};
+      if (!contract.shortlist) return {};
       Tokens listed = values<std::int64_t>("shortlist", row);
       listed.erase(std::remove(listed.begin(), listed.end(), kEmpty), listed.end());
       return listed;
@@ -268,6 +268,7 @@ class DigestGraphs : public Graphs {
       copy("next_finished_scores", state.pool.scores);
       copy("next_finished_lengths", state.pool.lengths);
       copy("next_finished_parents", state.pool.parents);
+      copy("next_finished_truncated", state.pool.truncated);
       out<std::int64_t>("next_positions", row)[0] = state.position;
       out<char>("next_done", row)[0] = state.done;
     }
@@ -289,7 +290,7 @@ class DigestGraphs : public Graphs {
     }
   };
 
-  GraphShape shape_;
+  Contract contract_;
   Specs crossing_, caches_;
   GraphLog& log_;
 };

@@ -94,7 +94,7 @@ void test_source_positions() {
 }
 
 void test_a_shorter_source_in_the_row_of_a_longer_one() {
-  GraphShape shape = digest_shape();
+  DecoderShape shape = digest_shape();
   shape.form.shortlist = ShortlistForm{4, 2};
   CheckedBatch batch(shape, steady(2));
   batch.update({}, batch.arrivals({16, 16, 16, 16}));
@@ -276,8 +276,9 @@ void test_memory_is_given_back() {
 // In a new batch. What a real step reads there is multiplied with zero: that must be zero as well.
 void test_what_was_never_written_is_zeros() {
   for (const Type type : {Type::kFloat32, Type::kFloat16}) {
-    GraphShape shape = digest_shape();
+    DecoderShape shape = digest_shape();
     shape.form.cache_type = type;
+    const Contract contract = shape;
     CheckedBatch batch(shape, steady(2), 16);
     batch.log.on_step = [&](const Arrays& inputs) {
       std::int64_t written = 0;
@@ -285,11 +286,11 @@ void test_what_was_never_written_is_zeros() {
         const auto& slots = batch.sentence(row).slots();
         if (!slots.empty()) written = std::max(written, slots.rbegin()->first + 1);
       }
-      for (const TensorSpec& spec : shape.caches()) {
+      for (const TensorSpec& spec : contract.caches()) {
         const Tensor& cache = *inputs.at(spec.name);
         CHECK(is_zero(cache, written, cache.axis(2)));
       }
-      for (const TensorSpec& spec : vectors(shape.encoder_outputs())) {
+      for (const TensorSpec& spec : vectors(contract.encoder_outputs)) {
         CHECK(is_zero(*inputs.at(spec.name), 5, 8));  // the encoder wrote 5 positions
       }
     };
@@ -300,7 +301,7 @@ void test_what_was_never_written_is_zeros() {
 }
 
 void test_fixed_beams_and_slots() {
-  GraphShape shape = digest_shape();
+  DecoderShape shape = digest_shape();
   shape.form.beams = 2;
   shape.form.slots = 2 * 30;
   CheckedBatch batch(shape, steady(2), 64);

@@ -24,8 +24,8 @@ struct RandomCase {
 
 constexpr std::int64_t kLongestTranslation = 40;
 
-GraphShape shape_of(const RandomCase& one) {
-  GraphShape shape = digest_shape();
+DecoderShape shape_of(const RandomCase& one) {
+  DecoderShape shape = digest_shape();
   shape.attention = one.attention;
   if (one.fixed_slots) shape.form.beams = one.beams;
   shape.form.slots = one.fixed_slots;
