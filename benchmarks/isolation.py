@@ -55,16 +55,18 @@ def render_versions(report: dict[str, Any]) -> str:
 
 def render_exact(report: dict[str, Any]) -> str:
     """Lines of which two revisions find anything different."""
-    rows = []
+    rows, has_texts = [], False
     for target, found in report["samples"].items():
         counted = {name: one for name, one in found.items() if name != "kernels"}
         for name, one in counted.items():
-            rows.append([target, name, f"{one['lines']:,}", str(one["differing"])])
+            has_texts = has_texts or "texts" in one
+            texts = [str(one["texts"])] if "texts" in one else []
+            rows.append([target, name, f"{one['lines']:,}", str(one["differing"]), *texts])
+    header = ["", "search", "lines", "differing", *(["in text"] if has_texts else [])]
     return (
         "`python benchmarks/versions.py --exact --before PYTHON --bundle DIR --source train.en`\n\n"
-        f"{where(report)} The revision before the loops in Python were deleted, and the one after: "
-        "texts, scores and log-probabilities of all that is found are compared bit by bit.\n\n"
-        f"{table(['', 'search', 'lines', 'differing'], rows)}"
+        f"{where(report)} Texts, scores and log-probabilities of all that is found are compared "
+        f"bit by bit.\n\n{table(header, rows)}"
     )
 
 

@@ -488,6 +488,10 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
         "The same translations before and after: Python's loop and `runtime/reference.py`",
         render_exact,
     ),
+    "exact-rule-6": (
+        "The same translations before and after: hypotheses cut off in the step graph",
+        render_exact,
+    ),
     "serving-attack": ("A server under attack", render_serving_attack),
     "shared-machine-quiet": ("Training on a quiet machine", render_waiting),
     "shared-machine-busy": ("Training beside busy neighbours", render_waiting),

@@ -3,7 +3,7 @@
     git worktree add ../before REVISION
     (cd ../before && source scripts/environment.sh && make_environment cpu && make_kernels "")
     python benchmarks/versions.py --before ../before/.venv/bin/python --bundle DIR --source test.en
-        [--target onnx-int8 ...] [--lines 300] [--rounds 7] [--exact]
+        [--target onnx-int8 ...] [--lines 300] [--rounds 7] [--exact] [--bundle-before DIR]
 
 Each version is a warm process of its own Python, which has its own kernels. They translate all
 lines with a worker on each core, and the first 50 lines one by one with all cores, in turns;
@@ -11,7 +11,11 @@ figures are of the time of the version before over that of this one, pair by pai
 that differ are counted.
 
 With --exact nothing is timed: all lines are searched in several ways, in batches, and lines are
-counted of which any text, score or log-probability of the n best differs in its last bit.
+counted of which any text, score or log-probability of the n best differs in its last bit, and
+those among them of which texts differ.
+
+Where the versions read other formats of bundles, --bundle-before is what the version before made
+of the same checkpoint.
 """
 
 from __future__ import annotations
@@ -56,8 +60,11 @@ for line in sys.stdin:
             repr([(h.text, h.score, h.token_log_probs, h.truncated) for h in one.hypotheses])
             for one in found
         ]
-        hashes = [hashlib.sha256(text.encode()).hexdigest() for text in exact]
-        print(json.dumps({"hashes": hashes}), flush=True)
+        texts = [repr([(h.text, h.truncated) for h in one.hypotheses]) for one in found]
+        hashes, of_texts = (
+            [hashlib.sha256(text.encode()).hexdigest() for text in all_] for all_ in (exact, texts)
+        )
+        print(json.dumps({"hashes": hashes, "texts": of_texts}), flush=True)
         continue
     begin = time.perf_counter()
     if asked["together"]:
@@ -89,10 +96,10 @@ class Version:
 
     def search(
         self, lines: Sequence[str], options: dict[str, Any], prefixes: Sequence[str] | None
-    ) -> list[str]:
-        """Hashes of all that is found for each line."""
-        hashes: list[str] = self._ask(lines=lines, options=options, prefixes=prefixes)["hashes"]
-        return hashes
+    ) -> tuple[list[str], list[str]]:
+        """Hashes of all that is found for each line, and of the texts alone."""
+        found = self._ask(lines=lines, options=options, prefixes=prefixes)
+        return found["hashes"], found["texts"]
 
     def _ask(self, **what: Any) -> Any:
         assert self._process.stdin is not None
@@ -113,10 +120,9 @@ class Version:
 
 
 def compare(
-    pythons: dict[str, str], lines: Sequence[str], rounds: int, **given: Any
+    versions: dict[str, Version], lines: Sequence[str], rounds: int, target: str
 ) -> dict[str, Any]:
     """Time both versions in batches and one by one; count translations that differ."""
-    versions = {name: Version(python, **given) for name, python in pythons.items()}
     found: dict[str, Any] = {"kernels": {name: one.kernels for name, one in versions.items()}}
     for way, some in (("batches", lines), ("one by one", lines[:ONE_BY_ONE])):
         answers = alternate(
@@ -132,27 +138,27 @@ def compare(
         found[way] = {"seconds": seconds, "lines": len(some), "differing": differing}
         median, least, most = ratios(seconds, "this", "before")
         print(
-            f"{given['target']:22} {way:12} before / this {median:.3f} "
+            f"{target:22} {way:12} before / this {median:.3f} "
             f"[{least:.3f}, {most:.3f}]  {differing} of {len(some)} lines differ"
         )
-    for one in versions.values():
-        one.close()
     return found
 
 
-def compare_exactly(pythons: dict[str, str], lines: Sequence[str], **given: Any) -> dict[str, Any]:
+def compare_exactly(
+    versions: dict[str, Version], lines: Sequence[str], target: str
+) -> dict[str, Any]:
     """Count lines of which the two versions find anything different."""
-    versions = {name: Version(python, **given) for name, python in pythons.items()}
     found: dict[str, Any] = {"kernels": {name: one.kernels for name, one in versions.items()}}
     begins = [" ".join(line.split()[:2]) for line in lines]
     for name, (options, has_prefixes) in SEARCHES.items():
         prefixes = begins if has_prefixes else None
         ours, theirs = (one.search(lines, options, prefixes) for one in versions.values())
-        differing = sum(a != b for a, b in zip(ours, theirs, strict=True))
-        found[name] = {"lines": len(lines), "differing": differing}
-        print(f"{given['target']:22} {name:24} {differing} of {len(lines)} lines differ")
-    for one in versions.values():
-        one.close()
+        differing, in_texts = (
+            sum(a != b for a, b in zip(*both, strict=True))
+            for both in zip(ours, theirs, strict=True)
+        )
+        found[name] = {"lines": len(lines), "differing": differing, "texts": in_texts}
+        print(f"{target:22} {name:24} {differing} of {len(lines)} lines differ, {in_texts} in text")
     return found
 
 
@@ -161,6 +167,7 @@ def arguments() -> argparse.Namespace:
     options = parser(__doc__)
     options.add_argument("--before", required=True, help="Python of the other version")
     options.add_argument("--bundle", type=Path, required=True)
+    options.add_argument("--bundle-before", type=Path, help="its bundle, where formats differ")
     options.add_argument("--source", type=Path, required=True)
     options.add_argument("--target", action="append", required=True)
     options.add_argument("--lines", type=int, default=300)
@@ -175,12 +182,19 @@ def main() -> None:
     pythons = {"this": sys.executable, "before": args.before}
     samples = {}
     for target in args.target:
-        given = {"bundle": str(args.bundle), "target": target, "cores": args.threads}
+        given = {"target": target, "cores": args.threads}
+        bundles = {"this": args.bundle, "before": args.bundle_before or args.bundle}
+        versions = {
+            name: Version(python, bundle=str(bundles[name]), **given)
+            for name, python in pythons.items()
+        }
         samples[target] = (
-            compare_exactly(pythons, lines, **given)
+            compare_exactly(versions, lines, target)
             if args.exact
-            else compare(pythons, lines, args.rounds, **given)
+            else compare(versions, lines, args.rounds, target)
         )
+        for one in versions.values():
+            one.close()
     settings = {"lines": len(lines), "one by one": ONE_BY_ONE, "rounds": args.rounds}
     print(write("versions", settings, samples, args.out))
 

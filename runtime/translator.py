@@ -8,16 +8,17 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from translate_trt.runtime import native
+from translate_trt.runtime.arguments import checked_iterable, checked_texts, shown, token_ids
 from translate_trt.runtime.backends import Settings, load_engines, load_graphs
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
-from translate_trt.runtime.contract import given, most_beams
+from translate_trt.runtime.checks import check_options, check_tokens, longest_text
+from translate_trt.runtime.contract import given
 from translate_trt.runtime.cores import share_cores
 from translate_trt.runtime.engines import PACKAGES, check_engines
 from translate_trt.runtime.errors import (
@@ -37,8 +38,6 @@ from translate_trt.runtime.tokenizer import Tokenizer
 log = logging.getLogger("translate_trt")
 
 _EMPTY = Hypothesis((), 0.0)
-
-_T = TypeVar("_T")
 
 
 class Translator:
@@ -272,9 +271,9 @@ class Translator:
                 raise InputError("lines is one string, and so must target_prefixes be.")
             prefixes = None if target_prefixes is None else [target_prefixes]
             return self._translate([lines], options, prefixes)[0]
-        texts, prefixes = list(_texts("lines", "line", lines)), None
+        texts, prefixes = list(checked_texts("lines", "line", lines)), None
         if target_prefixes is not None:
-            prefixes = list(_texts("target_prefixes", "prefix", target_prefixes))
+            prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
         return self._translate(texts, options, prefixes)
 
     def translate_iter(
@@ -310,9 +309,9 @@ class Translator:
         self._checked(options)
         if isinstance(lines, str):
             raise InputError("lines is one string; give several, or use translate.")
-        given, prefixes = _texts("lines", "line", lines), None
+        given, prefixes = checked_texts("lines", "line", lines), None
         if target_prefixes is not None:
-            prefixes = _texts("target_prefixes", "prefix", target_prefixes)
+            prefixes = checked_texts("target_prefixes", "prefix", target_prefixes)
         return self._translate_chunks(given, options, prefixes, chunk_lines)
 
     def _translate_chunks(
@@ -376,10 +375,10 @@ class Translator:
             BackendError: the backend failed; libtranslate_trt has tried each sentence once more.
         """
         self._check_open()
-        sources = list(_several("sources", "token lists", sources))
+        sources = list(checked_iterable("sources", "token lists", sources))
         prefixes: list[Sequence[int]] = [()] * len(sources)
         if target_prefixes is not None:
-            prefixes = list(_several("target_prefixes", "token lists", target_prefixes))
+            prefixes = list(checked_iterable("target_prefixes", "token lists", target_prefixes))
         if len(prefixes) != len(sources):
             raise InputError(f"{len(prefixes)} target prefixes for {len(sources)} sources.")
         options = self._checked(options)
@@ -477,7 +476,7 @@ class Translator:
     ) -> list[Sentence]:
         """A line in as many pieces as it needs, the first of which alone begins with the prefix."""
         text, options = self.manifest.prompt.of_line(line, options)
-        sources = split_text(text, self.tokenizer.encode_source, self._longest_text)
+        sources = split_text(text, self.tokenizer.encode_source, longest_text(self.manifest))
         return [
             self._piece(name, source, () if number else prefix, options)
             for number, source in enumerate(sources)
@@ -492,7 +491,7 @@ class Translator:
             InputError: a token outside the vocabulary, or more tokens than the bundle allows.
             OptionError: the prefix leaves no room for a translation.
         """
-        self._check_tokens(name, source, prefix)
+        check_tokens(self.manifest, name, source, prefix)
         if not len(source):
             return Sentence((), (), options)
         prompt = self.manifest.prompt
@@ -505,11 +504,6 @@ class Translator:
             )
         return piece
 
-    @property
-    def _longest_text(self) -> int:
-        """Tokens of the longest text that is translated in one piece."""
-        return self.manifest.limits.max_source_length - 1 - self.manifest.prompt.source_length
-
     def _prefix_tokens(self, prefixes: Sequence[str] | None, lines: int) -> list[list[int]]:
         if prefixes is None:
             return [[] for _ in range(lines)]
@@ -521,47 +515,14 @@ class Translator:
         if options is None:
             options = defaults
         elif not isinstance(options, SearchOptions):
-            raise OptionError(f"options is {_shown(options)}; write SearchOptions(...).")
+            raise OptionError(f"options is {shown(options)}; write SearchOptions(...).")
         languages = {
             name: getattr(defaults, name)
             for name in ("source_language", "target_language")
             if getattr(options, name) is None
         }
         options = replace(options, **languages)
-        self._check_options(options)
-        return options
-
-    def _check_options(self, options: SearchOptions) -> None:
-        limits, model = self.manifest.limits, self.manifest.model
-        self.manifest.check_languages(options)
-        if options.return_attention and not self.target.contract.attention:
-            raise OptionError(
-                "return_attention: this bundle's step graph does not return attention; "
-                "export it again with --attention."
-            )
-        if options.max_length is not None and options.max_length > limits.max_target_length:
-            raise OptionError(
-                f"max_length {options.max_length} is more than the {limits.max_target_length} "
-                "tokens this bundle was exported for; export it with a larger --max-target-length."
-            )
-        if options.min_length > limits.max_target_length:
-            raise OptionError(
-                f"min_length {options.min_length} is more than the {limits.max_target_length} "
-                "tokens this bundle was exported for; export it with a larger --max-target-length."
-            )
-        beams = self.target.contract.beams
-        if beams is not None and options.beam_size != beams:
-            raise OptionError(
-                f"beam_size {options.beam_size}: {self.target.name} was made for {beams} beams; "
-                f"ask for that, or export with --beam-size {options.beam_size}."
-            )
-        choices = self.target.contract.choices(model.vocabulary_size)
-        if options.beam_size > most_beams(choices):
-            kind = "vocabulary" if self.target.contract.shortlist is None else "shortlist"
-            raise OptionError(
-                f"beam_size {options.beam_size} is too large for a {kind} of {choices} pieces; "
-                f"at most {most_beams(choices)}."
-            )
+        check_options(self.manifest, self.target, options)
         if options.beam_size > MANY_BEAMS and not self._warned_of_beams:
             self._warned_of_beams = True
             log.warning(
@@ -570,79 +531,8 @@ class Translator:
                 options.beam_size,
                 MANY_BEAMS,
             )
-
-    def _check_tokens(self, name: str, source: Sequence[int], prefix: Sequence[int]) -> None:
-        model = self.manifest.model
-        if len(source) > self._longest_text:
-            raise InputError(
-                f"{name} has {len(source)} tokens; this bundle takes up to {self._longest_text} "
-                "and the end symbol. Split it, or export with a larger --max-source-length."
-            )
-        for side, tokens, pieces in (
-            (name, source, model.source_pieces),
-            (f"the target prefix of {name}", prefix, model.vocabulary_size),
-        ):
-            wrong = [token for token in tokens if not 0 <= token < pieces]
-            if wrong:
-                raise InputError(
-                    f"{side} has token {wrong[0]}, outside the vocabulary of {pieces} pieces."
-                )
-        if model.end_token in prefix:
-            raise InputError(f"the target prefix of {name} contains the end symbol; leave it out.")
+        return options
 
 
 def _closed_error() -> TranslateTrtError:
     return TranslateTrtError("the translator was closed; make another Translator.")
-
-
-# ---- what callers may have given instead of text or tokens ----
-
-
-def _shown(value: object) -> str:
-    """An argument of a wrong type, as a message tells it: short, and with its type."""
-    text = repr(value)
-    text = text if len(text) <= 40 else f"{text[:37]}..."
-    return f"{text} ({type(value).__name__})"
-
-
-def _several(name: str, what: str, given: Iterable[_T]) -> Iterable[_T]:
-    """Return the argument as it is, which must be iterable, and no string or bytes.
-
-    Raises:
-        InputError: it is something else.
-    """
-    if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
-        raise InputError(f"{name} is {_shown(given)}; give a list, or another iterable, of {what}.")
-    return given
-
-
-def _texts(name: str, one: str, given: Iterable[str]) -> Iterator[str]:
-    """The texts of an iterable, each checked as it is asked for; an error calls one by a number."""
-
-    def checked(number: int, text: object) -> str:
-        if not isinstance(text, str):
-            how = "; decode it: text.decode('utf-8')" if isinstance(text, bytes) else ""
-            raise InputError(f"{one} {number} is {_shown(text)} and not a string{how}.")
-        return text
-
-    return itertools.starmap(checked, enumerate(_several(name, "strings", given), 1))
-
-
-def token_ids(name: str, given: Iterable[object]) -> list[int]:
-    """Token ids as Python's numbers.
-
-    Raises:
-        InputError: something else was given.
-    """
-    if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
-        how = " Text in bytes becomes a string by text.decode('utf-8')."
-        raise InputError(
-            f"{name} is {_shown(given)}; it must be a list of token ids."
-            + (how if isinstance(given, (bytes, bytearray)) else "")
-        )
-    tokens = list(given)
-    try:
-        return list(map(index, tokens))  # type: ignore[arg-type]
-    except TypeError as error:
-        wrong = next(token for token in tokens if not hasattr(token, "__index__"))
-        raise InputError(f"{name} has {_shown(wrong)} among its token ids.") from error

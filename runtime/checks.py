@@ -1,0 +1,86 @@
+"""What a bundle takes: options and tokens of a sentence against its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from translate_trt.runtime.bundle import Manifest, TargetEntry
+from translate_trt.runtime.contract import most_beams
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.options import SearchOptions
+
+
+def longest_text(manifest: Manifest) -> int:
+    """Tokens of the longest text that is translated in one piece."""
+    return manifest.limits.max_source_length - 1 - manifest.prompt.source_length
+
+
+def check_options(manifest: Manifest, target: TargetEntry, options: SearchOptions) -> None:
+    """Refuse options that a target was not compiled for.
+
+    Raises:
+        OptionError: it was not; the message says what to export it with.
+    """
+    limits, model = manifest.limits, manifest.model
+    manifest.check_languages(options)
+    if options.return_attention and not target.contract.attention:
+        raise OptionError(
+            "return_attention: this bundle's step graph does not return attention; "
+            "export it again with --attention."
+        )
+    if options.max_length is not None and options.max_length > limits.max_target_length:
+        raise OptionError(
+            f"max_length {options.max_length} is more than the {limits.max_target_length} "
+            "tokens this bundle was exported for; export it with a larger --max-target-length."
+        )
+    if options.min_length > limits.max_target_length:
+        raise OptionError(
+            f"min_length {options.min_length} is more than the {limits.max_target_length} "
+            "tokens this bundle was exported for; export it with a larger --max-target-length."
+        )
+    beams = target.contract.beams
+    if beams is not None and options.beam_size != beams:
+        raise OptionError(
+            f"beam_size {options.beam_size}: {target.name} was made for {beams} beams; "
+            f"ask for that, or export with --beam-size {options.beam_size}."
+        )
+    choices = target.contract.choices(model.vocabulary_size)
+    if options.beam_size > most_beams(choices):
+        kind = "vocabulary" if target.contract.shortlist is None else "shortlist"
+        raise OptionError(
+            f"beam_size {options.beam_size} is too large for a {kind} of {choices} pieces; "
+            f"at most {most_beams(choices)}."
+        )
+
+
+def check_tokens(
+    manifest: Manifest, name: str, source: Sequence[int], prefix: Sequence[int]
+) -> None:
+    """Refuse tokens that a model does not have, and too many of them.
+
+    Args:
+        manifest: of the bundle.
+        name: of the sentence, for the message.
+        source: tokens without the end symbol and the prompt.
+        prefix: forced tokens of the target.
+
+    Raises:
+        InputError: they cannot be translated.
+    """
+    model, most = manifest.model, longest_text(manifest)
+    if len(source) > most:
+        raise InputError(
+            f"{name} has {len(source)} tokens; this bundle takes up to {most} "
+            "and the end symbol. Split it, or export with a larger --max-source-length."
+        )
+    for side, tokens, pieces in (
+        (name, source, model.source_pieces),
+        (f"the target prefix of {name}", prefix, model.vocabulary_size),
+    ):
+        wrong = [token for token in tokens if not 0 <= token < pieces]
+        if wrong:
+            raise InputError(
+                f"{side} has token {wrong[0]}, outside the vocabulary of {pieces} pieces."
+            )
+    if model.end_token in prefix:
+        raise InputError(f"the target prefix of {name} contains the end symbol; leave it out.")
