@@ -12,10 +12,6 @@
 namespace translate_trt::avx512 {
 namespace {
 
-struct PlaceMemory;
-struct BiasMemory;
-struct WeightMemory;
-
 constexpr float kHidden = -1e8F;
 constexpr std::size_t kGroup = 4;  // queries, places and registers that are handled at once
 constexpr std::size_t kMany = 16;  // queries that are more than the beams of a sentence
@@ -37,12 +33,12 @@ inline __m512 numbers(__mmask16 mask, const Half* from) {
 }
 
 template <class Number>
-Seen seen_places(const Attention<Number>& a, std::size_t sentence) {
+Seen seen_places(const Attention<Number>& a, std::size_t sentence, Arena& arena) {
   const auto* bias = a.bias + sentence * a.bias_rows * a.places;
   // A register is written at a time, so there is room for one more.
   const auto width = (a.places / kLanes + 2) * kLanes;
-  auto* places = scratch<std::int32_t, PlaceMemory>(width);
-  auto* kept = scratch<float, BiasMemory>(a.bias_rows * width);
+  auto* places = allocate<std::int32_t>(arena, width);
+  auto* kept = allocate<float>(arena, a.bias_rows * width);
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512 hidden = _mm512_set1_ps(kHidden);
   std::size_t count = 0;
@@ -160,11 +156,10 @@ void contexts(const Attention<Number>& a, const Seen& seen, const float* weights
   }
 }
 
-// Queries [begin, begin + Queries) of one sentence and head.
+// Queries [begin, begin + Queries) of one sentence and head; `weights` holds [Queries, seen.width].
 template <int Queries, class Number>
 void attend(const Attention<Number>& a, const Seen& seen, std::size_t sentence, std::size_t head,
-            std::size_t begin) {
-  auto* weights = scratch<float, WeightMemory>(Queries * seen.width);
+            std::size_t begin, float* weights) {
   const auto query = sentence * a.queries + begin;
   const auto plane = sentence * a.sentence_stride + head * a.head_stride;
   const auto next = head + 1 < a.heads ? plane + a.head_stride : plane;
@@ -182,8 +177,8 @@ void attend(const Attention<Number>& a, const Seen& seen, std::size_t sentence, 
 
 template <class Number>
 void attend_heads(const Attention<Number>& a, std::size_t sentence, std::size_t begin,
-                  std::size_t end) {
-  const auto seen = seen_places(a, sentence);
+                  std::size_t end, Arena& arena) {
+  const auto seen = seen_places(a, sentence, arena);
   if (seen.count == 0) {  // an idle row
     const auto width = a.heads * a.size;
     for (auto query = sentence * a.queries; query < (sentence + 1) * a.queries; ++query) {
@@ -192,20 +187,21 @@ void attend_heads(const Attention<Number>& a, std::size_t sentence, std::size_t 
     }
     return;
   }
+  auto* weights = allocate<float>(arena, kGroup * seen.width);
   for (auto head = begin; head < end; ++head) {
     for (std::size_t query = 0; query < a.queries; query += kGroup) {
       switch (std::min(kGroup, a.queries - query)) {
         case 1:
-          attend<1>(a, seen, sentence, head, query);
+          attend<1>(a, seen, sentence, head, query, weights);
           break;
         case 2:
-          attend<2>(a, seen, sentence, head, query);
+          attend<2>(a, seen, sentence, head, query, weights);
           break;
         case 3:
-          attend<3>(a, seen, sentence, head, query);
+          attend<3>(a, seen, sentence, head, query, weights);
           break;
         default:
-          attend<4>(a, seen, sentence, head, query);
+          attend<4>(a, seen, sentence, head, query, weights);
           break;
       }
     }
@@ -213,25 +209,23 @@ void attend_heads(const Attention<Number>& a, std::size_t sentence, std::size_t 
 }
 
 template <class Number>
-void attend_sentences(const Attention<Number>& a, const ParallelFor& parallel) {
+void attend_sentences(const Attention<Number>& a, Executor& executor) {
   // Few sentences: threads share their heads, too.
   const auto shared = a.queries > kMany ? a.heads : std::min<std::size_t>(a.heads, 2);
   const auto parts = a.sentences < 4 ? shared : 1;
-  parallel(a.sentences * parts, [&](std::size_t task) {
+  parallel_for(executor, a.sentences * parts, [&](std::size_t task) {
+    const Workspace workspace(executor.workspaces());
     const auto part = task % parts;
-    attend_heads(a, task / parts, part * a.heads / parts, (part + 1) * a.heads / parts);
+    attend_heads(a, task / parts, part * a.heads / parts, (part + 1) * a.heads / parts,
+                 workspace.arena);
   });
 }
 
 }  // namespace
 
-void attention(const Attention<float>& a, const ParallelFor& parallel) {
-  attend_sentences(a, parallel);
-}
+void attention(const Attention<float>& a, Executor& executor) { attend_sentences(a, executor); }
 
-void attention16(const Attention<Half>& a, const ParallelFor& parallel) {
-  attend_sentences(a, parallel);
-}
+void attention16(const Attention<Half>& a, Executor& executor) { attend_sentences(a, executor); }
 
 void to_half(const float* x, std::size_t count, Half* y) {
   const __m512 most = _mm512_set1_ps(kMostHalf), least = _mm512_set1_ps(-kMostHalf);

@@ -14,8 +14,8 @@ template <>
 struct Cached<float> {
   static constexpr auto kType = kFloat;
   static void attend(const Kernels& kernels, const Attention<float>& attention,
-                     const ParallelFor& parallel) {
-    kernels.attention(attention, parallel);
+                     Executor& executor) {
+    kernels.attention(attention, executor);
   }
   static void write(const Kernels&, const float* x, std::size_t count, float* y) {
     std::copy_n(x, count, y);
@@ -25,9 +25,8 @@ struct Cached<float> {
 template <>
 struct Cached<Half> {
   static constexpr auto kType = kHalf;
-  static void attend(const Kernels& kernels, const Attention<Half>& attention,
-                     const ParallelFor& parallel) {
-    kernels.attention16(attention, parallel);
+  static void attend(const Kernels& kernels, const Attention<Half>& attention, Executor& executor) {
+    kernels.attention16(attention, executor);
   }
   static void write(const Kernels& kernels, const float* x, std::size_t count, Half* y) {
     kernels.to_half(x, count, y);
@@ -62,7 +61,7 @@ class BeamAttentionNode {
         call.input<float>(3),         1,
         call.output<float>(0, query),
     };
-    Cached<Number>::attend(kernels_, attention, call.threads());
+    Cached<Number>::attend(kernels_, attention, call);
   }
 
  private:
@@ -110,7 +109,7 @@ class CachedAttentionNode {
         product(merged, 1, 2),
         call.output<float>(0, {merged[0], merged[1], joined}),
     };
-    Cached<Number>::attend(kernels_, attention, call.threads());
+    Cached<Number>::attend(kernels_, attention, call);
   }
 
  private:
@@ -177,7 +176,7 @@ class SelfAttentionNode {
         1,
         call.output<float>(0, {merged[0], merged[1], joined}),
     };
-    kernels_.attention(attention, call.threads());
+    kernels_.attention(attention, call);
   }
 
  private:

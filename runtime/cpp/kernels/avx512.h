@@ -4,7 +4,9 @@
 #include <immintrin.h>
 
 #include <cstddef>
-#include <vector>
+
+#include "kernels.h"
+#include "workspace.h"
 
 namespace translate_trt::avx512 {
 
@@ -107,15 +109,19 @@ inline void fetch(const void* from, std::size_t bytes) {
   }
 }
 
-// Working memory of the thread that asks, at least `count` elements, which lives as long as the
-// thread. Each Tag has its own.
-template <class T, class Tag>
-T* scratch(std::size_t count) {
-  thread_local std::vector<T> memory;
-  if (memory.size() < count) {
-    memory.resize(count);
-  }
-  return memory.data();
+// Run body(0) ... body(count - 1), each once, in any order, perhaps at the same time.
+template <class Body>
+void parallel_for(Executor& executor, std::size_t count, const Body& body) {
+  executor.run(count, {[](const void* closure, std::size_t index) {
+                         (*static_cast<const Body*>(closure))(index);
+                       },
+                       &body});
+}
+
+// Uninitialized elements, aligned to 64 bytes.
+template <class T>
+T* allocate(Arena& arena, std::size_t count) {
+  return static_cast<T*>(arena.allocate(count * sizeof(T)));
 }
 
 }  // namespace translate_trt::avx512

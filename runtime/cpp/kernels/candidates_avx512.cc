@@ -5,9 +5,6 @@
 namespace translate_trt::avx512 {
 namespace {
 
-struct StateMemory;
-struct ListMemory;
-
 constexpr std::size_t kMostParts = 8;
 // Rows from which on a task takes two parts, which share a list.
 constexpr std::size_t kManyRows = 17;
@@ -26,11 +23,12 @@ float logit(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_
 
 }  // namespace
 
-States fresh_states(std::size_t parts, std::size_t shared, std::size_t rows, std::size_t count) {
+States fresh_states(std::size_t parts, std::size_t shared, std::size_t rows, std::size_t count,
+                    Arena& arena) {
   const auto lists = ceiling(parts, shared) * rows;
-  auto* list = scratch<Entry, ListMemory>(lists * count);
+  auto* list = allocate<Entry>(arena, lists * count);
   std::fill_n(list, lists * count, Entry{kNothing, 0});
-  auto* all = scratch<State, StateMemory>(parts * rows);
+  auto* all = allocate<State>(arena, parts * rows);
   for (std::size_t i = 0; i < parts * rows; ++i) {
     const auto part = i / rows, row = i % rows;
     all[i] = {_mm512_setzero_ps(), kNothing, list + (part / shared * rows + row) * count};
@@ -39,13 +37,13 @@ States fresh_states(std::size_t parts, std::size_t shared, std::size_t rows, std
 }
 
 States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t count,
-                     const ParallelFor& parallel) {
+                     Executor& executor, Arena& arena) {
   const auto& product = *x.product;
   const auto panels = ceiling(matrix.blocks, kPanel);
   const auto tiles = ceiling(x.count, product.rows);
   const auto parts = std::min(panels, kMostParts);
   const auto shared = x.count < kManyRows ? 1 : std::min<std::size_t>(parts, 2);
-  const auto states = fresh_states(parts, shared, x.count, count);
+  const auto states = fresh_states(parts, shared, x.count, count, arena);
   const auto show_part = [&](std::size_t part) {
     auto* mine = states.all + part * x.count;
     for (auto panel = part * panels / parts; panel < (part + 1) * panels / parts; ++panel) {
@@ -78,7 +76,7 @@ States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, s
       }
     }
   };
-  parallel(ceiling(parts, shared), [&](std::size_t task) {
+  parallel_for(executor, ceiling(parts, shared), [&](std::size_t task) {
     const Ready ready(product);
     for (auto part = task * shared; part < std::min(parts, (task + 1) * shared); ++part) {
       show_part(part);
@@ -88,9 +86,10 @@ States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, s
 }
 
 void candidates8(const Product& best, const Matrix8& matrix, const float* bias, const float* input,
-                 std::size_t rows, const Candidates& out, const ParallelFor& parallel) {
-  const auto x = quantize(input, rows, matrix.inputs, false, best, parallel);
-  const auto states = show_products(x, matrix, bias, out.count, parallel);
+                 std::size_t rows, const Candidates& out, Executor& executor) {
+  const Workspace workspace(executor.workspaces());
+  const auto x = quantize(input, rows, matrix.inputs, false, best, executor, workspace.arena);
+  const auto states = show_products(x, matrix, bias, out.count, executor, workspace.arena);
   for (std::size_t row = 0; row < x.count; ++row) {
     const float log_sum = states.merged(row, out.count);
     for (auto copy = x.begins[row]; copy < x.begins[row + 1]; ++copy) {
@@ -102,9 +101,10 @@ void candidates8(const Product& best, const Matrix8& matrix, const float* bias, 
 }
 
 void top_logits(const float* logits, std::size_t rows, std::size_t columns, const Candidates& out,
-                const ParallelFor& parallel) {
-  const auto states = fresh_states(1, 1, rows, out.count);
-  parallel(rows, [&](std::size_t row) {
+                Executor& executor) {
+  const Workspace workspace(executor.workspaces());
+  const auto states = fresh_states(1, 1, rows, out.count, workspace.arena);
+  parallel_for(executor, rows, [&](std::size_t row) {
     const auto* here = logits + row * columns;
     const float log_sum = show_all(states.all[row], out.count, here, columns);
     write(states.all[row], log_sum, row, out);

@@ -2,17 +2,35 @@
 //
 // All arrays are dense and row-major, floats are binary32. Letters as in runtime/contract.py: N
 // sentences, K beams, P slots of a cache, S source tokens, H heads, D columns of a head.
+//
+// Files that are compiled for special instructions include this one, so that it has no inline
+// functions and no templates of the standard library (docs/kernels.md).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <vector>
 
 namespace translate_trt {
 
-// Calls task(0) ... task(count - 1), each once, in any order, perhaps at the same time.
-using ParallelFor = std::function<void(std::size_t count, const std::function<void(std::size_t)>&)>;
+class Arena;          // workspace.h
+class WorkspacePool;  // workspace.h
+
+// The body of a parallel loop: run(closure, index) is one task.
+struct TaskFunction {
+  void (*run)(const void* closure, std::size_t index);
+  const void* closure;
+};
+
+// What a kernel runs on: threads, and scratch memory for a call or a task.
+class Executor {
+ public:
+  // Run tasks 0 ... count - 1, each once, in any order, perhaps at the same time.
+  virtual void run(std::size_t count, const TaskFunction& task) = 0;
+  virtual WorkspacePool& workspaces() = 0;
+
+ protected:
+  ~Executor() = default;
+};
 
 // A matrix [inputs, outputs] in 8 bits, in blocks of 16 columns: element (i, o) stands at
 // [o / 16][i / 4][o % 16][i % 4], so that 64 consecutive bytes are what one instruction multiplies.
@@ -84,15 +102,15 @@ struct Vocabulary {
     std::int16_t words[32];
   };
 
-  std::size_t inputs, outputs;
-  std::vector<Line> lines;    // blocks of 16 columns, inputs filled up to an even number
-  std::vector<float> scales;  // [blocks * 16]
-  std::vector<float> bias;    // [blocks * 16]
+  std::size_t inputs, outputs, blocks;
+  const Line* lines;    // [blocks, pairs of inputs], the last pair filled up
+  const float* scales;  // [blocks * 16]
+  const float* bias;    // [blocks * 16]
   // Of a column at most: the norms of its integers, of itself in 16 bits, and of the difference
   // that these make.
   float integer_norm, norm, error;
   // [inputs], of the columns in 16 bits and these differences; without those that never come.
-  std::vector<float> mean, mean_error;
+  const float *mean, *mean_error;
 };
 
 // The tokens that each sentence may choose from, besides `Candidates::column`, which is the same
@@ -129,34 +147,32 @@ struct Attention {
 struct Kernels {
   const char* name;
   void (*column_sums)(const Matrix8&, std::int32_t* sums) = nullptr;
-  void (*linear8)(const Linear8&, const float* x, std::size_t rows, float* y,
-                  const ParallelFor&) = nullptr;
+  void (*linear8)(const Linear8&, const float* x, std::size_t rows, float* y, Executor&) = nullptr;
   // bias [blocks * 16].
   void (*candidates8)(const Matrix8&, const float* bias, const float* x, std::size_t rows,
-                      const Candidates&, const ParallelFor&) = nullptr;
-  void (*linear)(const Linear&, const float* x, std::size_t rows, float* y,
-                 const ParallelFor&) = nullptr;
-  // From columns [outputs, inputs] and a bias [outputs] or null.
+                      const Candidates&, Executor&) = nullptr;
+  void (*linear)(const Linear&, const float* x, std::size_t rows, float* y, Executor&) = nullptr;
+  // From columns [outputs, inputs] and a bias [outputs] or null; its arrays are the arena's.
   Vocabulary (*vocabulary)(const float* columns, const float* bias, std::size_t outputs,
-                           std::size_t inputs) = nullptr;
+                           std::size_t inputs, Arena&) = nullptr;
   // `columns` are those that the vocabulary was made from.
   void (*candidates)(const Vocabulary&, const float* columns, const float* x, std::size_t rows,
-                     const Candidates&, const ParallelFor&) = nullptr;
+                     const Candidates&, Executor&) = nullptr;
   void (*top_logits)(const float* logits, std::size_t rows, std::size_t columns, const Candidates&,
-                     const ParallelFor&) = nullptr;
+                     Executor&) = nullptr;
   // x [N, K, inputs] times rows of a matrix [V, inputs].
   void (*listed)(const Lists&, const float* matrix, const float* x, const Candidates&,
-                 const ParallelFor&) = nullptr;
+                 Executor&) = nullptr;
   // In 8 bits, with a scale [V] for each of its rows, and their sums [V].
   void (*listed8)(const Lists&, const std::int8_t* matrix, const float* scales,
                   const std::int32_t* row_sums, const float* x, const Candidates&,
-                  const ParallelFor&) = nullptr;
-  void (*attention)(const Attention<float>&, const ParallelFor&) = nullptr;
-  void (*attention16)(const Attention<Half>&, const ParallelFor&) = nullptr;
+                  Executor&) = nullptr;
+  void (*attention)(const Attention<float>&, Executor&) = nullptr;
+  void (*attention16)(const Attention<Half>&, Executor&) = nullptr;
   // The nearest of `Half`; what is beyond them becomes the largest.
   void (*to_half)(const float* x, std::size_t count, Half* y) = nullptr;
   void (*add_norm)(const float* x, const float* residual, std::size_t rows, std::size_t columns,
-                   const Norm&, float* y, const ParallelFor&) = nullptr;
+                   const Norm&, float* y, Executor&) = nullptr;
 };
 
 // Those for this processor.

@@ -9,22 +9,21 @@ namespace avx512 {
 struct Product;
 extern const Product by_vnni;
 void column_sums(const Matrix8&, std::int32_t*);
-void linear8(const Product&, const Linear8&, const float*, std::size_t, float*, const ParallelFor&);
+void linear8(const Product&, const Linear8&, const float*, std::size_t, float*, Executor&);
 void candidates8(const Product&, const Matrix8&, const float*, const float*, std::size_t,
-                 const Candidates&, const ParallelFor&);
-void linear(const Linear&, const float*, std::size_t, float*, const ParallelFor&);
-Vocabulary vocabulary(const float*, const float*, std::size_t, std::size_t);
+                 const Candidates&, Executor&);
+void linear(const Linear&, const float*, std::size_t, float*, Executor&);
+Vocabulary vocabulary(const float*, const float*, std::size_t, std::size_t, Arena&);
 void candidates(const Vocabulary&, const float*, const float*, std::size_t, const Candidates&,
-                const ParallelFor&);
-void top_logits(const float*, std::size_t, std::size_t, const Candidates&, const ParallelFor&);
-void listed(const Lists&, const float*, const float*, const Candidates&, const ParallelFor&);
+                Executor&);
+void top_logits(const float*, std::size_t, std::size_t, const Candidates&, Executor&);
+void listed(const Lists&, const float*, const float*, const Candidates&, Executor&);
 void listed8(const Lists&, const std::int8_t*, const float*, const std::int32_t*, const float*,
-             const Candidates&, const ParallelFor&);
-void attention(const Attention<float>&, const ParallelFor&);
-void attention16(const Attention<Half>&, const ParallelFor&);
+             const Candidates&, Executor&);
+void attention(const Attention<float>&, Executor&);
+void attention16(const Attention<Half>&, Executor&);
 void to_half(const float*, std::size_t, Half*);
-void add_norm(const float*, const float*, std::size_t, std::size_t, const Norm&, float*,
-              const ParallelFor&);
+void add_norm(const float*, const float*, std::size_t, std::size_t, const Norm&, float*, Executor&);
 #ifdef TRANSLATE_TRT_AMX
 extern const Product by_amx;
 bool same_sums(const Product&, const Product&);
@@ -36,14 +35,14 @@ namespace {
 
 template <const avx512::Product& kProduct>
 void linear8(const Linear8& linear, const float* x, std::size_t rows, float* y,
-             const ParallelFor& parallel) {
-  avx512::linear8(kProduct, linear, x, rows, y, parallel);
+             Executor& executor) {
+  avx512::linear8(kProduct, linear, x, rows, y, executor);
 }
 
 template <const avx512::Product& kProduct>
 void candidates8(const Matrix8& matrix, const float* bias, const float* x, std::size_t rows,
-                 const Candidates& out, const ParallelFor& parallel) {
-  avx512::candidates8(kProduct, matrix, bias, x, rows, out, parallel);
+                 const Candidates& out, Executor& executor) {
+  avx512::candidates8(kProduct, matrix, bias, x, rows, out, executor);
 }
 
 template <const avx512::Product& kProduct>

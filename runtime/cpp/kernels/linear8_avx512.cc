@@ -9,10 +9,6 @@
 namespace translate_trt::avx512 {
 namespace {
 
-struct QuantizedValues;
-struct QuantizedScales;
-struct RowBegins;
-
 // x / scale, rounded. Divisions are slow, and seldom decide: the product with 1 / scale is off by
 // two roundings at most, and only near a half that matters.
 __m512i rounded_ratio(__m512 x, __m512 scale, __m512 inverse) {
@@ -67,16 +63,16 @@ void finish(const Linear8& linear, const Rows8& x, std::size_t row, std::size_t 
 }  // namespace
 
 Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positive,
-               const Product& best, const ParallelFor& parallel) {
-  auto* begins = scratch<std::size_t, RowBegins>(rows + 1);
+               const Product& best, Executor& executor, Arena& arena) {
+  auto* begins = allocate<std::size_t>(arena, rows + 1);
   const auto count = runs(x, rows, inputs, begins);
   const auto& product = product_for(count, best);
   const auto next = product.place(0, 64, inputs);
-  auto* values = scratch<std::uint8_t, QuantizedValues>(amx::readable_bytes(count, inputs));
-  auto* scales = scratch<float, QuantizedScales>(count);
+  auto* values = allocate<std::uint8_t>(arena, amx::readable_bytes(count, inputs));
+  auto* scales = allocate<float>(arena, count);
   const float step = positive ? 1.0F / 255 : 1.0F / 127;
   const std::int32_t zero = positive ? 0 : 128;
-  for_rows(count, parallel, [&](std::size_t row) {
+  for_rows(count, executor, [&](std::size_t row) {
     const auto* here = x + begins[row] * inputs;
     scales[row] = largest(here, inputs) * step;
     quantize_row(here, inputs, scales[row], zero, values + product.place(row, 0, inputs), next);
@@ -97,14 +93,16 @@ void column_sums(const Matrix8& matrix, std::int32_t* sums) {
 }
 
 void linear8(const Product& best, const Linear8& linear, const float* input, std::size_t rows,
-             float* y, const ParallelFor& parallel) {
+             float* y, Executor& executor) {
+  const Workspace workspace(executor.workspaces());
   const auto& matrix = linear.matrix;
   const auto outputs = matrix.outputs;
-  const auto x = quantize(input, rows, matrix.inputs, linear.positive, best, parallel);
+  const auto x =
+      quantize(input, rows, matrix.inputs, linear.positive, best, executor, workspace.arena);
   const auto& product = *x.product;
   // Neighbouring tasks read the same weights.
   const auto chunks = ceiling(x.count, product.chunk);
-  parallel(ceiling(matrix.blocks, kPanel) * chunks, [&](std::size_t task) {
+  parallel_for(executor, ceiling(matrix.blocks, kPanel) * chunks, [&](std::size_t task) {
     const Ready ready(product);
     const auto block = task / chunks * kPanel, begin = task % chunks * product.chunk;
     const auto last = std::min(matrix.blocks, block + kPanel);
@@ -118,12 +116,12 @@ void linear8(const Product& best, const Linear8& linear, const float* input, std
       finish(linear, x, row, height, block, last, sums, y);
     }
   });
-  finish_rows(linear.epilogue, rows, outputs, y, parallel);
+  finish_rows(linear.epilogue, rows, outputs, y, executor);
 }
 
 void add_norm(const float* x, const float* residual, std::size_t rows, std::size_t columns,
-              const Norm& norm, float* y, const ParallelFor& parallel) {
-  for_rows(rows, parallel, [&](std::size_t row) {
+              const Norm& norm, float* y, Executor& executor) {
+  for_rows(rows, executor, [&](std::size_t row) {
     const auto place = row * columns;
     for (std::size_t i = 0; i < columns; i += kLanes) {
       const auto mask = first(columns - i);

@@ -5,14 +5,15 @@
 namespace translate_trt::avx512 {
 
 void linear(const Linear& linear, const float* input, std::size_t rows, float* y,
-            const ParallelFor& parallel) {
+            Executor& executor) {
+  const Workspace workspace(executor.workspaces());
   const auto& matrix = linear.matrix;
   const auto outputs = matrix.outputs;
-  const auto x = distinct(input, rows, matrix.inputs);
+  const auto x = distinct(input, rows, matrix.inputs, workspace.arena);
   // Narrow matrices have few panels for threads to share. Neighbouring tasks read the same weights.
   const auto most = matrix.panels < 16 ? kTaskRows / 2 : kTaskRows;
   const auto chunks = ceiling(x.count, most);
-  parallel(matrix.panels * chunks, [&](std::size_t task) {
+  parallel_for(executor, matrix.panels * chunks, [&](std::size_t task) {
     const auto panel = task / chunks, begin = task % chunks * most;
     const auto end = std::min(x.count, begin + most);
     const auto column = panel * kPanelColumns;
@@ -27,7 +28,7 @@ void linear(const Linear& linear, const float* input, std::size_t rows, float* y
                }
              });
   });
-  finish_rows(linear.epilogue, rows, outputs, y, parallel);
+  finish_rows(linear.epilogue, rows, outputs, y, executor);
 }
 
 }  // namespace translate_trt::avx512

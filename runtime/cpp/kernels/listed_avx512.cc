@@ -9,16 +9,9 @@
 namespace translate_trt::avx512 {
 
 void top_logits(const float* logits, std::size_t rows, std::size_t columns, const Candidates& out,
-                const ParallelFor& parallel);
+                Executor& executor);
 
 namespace {
-
-struct TokenMemory;
-struct LogitMemory;
-struct ForcedMemory;
-struct ColumnMemory;
-struct CountMemory;
-struct InputMemory;
 
 constexpr std::size_t kTokens = 4, kBeams = 4;  // of a tile: 16 registers of sums
 constexpr float kMasked = -1e9F;                // runtime/contract.py
@@ -137,14 +130,14 @@ void multiply(const typename Numbers::Weight* rows, const std::int64_t* tokens, 
 // fill(sentence, tokens, count, put) calls put(i, beam, logit) for all of the `count` tokens, of
 // which the last is the one that is looked up.
 template <class Fill>
-void best_of_lists(const Lists& lists, const Candidates& out, const ParallelFor& parallel,
+void best_of_lists(const Lists& lists, const Candidates& out, Executor& executor, Arena& arena,
                    const Fill& fill) {
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
   const auto rows = lists.sentences * lists.beams;
   const auto stride = lists.places + 1;
-  auto* tokens = scratch<std::int64_t, TokenMemory>(lists.sentences * stride);
-  auto* counts = scratch<std::size_t, CountMemory>(lists.sentences);
-  parallel(lists.sentences, [&](std::size_t n) {
+  auto* tokens = allocate<std::int64_t>(arena, lists.sentences * stride);
+  auto* counts = allocate<std::size_t>(arena, lists.sentences);
+  parallel_for(executor, lists.sentences, [&](std::size_t n) {
     auto* here = tokens + n * stride;
     const auto* list = lists.tokens + n * lists.places;
     const auto* end = std::copy_if(list, list + lists.places, here, [](auto t) { return t != 0; });
@@ -152,11 +145,11 @@ void best_of_lists(const Lists& lists, const Candidates& out, const ParallelFor&
     here[counts[n]] = out.column[n * lists.beams];
   });
   const auto width = std::max(*std::max_element(counts, counts + lists.sentences), out.count);
-  auto* logits = scratch<float, LogitMemory>(rows * width);
-  auto* forced = scratch<float, ForcedMemory>(rows);
-  auto* none = scratch<std::int64_t, ColumnMemory>(rows);
+  auto* logits = allocate<float>(arena, rows * width);
+  auto* forced = allocate<float>(arena, rows);
+  auto* none = allocate<std::int64_t>(arena, rows);
   std::fill_n(none, rows, 0);
-  parallel(lists.sentences, [&](std::size_t n) {
+  parallel_for(executor, lists.sentences, [&](std::size_t n) {
     auto* mine = logits + n * lists.beams * width;
     std::fill_n(mine, lists.beams * width, kNothing);
     fill(n, tokens + n * stride, counts[n] + 1, [&](std::size_t i, std::size_t beam, float logit) {
@@ -170,7 +163,7 @@ void best_of_lists(const Lists& lists, const Candidates& out, const ParallelFor&
   });
   // The first of a list is looked up to learn what was taken off it.
   top_logits(logits, rows, width, {out.count, none, out.values, out.indices, out.at_column},
-             parallel);
+             executor);
   for (std::size_t row = 0; row < rows; ++row) {
     const auto n = row / lists.beams;
     auto* values = out.values + row * out.count;
@@ -192,15 +185,17 @@ void best_of_lists(const Lists& lists, const Candidates& out, const ParallelFor&
 }  // namespace
 
 void listed(const Lists& lists, const float* matrix, const float* x, const Candidates& out,
-            const ParallelFor& parallel) {
-  best_of_lists(lists, out, parallel,
+            Executor& executor) {
+  const Workspace workspace(executor.workspaces());
+  const auto rows = lists.sentences * lists.beams;
+  auto* inputs = allocate<const float*>(workspace.arena, rows);
+  for (std::size_t row = 0; row < rows; ++row) {
+    inputs[row] = x + row * lists.inputs;
+  }
+  best_of_lists(lists, out, executor, workspace.arena,
                 [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& put) {
-                  auto* inputs = scratch<const float*, InputMemory>(lists.beams);
-                  for (std::size_t b = 0; b < lists.beams; ++b) {
-                    inputs[b] = x + (n * lists.beams + b) * lists.inputs;
-                  }
-                  multiply<Floats>(matrix, tokens, count, inputs, lists.beams, lists.inputs,
-                                   [&](std::size_t i, std::size_t beam, __m512 sums) {
+                  multiply<Floats>(matrix, tokens, count, inputs + n * lists.beams, lists.beams,
+                                   lists.inputs, [&](std::size_t i, std::size_t beam, __m512 sums) {
                                      alignas(64) float lanes[kLanes];
                                      _mm512_store_ps(lanes, sums);
                                      for (std::size_t t = 0; t < kTokens; ++t) {
@@ -215,38 +210,35 @@ void listed(const Lists& lists, const float* matrix, const float* x, const Candi
 
 void listed8(const Lists& lists, const std::int8_t* matrix, const float* scales,
              const std::int32_t* row_sums, const float* input, const Candidates& out,
-             const ParallelFor& parallel) {
+             Executor& executor) {
+  const Workspace workspace(executor.workspaces());
   const auto rows = lists.sentences * lists.beams;
-  const auto x = quantize(input, rows, lists.inputs, false, by_vnni, parallel);
-  best_of_lists(
-      lists, out, parallel,
-      [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& put) {
-        auto* inputs = scratch<const std::uint8_t*, InputMemory>(lists.beams);
-        auto* input_scales = scratch<float, InputMemory>(lists.beams);
-        // Equal rows are there once: the last that begins no later is this one.
-        const auto* begin = std::upper_bound(x.begins, x.begins + x.count, n * lists.beams) - 1;
-        for (std::size_t b = 0; b < lists.beams; ++b) {
-          while (begin[1] <= n * lists.beams + b) {
-            ++begin;
-          }
-          const auto at = static_cast<std::size_t>(begin - x.begins);
-          inputs[b] = x.values + by_vnni.place(at, 0, lists.inputs);
-          input_scales[b] = x.scales[at];
-        }
-        multiply<Bytes>(matrix, tokens, count, inputs, lists.beams, lists.inputs,
-                        [&](std::size_t i, std::size_t beam, __m512i sums) {
-                          alignas(64) std::int32_t lanes[kLanes];
-                          _mm512_store_si512(lanes, sums);
-                          for (std::size_t t = 0; t < std::min(kTokens, count - i); ++t) {
-                            const auto token = static_cast<std::size_t>(tokens[i + t]);
-                            for (std::size_t b = 0; b < std::min(kBeams, lists.beams - beam); ++b) {
-                              const auto sum = lanes[t * kBeams + b] - x.zero * row_sums[token];
-                              put(i + t, beam + b,
-                                  static_cast<float>(sum) * input_scales[beam + b] * scales[token]);
-                            }
+  const auto x = quantize(input, rows, lists.inputs, false, by_vnni, executor, workspace.arena);
+  auto* inputs = allocate<const std::uint8_t*>(workspace.arena, rows);
+  auto* input_scales = allocate<float>(workspace.arena, rows);
+  for (std::size_t i = 0; i < x.count; ++i) {
+    std::fill(inputs + x.begins[i], inputs + x.begins[i + 1],
+              x.values + by_vnni.place(i, 0, lists.inputs));
+    std::fill(input_scales + x.begins[i], input_scales + x.begins[i + 1], x.scales[i]);
+  }
+  best_of_lists(lists, out, executor, workspace.arena,
+                [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& put) {
+                  const auto* row_scales = input_scales + n * lists.beams;
+                  multiply<Bytes>(
+                      matrix, tokens, count, inputs + n * lists.beams, lists.beams, lists.inputs,
+                      [&](std::size_t i, std::size_t beam, __m512i sums) {
+                        alignas(64) std::int32_t lanes[kLanes];
+                        _mm512_store_si512(lanes, sums);
+                        for (std::size_t t = 0; t < std::min(kTokens, count - i); ++t) {
+                          const auto token = static_cast<std::size_t>(tokens[i + t]);
+                          for (std::size_t b = 0; b < std::min(kBeams, lists.beams - beam); ++b) {
+                            const auto sum = lanes[t * kBeams + b] - x.zero * row_sums[token];
+                            put(i + t, beam + b,
+                                static_cast<float>(sum) * row_scales[beam + b] * scales[token]);
                           }
-                        });
-      });
+                        }
+                      });
+                });
 }
 
 }  // namespace translate_trt::avx512

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "kept_error.h"
 #include "kernels.h"
 #include "operators.h"
+#include "workspace.h"
 
 namespace translate_trt {
 
@@ -23,10 +25,11 @@ constexpr auto kBool = ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
 using Types = std::vector<ONNXTensorElementDataType>;
 using Shape = std::vector<std::int64_t>;
 
-// One operator while it runs: its inputs, outputs and threads.
-class Call {
+// One operator while it runs: its inputs and outputs, and what its kernel runs on.
+class Call final : public Executor {
  public:
-  explicit Call(OrtKernelContext* context) : context_(context) {}
+  Call(OrtKernelContext* context, WorkspacePool& workspaces)
+      : context_(context), workspaces_(workspaces) {}
 
   Shape shape(std::size_t input) const {
     return context_.GetInput(input).GetTensorTypeAndShapeInfo().GetShape();
@@ -43,30 +46,31 @@ class Call {
   }
 
   // Over the threads of the session. What a task throws is thrown once all have ended.
-  ParallelFor threads() const {
-    return [this](std::size_t count, const std::function<void(std::size_t)>& task) {
-      if (count == 1) {
-        task(0);
-        return;
-      }
-      Tasks tasks = {task, {}};
-      context_.ParallelFor(
-          [](void* data, std::size_t index) {
-            auto& given = *static_cast<Tasks*>(data);
-            given.error.run([&] { given.task(index); });
-          },
-          count, 0, &tasks);
-      tasks.error.rethrow();
-    };
+  void run(std::size_t count, const TaskFunction& task) override {
+    if (count == 1) {
+      task.run(task.closure, 0);
+      return;
+    }
+    Tasks tasks = {task, {}};
+    context_.ParallelFor(
+        [](void* data, std::size_t index) {
+          auto& given = *static_cast<Tasks*>(data);
+          given.error.run([&] { given.task.run(given.task.closure, index); });
+        },
+        count, 0, &tasks);
+    tasks.error.rethrow();
   }
+
+  WorkspacePool& workspaces() override { return workspaces_; }
 
  private:
   struct Tasks {
-    const std::function<void(std::size_t)>& task;
+    const TaskFunction& task;
     KeptError error;
   };
 
   Ort::KernelContext context_;
+  WorkspacePool& workspaces_;
 };
 
 inline void require(bool holds, const char* what) {
@@ -93,7 +97,7 @@ class Compiled {
 
   OrtStatusPtr ComputeV2(OrtKernelContext* context) noexcept {
     try {
-      Call call(context);
+      Call call(context, *workspaces_);
       node_.run(call);
       return nullptr;
     } catch (const std::exception& error) {
@@ -103,6 +107,7 @@ class Compiled {
 
  private:
   const Node node_;
+  const std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 
 // The declaration of an operator.

@@ -145,8 +145,7 @@ class Linear8Node {
     shape.back() = outputs;
     Norm norm;
     const Linear8 linear{matrix, positive_, following_.read(call, shape, norm)};
-    kernels_.linear8(linear, call.input<float>(0), rows, call.output<float>(0, shape),
-                     call.threads());
+    kernels_.linear8(linear, call.input<float>(0), rows, call.output<float>(0, shape), call);
   }
 
  private:
@@ -189,8 +188,7 @@ class LinearNode {
     shape.back() = outputs;
     Norm norm;
     const Linear linear{matrix, following_.read(call, shape, norm)};
-    kernels_.linear(linear, call.input<float>(0), rows, call.output<float>(0, shape),
-                    call.threads());
+    kernels_.linear(linear, call.input<float>(0), rows, call.output<float>(0, shape), call);
   }
 
  private:
@@ -254,7 +252,7 @@ class Candidates8Node {
             "the input has not the columns that the weights want");
     const auto found = candidates(call, shape, columns_, 4, 5);
     kernels_.candidates8(matrix, call.input<float>(3), call.input<float>(0), product(shape, 0, 2),
-                         found, call.threads());
+                         found, call);
   }
 
  private:
@@ -278,7 +276,7 @@ class VocabularyCandidatesNode {
                            Ort::ConstKernelInfo info)
       : kernels_(kernels),
         column_(variant.biased ? 3 : 2),
-        vocabulary_(read(kernels, variant, info)) {}
+        vocabulary_(read(kernels, variant, info, memory_)) {}
 
   void run(Call& call) const {
     const auto shape = call.shape(0);
@@ -286,12 +284,12 @@ class VocabularyCandidatesNode {
             "the input has not the columns that the vocabulary's matrix has");
     const auto found = candidates(call, shape, vocabulary_.outputs, column_, column_ + 1);
     kernels_.candidates(vocabulary_, call.input<float>(1), call.input<float>(0),
-                        product(shape, 0, 2), found, call.threads());
+                        product(shape, 0, 2), found, call);
   }
 
  private:
-  static Vocabulary read(const Kernels& kernels, const Variant& variant,
-                         Ort::ConstKernelInfo info) {
+  static Vocabulary read(const Kernels& kernels, const Variant& variant, Ort::ConstKernelInfo info,
+                         Arena& memory) {
     int constant = 0;
     const auto matrix = info.GetTensorConstantInput(1, &constant);
     require(constant != 0, "the vocabulary's matrix must be constant");
@@ -304,11 +302,13 @@ class VocabularyCandidatesNode {
       require(constants.count == outputs, "each logit must have a bias");
       bias = constants.values;
     }
-    return kernels.vocabulary(matrix.GetTensorData<float>(), bias, outputs, product(shape, 1, 2));
+    return kernels.vocabulary(matrix.GetTensorData<float>(), bias, outputs, product(shape, 1, 2),
+                              memory);
   }
 
   const Kernels& kernels_;
   const std::size_t column_;  // which input is looked up
+  Arena memory_;
   const Vocabulary vocabulary_;
 };
 
@@ -324,7 +324,7 @@ class TopLogitsNode {
     const auto shape = call.shape(0);
     const auto columns = static_cast<std::size_t>(shape.back());
     const auto found = candidates(call, shape, columns, 1, 2);
-    kernels_.top_logits(call.input<float>(0), product(shape, 0, 2), columns, found, call.threads());
+    kernels_.top_logits(call.input<float>(0), product(shape, 0, 2), columns, found, call);
   }
 
  private:
@@ -387,10 +387,9 @@ class ListedNode {
     const auto* weights = call.input<Weight>(1);
     const auto* x = call.input<float>(0);
     if constexpr (kBytes) {
-      kernels_.listed8(lists, weights, call.input<float>(2), row_sums_.data(), x, found,
-                       call.threads());
+      kernels_.listed8(lists, weights, call.input<float>(2), row_sums_.data(), x, found, call);
     } else {
-      kernels_.listed(lists, weights, x, found, call.threads());
+      kernels_.listed(lists, weights, x, found, call);
     }
   }
 
@@ -415,7 +414,7 @@ class AddNormNode {
     const Norm norm{call.input<float>(2), call.input<float>(3), epsilon_};
     kernels_.add_norm(call.input<float>(0), call.input<float>(1),
                       product(shape, 0, shape.size() - 1), static_cast<std::size_t>(shape.back()),
-                      norm, call.output<float>(0, shape), call.threads());
+                      norm, call.output<float>(0, shape), call);
   }
 
  private:

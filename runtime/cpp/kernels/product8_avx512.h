@@ -32,9 +32,9 @@ constexpr std::size_t kPanel = 4;      // blocks of 16 columns in a tile: four r
 constexpr std::size_t kMostRows = 32;  // of a tile, whichever way it is computed
 
 // Rows [rows, inputs] in 8 bits, for a product or, if they are too few for it, for by_vnni;
-// positive ones have twice the steps. Memory is the caller's thread's.
+// positive ones have twice the steps.
 Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positive,
-               const Product& best, const ParallelFor& parallel);
+               const Product& best, Executor& executor, Arena& arena);
 
 // Integer sums of a tile: [row][block], 16 columns in each.
 using Sums = __m512i[kMostRows][kPanel];

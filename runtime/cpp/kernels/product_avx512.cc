@@ -5,9 +5,6 @@
 namespace translate_trt::avx512 {
 namespace {
 
-struct RowBegins;
-struct RowValues;
-
 inline void multiply_add(__m512& sums, __m512 a, __m512 b) {
   // Not the intrinsic, as in product8_avx512.cc.
   asm("vfmadd231ps %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
@@ -89,13 +86,13 @@ void multiply(std::size_t rows, const Tile& tile) {
   }
 }
 
-Rows distinct(const float* x, std::size_t rows, std::size_t inputs) {
-  auto* begins = scratch<std::size_t, RowBegins>(rows + 1);
+Rows distinct(const float* x, std::size_t rows, std::size_t inputs, Arena& arena) {
+  auto* begins = allocate<std::size_t>(arena, rows + 1);
   const auto count = runs(x, rows, inputs, begins);
   if (count == rows) {
     return {x, begins, count};
   }
-  auto* values = scratch<float, RowValues>(count * inputs);
+  auto* values = allocate<float>(arena, count * inputs);
   for (std::size_t row = 0; row < count; ++row) {
     std::memcpy(values + row * inputs, x + begins[row] * inputs, inputs * sizeof(float));
   }

@@ -19,8 +19,8 @@ struct Rows {
   std::size_t count;
 };
 
-// Memory is the caller's thread's, or that of x.
-Rows distinct(const float* x, std::size_t rows, std::size_t inputs);
+// Memory is the arena's, or that of x.
+Rows distinct(const float* x, std::size_t rows, std::size_t inputs, Arena& arena);
 
 constexpr std::size_t kRegisters = 4;  // of weights in a tile: a panel's columns
 constexpr std::size_t kPanelColumns = kRegisters * kLanes;

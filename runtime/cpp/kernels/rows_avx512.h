@@ -24,9 +24,9 @@ void normalize(const float* x, std::size_t columns, const Norm& norm, float* y);
 
 // Calls task(row) for every row, some rows at a time.
 template <class Task>
-void for_rows(std::size_t rows, const ParallelFor& parallel, const Task& task) {
+void for_rows(std::size_t rows, Executor& executor, const Task& task) {
   constexpr std::size_t kRowsOfTask = 16;
-  parallel(ceiling(rows, kRowsOfTask), [&](std::size_t part) {
+  parallel_for(executor, ceiling(rows, kRowsOfTask), [&](std::size_t part) {
     const auto end = std::min(rows, (part + 1) * kRowsOfTask);
     for (auto row = part * kRowsOfTask; row < end; ++row) {
       task(row);
@@ -36,7 +36,7 @@ void for_rows(std::size_t rows, const ParallelFor& parallel, const Task& task) {
 
 // What follows a product when its rows are complete: the normalization, if there is one.
 void finish_rows(const Epilogue& epilogue, std::size_t rows, std::size_t columns, float* y,
-                 const ParallelFor& parallel);
+                 Executor& executor);
 
 // 16 columns of a product's result, or those of them that are within it.
 class Columns {

@@ -154,13 +154,13 @@ struct States {
   }
 };
 
-// States that have seen nothing, with lists of `count`, one for every `shared` parts. Their memory
-// is the caller's thread's, and the next call's.
-States fresh_states(std::size_t parts, std::size_t shared, std::size_t rows, std::size_t count);
+// States that have seen nothing, with lists of `count`, one for every `shared` parts.
+States fresh_states(std::size_t parts, std::size_t shared, std::size_t rows, std::size_t count,
+                    Arena& arena);
 
 // States that have seen the products of rows with a matrix, both of integers, and a bias
 // [blocks * 16].
 States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t count,
-                     const ParallelFor& parallel);
+                     Executor& executor, Arena& arena);
 
 }  // namespace translate_trt::avx512

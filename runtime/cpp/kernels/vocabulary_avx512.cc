@@ -13,17 +13,14 @@
 // A bias is added to a product in 16 bits as to one in fp32, so that it changes nothing of this but
 // for one rounding.
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
 #include "top_avx512.h"
 
 namespace translate_trt::avx512 {
 namespace {
-
-struct RowBegins;
-struct WordValues;
-struct WordScales;
-struct WordErrors;
-struct DecidedRows;
-struct AllLogits;
 
 constexpr float kMostOfColumn = 2047;  // eleven bits and a sign, which leaves a row about as many
 constexpr float kMostOfRow = 32767;
@@ -86,14 +83,14 @@ float steps(const Vocabulary& vocabulary, float most, float norm) {
 }
 
 RowsOfWords words(const Vocabulary& vocabulary, const float* x, std::size_t rows,
-                  const ParallelFor& parallel) {
+                  Executor& executor, Arena& arena) {
   const auto inputs = vocabulary.inputs, filled = inputs + inputs % 2;
-  auto* begins = scratch<std::size_t, RowBegins>(rows + 1);
+  auto* begins = allocate<std::size_t>(arena, rows + 1);
   const auto count = runs(x, rows, inputs, begins);
-  auto* values = scratch<std::int16_t, WordValues>(count * filled);
-  auto* scales = scratch<float, WordScales>(count);
-  auto* errors = scratch<Error, WordErrors>(count);
-  for_rows(count, parallel, [&](std::size_t row) {
+  auto* values = allocate<std::int16_t>(arena, count * filled);
+  auto* scales = allocate<float>(arena, count);
+  auto* errors = allocate<Error>(arena, count);
+  for_rows(count, executor, [&](std::size_t row) {
     const auto* here = x + begins[row] * inputs;
     auto* out = values + row * filled;
     const float most = largest(here, inputs), size = norm(here, inputs);
@@ -120,16 +117,35 @@ RowsOfWords words(const Vocabulary& vocabulary, const float* x, std::size_t rows
 }
 
 Matrix8 as_bytes(const Vocabulary& vocabulary) {
-  return {reinterpret_cast<const std::int8_t*>(vocabulary.lines.data()),
-          vocabulary.scales.data(),
+  return {reinterpret_cast<const std::int8_t*>(vocabulary.lines),
+          vocabulary.scales,
           nullptr,
           2 * (vocabulary.inputs + vocabulary.inputs % 2),
           vocabulary.outputs,
-          vocabulary.scales.size() / kLanes};
+          vocabulary.blocks};
+}
+
+template <class T>
+T* zeros(Arena& arena, std::size_t count) {
+  auto* array = allocate<T>(arena, count);
+  std::memset(array, 0, count * sizeof(T));
+  return array;
 }
 
 bool better(const Entry& a, const Entry& b) {
   return a.value > b.value || (a.value == b.value && a.column < b.column);
+}
+
+// By insertion: entries are few, and nearly in order.
+void sort(Entry* list, std::size_t count) {
+  for (std::size_t i = 1; i < count; ++i) {
+    const auto entry = list[i];
+    auto place = i;
+    for (; place > 0 && better(entry, list[place - 1]); --place) {
+      list[place] = list[place - 1];
+    }
+    list[place] = entry;
+  }
 }
 
 // Gives the listed columns of a row their logits of fp32, and the log-sum-exp its share of that;
@@ -153,7 +169,7 @@ bool refine(Entry* list, std::size_t listed, std::size_t wanted, const Error& er
     sum += std::exp(static_cast<double>(list[i].value - most - error.mean)) -
            std::exp(static_cast<double>(rounded));
   }
-  std::sort(list, list + listed, better);
+  sort(list, listed);
   log_sum = most + error.mean + static_cast<float>(std::log(sum));
   return list[wanted - 1].value > elsewhere;
 }
@@ -161,23 +177,27 @@ bool refine(Entry* list, std::size_t listed, std::size_t wanted, const Error& er
 }  // namespace
 
 Vocabulary vocabulary(const float* columns, const float* bias, std::size_t outputs,
-                      std::size_t inputs) {
+                      std::size_t inputs, Arena& arena) {
   const auto blocks = ceiling(outputs, kLanes), pairs = ceiling(inputs, 2);
-  Vocabulary result{inputs, outputs, {}, {}, {}, 0, 0, 0, {}, {}};
-  result.lines.resize(blocks * pairs);
-  result.scales.resize(blocks * kLanes);
-  result.bias.resize(blocks * kLanes);
+  auto* scales = zeros<float>(arena, blocks * kLanes);
+  auto* biases = zeros<float>(arena, blocks * kLanes);
+  auto* mean = allocate<float>(arena, inputs);
+  auto* mean_error = allocate<float>(arena, inputs);
+  auto* sums = zeros<double>(arena, inputs);
+  auto* errors = zeros<double>(arena, inputs);
+  // The largest comes last, since the blocks of an arena at least double.
+  auto* lines = zeros<Vocabulary::Line>(arena, blocks * pairs);
   if (bias != nullptr) {
-    std::copy_n(bias, outputs, result.bias.data());
+    std::copy_n(bias, outputs, biases);
   }
-  std::vector<double> sums(inputs), errors(inputs);
+  Vocabulary result{inputs, outputs, blocks, lines, scales, biases, 0, 0, 0, mean, mean_error};
   double count = 0;  // of columns in the means
   for (std::size_t column = 0; column < outputs; ++column) {
     const auto* w = columns + column * inputs;
     const float scale = largest(w, inputs) / kMostOfColumn;
-    const double share = result.bias[column] < kNever ? 0 : 1;
+    const double share = biases[column] < kNever ? 0 : 1;
     count += share;
-    auto* line = result.lines.data() + column / kLanes * pairs;
+    auto* line = lines + column / kLanes * pairs;
     const auto lane = column % kLanes * 2;
     __m512 squares = _mm512_setzero_ps(), left = _mm512_setzero_ps();
     for (std::size_t i = 0; i < inputs; i += kLanes) {
@@ -196,26 +216,27 @@ Vocabulary vocabulary(const float* columns, const float* bias, std::size_t outpu
       }
     }
     const float integer_norm = std::sqrt(_mm512_reduce_add_ps(squares));
-    result.scales[column] = scale;
+    scales[column] = scale;
     result.integer_norm = std::max(result.integer_norm, integer_norm);
     result.norm = std::max(result.norm, integer_norm * scale);
     result.error = std::max(result.error, std::sqrt(_mm512_reduce_add_ps(left)));
   }
   for (std::size_t i = 0; i < inputs; ++i) {
-    result.mean.push_back(static_cast<float>(sums[i] / std::max(count, 1.0)));
-    result.mean_error.push_back(static_cast<float>(errors[i] / std::max(count, 1.0)));
+    mean[i] = static_cast<float>(sums[i] / std::max(count, 1.0));
+    mean_error[i] = static_cast<float>(errors[i] / std::max(count, 1.0));
   }
   return result;
 }
 
 void candidates(const Vocabulary& vocabulary, const float* columns, const float* input,
-                std::size_t rows, const Candidates& out, const ParallelFor& parallel) {
+                std::size_t rows, const Candidates& out, Executor& executor) {
+  const Workspace workspace(executor.workspaces());
   const auto inputs = vocabulary.inputs, outputs = vocabulary.outputs;
-  const auto x = words(vocabulary, input, rows, parallel);
+  const auto x = words(vocabulary, input, rows, executor, workspace.arena);
   // Twice as many as are asked for have always been enough on trained models.
   const auto listed = std::min(outputs, std::max<std::size_t>(16, 2 * out.count));
-  const auto states =
-      show_products(x.rows, as_bytes(vocabulary), vocabulary.bias.data(), listed, parallel);
+  const auto states = show_products(x.rows, as_bytes(vocabulary), vocabulary.bias, listed, executor,
+                                    workspace.arena);
   const auto row_of = [&](std::size_t row) { return input + x.rows.begins[row] * inputs; };
   const auto logit = [&](std::size_t row, std::size_t column) {
     return dot(row_of(row), columns + column * inputs, inputs) + vocabulary.bias[column];
@@ -227,8 +248,8 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
       out.at_column[copy] = logit(row, column) - log_sum;
     }
   };
-  auto* decided = scratch<char, DecidedRows>(x.rows.count);
-  for_rows(x.rows.count, parallel, [&](std::size_t row) {
+  auto* decided = allocate<bool>(workspace.arena, x.rows.count);
+  for_rows(x.rows.count, executor, [&](std::size_t row) {
     auto& state = states.all[row];
     float log_sum = states.merged(row, listed);
     decided[row] = refine(state.list, listed, out.count, x.errors[row], row_of(row), columns,
@@ -240,9 +261,10 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
     if (decided[row]) {
       continue;
     }
-    auto* logits = scratch<float, AllLogits>(outputs);
-    for_rows(outputs, parallel, [&](std::size_t column) { logits[column] = logit(row, column); });
-    const auto state = fresh_states(1, 1, 1, out.count);
+    const Workspace row_workspace(executor.workspaces());
+    auto* logits = allocate<float>(row_workspace.arena, outputs);
+    for_rows(outputs, executor, [&](std::size_t column) { logits[column] = logit(row, column); });
+    const auto state = fresh_states(1, 1, 1, out.count, row_workspace.arena);
     finish(row, *state.all, show_all(*state.all, out.count, logits, outputs));
   }
 }
