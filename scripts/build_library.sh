@@ -31,7 +31,7 @@ build runtime/cpp build/native "${options[@]}" "$@"
 if [ -n "${SANITIZE:-}" ]; then
     folder=build/native-${SANITIZE%%,*}
     # SentencePiece as it is: it takes longer than all else.
-    build runtime/cpp "$folder" -D "TRANSLATE_TRT_SANITIZE=$SANITIZE" -D TRANSLATE_TRT_BUILD_KERNELS=OFF \
+    build runtime/cpp "$folder" "${options[@]}" -D "TRANSLATE_TRT_SANITIZE=$SANITIZE" \
         -D "SENTENCEPIECE_LIBRARY=$root/build/native/library/sentencepiece/src/libsentencepiece.a" \
         -D "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/_deps/sentencepiece-src/sentencepiece/src" "$@"
     say "$root/$folder/$name"

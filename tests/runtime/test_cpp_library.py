@@ -60,6 +60,14 @@ def test_what_it_does_inside(library: Library) -> None:
     assert (done.returncode, done.stdout) == (0, "all passed\n"), done.stderr
 
 
+def test_kernels_one_by_one(library: Library, search_kernels: str) -> None:
+    done = library.run("translate_trt_kernel_tests")
+    assert done.returncode == 0, done.stderr
+    # Of a processor with tiles, those that it uses come after those without.
+    assert done.stdout.startswith("all passed:")
+    assert done.stdout.endswith(f" {search_kernels}\n")
+
+
 # ---- the same translations ----
 
 
@@ -660,6 +668,11 @@ def test_kernels_beside_the_library_are_found(
 
 
 # ---- under sanitizers ----
+
+
+def test_sanitizers_find_nothing_in_kernels(sanitized: Library, search_kernels: str) -> None:
+    done = sanitized.run("translate_trt_kernel_tests")
+    assert done.returncode == 0, done.stderr
 
 
 def test_sanitizers_find_nothing(

@@ -1,0 +1,91 @@
+"""Speed of each compiled kernel on its own, on one core: nanoseconds of a call, GB/s and GOP/s.
+
+    python benchmarks/kernels.py [--kernel linear8] [--rounds 5]
+        [--before ../before/build/native/tests/translate_trt_kernel_benchmark]
+
+Builds and runs runtime/cpp/benchmarks/kernels.cc, which has the shapes. With --before, the program
+of another version runs in turn with this one, and the last column is its time over ours: of the
+fastest call of all rounds, since whatever else the machine does only adds to a time. Where arrays
+and loops happen to lie in memory makes differences of up to 5 %, and more for calls of a few
+microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from report import alternate, parser, write
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = ROOT / "build/native/tests/translate_trt_kernel_benchmark"
+SAMPLES = 9  # of a round
+
+Results = list[dict[str, Any]]  # of the program: a line per kernel and shape
+
+
+def build() -> None:
+    """Build this version's program."""
+    subprocess.run(
+        ["bash", ROOT / "scripts/build_library.sh", "-D", "TRANSLATE_TRT_TESTS=ON"],
+        env={name: value for name, value in os.environ.items() if name != "SANITIZE"},
+        check=True,
+    )
+
+
+def runs(program: Path, kernel: str | None) -> Callable[[], Results]:
+    """A callable that runs a program once."""
+    only = [] if kernel is None else ["--kernel", kernel]
+
+    def run() -> Results:
+        done = subprocess.run(
+            [program, "--samples", str(SAMPLES), *only], stdout=subprocess.PIPE, check=True
+        )
+        results: Results = json.loads(done.stdout)
+        return results
+
+    return run
+
+
+def fastest(rounds: list[Results]) -> dict[tuple[str, str], dict[str, Any]]:
+    """The fastest of all rounds for each kernel and shape."""
+    best: dict[tuple[str, str], dict[str, Any]] = {}
+    for results in rounds:
+        for one in results:
+            key = (one["kernel"], one["shape"])
+            if key not in best or one["fastest"] < best[key]["fastest"]:
+                best[key] = one
+    return best
+
+
+def main() -> None:
+    """Measure and write."""
+    options = parser(__doc__)
+    options.add_argument("--kernel", help="this one alone")
+    options.add_argument("--before", type=Path, help="program of another version")
+    args = options.parse_args()
+    build()
+    programs = {"this": PROGRAM} | ({"before": args.before} if args.before else {})
+    samples = alternate(
+        {name: runs(program, args.kernel) for name, program in programs.items()},
+        args.rounds,
+        warmup=0,
+    )
+    best = {name: fastest(rounds) for name, rounds in samples.items()}
+    for key, one in best["this"].items():
+        before = best.get("before", {}).get(key)
+        ratio = "" if before is None else f"{before['fastest'] / one['fastest']:8.3f}"
+        print(
+            f"{key[0]:16}{key[1]:58}{one['fastest']:10} ns{one['gigabytes_per_second']:8.1f} GB/s"
+            f"{one['giga_operations_per_second']:8.1f} GOP/s{ratio}"
+        )
+    settings = {"rounds": args.rounds, "samples of a round": SAMPLES}
+    print(write("kernels", settings, samples, args.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,387 @@
+// Micro-benchmark of the compiled kernels on one core: `translate_trt_kernel_benchmark
+// [--kernel NAME] [--samples N] [--calls N]`; benchmarks/kernels.py runs it.
+//
+// Prints a JSON array with an object per kernel and shape: the nanoseconds of a call, as the median
+// and the least of N samples, and bytes and operations per nanosecond (GB/s, GOP/s) of the least
+// time, where only those count that a call cannot do without. With --calls each case runs exactly
+// so many times and nothing is timed, for tools that count instructions.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "../kernels/kernels.h"
+#include "../kernels/search.h"
+#include "../kernels/workspace.h"
+#include "../tests/numbers.h"
+
+namespace translate_trt {
+namespace {
+
+// Tasks one after the other.
+class Serial final : public Executor {
+ public:
+  void run(std::size_t count, const TaskFunction& task) override {
+    for (std::size_t i = 0; i < count; ++i) task.run(task.closure, i);
+  }
+  WorkspacePool& workspaces() override { return workspaces_; }
+
+ private:
+  WorkspacePool workspaces_;
+};
+
+struct Options {
+  std::string kernel;  // or all
+  int samples = 15;
+  int calls = 0;  // or as many as a sample takes
+};
+
+class Benchmark {
+ public:
+  explicit Benchmark(const Options& options) : options_(options) {}
+
+  // Bytes and operations: of a call.
+  void measure(const std::string& kernel, const std::string& shape, std::size_t bytes,
+               std::size_t operations, const std::function<void()>& call) {
+    if (!options_.kernel.empty() && kernel != options_.kernel) return;
+    if (options_.calls > 0) {
+      for (int i = 0; i < options_.calls; ++i) call();
+      return;
+    }
+    const auto samples = sorted_samples(call);
+    const double median = samples[samples.size() / 2], fastest = samples.front();
+    std::cout << (first_ ? "[" : ",") << "\n  {\"kernel\": \"" << kernel << "\", \"shape\": \""
+              << shape << "\", \"nanoseconds\": " << std::lround(median)
+              << ", \"fastest\": " << std::lround(fastest)
+              << ", \"gigabytes_per_second\": " << rounded(static_cast<double>(bytes) / fastest)
+              << ", \"giga_operations_per_second\": "
+              << rounded(static_cast<double>(operations) / fastest) << "}" << std::flush;
+    first_ = false;
+  }
+
+  void finish() const {
+    if (options_.calls == 0) std::cout << (first_ ? "[" : "\n") << "]\n";
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  static double rounded(double value) { return std::round(value * 100) / 100; }
+
+  static double nanoseconds(const std::function<void()>& call, int calls) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / calls;
+  }
+
+  std::vector<double> sorted_samples(const std::function<void()>& call) const {
+    constexpr double kSample = 5e6;  // nanoseconds, at least
+    call();
+    const double once = std::max(nanoseconds(call, 3), 1.0);
+    const int calls = 1 + static_cast<int>(kSample / once);
+    std::vector<double> samples;
+    for (int i = 0; i < options_.samples; ++i) samples.push_back(nanoseconds(call, calls));
+    std::sort(samples.begin(), samples.end());
+    return samples;
+  }
+
+  const Options options_;
+  bool first_ = true;
+};
+
+std::string sizes(const std::vector<std::pair<std::string, std::size_t>>& named) {
+  std::string text;
+  for (const auto& [name, size] : named) {
+    text += (text.empty() ? "" : " ") + name + "=" + std::to_string(size);
+  }
+  return text;
+}
+
+// Memory of the results of a kernel that finds candidates.
+struct Found {
+  Found(std::size_t rows, std::size_t count)
+      : column(rows), values(rows * count), indices(rows * count), at_column(rows), count(count) {}
+
+  Candidates candidates() {
+    return {count, column.data(), values.data(), indices.data(), at_column.data()};
+  }
+
+  std::vector<std::int64_t> column;
+  std::vector<float> values;
+  std::vector<std::int64_t> indices;
+  std::vector<float> at_column;
+  std::size_t count;
+};
+
+constexpr std::size_t kBeams = 4, kCandidates = 8, kModel = 512, kHeads = 8, kVocabulary = 32000;
+
+struct Sizes {
+  std::size_t rows, inputs, outputs;
+
+  std::string text() const {
+    return sizes({{"rows", rows}, {"inputs", inputs}, {"outputs", outputs}});
+  }
+  std::size_t operations() const { return 2 * rows * inputs * outputs; }
+};
+
+const std::vector<Sizes> kMatrices = {
+    {4, 512, 512},   {4, 512, 2048},   {4, 2048, 512},   {32, 512, 2048},
+    {256, 512, 512}, {256, 512, 2048}, {256, 2048, 512},
+};
+
+void measure_matrices(const Kernels& kernels, Benchmark& benchmark, Serial& executor) {
+  Numbers numbers;
+  for (const auto& size : kMatrices) {
+    const auto x = numbers.floats(size.rows * size.inputs);
+    const auto bias = numbers.floats(size.outputs);
+    std::vector<float> y(size.rows * size.outputs);
+    const auto bytes = 4 * (x.size() + y.size());
+    const Epilogue epilogue{bias.data(), Activation::relu, nullptr, nullptr, nullptr};
+    {
+      const auto weights = numbers.bytes(size.inputs * size.outputs);
+      const std::vector<float> scales(size.outputs, 0.01F);
+      std::vector<std::int32_t> sums(size.outputs);
+      const Matrix8 matrix{weights.data(), scales.data(), sums.data(),
+                           size.inputs,    size.outputs,  size.outputs / 16};
+      kernels.column_sums(matrix, sums.data());
+      const Linear8 linear{matrix, false, epilogue};
+      benchmark.measure("linear8", size.text(), bytes + weights.size(), size.operations(),
+                        [&] { kernels.linear8(linear, x.data(), size.rows, y.data(), executor); });
+    }
+    const auto weights = numbers.floats(size.inputs * size.outputs);
+    const Linear linear{{weights.data(), size.inputs, size.outputs, size.outputs / 64}, epilogue};
+    benchmark.measure("linear", size.text(), bytes + 4 * weights.size(), size.operations(),
+                      [&] { kernels.linear(linear, x.data(), size.rows, y.data(), executor); });
+  }
+}
+
+void measure_candidates(const Kernels& kernels, Benchmark& benchmark, Serial& executor) {
+  Numbers numbers;
+  const auto columns = numbers.floats(kVocabulary * kModel, 0.05F);
+  const auto bias = numbers.floats(kVocabulary);
+  const auto weights = numbers.bytes(kVocabulary * kModel);
+  const std::vector<float> scales(kVocabulary, 0.001F);
+  std::vector<std::int32_t> sums(kVocabulary);
+  const Matrix8 matrix{weights.data(), scales.data(), sums.data(),
+                       kModel,         kVocabulary,   kVocabulary / 16};
+  kernels.column_sums(matrix, sums.data());
+  Arena memory;
+  const auto vocabulary =
+      kernels.vocabulary(columns.data(), bias.data(), kVocabulary, kModel, memory);
+  for (const std::size_t rows : {4, 64}) {
+    const Sizes size{rows, kModel, kVocabulary};
+    const auto x = numbers.floats(rows * kModel);
+    Found found(rows, kCandidates);
+    const auto out = found.candidates();
+    benchmark.measure("candidates8", size.text(), weights.size(), size.operations(), [&] {
+      kernels.candidates8(matrix, bias.data(), x.data(), rows, out, executor);
+    });
+    benchmark.measure("candidates", size.text(), 2 * columns.size(), size.operations(), [&] {
+      kernels.candidates(vocabulary, columns.data(), x.data(), rows, out, executor);
+    });
+    const auto logits = numbers.floats(rows * kVocabulary, 8);
+    benchmark.measure("top_logits", sizes({{"rows", rows}, {"columns", kVocabulary}}),
+                      4 * logits.size(), logits.size(),
+                      [&] { kernels.top_logits(logits.data(), rows, kVocabulary, out, executor); });
+  }
+  for (const std::size_t sentences : {1, 16}) {
+    constexpr std::size_t kListed = 256;
+    const auto rows = sentences * kBeams;
+    const auto tokens = numbers.integers(sentences * kListed, kVocabulary);
+    const auto x = numbers.floats(rows * kModel);
+    Found found(rows, kCandidates);
+    const auto out = found.candidates();
+    const Lists lists{sentences, kBeams, kListed, kModel, tokens.data(), nullptr};
+    const auto text = sizes(
+        {{"sentences", sentences}, {"beams", kBeams}, {"tokens", kListed}, {"inputs", kModel}});
+    const auto numbers_read = sentences * kListed * kModel;
+    benchmark.measure("listed", text, 4 * numbers_read, 2 * kBeams * numbers_read,
+                      [&] { kernels.listed(lists, columns.data(), x.data(), out, executor); });
+    benchmark.measure("listed8", text, numbers_read, 2 * kBeams * numbers_read, [&] {
+      kernels.listed8(lists, weights.data(), scales.data(), sums.data(), x.data(), out, executor);
+    });
+  }
+}
+
+// Of a sentence's beams over slots of which each beam sees half, or of its source tokens.
+template <class Number>
+void measure_attention(const std::string& kernel, const Kernels& kernels,
+                       void (*attend)(const Attention<Number>&, Executor&), Benchmark& benchmark,
+                       Serial& executor) {
+  struct Case {
+    std::size_t sentences, queries, places;
+    bool beams;
+  };
+  constexpr std::size_t kSize = kModel / kHeads;
+  for (const auto& [sentences, queries, places, beams] :
+       {Case{1, kBeams, 64, true}, Case{16, kBeams, 64, true}, Case{16, kBeams, 200, true},
+        Case{16, 30, 30, false}}) {
+    Numbers numbers;
+    const auto query = numbers.floats(sentences * queries * kModel);
+    const auto floats = numbers.floats(2 * sentences * places * kModel);
+    std::vector<Number> cache(floats.size());
+    if constexpr (std::is_same_v<Number, Half>) {
+      kernels.to_half(floats.data(), floats.size(), cache.data());
+    } else {
+      cache = floats;
+    }
+    const auto bias_rows = beams ? queries : 1;
+    auto bias = numbers.floats(sentences * bias_rows * places);
+    for (auto& one : bias) one = beams && one < 0 ? -1e9F : 0;
+    std::vector<float> context(sentences * queries * kModel);
+    const Attention<Number> attention{
+        sentences,       queries,        kHeads,
+        places,          kSize,          query.data(),
+        kModel,          cache.data(),   cache.data() + sentences * places * kModel,
+        places * kModel, places * kSize, kSize,
+        bias.data(),     bias_rows,      context.data()};
+    benchmark.measure(kernel,
+                      sizes({{"sentences", sentences},
+                             {"queries", queries},
+                             {"heads", kHeads},
+                             {"places", places},
+                             {"size", kSize}}),
+                      cache.size() * sizeof(Number), 2 * queries * cache.size(),
+                      [&] { attend(attention, executor); });
+  }
+}
+
+void measure_rows(const Kernels& kernels, Benchmark& benchmark, Serial& executor) {
+  Numbers numbers;
+  for (const std::size_t rows : {4, 256}) {
+    const auto count = rows * kModel;
+    const auto x = numbers.floats(count), residual = numbers.floats(count);
+    const auto gamma = numbers.floats(kModel), beta = numbers.floats(kModel);
+    const Norm norm{gamma.data(), beta.data(), 1e-5F};
+    std::vector<float> y(count);
+    const auto text = sizes({{"rows", rows}, {"columns", kModel}});
+    benchmark.measure("add_norm", text, 12 * count, 8 * count, [&] {
+      kernels.add_norm(x.data(), residual.data(), rows, kModel, norm, y.data(), executor);
+    });
+    std::vector<Half> halves(count);
+    benchmark.measure("to_half", text, 6 * count, count,
+                      [&] { kernels.to_half(x.data(), count, halves.data()); });
+  }
+}
+
+// What every processor computes alike.
+void measure_search(Benchmark& benchmark) {
+  constexpr std::size_t kSentences = 64, kSlots = 64;
+  constexpr auto kRows = kSentences * kBeams;
+  Numbers numbers;
+  const auto table = numbers.floats(kVocabulary * kModel);
+  const auto bytes = numbers.bytes(kVocabulary * kModel);
+  const std::vector<float> scales(kVocabulary, 0.01F);
+  const auto tokens = numbers.integers(kRows, kVocabulary);
+  const auto positions = numbers.integers(kSentences, kSlots);
+  const auto position_table = numbers.floats(kSlots * kModel);
+  std::vector<float> y(kRows * kModel);
+  const Embedding embedding{kSentences,       kBeams,           kModel,
+                            tokens.data(),    positions.data(), position_table.data(),
+                            std::sqrt(512.0F)};
+  const auto rows = sizes({{"rows", kRows}, {"columns", kModel}});
+  benchmark.measure("embed", rows, 12 * y.size(), 2 * y.size(),
+                    [&] { embed(embedding, table.data(), y.data()); });
+  benchmark.measure("embed8", rows, 9 * y.size(), 3 * y.size(),
+                    [&] { embed8(embedding, bytes.data(), scales.data(), y.data()); });
+
+  auto ancestry = numbers.floats(kRows * kSlots);
+  for (auto& one : ancestry) one = one < 0 ? -1e9F : 0;
+  std::vector<float> next(ancestry.size());
+  const auto parents = numbers.integers(kRows, kBeams);
+  std::vector<std::int64_t> slots(kRows);
+  bool full[kSentences];
+  const Ancestry of_beams{kSentences, kBeams, kSlots, ancestry.data(), next.data()};
+  benchmark.measure("follow_ancestry",
+                    sizes({{"sentences", kSentences}, {"beams", kBeams}, {"slots", kSlots}}),
+                    8 * next.size(), next.size(),
+                    [&] { follow_ancestry(of_beams, parents.data(), slots.data(), full); });
+
+  constexpr auto kAll = kRows * kCandidates;
+  const auto values = numbers.floats(kAll, 5), forced = numbers.floats(kRows),
+             log_probs = numbers.floats(kRows, 3), scores = numbers.floats(kRows);
+  const auto choices = numbers.integers(kAll, kVocabulary);
+  const std::vector<std::int64_t> forced_tokens(kSentences, kFree), least(kSentences, 1),
+      most(kSentences, 200), lengths(kRows, 3), finished_parents(kRows, 0);
+  const std::vector<float> alphas(kSentences, 0.6F), betas(kSentences, 5);
+  const bool no[kSentences] = {};
+  bool done[kSentences];
+  std::vector<std::int64_t> found_parents(kRows), found_tokens(kRows), found_positions(kSentences),
+      found_lengths(kRows), pool_parents(kRows);
+  std::vector<float> found_log_probs(kRows), found_scores(kRows);
+  const Selection selection{kSentences,
+                            kBeams,
+                            kCandidates,
+                            values.data(),
+                            choices.data(),
+                            forced.data(),
+                            3,
+                            forced_tokens.data(),
+                            least.data(),
+                            most.data(),
+                            alphas.data(),
+                            betas.data(),
+                            no,
+                            log_probs.data(),
+                            positions.data(),
+                            no,
+                            scores.data(),
+                            lengths.data(),
+                            finished_parents.data(),
+                            found_parents.data(),
+                            found_tokens.data(),
+                            found_log_probs.data(),
+                            found_positions.data(),
+                            done,
+                            found_scores.data(),
+                            found_lengths.data(),
+                            pool_parents.data()};
+  benchmark.measure(
+      "select_beams",
+      sizes({{"sentences", kSentences}, {"beams", kBeams}, {"candidates", kCandidates}}), 12 * kAll,
+      kAll, [&] { select_beams(selection); });
+}
+
+void measure_all(const Options& options) {
+  const auto& kernels = kernels_here();
+  std::cerr << "kernels: " << kernels.name << "\n";
+  Benchmark benchmark(options);
+  Serial executor;
+  if (kernels.linear != nullptr) {
+    measure_matrices(kernels, benchmark, executor);
+    measure_candidates(kernels, benchmark, executor);
+    measure_attention("attention", kernels, kernels.attention, benchmark, executor);
+    measure_attention("attention16", kernels, kernels.attention16, benchmark, executor);
+    measure_rows(kernels, benchmark, executor);
+  }
+  measure_search(benchmark);
+  benchmark.finish();
+}
+
+}  // namespace
+}  // namespace translate_trt
+
+int main(int count, char** arguments) {
+  translate_trt::Options options;
+  for (int i = 1; i < count; i += 2) {
+    const std::string name = arguments[i], value = i + 1 < count ? arguments[i + 1] : "";
+    if (name == "--kernel" && !value.empty()) {
+      options.kernel = value;
+    } else if (name == "--samples" && std::atoi(value.c_str()) > 0) {
+      options.samples = std::atoi(value.c_str());
+    } else if (name == "--calls" && std::atoi(value.c_str()) > 0) {
+      options.calls = std::atoi(value.c_str());
+    } else {
+      std::cerr << arguments[0] << " [--kernel NAME] [--samples N] [--calls N]\n";
+      return 2;
+    }
+  }
+  translate_trt::measure_all(options);
+}

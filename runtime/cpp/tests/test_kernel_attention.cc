@@ -1,0 +1,176 @@
+// Attention of a sentence's queries over places that they share.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernel_check.h"
+
+namespace translate_trt {
+namespace {
+
+constexpr float kHidden = -1e9F;
+
+struct Size {
+  std::size_t sentences, queries, heads, places, size;
+  bool own_bias;  // for each query; else one for all
+
+  std::string text() const {
+    std::string text = own_bias ? "own bias" : "one bias";
+    for (const auto number : {sentences, queries, heads, places, size}) {
+      text += " " + std::to_string(number);
+    }
+    return text;
+  }
+};
+
+constexpr Size kSizes[] = {
+    {0, 4, 2, 8, 16, false},    {1, 1, 1, 1, 1, false},    {1, 2, 3, 15, 20, true},
+    {2, 3, 2, 16, 8, true},     {3, 4, 5, 17, 64, true},   {4, 5, 2, 33, 16, true},
+    {5, 6, 3, 40, 72, false},   {1, 17, 4, 31, 33, false}, {2, 30, 3, 30, 64, false},
+    {4, 12, 1, 100, 130, true},
+};
+
+// Keys and values as floats, and as the numbers that a kernel reads.
+std::vector<float> rounded(const Kernels&, std::vector<float>& x, const float*) { return x; }
+
+std::vector<Half> rounded(const Kernels& kernels, std::vector<float>& x, const Half*) {
+  std::vector<Half> halves(x.size());
+  kernels.to_half(x.data(), x.size(), halves.data());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const int exponent = halves[i] >> 10 & 31, fraction = halves[i] & 1023;
+    const float magnitude = exponent == 0
+                                ? std::ldexp(static_cast<float>(fraction), -24)
+                                : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+    x[i] = (halves[i] & 0x8000) != 0 ? -magnitude : magnitude;
+  }
+  return halves;
+}
+
+template <class Number>
+class Case {
+ public:
+  Case(const Size& size, const Kernels& kernels, Numbers& numbers)
+      : size_(size),
+        joined_(size.heads * size.size),
+        query_stride_(joined_ + 5),
+        bias_rows_(size.own_bias ? size.queries : 1),
+        query_(numbers.floats(size.sentences * size.queries * query_stride_)),
+        key_(numbers.floats(size.sentences * size.places * joined_)),
+        value_(numbers.floats(size.sentences * size.places * joined_)),
+        bias_(numbers.floats(size.sentences * bias_rows_ * size.places)),
+        keys_(rounded(kernels, key_, static_cast<const Number*>(nullptr))),
+        values_(rounded(kernels, value_, static_cast<const Number*>(nullptr))) {
+    for (auto& one : bias_) {
+      if (one < -0.3F) one = kHidden;
+    }
+    // The last of several sentences is idle.
+    if (size.sentences > 1) {
+      const auto count = bias_rows_ * size.places;
+      std::fill_n(bias_.end() - static_cast<std::ptrdiff_t>(count), count, kHidden);
+    }
+    // What no query sees is never read.
+    for (std::size_t n = 0; n < size.sentences; ++n) {
+      for (std::size_t place = 0; place < size.places; ++place) {
+        if (is_seen(n, place)) continue;
+        for (std::size_t h = 0; h < size.heads; ++h) {
+          const auto at = ((n * size.heads + h) * size.places + place) * size.size;
+          std::fill_n(keys_.data() + at, size.size, not_a_number(Number{}));
+          std::fill_n(values_.data() + at, size.size, not_a_number(Number{}));
+        }
+      }
+    }
+  }
+
+  std::vector<float> run(TestExecutor& executor,
+                         void (*attend)(const Attention<Number>&, Executor&)) const {
+    std::vector<float> context(size_.sentences * size_.queries * joined_, 12345);
+    attend({size_.sentences, size_.queries, size_.heads, size_.places, size_.size, query_.data(),
+            query_stride_, keys_.data(), values_.data(), size_.places * joined_,
+            size_.places * size_.size, size_.size, bias_.data(), bias_rows_, context.data()},
+           executor);
+    return context;
+  }
+
+  std::vector<float> expected() const {
+    std::vector<float> context(size_.sentences * size_.queries * joined_);
+    for (std::size_t n = 0; n < size_.sentences; ++n) {
+      for (std::size_t q = 0; q < size_.queries; ++q) {
+        for (std::size_t h = 0; h < size_.heads; ++h) attend(n, q, h, context);
+      }
+    }
+    return context;
+  }
+
+ private:
+  static float not_a_number(float) { return std::numeric_limits<float>::quiet_NaN(); }
+  static Half not_a_number(Half) { return 0x7E00; }
+
+  float bias(std::size_t n, std::size_t q, std::size_t place) const {
+    return bias_[(n * bias_rows_ + (bias_rows_ == 1 ? 0 : q)) * size_.places + place];
+  }
+
+  bool is_seen(std::size_t n, std::size_t place) const {
+    for (std::size_t q = 0; q < bias_rows_; ++q) {
+      if (bias(n, q, place) > -1e8F) return true;
+    }
+    return false;
+  }
+
+  // One query and head, in double precision.
+  void attend(std::size_t n, std::size_t q, std::size_t h, std::vector<float>& context) const {
+    const auto* query = query_.data() + (n * size_.queries + q) * query_stride_ + h * size_.size;
+    std::vector<double> scores(size_.places, -INFINITY), sums(size_.size);
+    double most = -INFINITY, total = 0;
+    for (std::size_t place = 0; place < size_.places; ++place) {
+      if (!is_seen(n, place)) continue;
+      scores[place] = bias(n, q, place);
+      for (std::size_t d = 0; d < size_.size; ++d) {
+        scores[place] += double{query[d]} * key_[at(n, h, place) + d];
+      }
+      most = std::max(most, scores[place]);
+    }
+    for (std::size_t place = 0; place < size_.places; ++place) {
+      if (!is_seen(n, place)) continue;
+      const double weight = std::exp(scores[place] - most);
+      total += weight;
+      for (std::size_t d = 0; d < size_.size; ++d) sums[d] += weight * value_[at(n, h, place) + d];
+    }
+    for (std::size_t d = 0; d < size_.size; ++d) {
+      context[(n * size_.queries + q) * joined_ + h * size_.size + d] =
+          total == 0 ? 0 : static_cast<float>(sums[d] / total);
+    }
+  }
+
+  std::size_t at(std::size_t n, std::size_t h, std::size_t place) const {
+    return ((n * size_.heads + h) * size_.places + place) * size_.size;
+  }
+
+  const Size size_;
+  const std::size_t joined_, query_stride_, bias_rows_;
+  const std::vector<float> query_;
+  std::vector<float> key_, value_, bias_;
+  std::vector<Number> keys_, values_;
+};
+
+template <class Number>
+void test_attention(const std::string& name,
+                    void (*const Kernels::*attend)(const Attention<Number>&, Executor&)) {
+  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
+    Numbers numbers;
+    for (const auto& size : kSizes) {
+      const Case<Number> one(size, kernels, numbers);
+      check_close(way + name + ", " + size.text(), one.run(executor, kernels.*attend),
+                  one.expected(), 2e-6, 2e-6);
+    }
+  });
+}
+
+}  // namespace
+
+void test_kernel_attention() {
+  test_attention<float>("attention", &Kernels::attention);
+  test_attention<Half>("attention16", &Kernels::attention16);
+}
+
+}  // namespace translate_trt

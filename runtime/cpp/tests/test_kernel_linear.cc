@@ -1,0 +1,342 @@
+// Matrix products with what follows them, in fp32 and in 8 bits.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernel_check.h"
+
+namespace translate_trt {
+namespace {
+
+struct Size {
+  std::size_t rows, inputs, outputs;
+
+  std::string text() const {
+    return std::to_string(rows) + " x " + std::to_string(inputs) + " x " + std::to_string(outputs);
+  }
+};
+
+// Everything that may follow a product.
+struct Follows {
+  Activation activation;
+  bool residual, norm, both;  // both: the sum as well as what the norm makes of it
+};
+
+constexpr Follows kFollows[] = {
+    {Activation::none, false, false, false}, {Activation::relu, false, false, false},
+    {Activation::gelu, false, false, false}, {Activation::swish, false, false, false},
+    {Activation::none, true, false, false},  {Activation::none, true, true, false},
+    {Activation::none, true, true, true},
+};
+
+// Arrays of an epilogue, and of what it writes.
+class Case {
+ public:
+  Case(const Size& size, const Follows& follows, Numbers& numbers)
+      : follows_(follows),
+        outputs_(size.outputs),
+        bias_(numbers.floats(size.outputs)),
+        gamma_(numbers.floats(size.outputs)),
+        beta_(numbers.floats(size.outputs)),
+        residual_(numbers.floats(size.rows * size.outputs)),
+        norm_{gamma_.data(), beta_.data(), 1e-5F},
+        y(size.rows * size.outputs, kUntouched),
+        normalized_(y) {}
+
+  Epilogue epilogue() {
+    return {bias_.data(), follows_.activation, follows_.residual ? residual_.data() : nullptr,
+            follows_.norm ? &norm_ : nullptr, follows_.both ? normalized_.data() : nullptr};
+  }
+
+  // What was written must be this product with all that follows.
+  void check(const std::string& what, const std::vector<float>& products) {
+    const auto sums = with_epilogue(products, epilogue(), outputs_);
+    const bool exact =
+        follows_.activation == Activation::none || follows_.activation == Activation::relu;
+    if (!follows_.norm || follows_.both) {
+      exact ? check_same(what, y, sums) : check_close(what, y, sums, 4e-6, 1e-7);
+    }
+    if (follows_.norm) {
+      check_close(what + ", norm", follows_.both ? normalized_ : y,
+                  normalized(sums, norm_, outputs_), 1e-4, 1e-4);
+    }
+  }
+
+ private:
+  static constexpr float kUntouched = 12345;
+
+  const Follows follows_;
+  const std::size_t outputs_;
+  const std::vector<float> bias_, gamma_, beta_, residual_;
+  const Norm norm_;
+
+ public:
+  std::vector<float> y;
+
+ private:
+  std::vector<float> normalized_;
+};
+
+// ---- fp32 ----
+
+// Weights [inputs, outputs] in the order of kernels.h.
+std::vector<float> in_panels(const std::vector<float>& weights, const Size& size) {
+  std::vector<float> laid_out(ceiling(size.outputs, 64) * size.inputs * 64);
+  for (std::size_t i = 0; i < size.inputs; ++i) {
+    for (std::size_t o = 0; o < size.outputs; ++o) {
+      laid_out[(o / 64 * size.inputs + i) * 64 + o % 64] = weights[i * size.outputs + o];
+    }
+  }
+  return laid_out;
+}
+
+// In the order of the inputs, with one rounding for a product and its sum.
+std::vector<float> products(const std::vector<float>& x, const std::vector<float>& weights,
+                            const Size& size) {
+  std::vector<float> y(size.rows * size.outputs);
+  for (std::size_t row = 0; row < size.rows; ++row) {
+    for (std::size_t o = 0; o < size.outputs; ++o) {
+      float sum = 0;
+      for (std::size_t i = 0; i < size.inputs; ++i) {
+        sum = std::fma(x[row * size.inputs + i], weights[i * size.outputs + o], sum);
+      }
+      y[row * size.outputs + o] = sum;
+    }
+  }
+  return y;
+}
+
+// Some rows are like the one before them.
+void repeat_rows(std::vector<float>& x, std::size_t rows, std::size_t columns) {
+  for (std::size_t row = 1; row < rows; ++row) {
+    if (row % 5 == 2 || row % 5 == 3) {
+      std::copy_n(x.data() + (row - 1) * columns, columns, x.data() + row * columns);
+    }
+  }
+}
+
+void test_linear() {
+  constexpr Size kSizes[] = {{0, 8, 8},    {1, 1, 1},    {1, 513, 65},  {2, 3, 64},   {5, 17, 63},
+                             {6, 64, 128}, {7, 65, 130}, {12, 40, 1},   {13, 31, 17}, {68, 12, 70},
+                             {133, 7, 66}, {3, 1100, 5}, {20, 1030, 16}};
+  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
+    Numbers numbers;
+    std::size_t number = 0;
+    for (const auto& size : kSizes) {
+      for (const bool repeated : {false, true}) {
+        const auto weights = numbers.floats(size.inputs * size.outputs);
+        const auto laid_out = in_panels(weights, size);
+        auto x = numbers.floats(size.rows * size.inputs);
+        if (repeated) repeat_rows(x, size.rows, size.inputs);
+        Case one(size, kFollows[number++ % std::size(kFollows)], numbers);
+        const Linear linear{{laid_out.data(), size.inputs, size.outputs, ceiling(size.outputs, 64)},
+                            one.epilogue()};
+        kernels.linear(linear, x.data(), size.rows, one.y.data(), executor);
+        one.check(way + "linear " + size.text(), products(x, weights, size));
+      }
+    }
+  });
+}
+
+// ---- 8 bits ----
+
+// A matrix in 8 bits as kernels read it.
+class Weights {
+ public:
+  Weights(const Size& size, const Kernels& kernels, Numbers& numbers)
+      : size_(size),
+        blocks_(ceiling(size.outputs, 16)),
+        plain_(numbers.bytes(size.inputs * size.outputs)),
+        scales_(numbers.floats(blocks_ * 16)),
+        laid_out_(blocks_ * 16 * size.inputs),
+        sums_(blocks_ * 16) {
+    // The least and the largest, for sums as large as they become.
+    for (std::size_t i = 0; i < size.inputs; ++i) {
+      plain_[i * size.outputs] = -128;
+      plain_[i * size.outputs + size.outputs - 1] = 127;
+      for (std::size_t o = 0; o < size.outputs; ++o) {
+        const auto at = (o / 16 * (size.inputs / 4) + i / 4) * 64 + o % 16 * 4 + i % 4;
+        laid_out_[at] = plain_[i * size.outputs + o];
+      }
+    }
+    kernels.column_sums(matrix(), sums_.data());
+    for (std::size_t o = 0; o < blocks_ * 16; ++o) {
+      std::int32_t sum = 0;
+      for (std::size_t i = 0; i < size.inputs && o < size.outputs; ++i) {
+        sum += plain_[i * size.outputs + o];
+      }
+      CHECK(sums_[o] == sum);
+    }
+  }
+
+  Matrix8 matrix() const {
+    return {laid_out_.data(), scales_.data(), sums_.data(), size_.inputs, size_.outputs, blocks_};
+  }
+
+  std::vector<float> products(const std::vector<float>& x, bool positive) const {
+    std::vector<float> y(size_.rows * size_.outputs);
+    const std::int32_t zero = positive ? 0 : 128;
+    for (std::size_t row = 0; row < size_.rows; ++row) {
+      const auto* here = x.data() + row * size_.inputs;
+      float most = 0;
+      for (std::size_t i = 0; i < size_.inputs; ++i) most = std::max(most, std::abs(here[i]));
+      const float scale = most * (positive ? 1.0F / 255 : 1.0F / 127);
+      for (std::size_t o = 0; o < size_.outputs; ++o) {
+        std::int32_t sum = 0;
+        for (std::size_t i = 0; i < size_.inputs; ++i) {
+          const auto rounded = scale == 0 ? 0 : std::lrint(here[i] / scale);
+          const auto value = std::clamp<long>(rounded + zero, 0, 255) - zero;
+          sum += static_cast<std::int32_t>(value) * plain_[i * size_.outputs + o];
+        }
+        y[row * size_.outputs + o] = static_cast<float>(sum) * scale * scales_[o];
+      }
+    }
+    return y;
+  }
+
+ private:
+  const Size size_;
+  const std::size_t blocks_;
+  std::vector<std::int8_t> plain_;
+  const std::vector<float> scales_;
+  std::vector<std::int8_t> laid_out_;
+  std::vector<std::int32_t> sums_;
+};
+
+constexpr Size kSizes8[] = {{0, 8, 8},     {1, 4, 1},     {1, 64, 64},  {2, 68, 17},  {5, 36, 15},
+                            {6, 132, 16},  {7, 200, 79},  {16, 64, 65}, {17, 60, 33}, {33, 68, 130},
+                            {67, 164, 48}, {130, 12, 70}, {20, 1024, 5}};
+
+void test_linear8() {
+  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
+    Numbers numbers;
+    std::size_t number = 0;
+    for (const auto& size : kSizes8) {
+      const Weights weights(size, kernels, numbers);
+      for (const bool positive : {false, true}) {
+        auto x = numbers.floats(size.rows * size.inputs);
+        repeat_rows(x, size.rows, size.inputs);
+        if (positive) {
+          for (auto& one : x) one = std::abs(one);
+        }
+        Case one(size, kFollows[number++ % std::size(kFollows)], numbers);
+        const Linear8 linear{weights.matrix(), positive, one.epilogue()};
+        kernels.linear8(linear, x.data(), size.rows, one.y.data(), executor);
+        one.check(way + "linear8 " + size.text(), weights.products(x, positive));
+      }
+    }
+  });
+}
+
+// Rows of zeros, of the largest and of the smallest numbers.
+void test_extreme_rows() {
+  const Size size{20, 36, 19};
+  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
+    Numbers numbers;
+    const Weights weights(size, kernels, numbers);
+    auto x = numbers.floats(size.rows * size.inputs);
+    const float factors[] = {0, 1e-45F, 1e-41F, 1e-39F, 1e-37F, 1e-20F, 1, 1e20F, 1e34F};
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] *= factors[i / size.inputs % std::size(factors)];
+    }
+    Case one(size, kFollows[0], numbers);
+    const Linear8 linear{weights.matrix(), false, one.epilogue()};
+    kernels.linear8(linear, x.data(), size.rows, one.y.data(), executor);
+    one.check(way + "extreme rows", weights.products(x, false));
+  });
+}
+
+// Activations beside the middle of two steps, which only a division rounds to the right one.
+void test_ratios_near_a_half() {
+  const Size size{50, 256, 3};
+  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
+    Numbers numbers;
+    const Weights weights(size, kernels, numbers);
+    const auto largest = numbers.floats(size.rows);
+    std::vector<float> x(size.rows * size.inputs);
+    for (std::size_t row = 0; row < size.rows; ++row) {
+      auto* here = x.data() + row * size.inputs;
+      here[0] = largest[row];
+      const float scale = std::abs(largest[row]) * (1.0F / 127);
+      for (std::size_t i = 1; i < size.inputs; ++i) {
+        const auto middle = (static_cast<float>(i / 3) + 0.5F) * scale;
+        here[i] = i % 3 == 0   ? middle
+                  : i % 3 == 1 ? std::nextafter(middle, 0.0F)
+                               : std::nextafter(middle, INFINITY);
+      }
+    }
+    Case one(size, kFollows[0], numbers);
+    const Linear8 linear{weights.matrix(), false, one.epilogue()};
+    kernels.linear8(linear, x.data(), size.rows, one.y.data(), executor);
+    one.check(way + "ratios near a half", weights.products(x, false));
+  });
+}
+
+// A row that is not a number changes no other row.
+void test_rows_that_are_no_numbers() {
+  const Size size{19, 68, 70};
+  constexpr std::size_t kBad = 7;
+  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
+    Numbers numbers;
+    const Weights weights(size, kernels, numbers);
+    const auto plain = in_panels(numbers.floats(size.inputs * size.outputs), size);
+    auto x = numbers.floats(size.rows * size.inputs);
+    Case one(size, kFollows[5], numbers);
+    const Linear8 linear8{weights.matrix(), false, one.epilogue()};
+    const Linear linear{{plain.data(), size.inputs, size.outputs, 2}, one.epilogue()};
+    std::vector<std::vector<float>> good, bad;
+    for (auto* found : {&good, &bad}) {
+      kernels.linear8(linear8, x.data(), size.rows, one.y.data(), executor);
+      found->push_back(one.y);
+      kernels.linear(linear, x.data(), size.rows, one.y.data(), executor);
+      found->push_back(one.y);
+      std::fill_n(x.data() + kBad * size.inputs, size.inputs,
+                  std::numeric_limits<float>::quiet_NaN());
+    }
+    for (std::size_t i = 0; i < good.size(); ++i) {
+      const auto row = bad[i].begin() + kBad * size.outputs;
+      std::copy_n(good[i].begin() + kBad * size.outputs, size.outputs, row);
+      check_same(way + "beside a row that is no number", bad[i], good[i]);
+    }
+  });
+}
+
+// A row gets the same bits alone as among others.
+void test_rows_alone() {
+  const Size size{40, 68, 70};
+  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
+    Numbers numbers;
+    const Weights weights(size, kernels, numbers);
+    const auto plain = in_panels(numbers.floats(size.inputs * size.outputs), size);
+    const auto x = numbers.floats(size.rows * size.inputs);
+    Case all(size, kFollows[2], numbers), alone(size, kFollows[2], numbers);
+    const Linear8 linear8{weights.matrix(), false, all.epilogue()};
+    const Linear linear{{plain.data(), size.inputs, size.outputs, 2}, all.epilogue()};
+    kernels.linear8(linear8, x.data(), size.rows, all.y.data(), executor);
+    for (std::size_t row = 0; row < size.rows; ++row) {
+      kernels.linear8(linear8, x.data() + row * size.inputs, 1, alone.y.data() + row * size.outputs,
+                      executor);
+    }
+    check_same(way + "linear8, rows alone", alone.y, all.y);
+    kernels.linear(linear, x.data(), size.rows, all.y.data(), executor);
+    for (std::size_t row = 0; row < size.rows; ++row) {
+      kernels.linear(linear, x.data() + row * size.inputs, 1, alone.y.data() + row * size.outputs,
+                     executor);
+    }
+    check_same(way + "linear, rows alone", alone.y, all.y);
+  });
+}
+
+}  // namespace
+
+void test_kernel_linear() {
+  test_linear();
+  test_linear8();
+  test_extreme_rows();
+  test_ratios_near_a_half();
+  test_rows_that_are_no_numbers();
+  test_rows_alone();
+}
+
+}  // namespace translate_trt

@@ -1,0 +1,97 @@
+// Normalization of rows, and numbers in 16 bits.
+
+#include <cmath>
+#include <limits>
+
+#include "kernel_check.h"
+
+namespace translate_trt {
+namespace {
+
+void test_add_norm() {
+  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
+    Numbers numbers;
+    for (const std::size_t columns : {1, 15, 16, 17, 100, 513}) {
+      for (const std::size_t rows : {0, 1, 3, 33}) {
+        const auto count = rows * columns;
+        const auto x = numbers.floats(count, 3), residual = numbers.floats(count, 3);
+        const auto gamma = numbers.floats(columns), beta = numbers.floats(columns);
+        const Norm norm{gamma.data(), beta.data(), 1e-5F};
+        std::vector<float> y(count), sums(count);
+        for (std::size_t i = 0; i < count; ++i) sums[i] = x[i] + residual[i];
+        kernels.add_norm(x.data(), residual.data(), rows, columns, norm, y.data(), executor);
+        check_close(way + "add_norm " + std::to_string(rows) + " x " + std::to_string(columns), y,
+                    normalized(sums, norm, columns), 1e-5, 1e-5);
+      }
+    }
+  });
+}
+
+// Of a row whose numbers are all alike, only beta is left.
+void test_a_row_without_variance() {
+  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
+    constexpr std::size_t kColumns = 64;  // by which the sum is divided without rounding
+    Numbers numbers;
+    const std::vector<float> x(kColumns, 1024), residual(kColumns, -1000);
+    const auto gamma = numbers.floats(kColumns), beta = numbers.floats(kColumns);
+    const Norm norm{gamma.data(), beta.data(), 1e-5F};
+    std::vector<float> y(kColumns);
+    kernels.add_norm(x.data(), residual.data(), 1, kColumns, norm, y.data(), executor);
+    check_same(way + "a row without variance", y, beta);
+  });
+}
+
+// The number that 16 bits stand for.
+float value_of(unsigned bits) {
+  const int sign = (bits & 0x8000) != 0 ? -1 : 1, exponent = static_cast<int>(bits >> 10 & 31);
+  const int fraction = static_cast<int>(bits & 1023);
+  const float magnitude = exponent == 0
+                              ? std::ldexp(static_cast<float>(fraction), -24)
+                              : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+  return std::copysign(magnitude, static_cast<float>(sign));
+}
+
+// All numbers of 16 bits, the middle between each two, and what is just beside that.
+void test_to_half() {
+  constexpr unsigned kLargest = 0x7BFF;
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> x;
+  std::vector<std::int64_t> expected;
+  for (const unsigned sign : {0U, 0x8000U}) {
+    const auto add = [&](float magnitude, unsigned bits) {
+      x.push_back(sign == 0 ? magnitude : -magnitude);
+      expected.push_back(bits | sign);
+    };
+    for (unsigned bits = 0; bits < kLargest; ++bits) {
+      const float middle = (value_of(bits) + value_of(bits + 1)) / 2;
+      add(value_of(bits), bits);
+      add(std::nextafter(middle, 0.0F), bits);
+      add(middle, bits + bits % 2);  // to the even one
+      add(std::nextafter(middle, infinity), bits + 1);
+    }
+    for (const float large : {kMostHalf, 65519.0F, 65520.0F, 1e30F, infinity}) add(large, kLargest);
+  }
+  for (const auto* kernels : tables()) {
+    std::vector<Half> y(x.size() + 1, 0xABCD);
+    kernels->to_half(x.data(), x.size(), y.data());
+    CHECK(y.back() == 0xABCD);
+    y.pop_back();
+    check_same("to_half", std::vector<std::int64_t>(y.begin(), y.end()), expected);
+    for (const std::size_t count : {0, 1, 15, 16, 17, 31}) {
+      std::vector<Half> few(count + 1, 0xABCD);
+      kernels->to_half(x.data() + 1000, count, few.data());
+      CHECK(few[count] == 0xABCD);
+      CHECK(std::equal(few.begin(), few.end() - 1, y.begin() + 1000));
+    }
+  }
+}
+
+}  // namespace
+
+void test_kernel_rows() {
+  test_add_norm();
+  test_a_row_without_variance();
+  test_to_half();
+}
+
+}  // namespace translate_trt

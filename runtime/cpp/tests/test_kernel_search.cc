@@ -1,0 +1,277 @@
+// The embedding, a step of the beam search, and the slots of the caches.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "../kernels/search.h"
+#include "kernel_check.h"
+
+namespace translate_trt {
+namespace {
+
+void test_embed() {
+  constexpr std::size_t kSentences = 3, kBeams = 2, kColumns = 19, kTokens = 40, kPositions = 9;
+  Numbers numbers;
+  const auto table = numbers.floats(kTokens * kColumns), scales = numbers.floats(kTokens);
+  const auto bytes = numbers.bytes(kTokens * kColumns);
+  const auto position_table = numbers.floats(kPositions * kColumns);
+  const auto tokens = numbers.integers(kSentences * kBeams, kTokens);
+  const auto positions = numbers.integers(kSentences, kPositions);
+  const float factor = std::sqrt(19.0F);
+  const Embedding embedding{
+      kSentences, kBeams, kColumns, tokens.data(), positions.data(), position_table.data(), factor};
+  const auto count = kSentences * kBeams * kColumns;
+  std::vector<float> y(count), y8(count), right(count), right8(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto row = i / kColumns, column = i % kColumns;
+    const auto token = static_cast<std::size_t>(tokens[row]);
+    const auto at = token * kColumns + column;
+    const float position =
+        position_table[static_cast<std::size_t>(positions[row / kBeams]) * kColumns + column];
+    right[i] = table[at] * factor + position;
+    right8[i] = static_cast<float>(bytes[at]) * scales[token] * factor + position;
+  }
+  embed(embedding, table.data(), y.data());
+  check_same("embed", y, right);
+  embed8(embedding, bytes.data(), scales.data(), y8.data());
+  check_same("embed8", y8, right8);
+}
+
+void test_ancestry() {
+  constexpr std::size_t kSentences = 4, kBeams = 3, kSlots = 11;
+  constexpr float kHidden = -1e9F;
+  Numbers numbers;
+  auto now = numbers.floats(kSentences * kBeams * kSlots);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    // In the last sentence nearly all slots are taken.
+    now[i] =
+        now[i] < 0 || (i / (kBeams * kSlots) == kSentences - 1 && i % kSlots > 1) ? 0 : kHidden;
+  }
+  std::vector<float> next(now.size()), right(now);
+  const Ancestry ancestry{kSentences, kBeams, kSlots, now.data(), next.data()};
+  const auto taken = numbers.integers(kSentences * kBeams, kSlots);
+  for (std::size_t row = 0; row < taken.size(); ++row) {
+    right[row * kSlots + static_cast<std::size_t>(taken[row])] = 0;
+  }
+  extend_ancestry(ancestry, taken.data());
+  check_same("extend_ancestry", next, right);
+
+  const auto parents = numbers.integers(kSentences * kBeams, kBeams);
+  std::vector<std::int64_t> slots(kSentences * kBeams, -1);
+  bool full[kSentences];
+  follow_ancestry(ancestry, parents.data(), slots.data(), full);
+  for (std::size_t n = 0; n < kSentences; ++n) {
+    std::vector<std::int64_t> free;
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
+      bool is_free = true;
+      for (std::size_t k = 0; k < kBeams; ++k) {
+        const auto parent = static_cast<std::size_t>(parents[n * kBeams + k]);
+        const float seen = now[(n * kBeams + parent) * kSlots + slot];
+        CHECK(next[(n * kBeams + k) * kSlots + slot] == seen);
+        is_free = is_free && seen < 0;
+      }
+      if (is_free) free.push_back(static_cast<std::int64_t>(slot));
+    }
+    CHECK(full[n] == (free.size() < kBeams));
+    for (std::size_t k = 0; k < std::min(kBeams, free.size()); ++k) {
+      CHECK(slots[n * kBeams + k] == free[k]);
+    }
+  }
+  CHECK(full[kSentences - 1]);
+}
+
+// Pairs of a number and what it belongs to, the highest first; of equal ones the first stays first.
+template <class T>
+std::vector<std::pair<float, T>> best(std::vector<std::pair<float, T>> all, std::size_t count) {
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  all.resize(count);
+  return all;
+}
+
+struct Step {
+  std::size_t sentences, beams, candidates;
+  Numbers numbers;
+  std::vector<float> values = numbers.floats(sentences * beams * candidates, 4);
+  std::vector<std::int64_t> choices = numbers.integers(values.size(), 12);
+  std::vector<float> forced = numbers.floats(sentences * beams);
+  std::vector<std::int64_t> forced_tokens = std::vector<std::int64_t>(sentences, kFree);
+  std::vector<std::int64_t> positions = numbers.integers(sentences, 10);
+  std::vector<std::int64_t> min_lengths = numbers.integers(sentences, 6);
+  std::vector<std::int64_t> max_lengths = std::vector<std::int64_t>(sentences, 9);
+  std::vector<float> alphas = numbers.floats(sentences), betas = std::vector<float>(sentences, 5);
+  std::vector<float> log_probs = numbers.floats(sentences * beams, 3);
+  std::vector<float> scores = numbers.floats(sentences * beams, 2);
+  std::vector<std::int64_t> lengths = numbers.integers(sentences * beams, 9);
+  std::vector<std::int64_t> pool_parents = numbers.integers(sentences * beams, beams);
+};
+
+constexpr std::int64_t kEnd = 3;
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+// Results of a step, of the kernel or of the rules in docs/beam-search.md one by one.
+struct Result {
+  explicit Result(const Step& step)
+      : parents(step.sentences * step.beams),
+        tokens(parents),
+        log_probs(parents.size()),
+        positions(step.sentences),
+        done(step.sentences),
+        scores(parents.size()),
+        lengths(parents),
+        pool_parents(parents) {}
+
+  void check(const std::string& what, const Result& right) const {
+    check_same(what + ", parents", parents, right.parents);
+    check_same(what + ", tokens", tokens, right.tokens);
+    check_same(what + ", log-probabilities", log_probs, right.log_probs);
+    check_same(what + ", positions", positions, right.positions);
+    check_same(what + ", done", done, right.done);
+    check_same(what + ", scores", scores, right.scores);
+    check_same(what + ", lengths", lengths, right.lengths);
+    check_same(what + ", parents of the pool", pool_parents, right.pool_parents);
+  }
+
+  std::vector<std::int64_t> parents, tokens;
+  std::vector<float> log_probs;
+  std::vector<std::int64_t> positions, done;
+  std::vector<float> scores;
+  std::vector<std::int64_t> lengths, pool_parents;
+};
+
+Result selected(const Step& step, const bool* early, const bool* done) {
+  Result found(step);
+  std::vector<char> next_done(step.sentences);
+  select_beams({step.sentences,
+                step.beams,
+                step.candidates,
+                step.values.data(),
+                step.choices.data(),
+                step.forced.data(),
+                kEnd,
+                step.forced_tokens.data(),
+                step.min_lengths.data(),
+                step.max_lengths.data(),
+                step.alphas.data(),
+                step.betas.data(),
+                early,
+                step.log_probs.data(),
+                step.positions.data(),
+                done,
+                step.scores.data(),
+                step.lengths.data(),
+                step.pool_parents.data(),
+                found.parents.data(),
+                found.tokens.data(),
+                found.log_probs.data(),
+                found.positions.data(),
+                reinterpret_cast<bool*>(next_done.data()),
+                found.scores.data(),
+                found.lengths.data(),
+                found.pool_parents.data()});
+  found.done.assign(next_done.begin(), next_done.end());
+  return found;
+}
+
+void expect(const Step& s, const bool* early, const bool* done, std::size_t n, Result& right) {
+  struct Continuation {
+    std::int64_t parent, token;
+  };
+  const auto forced = s.forced_tokens[n];
+  std::vector<std::pair<float, Continuation>> all;
+  for (std::size_t k = 0; k < s.beams; ++k) {
+    const auto row = n * s.beams + k;
+    const auto parent = static_cast<std::int64_t>(k);
+    for (auto c = row * s.candidates; c < (row + 1) * s.candidates; ++c) {
+      const bool too_short = s.positions[n] + 1 < s.min_lengths[n] && s.choices[c] == kEnd;
+      const float value = forced != kFree || too_short ? kNothing : s.values[c];
+      all.push_back({value + s.log_probs[row], {parent, s.choices[c]}});
+    }
+    const float value = forced >= 0 ? s.forced[row] : forced == kFree ? kNothing : 0.0F;
+    all.push_back({value + s.log_probs[row], {parent, forced_column(forced)}});
+  }
+  auto kept = best(std::move(all), 2 * s.beams);
+  // A greedy search keeps one.
+  for (std::size_t i = s.beams * s.beams; i < kept.size(); ++i) kept[i].first = kNothing;
+
+  struct Finished {
+    std::int64_t length, parent;
+  };
+  const auto length = s.positions[n] + 1;
+  const auto penalty = [&](std::int64_t of) {
+    return std::pow((s.betas[n] + static_cast<float>(of)) / (s.betas[n] + 1), s.alphas[n]);
+  };
+  std::vector<std::pair<float, Finished>> pool;
+  std::vector<std::pair<float, Continuation>> live;
+  for (std::size_t k = 0; k < s.beams; ++k) {
+    const auto row = n * s.beams + k;
+    pool.push_back({s.scores[row], {s.lengths[row], s.pool_parents[row]}});
+  }
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const auto& [value, one] = kept[i];
+    const bool ends = one.token == kEnd;
+    const bool enters = ends && !done[n] && (i < s.beams || !early[n]);
+    pool.push_back({enters ? value / penalty(length) : kNothing, {length, one.parent}});
+    live.push_back({ends ? kNothing : value, one});
+  }
+  pool = best(std::move(pool), s.beams);
+  live = best(std::move(live), s.beams);
+  for (std::size_t k = 0; k < s.beams; ++k) {
+    const auto row = n * s.beams + k;
+    right.scores[row] = pool[k].first;
+    right.lengths[row] = pool[k].second.length;
+    right.pool_parents[row] = pool[k].second.parent;
+    right.log_probs[row] = live[k].first;
+    right.parents[row] = live[k].second.parent;
+    right.tokens[row] = live[k].second.token;
+  }
+  const float worst = pool.back().first;
+  const bool is_done = done[n] || (early[n] && worst > kNothing) ||
+                       live[0].first / penalty(s.max_lengths[n]) <= worst ||
+                       length >= s.max_lengths[n];
+  right.done[n] = is_done;
+  right.positions[n] = is_done ? s.positions[n] : length;
+}
+
+void test_select_beams() {
+  std::uint32_t seed = 0;
+  for (const std::size_t beams : {1, 2, 4, 7}) {
+    for (const std::size_t candidates : {2, 8, 15}) {
+      constexpr std::size_t kSentences = 30;
+      Step step{kSentences, beams, candidates, Numbers(++seed)};
+      bool early[kSentences], done[kSentences];
+      for (std::size_t n = 0; n < kSentences; ++n) {
+        early[n] = n % 2 == 1;
+        done[n] = n % 7 == 3;
+        if (n % 5 == 2) step.forced_tokens[n] = static_cast<std::int64_t>(n % 12);
+        if (n % 5 == 4) step.forced_tokens[n] = -2 - static_cast<std::int64_t>(n % 12);
+        // Of the first step: beams that are not there yet, and an empty pool.
+        for (std::size_t k = 0; k < beams && n % 3 == 0; ++k) {
+          if (k > 0) step.log_probs[n * beams + k] = -1e9F;
+          step.scores[n * beams + k] = kNothing;
+        }
+        // Numbers that are alike, which come in their order.
+        if (n % 4 == 1) {
+          std::fill_n(step.values.data() + n * beams * candidates, beams * candidates, -1.5F);
+          std::fill_n(step.log_probs.data() + n * beams, beams, -2.0F);
+        }
+      }
+      Result right(step);
+      for (std::size_t n = 0; n < kSentences; ++n) expect(step, early, done, n, right);
+      selected(step, early, done)
+          .check("select_beams " + std::to_string(beams) + " " + std::to_string(candidates), right);
+    }
+  }
+}
+
+}  // namespace
+
+void test_kernel_search() {
+  test_embed();
+  test_ancestry();
+  test_select_beams();
+}
+
+}  // namespace translate_trt
