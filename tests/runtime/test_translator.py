@@ -19,6 +19,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import sentencepiece
+from support.bad_bundles import edit
 from support.bundles import NAN_WORD
 from support.translations import assert_same, random_sources
 
@@ -529,8 +530,7 @@ def test_a_pickled_one_opens_its_bundle_again(
 
 def test_a_bundle_without_attention_says_which_flag(compiled_bundle: Path, tmp_path: Path) -> None:
     bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
-    manifest = bundle / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"attention"', '"other"', 1))
+    edit(bundle, lambda m: m["targets"]["onnx-fp32"]["contract"]["results"].pop("attention"))
     plain = Translator(bundle, threads=1)
     with pytest.raises(OptionError, match="--attention"):
         plain.translate(["the dog"], SearchOptions(return_attention=True))

@@ -311,8 +311,8 @@ void measure_search(Benchmark& benchmark) {
   const std::vector<std::int64_t> forced_tokens(kSentences, kFree), least(kSentences, 1),
       most(kSentences, 200), lengths(kRows, 3), finished_parents(kRows, 0);
   const std::vector<float> alphas(kSentences, 0.6F), betas(kSentences, 5);
-  const bool no[kSentences] = {};
-  bool done[kSentences];
+  const bool no[kRows] = {};
+  bool done[kSentences], truncated[kRows];
   std::vector<std::int64_t> found_parents(kRows), found_tokens(kRows), found_positions(kSentences),
       found_lengths(kRows), pool_parents(kRows);
   std::vector<float> found_log_probs(kRows), found_scores(kRows);
@@ -335,6 +335,7 @@ void measure_search(Benchmark& benchmark) {
                             scores.data(),
                             lengths.data(),
                             finished_parents.data(),
+                            no,
                             found_parents.data(),
                             found_tokens.data(),
                             found_log_probs.data(),
@@ -342,7 +343,8 @@ void measure_search(Benchmark& benchmark) {
                             done,
                             found_scores.data(),
                             found_lengths.data(),
-                            pool_parents.data()};
+                            pool_parents.data(),
+                            truncated};
   benchmark.measure(
       "select_beams",
       sizes({{"sentences", kSentences}, {"beams", kBeams}, {"candidates", kCandidates}}), 12 * kAll,

@@ -106,6 +106,7 @@ struct Step {
   std::vector<float> scores = numbers.floats(sentences * beams, 2);
   std::vector<std::int64_t> lengths = numbers.integers(sentences * beams, 9);
   std::vector<std::int64_t> pool_parents = numbers.integers(sentences * beams, beams);
+  std::vector<char> truncated = std::vector<char>(sentences * beams);
 };
 
 constexpr std::int64_t kEnd = 3;
@@ -121,7 +122,8 @@ struct Result {
         done(step.sentences),
         scores(parents.size()),
         lengths(parents),
-        pool_parents(parents) {}
+        pool_parents(parents),
+        truncated(parents) {}
 
   void check(const std::string& what, const Result& right) const {
     check_same(what + ", parents", parents, right.parents);
@@ -132,18 +134,19 @@ struct Result {
     check_same(what + ", scores", scores, right.scores);
     check_same(what + ", lengths", lengths, right.lengths);
     check_same(what + ", parents of the pool", pool_parents, right.pool_parents);
+    check_same(what + ", truncated", truncated, right.truncated);
   }
 
   std::vector<std::int64_t> parents, tokens;
   std::vector<float> log_probs;
   std::vector<std::int64_t> positions, done;
   std::vector<float> scores;
-  std::vector<std::int64_t> lengths, pool_parents;
+  std::vector<std::int64_t> lengths, pool_parents, truncated;
 };
 
 Result selected(const Step& step, const bool* early, const bool* done) {
   Result found(step);
-  std::vector<char> next_done(step.sentences);
+  std::vector<char> next_done(step.sentences), truncated(found.truncated.size());
   select_beams({step.sentences,
                 step.beams,
                 step.candidates,
@@ -163,6 +166,7 @@ Result selected(const Step& step, const bool* early, const bool* done) {
                 step.scores.data(),
                 step.lengths.data(),
                 step.pool_parents.data(),
+                reinterpret_cast<const bool*>(step.truncated.data()),
                 found.parents.data(),
                 found.tokens.data(),
                 found.log_probs.data(),
@@ -170,7 +174,9 @@ Result selected(const Step& step, const bool* early, const bool* done) {
                 reinterpret_cast<bool*>(next_done.data()),
                 found.scores.data(),
                 found.lengths.data(),
-                found.pool_parents.data()});
+                found.pool_parents.data(),
+                reinterpret_cast<bool*>(truncated.data())});
+  found.truncated.assign(truncated.begin(), truncated.end());
   found.done.assign(next_done.begin(), next_done.end());
   return found;
 }
@@ -197,7 +203,7 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
   for (std::size_t i = s.beams * s.beams; i < kept.size(); ++i) kept[i].first = kNothing;
 
   struct Finished {
-    std::int64_t length, parent;
+    std::int64_t length, parent, truncated;
   };
   const auto length = s.positions[n] + 1;
   const auto penalty = [&](std::int64_t of) {
@@ -207,27 +213,38 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
   std::vector<std::pair<float, Continuation>> live;
   for (std::size_t k = 0; k < s.beams; ++k) {
     const auto row = n * s.beams + k;
-    pool.push_back({s.scores[row], {s.lengths[row], s.pool_parents[row]}});
+    pool.push_back({s.scores[row], {s.lengths[row], s.pool_parents[row], s.truncated[row]}});
   }
   for (std::size_t i = 0; i < kept.size(); ++i) {
     const auto& [value, one] = kept[i];
     const bool ends = one.token == kEnd;
     const bool enters = ends && !done[n] && (i < s.beams || !early[n]);
-    pool.push_back({enters ? value / penalty(length) : kNothing, {length, one.parent}});
+    pool.push_back({enters ? value / penalty(length) : kNothing, {length, one.parent, 0}});
     live.push_back({ends ? kNothing : value, one});
   }
   pool = best(std::move(pool), s.beams);
   live = best(std::move(live), s.beams);
+  const float worst = pool.back().first;
+  std::int64_t next = 0;  // live beam that is cut off next
+  for (auto& [score, one] : pool) {
+    if (score > kNothing || done[n] || length < s.max_lengths[n]) continue;
+    const float log_prob = live[static_cast<std::size_t>(next)].first;
+    if (log_prob > kNothing) {
+      score = log_prob / penalty(length);
+      one = {length, next, 1};
+    }
+    ++next;
+  }
   for (std::size_t k = 0; k < s.beams; ++k) {
     const auto row = n * s.beams + k;
     right.scores[row] = pool[k].first;
     right.lengths[row] = pool[k].second.length;
     right.pool_parents[row] = pool[k].second.parent;
+    right.truncated[row] = pool[k].second.truncated;
     right.log_probs[row] = live[k].first;
     right.parents[row] = live[k].second.parent;
     right.tokens[row] = live[k].second.token;
   }
-  const float worst = pool.back().first;
   const bool is_done = done[n] || (early[n] && worst > kNothing) ||
                        live[0].first / penalty(s.max_lengths[n]) <= worst ||
                        length >= s.max_lengths[n];
@@ -252,6 +269,8 @@ void test_select_beams() {
           if (k > 0) step.log_probs[n * beams + k] = -1e9F;
           step.scores[n * beams + k] = kNothing;
         }
+        // Waits, and was cut off.
+        if (done[n]) step.truncated[n * beams + beams - 1] = 1;
         // Numbers that are alike, which come in their order.
         if (n % 4 == 1) {
           std::fill_n(step.values.data() + n * beams * candidates, beams * candidates, -1.5F);
