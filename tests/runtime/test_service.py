@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
@@ -21,6 +22,7 @@ from translate_trt.runtime import (
     Translator,
     core_service,
     futures,
+    kernels,
     native,
     plain_service,
 )
@@ -267,6 +269,28 @@ def test_a_line_that_the_model_turns_into_nan_fails_alone(
         if NAN_WORD not in line:
             assert future.result(60).text == right.text
             continue
+        with pytest.raises(BackendError, match="no finite probabilities"):
+            future.result(60)
+
+
+@pytest.mark.parametrize("compiled", ["", "none"], ids=["kernels", "operators"])
+def test_what_became_nan_does_not_spread_to_who_comes_into_its_row(
+    start: Start, nan_bundle: Path, monkeypatch: pytest.MonkeyPatch, compiled: str
+) -> None:
+    if compiled:  # ONNX Runtime's attention multiplies what is hidden by zero; the kernels skip it
+        monkeypatch.setenv(kernels.VARIABLE, compiled)
+    rng = random.Random(1)
+    lines = [" ".join(rng.choices(LINES[2].split(), k=rng.randint(2, 9))) for _ in range(60)]
+    translator = Translator(nan_bundle, threads=1, workers=1, batch_tokens=80)
+    expected = [one.text for one in translator.translate(lines)]
+    service = start(translator)
+    found, failing = [], []
+    for number, line in enumerate(lines):
+        if number % 5 == 0:
+            failing.append(service.submit(f"{line} {NAN_WORD} {line}"))
+        found.append(service.submit(line))
+    assert [future.result(60).text for future in found] == expected
+    for future in failing:
         with pytest.raises(BackendError, match="no finite probabilities"):
             future.result(60)
 

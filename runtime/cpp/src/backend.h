@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,9 @@ struct StepResult {
 };
 
 using StepResults = std::vector<StepResult>;
+
+// Adds the rows of a step, of K beams each, that have a log-probability of NaN.
+void add_nan_rows(const StepResult& step, std::int64_t beams, std::set<std::int64_t>& rows);
 
 // The finished hypotheses of one sentence, those that were cut off last (rule 6); empty places
 // score minus infinity.

@@ -81,7 +81,8 @@ DeviceBatch::DeviceBatch(std::shared_ptr<StreamContextPool> pool, const SearchOp
 }
 
 DeviceBatch::~DeviceBatch() {
-  if (context_) pool_->release(std::move(context_));
+  // What became NaN is not worth finding for the next batch.
+  if (context_ && nan_rows_.empty()) pool_->release(std::move(context_));
 }
 
 std::int64_t DeviceBatch::rows() const {
@@ -117,6 +118,7 @@ std::pair<Rows, Rows> DeviceBatch::update(const Rows& keep, const Sources& arriv
   const std::size_t sentences = std::max<std::size_t>(1, keep.size() + arriving.size());
   const std::size_t bucket = context_->bucket(static_cast<std::int64_t>(sentences), longest);
   return failing([&] {
+    clear_nan(keep);
     const Rows kept = rearrange(keep, bucket);
     Rows placed, idle;
     for (std::int64_t row = 0; row < rows(); ++row) {
@@ -203,6 +205,7 @@ void DeviceBatch::collect() {
   for (std::size_t index = 0; index < first.count; ++index) {
     place = (index + 1) % buffers_.places();
     results_.push_back(buffers_.read_result(first.results, first.attention, place, sizes));
+    add_nan_rows(results_.back(), sizes.k, nan_rows_);
   }
   for (auto& [row, running] : rows_) {
     if (!results_.back().done[unsigned_of(row)] || pools_.count(row) > 0) continue;
@@ -231,6 +234,28 @@ void DeviceBatch::begin(std::int64_t start_token) {
   device_.fill(buffers_.request("forced_tokens").target(), 0xFF,
                sizeof(kFree) * unsigned_of(buffers_.sizes().n));
   send_request();
+}
+
+// What a sentence leaves behind that became NaN must not be hidden in the next one's row: NaN times
+// zero is NaN. The memory that rows are repacked by way of has what the encoder found for it.
+void DeviceBatch::clear_nan(const Rows& keep) {
+  if (nan_rows_.empty()) return;
+  const Sizes sizes = context_->sizes(*bucket_);
+  const auto clear = [&](const TensorSpec& spec, Address start, std::int64_t row) {
+    const std::size_t size = row_bytes(spec, sizes);
+    device_.fill(start + unsigned_of(row) * size, 0, size);
+  };
+  for (const std::int64_t row : nan_rows_) {
+    if (std::find(keep.begin(), keep.end(), row) != keep.end()) continue;
+    for (const TensorSpec& spec : context_->contract().caches()) clear(spec, address(spec), row);
+    for (const TensorSpec& spec : encoder_outputs_) {
+      if (spec.name != "source_bias") clear(spec, address(spec), row);
+    }
+  }
+  for (const TensorSpec& spec : encoder_outputs_) {
+    device_.fill(buffers_.encoded().at(spec.name), 0, buffers_.most(spec));
+  }
+  nan_rows_.clear();  // of those that go on, the next step says so again
 }
 
 // Into a bucket's rows, each as far as it can where it is; returns their rows there.

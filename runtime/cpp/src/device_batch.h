@@ -79,6 +79,7 @@ class DeviceBatch : public Batch {
   void enqueue(std::size_t count);
   void collect();
   void check_collected(const char* what) const;
+  void clear_nan(const Rows& keep);
   Rows rearrange(const Rows& keep, std::size_t bucket);
   void repack(const TensorSpec& spec, const Rows& keep, const Rows& kept, const Sizes& past,
               const Sizes& now);
@@ -105,6 +106,7 @@ class DeviceBatch : public Batch {
   StepResults results_;
   std::map<std::int64_t, Pool> pools_;                  // of the rows that are done
   std::map<std::string, std::vector<std::byte>> sent_;  // the request that the device has
+  std::set<std::int64_t> nan_rows_;                     // since rows were assigned last
   bool forced_ = false;                                 // the device has forced tokens
 };
 

@@ -61,6 +61,8 @@ class DeviceBuffers {
   const Addresses& cross() const { return cross_; }
   const Addresses& encoded() const { return encoded_; }
   const Addresses& caches() const { return caches_; }
+  // Bytes of an output of the encoder, in the profile where it is largest.
+  std::size_t most(const TensorSpec& spec) const;
   Address blank_bias() const { return blank_bias_; }  // hides everything, as long as the longest
 
   Upload& source_ids() { return source_ids_; }
@@ -100,7 +102,6 @@ class DeviceBuffers {
   Pool read_pool(const std::byte* results, std::size_t place, std::int64_t row) const;
 
  private:
-  std::size_t most(const TensorSpec& spec) const;
   Address zeros(std::size_t size);
   const std::byte* result_at(const std::byte* results, const char* name, std::size_t place) const;
 

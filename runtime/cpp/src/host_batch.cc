@@ -108,6 +108,7 @@ std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arrivin
   const Rows all = counted(0, sizes_.n);
   std::set_difference(all.begin(), all.end(), keep.begin(), keep.end(),
                       std::back_inserter(leaving));
+  clear_nan(leaving);
   const bool fits = needed <= sizes_.s && sizes_.s <= needed + kSourceStep;
   if (arriving.size() > 0 && arriving.size() <= leaving.size() && fits) {
     const Rows idle(leaving.begin() + static_cast<std::ptrdiff_t>(arriving.size()), leaving.end());
@@ -121,8 +122,8 @@ std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arrivin
   const auto kept = static_cast<std::int64_t>(keep.size());
   const auto added = static_cast<std::int64_t>(arriving.size());
   Rows places = counted(0, kept);
-  if (fits && can_shrink(keep, kept + added)) {
-    places = shrink(keep, kept + added);
+  if (can_shrink(keep, kept + added)) {
+    places = shrink(keep, kept + added, fits ? sizes_.s : needed);
   } else {
     move(keep, kept + added, needed);
   }
@@ -166,6 +167,23 @@ void HostBatch::keep_result() {
   copy_into(result.done, *now_.at("done"));
   if (options_.return_attention) copy_into(result.attention, *results_.at("attention"));
   result.source_size = sizes_.s;
+  add_nan_rows(result, sizes_.k, nan_rows_);
+}
+
+// What a sentence leaves behind that became NaN must not be hidden in the next one's row: NaN times
+// zero is NaN.
+void HostBatch::clear_nan(const Rows& leaving) {
+  for (const std::int64_t row : leaving) {
+    if (nan_rows_.count(row) == 0) continue;
+    for (const Specs* specs : {&caches_, &crossing_}) {
+      for (const TensorSpec& spec : *specs) {
+        if (spec.name == "source_bias") continue;
+        const Tensor& array = *now_.at(spec.name);
+        std::memset(array.bytes_at(row), 0, array.row_size() * size_of(spec.type));
+      }
+    }
+  }
+  nan_rows_.clear();  // of those that go on, the next step says so again
 }
 
 // Both directions of a step between the two copies of the state.
@@ -188,9 +206,6 @@ void HostBatch::allocate(std::int64_t rows, std::int64_t source_size, std::int64
   runs_.clear();
   sizes_.n = rows, sizes_.p = slots;
   sizes_ = contract_.with_source(sizes_, source_size);
-  const auto zeros = [this](const TensorSpec& spec) {
-    return std::make_shared<Tensor>(spec.type, spec.sized(sizes_));
-  };
   now_.clear(), other_.clear(), results_.clear();
   for (const TensorSpec& spec : contract_.step_inputs()) now_[spec.name] = zeros(spec);
   for (const TensorSpec& spec : small_state_) other_[spec.name] = zeros(spec);
@@ -198,7 +213,7 @@ void HostBatch::allocate(std::int64_t rows, std::int64_t source_size, std::int64
     const bool is_state = spec.name.rfind(kNext, 0) == 0;
     if (!is_state) results_[spec.name] = zeros(spec);
   }
-  fill(now_.at("source_bias"), kMasked);
+  hide_source();
   fill(now_.at("forced_tokens"), kFree);
   for (std::int64_t row = 0; row < rows; ++row) {
     reset(row);
@@ -206,6 +221,12 @@ void HostBatch::allocate(std::int64_t rows, std::int64_t source_size, std::int64
   }
   fill(now_.at("done"), true);
 }
+
+Array HostBatch::zeros(const TensorSpec& spec) const {
+  return std::make_shared<Tensor>(spec.type, spec.sized(sizes_));
+}
+
+void HostBatch::hide_source() { fill(now_.at("source_bias"), kMasked); }
 
 void HostBatch::request(std::int64_t row, const SearchOptions& options, std::int64_t max_length) {
   for (const TensorSpec& spec : request_) {

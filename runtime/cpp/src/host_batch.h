@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,10 +45,13 @@ class HostBatch : public Batch {
   void allocate(std::int64_t rows, std::int64_t source_size, std::int64_t slots);
   void move(const Rows& keep, std::int64_t rows, std::int64_t source_size);
   bool can_shrink(const Rows& keep, std::int64_t rows) const;
-  Rows shrink(const Rows& keep, std::int64_t rows);
+  Rows shrink(const Rows& keep, std::int64_t rows, std::int64_t source_size);
+  void repack_source(const Rows& keep, const Rows& places, std::int64_t source_size);
   std::int64_t used_slots(std::int64_t row) const;
   void copy_rows(const TensorSpec& spec, const Tensor& old, const Rows& keep, std::int64_t width);
-  void copy_slots(const TensorSpec& spec, const Tensor& old, const Rows& keep, const Rows& used);
+  // Of a row, its first slots, from one array into the other.
+  void copy_slots(const Tensor& from, std::int64_t from_row, const Tensor& to, std::int64_t to_row,
+                  std::int64_t used) const;
   // Of a row, what a source of so many tokens fills, from one array into the other.
   void copy_source(const TensorSpec& spec, const Tensor& from, std::int64_t from_row, Tensor& to,
                    std::int64_t to_row, std::int64_t width) const;
@@ -54,9 +59,12 @@ class HostBatch : public Batch {
   std::int64_t source_size(const Rows& keep, const Sources& arriving) const;
   void start(const Rows& rows, const Sources& arriving);
   void encode(const Rows& rows, const Sources& arriving, std::size_t first, std::size_t count);
+  Array zeros(const TensorSpec& spec) const;
+  void hide_source();            // of all rows
   void reset(std::int64_t row);  // to the state before the first step
   void request(std::int64_t row, const SearchOptions& options, std::int64_t max_length);
   void keep_result();
+  void clear_nan(const Rows& leaving);
   void grow_if_full();
   void grow(const std::vector<char>& full);
 
@@ -71,6 +79,7 @@ class HostBatch : public Batch {
   Arrays other_;                         // what it does not write in place is written here
   Arrays results_;                       // outputs that are no state
   StepResults result_ = StepResults(1);  // of the last step
+  std::set<std::int64_t> nan_rows_;      // since rows were assigned last
   double graph_seconds_ = 0;
   std::vector<std::function<void()>> runs_;  // from now to other, and the other way round
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 #include <numeric>
+#include <utility>
 
 #include "host_batch.h"
 
@@ -26,9 +27,9 @@ struct Split {
   }
 };
 
-bool is_crossing(const Specs& crossing, const TensorSpec& spec) {
-  return std::any_of(crossing.begin(), crossing.end(),
-                     [&](const TensorSpec& one) { return one.name == spec.name; });
+bool has(const Specs& specs, const std::string& name) {
+  return std::any_of(specs.begin(), specs.end(),
+                     [&](const TensorSpec& one) { return one.name == name; });
 }
 
 }  // namespace
@@ -56,8 +57,10 @@ void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_si
     const Array old = std::move(found->second);
     past.erase(found);
     if (keep.empty()) continue;
-    if (spec.name == "ancestry" || is_crossing(caches_, spec)) {
-      copy_slots(spec, *old, keep, used);
+    if (spec.name == "ancestry" || spec.in_place) {
+      for (std::size_t i = 0; i < keep.size(); ++i) {
+        copy_slots(*old, keep[i], *now_.at(spec.name), static_cast<std::int64_t>(i), used[i]);
+      }
     } else {
       copy_rows(spec, *old, keep, width);
     }
@@ -74,9 +77,10 @@ bool HostBatch::can_shrink(const Rows& keep, std::int64_t rows) const {
   return sizes_.p <= room(most) + kSlotStep;
 }
 
-// Makes the arrays that many rows long: of those kept, the ones behind move into rows of others
-// that have left. Returns where each is.
-Rows HostBatch::shrink(const Rows& keep, std::int64_t rows) {
+// Makes the arrays that many rows long, and those of the source so wide: of the rows kept, the ones
+// behind move into rows of others that have left. Returns where each is. The slots that a row has
+// not used hold what its predecessor left there, which is as hidden as zeros.
+Rows HostBatch::shrink(const Rows& keep, std::int64_t rows, std::int64_t source_size) {
   const auto kept = static_cast<std::int64_t>(keep.size());
   Rows places = keep, left, front(keep.size());
   std::iota(front.begin(), front.end(), 0);
@@ -85,19 +89,45 @@ Rows HostBatch::shrink(const Rows& keep, std::int64_t rows) {
   auto next = left.begin();
   for (std::int64_t& place : places) {
     if (place < kept) continue;
+    const std::int64_t used = slots_ ? *slots_ : used_slots(place);
     for (const TensorSpec& spec : by_sentence_) {
       const Tensor& array = *now_.at(spec.name);
-      std::memcpy(array.bytes_at(*next), array.bytes_at(place),
-                  array.row_size() * size_of(array.type()));
+      if (spec.in_place) {
+        copy_slots(array, place, array, *next, used);
+      } else if (source_size == sizes_.s || !has(crossing_, spec.name)) {
+        std::memcpy(array.bytes_at(*next), array.bytes_at(place),
+                    array.row_size() * size_of(array.type()));
+      }
     }
     place = *next++;
   }
   runs_.clear();
   sizes_.n = rows;
   for (Arrays* arrays : {&now_, &other_, &results_}) {
-    for (auto& [name, array] : *arrays) array = std::make_shared<Tensor>(array, 0, rows);
+    for (auto& [name, array] : *arrays) {
+      // Of the encoder's outputs, rows are where they were.
+      if (arrays == &now_ && source_size != sizes_.s && has(crossing_, name)) continue;
+      array = std::make_shared<Tensor>(array, 0, rows);
+    }
   }
+  if (source_size != sizes_.s) repack_source(keep, places, source_size);
   return places;
+}
+
+// Arrays for sources of another width, with what the encoder found for the rows kept.
+void HostBatch::repack_source(const Rows& keep, const Rows& places, std::int64_t source_size) {
+  const std::int64_t width = std::min(sizes_.s, source_size);
+  sizes_ = contract_.with_source(sizes_, source_size);
+  for (const TensorSpec& spec : crossing_) {
+    const Array old = std::exchange(now_.at(spec.name), zeros(spec));
+    if (spec.name == "source_bias") hide_source();
+    for (std::size_t i = 0; i < keep.size(); ++i) {
+      copy_source(spec, *old, keep[i], *now_.at(spec.name), places[i], width);
+    }
+  }
+  for (const TensorSpec& spec : contract_.results) {
+    if (spec.name == "attention") results_.at(spec.name) = zeros(spec);
+  }
 }
 
 // Slots of a row up to the last that is in a beam's past or is written next.
@@ -116,7 +146,7 @@ std::int64_t HostBatch::used_slots(std::int64_t row) const {
 void HostBatch::copy_rows(const TensorSpec& spec, const Tensor& old, const Rows& keep,
                           std::int64_t width) {
   Tensor& here = *now_.at(spec.name);
-  const bool crossing = is_crossing(crossing_, spec);
+  const bool crossing = has(crossing_, spec.name);
   for (std::size_t i = 0; i < keep.size(); ++i) {
     const auto row = static_cast<std::int64_t>(i);
     if (crossing) {
@@ -128,20 +158,15 @@ void HostBatch::copy_rows(const TensorSpec& spec, const Tensor& old, const Rows&
   }
 }
 
-// As copy_rows, of each row the slots up to the last in use. Every slot keeps its place: sums over
-// slots are rounded in the order of the slots, so they are those of the sentence alone.
-void HostBatch::copy_slots(const TensorSpec& spec, const Tensor& old, const Rows& keep,
-                           const Rows& used) {
-  Tensor& here = *now_.at(spec.name);
-  const Split to(here, 2), from(old, 2);
-  for (std::size_t i = 0; i < keep.size(); ++i) {
-    std::byte* target = here.bytes_at(static_cast<std::int64_t>(i));
-    const std::byte* source = old.bytes_at(keep[i]);
-    const auto size = static_cast<std::size_t>(used[i]) * from.inner;
-    for (std::size_t outer = 0; outer < to.outer; ++outer) {
-      std::memcpy(target + outer * to.axis * to.inner, source + outer * from.axis * from.inner,
-                  size);
-    }
+// Every slot keeps its place: sums over slots are rounded in the order of the slots, so they are
+// those of the sentence alone.
+void HostBatch::copy_slots(const Tensor& from, std::int64_t from_row, const Tensor& to,
+                           std::int64_t to_row, std::int64_t used) const {
+  const Split target(to, 2), source(from, 2);
+  for (std::size_t outer = 0; outer < target.outer; ++outer) {
+    std::memcpy(to.bytes_at(to_row) + outer * target.axis * target.inner,
+                from.bytes_at(from_row) + outer * source.axis * source.inner,
+                static_cast<std::size_t>(used) * source.inner);
   }
 }
 

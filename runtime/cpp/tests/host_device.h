@@ -5,10 +5,13 @@
 // there.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -23,6 +26,9 @@
 namespace translate_trt::runtime {
 
 // One layer of one head, a beam, and as many slots as any test needs.
+// A sentence of this token has log-probabilities of NaN, and leaves NaN behind.
+inline constexpr std::int64_t kNanToken = 99;
+
 inline DecoderShape tracing_shape() {
   DecoderShape shape = {1, 1, 1, 1, false, {}};
   shape.form.beams = 1;
@@ -194,7 +200,9 @@ class HostDevice {
         const bool is_there = i < *given.row<std::int64_t>("source_lengths", row);
         const auto token = given.row<std::int64_t>("source_ids", row, size)[i];
         given.row<float>("source_bias", row, size)[i] = is_there ? 0 : kMasked;
-        given.row<float>("cross_key_0", row, size)[i] = static_cast<float>(token);
+        given.row<float>("cross_key_0", row, size)[i] =
+            token == kNanToken ? std::numeric_limits<float>::quiet_NaN()
+                               : static_cast<float>(token);
       }
     }
   }
@@ -203,17 +211,21 @@ class HostDevice {
     for (std::int64_t row = 0; row < given.rows; ++row) {
       const bool was_done = *given.row<char>("done", row) != 0;
       const std::int64_t position = *given.row<std::int64_t>("positions", row);
-      if (!was_done) trace(given, row, position);
+      const bool is_nan = has_nan(given, row);
+      if (!was_done && !is_nan) trace(given, row, position);
+      if (is_nan) leave_nan(given, row, position);
       const auto next = position + (was_done ? 0 : 1);
       *given.row<std::int64_t>("next_positions", row) = next;
       *given.row<char>("next_done", row) =
           was_done || next >= *given.row<std::int64_t>("max_lengths", row);
       const std::int64_t forced = *given.row<std::int64_t>("forced_tokens", row);
       const auto own =
-          static_cast<std::int64_t>(*given.row<float>("cross_key_0", row, given.columns));
+          is_nan ? 0
+                 : static_cast<std::int64_t>(*given.row<float>("cross_key_0", row, given.columns));
       *given.row<std::int64_t>("next_tokens", row) = forced == kFree ? own : forced;
       *given.row<std::int64_t>("parents", row) = 0;
-      *given.row<float>("next_log_probs", row) = *given.row<float>("log_probs", row) - 1;
+      *given.row<float>("next_log_probs", row) = is_nan ? std::numeric_limits<float>::quiet_NaN()
+                                                        : *given.row<float>("log_probs", row) - 1;
       *given.row<float>("next_finished_scores", row) = -static_cast<float>(next);
       *given.row<std::int64_t>("next_finished_lengths", row) = next;
       *given.row<std::int64_t>("next_finished_parents", row) = 0;
@@ -223,6 +235,21 @@ class HostDevice {
                   given.row<float>("ancestry", row, slots),
                   sizeof(float) * static_cast<std::size_t>(slots));
     }
+  }
+
+  // Whether there is any, hidden or not.
+  static bool has_nan(const Tensors& given, std::int64_t row) {
+    const auto is_nan = [](float value) { return std::isnan(value); };
+    const std::int64_t slots = *tracing_shape().form.slots;
+    const float* keys = given.row<float>("cross_key_0", row, given.columns);
+    const float* past = given.row<float>("self_key_0", row, slots);
+    return std::any_of(keys, keys + given.columns, is_nan) ||
+           std::any_of(past, past + slots, is_nan);
+  }
+
+  static void leave_nan(const Tensors& given, std::int64_t row, std::int64_t position) {
+    given.row<float>("self_key_0", row, *tracing_shape().form.slots)[position] =
+        std::numeric_limits<float>::quiet_NaN();
   }
 
   // Checks that source and past of a row are those of its sentence, and leaves a trace of the step.

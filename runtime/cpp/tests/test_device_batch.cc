@@ -1,5 +1,7 @@
 // The loop on a device.
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -137,6 +139,48 @@ void test_what_a_sentence_has_finished_with() {
   CHECK(batch->drain().empty());  // none are taken ahead once all are done
 }
 
+void test_what_became_nan_does_not_spread() {
+  Fixture fixture;
+  const auto backend = fixture.backend();
+  const auto is_nan = [](float value) { return std::isnan(value); };
+  const auto nan_rows = [&](const StepResults& results) {
+    Rows rows;
+    const auto& values = results.back().log_probs;
+    for (std::size_t row = 0; row < values.size(); ++row) {
+      if (is_nan(values[row]) && !results.back().done[row]) {
+        rows.push_back(static_cast<std::int64_t>(row));
+      }
+    }
+    return rows;
+  };
+  {
+    const auto batch = backend->batch(greedy(), 2);
+    Sources some = sources({12, 15, 9}, 90);
+    std::fill(some.tokens[1].begin(), some.tokens[1].end(), kNanToken);
+    batch->update({}, some);  // 3x16
+    CHECK(nan_rows(batch->step({})) == Rows({1}));
+    batch->drain();
+    batch->update({0, 1, 2}, sources({20}, 90, 21));  // 6x24: rows are packed anew
+    CHECK(nan_rows(batch->step({})) == Rows({1}));
+    batch->drain();
+    // In its row: a sentence with a shorter source, and fewer steps so far.
+    CHECK(batch->update({0, 2, 3}, sources({4}, 90, 31)).second == Rows({1}));
+    CHECK(nan_rows(batch->step({})).empty());
+    batch->drain();
+    batch->update({0, 1}, {});  // 3x16
+    CHECK(nan_rows(batch->step({})).empty());
+    batch->drain();
+    std::fill(some.tokens[0].begin(), some.tokens[0].end(), kNanToken);
+    batch->update({}, some);
+    CHECK(nan_rows(batch->step({})) == Rows({0, 1}));
+    batch->drain();
+  }
+  const auto batch = backend->batch(greedy(), 2);
+  batch->update({}, sources({5, 5, 5}, 90));
+  CHECK(nan_rows(batch->step({})).empty());
+  batch->drain();
+}
+
 void test_steps_ahead_must_be_fetched_first() {
   Fixture fixture;
   const auto backend = fixture.backend();
@@ -237,6 +281,7 @@ void test_device_batch() {
   test_sentences_go_on_in_other_rows_and_buckets();
   test_idle_rows_are_done();
   test_what_a_sentence_has_finished_with();
+  test_what_became_nan_does_not_spread();
   test_steps_ahead_must_be_fetched_first();
   test_no_steps_ahead_beyond_the_longest_translation();
   test_capacity_of_profiles();
