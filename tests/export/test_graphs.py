@@ -295,7 +295,7 @@ def test_a_sentence_that_is_done_waits_at_the_last_position_there_is(
             Sentence(source, (), SearchOptions(min_length=min(minimum, limit), max_length=limit))
             for source, limit in zip(sources, limits, strict=True)
         ]
-        batch = Batch(plain._graphs, plain._shape, sentences, START, END)
+        batch = Batch(plain._graphs, plain._contract, sentences, START, END)
         for _ in range(longest + 3):
             batch.step()
             assert not np.isnan(batch.history[-1].log_probs).any()

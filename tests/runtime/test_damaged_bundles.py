@@ -129,13 +129,18 @@ def test_cpp_says_what_is_wrong(bundles: dict[str, Path], tmp_path: Path) -> Non
     assert counts["fine"] > 20
 
 
-@pytest.mark.parametrize("name", ["decoder_layers", "heads"])
-def test_numbers_beyond_any_model(compiled_bundle: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("group", "name"), [("encoder_outputs", "cross_key_0"), ("state", "self_value_1")]
+)
+def test_sizes_beyond_any_model(
+    compiled_bundle: Path, tmp_path: Path, group: str, name: str
+) -> None:
     bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
     path = bundle / "manifest.json"
     for value in (10**9, 2**63 - 1, 2**63):
         manifest = json.loads(path.read_text())
-        manifest["model"][name] = value
+        for target in manifest["targets"].values():
+            target["contract"][group][name]["axes"][1] = value
         path.write_text(json.dumps(manifest))
         with python() as ask:
             status, message = ask(bundle)
