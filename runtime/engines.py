@@ -122,8 +122,8 @@ class EngineRecord:
             system=fields.text("system"),
             compute_capabilities=tuple(fields.texts("compute_capabilities")),
             hardware_compatibility=level,
-            version_compatible=_flag(fields, "version_compatible"),
-            weights_stripped=_flag(fields, "weights_stripped"),
+            version_compatible=fields.boolean("version_compatible"),
+            weights_stripped=fields.boolean("weights_stripped"),
             profiles=tuple(
                 Profile(one.integer("batch", 1), one.integer("source_length", 1))
                 for _, one in fields.object("profiles").objects(at_least_one=True)
@@ -132,13 +132,6 @@ class EngineRecord:
             tensors=fields.object("tensors").all_texts(),
             options=fields.object("options").all_texts(),
         )
-
-
-def _flag(fields: Fields, name: str) -> bool:
-    value = fields.values.get(name)
-    if not isinstance(value, bool):
-        fields.fail(name, "true or false", value)
-    return value
 
 
 @dataclass(frozen=True)

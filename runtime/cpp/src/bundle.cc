@@ -177,6 +177,7 @@ TargetEntry read_target(const std::string& name, const Fields& fields) {
   }
   target.contract = read_contract(fields.object("contract"));
   fields.check_optional_object("engine");
+  target.engine = fields.get("engine").dump();
   fields.object("builder").check_texts();
   fields.check_optional_object("parity");
   return target;

@@ -42,6 +42,8 @@ struct TargetEntry {
   std::string name, backend;
   std::vector<std::pair<std::string, FileEntry>> files;  // by role
   Contract contract;
+  std::string
+      engine;  // JSON: by role, what engines were built by and for (engine_record.h), or null
 
   const FileEntry& file(const std::string& role) const;
 };

@@ -29,6 +29,7 @@ struct Settings {
   int threads = 1;  // within one operation of a batch
   int workers = 1;  // batches that run at once
   SessionDevice device;
+  bool default_device = true;        // none was chosen: the processor, or the first GPU for engines
   std::string onnxruntime, kernels;  // of tt_load_options; "": not given
   std::function<void(const std::string&)> log;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device_batch.h"
+#include "engine_loader.h"
 #include "errors.h"
 #include "onnxruntime_backend.h"
 #include "pieces.h"
@@ -39,6 +40,7 @@ constexpr int kWorkersEach = 4;  // batches at once for each core: more translat
 Settings settings_of(const tt_load_options& options) {
   Settings settings;
   if (options.device != nullptr) settings.device = read_device(options.device);
+  settings.default_device = options.device == nullptr;
   settings.onnxruntime = text_of(options.onnxruntime);
   settings.kernels = text_of(options.kernels);
   settings.log = [log = options.log, context = options.log_context](const std::string& message) {
@@ -127,6 +129,8 @@ void Translator::load_backend(const std::filesystem::path& bundle, const tt_engi
     const tt_engines given = complete(engines);
     backend_ = std::make_unique<DeviceBackend>(*given.functions, target_.contract,
                                                engine_settings(given), settings.log);
+  } else if (is_engine(target_)) {
+    backend_ = load_engines(bundle, target_, settings);
   } else {
     throw bundle_error("the target runs on the backend " + in_quotes(target_.backend) +
                        ", which this library does not have by itself (it has onnxruntime). Choose "

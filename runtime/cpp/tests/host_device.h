@@ -1,17 +1,12 @@
 // A device that the host plays: nothing that is asked for happens before it is waited for, and
-// every allocation is one of its own, so that a sanitizer sees what leaves it. Its engines trace
-// what moves: the encoder writes each token id into the cross-attention keys, and a step its number
-// into its slot of the cache, and fails if what it finds of its sentence is not what was left
-// there.
+// every allocation is one of its own, so that a sanitizer sees what leaves it. It runs the tracing
+// engines.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -19,22 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "decoder_shape.h"
 #include "device_buffers.h"
+#include "tracing_engines.h"
 #include "translate_trt/device.h"
 
 namespace translate_trt::runtime {
-
-// One layer of one head, a beam, and as many slots as any test needs.
-// A sentence of this token has log-probabilities of NaN, and leaves NaN behind.
-inline constexpr std::int64_t kNanToken = 99;
-
-inline DecoderShape tracing_shape() {
-  DecoderShape shape = {1, 1, 1, 1, false, {}};
-  shape.form.beams = 1;
-  shape.form.slots = 96;
-  return shape;
-}
 
 class HostDevice {
  public:
@@ -125,17 +109,6 @@ class HostDevice {
 
   static constexpr int kUnwritten = 0xFF;
 
-  // Tensors of a launch, in the order of their names.
-  struct Tensors {
-    std::map<std::string, Address> addresses;
-    std::int64_t rows, columns;  // N and S
-
-    template <class T>
-    T* row(const std::string& name, std::int64_t row, std::int64_t size = 1) const {
-      return reinterpret_cast<T*>(addresses.at(name)) + row * size;
-    }
-  };
-
   static HostDevice& of(void* device) { return *static_cast<HostDevice*>(device); }
   static void* at(Address address) { return reinterpret_cast<void*>(address); }
 
@@ -175,96 +148,18 @@ class HostDevice {
   }
 
   tt_status launch(const tt_launch& work) {
-    Tensors tensors = {{}, 0, 0};
+    TracedTensors tensors;
     for (std::size_t i = 0; i < work.tensor_count; ++i) {
       const tt_device_tensor& one = work.tensors[i];
-      tensors.addresses[one.name] = one.address;
-      const bool is_source = one.name == std::string("source_bias");
-      if (is_source && one.shape != nullptr) tensors.columns = one.shape[3];
-      if (one.name == std::string("source_ids")) tensors.columns = one.shape[1];
-      if (one.shape != nullptr) tensors.rows = one.shape[0];
+      tensors.add(one.name, one.address, one.shape);
     }
     const bool is_step = work.engine == TT_ENGINE_STEP;
     return ask(is_step ? "step" : "encode", [this, is_step, tensors] {
       if (common_.fail_after >= 0 && launches_++ >= common_.fail_after) {
         throw std::runtime_error("an illegal memory access.");
       }
-      is_step ? step(tensors) : encode(tensors);
+      is_step ? trace_step(tensors) : trace_encoder(tensors);
     });
-  }
-
-  static void encode(const Tensors& given) {
-    const std::int64_t size = given.columns;
-    for (std::int64_t row = 0; row < given.rows; ++row) {
-      for (std::int64_t i = 0; i < size; ++i) {
-        const bool is_there = i < *given.row<std::int64_t>("source_lengths", row);
-        const auto token = given.row<std::int64_t>("source_ids", row, size)[i];
-        given.row<float>("source_bias", row, size)[i] = is_there ? 0 : kMasked;
-        given.row<float>("cross_key_0", row, size)[i] =
-            token == kNanToken ? std::numeric_limits<float>::quiet_NaN()
-                               : static_cast<float>(token);
-      }
-    }
-  }
-
-  static void step(const Tensors& given) {
-    for (std::int64_t row = 0; row < given.rows; ++row) {
-      const bool was_done = *given.row<char>("done", row) != 0;
-      const std::int64_t position = *given.row<std::int64_t>("positions", row);
-      const bool is_nan = has_nan(given, row);
-      if (!was_done && !is_nan) trace(given, row, position);
-      if (is_nan) leave_nan(given, row, position);
-      const auto next = position + (was_done ? 0 : 1);
-      *given.row<std::int64_t>("next_positions", row) = next;
-      *given.row<char>("next_done", row) =
-          was_done || next >= *given.row<std::int64_t>("max_lengths", row);
-      const std::int64_t forced = *given.row<std::int64_t>("forced_tokens", row);
-      const auto own =
-          is_nan ? 0
-                 : static_cast<std::int64_t>(*given.row<float>("cross_key_0", row, given.columns));
-      *given.row<std::int64_t>("next_tokens", row) = forced == kFree ? own : forced;
-      *given.row<std::int64_t>("parents", row) = 0;
-      *given.row<float>("next_log_probs", row) = is_nan ? std::numeric_limits<float>::quiet_NaN()
-                                                        : *given.row<float>("log_probs", row) - 1;
-      *given.row<float>("next_finished_scores", row) = -static_cast<float>(next);
-      *given.row<std::int64_t>("next_finished_lengths", row) = next;
-      *given.row<std::int64_t>("next_finished_parents", row) = 0;
-      *given.row<char>("next_finished_truncated", row) = 0;
-      const std::int64_t slots = *tracing_shape().form.slots;
-      std::memcpy(given.row<float>("next_ancestry", row, slots),
-                  given.row<float>("ancestry", row, slots),
-                  sizeof(float) * static_cast<std::size_t>(slots));
-    }
-  }
-
-  // Whether there is any, hidden or not.
-  static bool has_nan(const Tensors& given, std::int64_t row) {
-    const auto is_nan = [](float value) { return std::isnan(value); };
-    const std::int64_t slots = *tracing_shape().form.slots;
-    const float* keys = given.row<float>("cross_key_0", row, given.columns);
-    const float* past = given.row<float>("self_key_0", row, slots);
-    return std::any_of(keys, keys + given.columns, is_nan) ||
-           std::any_of(past, past + slots, is_nan);
-  }
-
-  static void leave_nan(const Tensors& given, std::int64_t row, std::int64_t position) {
-    given.row<float>("self_key_0", row, *tracing_shape().form.slots)[position] =
-        std::numeric_limits<float>::quiet_NaN();
-  }
-
-  // Checks that source and past of a row are those of its sentence, and leaves a trace of the step.
-  static void trace(const Tensors& given, std::int64_t row, std::int64_t position) {
-    const float* keys = given.row<float>("cross_key_0", row, given.columns);
-    const float* bias = given.row<float>("source_bias", row, given.columns);
-    for (std::int64_t i = 0; i < given.columns; ++i) {
-      if (bias[i] != 0 && bias[i] != kMasked) throw std::runtime_error("a bias of anything");
-      if (bias[i] == 0 && keys[i] != keys[0]) throw std::runtime_error("another's source");
-    }
-    float* past = given.row<float>("self_key_0", row, *tracing_shape().form.slots);
-    for (std::int64_t i = 0; i < position; ++i) {
-      if (past[i] != keys[0] * 100 + static_cast<float>(i)) throw std::runtime_error("a past lost");
-    }
-    past[position] = keys[0] * 100 + static_cast<float>(position);
   }
 
   Common& common_;

@@ -13,6 +13,8 @@ int main() {
   runtime::test_host_batch_arrays();
   runtime::test_host_batch_random();
   runtime::test_device_batch();
+  runtime::test_engine_record();
+  runtime::test_tensorrt_device();
   runtime::test_scheduler();
   runtime::test_scheduler_random();
   runtime::test_service();

@@ -1,0 +1,43 @@
+// Records of engines, as export/engines/ writes them into a manifest.
+#pragma once
+
+#include <string>
+
+#include "engine_record.h"
+#include "fields.h"
+
+namespace translate_trt::runtime {
+
+inline Json engine_record_json() {
+  Json record = {{"package", "tensorrt"},
+                 {"version", "11.0.1.29"},
+                 {"system", system_name()},
+                 {"compute_capabilities", {"8.6"}},
+                 {"hardware_compatibility", "none"},
+                 {"version_compatible", false},
+                 {"weights_stripped", false},
+                 {"layers", {{"MATRIX_MULTIPLY", 3}}},
+                 {"tensors", {{"tokens", "int64 [?, 1]"}}},
+                 {"options", {{"tf32", "false"}}}};
+  const std::int64_t profiles[][2] = {{1, 48}, {3, 16}, {6, 24}, {6, 48}};
+  for (const auto& [batch, source_length] : profiles) {
+    const std::string index = std::to_string(record["profiles"].size());
+    record["profiles"][index] = {{"batch", batch}, {"source_length", source_length}};
+  }
+  return record;
+}
+
+// A target whose engines are in the files `encoder` and `step` of a bundle.
+inline TargetEntry engine_target(const Contract& contract,
+                                 const Json& encoder = engine_record_json(),
+                                 const Json& step = engine_record_json()) {
+  TargetEntry target;
+  target.name = "tensorrt-fp32";
+  target.backend = "tensorrt";
+  target.files = {{"encoder", {"encoder", "", 0}}, {"step", {"step", "", 0}}};
+  target.contract = contract;
+  target.engine = Json({{"encoder", encoder}, {"step", step}}).dump();
+  return target;
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,421 @@
+// Engines that the library loads by itself, on GPUs and a TensorRT that the host plays.
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "device_batch.h"
+#include "engine_loader.h"
+#include "engine_records.h"
+#include "errors.h"
+#include "fake_gpu.h"
+#include "onnxruntime_backend.h"
+#include "tensorrt_device.h"
+#include "tracing_engines.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+// A bundle of tracing engines, and a machine that has just been switched on. At its end, nothing
+// that was made is left, and nothing was done that a GPU would not forgive.
+struct EngineFixture {
+  std::filesystem::path bundle;
+  TargetEntry target = engine_target(tracing_shape());
+  Settings settings;
+  std::vector<std::string> messages;
+  FakeMachine& machine = fake_machine();
+
+  EngineFixture() {
+    std::string folder = (std::filesystem::temp_directory_path() / "engines-XXXXXX").string();
+    bundle = mkdtemp(folder.data());
+    for (const char* role : {"encoder", "step"}) std::ofstream(bundle / role) << role;
+    machine = {};
+    machine.engines = {{"encoder", fake_engine(false, 4)}, {"step", fake_engine(true, 4)}};
+    settings.log = [this](const std::string& message) { messages.push_back(message); };
+    set_device("cuda:1");
+  }
+
+  ~EngineFixture() {
+    std::filesystem::remove_all(bundle);
+    for (const auto& [kind, count] : machine.alive) {
+      if (count != 0) std::cerr << count << " of " << kind << " left\n";
+    }
+    for (const std::string& one : machine.violations) std::cerr << one << "\n";
+    CHECK(machine.left() == 0);
+    CHECK(machine.violations.empty());
+  }
+
+  void set_device(const std::string& name) {
+    settings.device = read_device(name);
+    settings.default_device = false;
+  }
+
+  FakeEngine& engine(const char* role) { return machine.engines.at(role); }
+
+  std::unique_ptr<Backend> load() { return load_engines(bundle, target, settings); }
+
+  std::string loading_error() {
+    return thrown([this] { load(); });
+  }
+
+  // The error of a batch of one sentence, or "".
+  std::string error_of_batch() {
+    return thrown([this] {
+      const auto backend = load();
+      const auto batch = backend->batch(options(), 2);
+      batch->update({}, sentences({9}));
+      for (int i = 0; i < 3; ++i) batch->step({});
+    });
+  }
+
+  static SearchOptions options() {
+    SearchOptions greedy;
+    greedy.beam_size = 1;
+    return greedy;
+  }
+
+  // Each of one token, 11 in the first, 12 in the next.
+  static Sources sentences(const std::vector<std::size_t>& sizes, std::int64_t first = 11) {
+    Sources made;
+    for (const std::size_t size : sizes) {
+      made.tokens.push_back(Tokens(size, first++));
+      made.max_lengths.push_back(90);
+    }
+    return made;
+  }
+};
+
+// Work of a worker, in a thread of its own.
+template <class Work>
+void in_a_worker(const Work& work) {
+  std::thread(work).join();
+}
+
+// ---- what runs ----
+
+// The engines check that each row has the source and the past of its sentence.
+void test_a_search_on_loaded_engines() {
+  EngineFixture fixture;
+  FakeMachine& machine = fixture.machine;
+  auto backend = fixture.load();
+  CHECK(machine.threads.count(std::this_thread::get_id()) == 0);  // its GPU is as it was
+  in_a_worker([&] {
+    const auto advance = [](Batch& batch) {
+      batch.step({});
+      batch.drain();
+    };
+    const auto batch = backend->batch(fixture.options(), 2);
+    batch->update({}, fixture.sentences({40, 9, 9, 9, 9, 15}));  // 6x48
+    advance(*batch);
+    CHECK(batch->update({2, 5}, {}) == std::pair(Rows({2, 0}), Rows()));  // 3x16
+    advance(*batch);
+    CHECK(batch->update({0}, fixture.sentences({9, 20, 9, 9}, 31)) ==
+          std::pair(Rows({0}), Rows({1, 2, 3, 4})));  // 6x24
+    advance(*batch);
+    CHECK(batch->update({0}, fixture.sentences({48}, 41)) == std::pair(Rows({0}), Rows({1})));
+    advance(*batch);
+    CHECK(batch->update({0}, {}) == std::pair(Rows({0}), Rows()));  // 1x48
+    CHECK(batch->step({}).back().tokens == Tokens({16}));
+    const Tokens forced = {50};
+    batch->drain();
+    CHECK(batch->step(forced).back().tokens == forced);
+    CHECK(batch->step({}).back().tokens == Tokens({16}));
+    CHECK(machine.alive["stream"] == 1 && machine.alive["context"] <= 8);
+  });
+  CHECK(machine.runs.size() == 1 && machine.runs[1] > 20);
+  CHECK(machine.alive["engine"] == 2 && machine.alive["runtime"] == 2);
+  backend.reset();
+  CHECK(machine.threads.count(std::this_thread::get_id()) == 0);
+  CHECK(fixture.messages.empty());
+}
+
+void test_capture_and_replay() {
+  EngineFixture fixture;
+  FakeMachine& machine = fixture.machine;
+  const auto backend = fixture.load();
+  in_a_worker([&] {
+    for (int i = 0; i < 2; ++i) {
+      const auto batch = backend->batch(fixture.options(), 2);
+      batch->update({}, fixture.sentences({9, 9}));
+      for (int j = 0; j < 5; ++j) {
+        const Tokens found = batch->step({}).back().tokens;
+        CHECK(found[0] == 11 && found[1] == 12);
+      }
+    }
+  });
+  CHECK(machine.calls["cudaStreamBeginCapture"] == 1);
+  CHECK(machine.calls["cudaGraphInstantiateWithFlags"] == 1);
+  CHECK(machine.calls["cudaGraphLaunch"] > 5 && machine.alive["graph"] == 0);
+  CHECK(machine.alive["context"] == 2 && machine.alive["stream"] == 1);
+  CHECK(machine.calls["cudaEventCreateWithFlags"] < 20);  // they are used again
+  CHECK(fixture.messages.empty());
+}
+
+void test_two_workers_share_the_engines() {
+  EngineFixture fixture;
+  const auto backend = fixture.load();
+  const auto work = [&] {
+    const auto batch = backend->batch(fixture.options(), 2);
+    batch->update({}, fixture.sentences({9, 9}));
+    for (int j = 0; j < 5; ++j) batch->step({});
+  };
+  std::thread first(work), second(work);
+  first.join();
+  second.join();
+  CHECK(fixture.machine.alive["engine"] == 2 && fixture.machine.alive["stream"] <= 2);
+}
+
+void test_engines_without_scratch_memory() {
+  EngineFixture fixture;
+  fixture.engine("step").scratch_bytes = fixture.engine("encoder").scratch_bytes = 0;
+  in_a_worker([&] { CHECK(fixture.error_of_batch().empty()); });
+}
+
+void test_the_first_gpu_is_the_default() {
+  EngineFixture fixture;
+  fixture.settings = {};
+  fixture.settings.log = [](const std::string&) {};
+  in_a_worker([&] { CHECK(fixture.error_of_batch().empty()); });
+  CHECK(fixture.machine.runs.size() == 1 && fixture.machine.runs.count(0) == 1);
+}
+
+void test_rounds_that_cannot_be_captured() {
+  for (const char* function :
+       {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiateWithFlags"}) {
+    EngineFixture fixture;
+    fixture.machine.failing[function] = cudaErrorStreamCaptureUnsupported;
+    const auto backend = fixture.load();
+    in_a_worker([&] {
+      const auto batch = backend->batch(fixture.options(), 2);
+      batch->update({}, fixture.sentences({9, 9}));
+      for (int j = 0; j < 5; ++j) batch->step({});
+      CHECK(cudaGetLastError() == cudaSuccess);
+    });
+    CHECK(fixture.machine.calls["cudaGraphLaunch"] == 0);
+    CHECK(fixture.messages ==
+          std::vector<std::string>({std::string("steps of 3x16 run without a CUDA graph, which is "
+                                                "slower: ") +
+                                    function +
+                                    " failed: operation not permitted when stream is "
+                                    "capturing."}));
+  }
+}
+
+// ---- failures as it runs ----
+
+void test_out_of_memory() {
+  const std::pair<const char*, const char*> failing[] = {
+      {"cudaMalloc",
+       "TT_BACKEND_ERROR the GPU is out of memory. Lower workers, or export engines with a smaller "
+       "--max-batch or --profiles."},
+      {"cudaHostAlloc", "bytes of memory left that can be pinned. Lower workers, or export"}};
+  for (const auto& [function, message] : failing) {
+    EngineFixture fixture;
+    fixture.machine.failing[function] = cudaErrorMemoryAllocation;
+    in_a_worker([&fixture, message = message] {
+      const std::string error = fixture.error_of_batch();
+      CHECK(contains(error, message));
+      CHECK(cudaGetLastError() == cudaSuccess);
+    });
+  }
+  EngineFixture fixture;
+  fixture.machine.failing["cudaHostAlloc"] = cudaErrorMemoryAllocation;
+  in_a_worker([&] { CHECK(fixture.error_of_batch().rfind("TT_MEMORY_ERROR", 0) == 0); });
+}
+
+// What fails is freed, and whoever comes after it has a device of his own.
+void test_every_call_says_what_failed() {
+  for (const char* function :
+       {"cudaSetDevice", "cudaDeviceGetAttribute", "cudaStreamCreateWithFlags", "cudaMemcpyAsync",
+        "cudaMemcpy2DAsync", "cudaMemsetAsync", "cudaEventCreateWithFlags", "cudaEventRecord",
+        "cudaEventSynchronize", "cudaGraphLaunch"}) {
+    EngineFixture fixture;
+    in_a_worker([&] {
+      fixture.machine.failing[function] = cudaErrorInvalidValue;
+      const std::string error = thrown([&] {
+        const auto backend = fixture.load();
+        const auto batch = backend->batch(fixture.options(), 2);
+        batch->update({}, fixture.sentences({7, 7}));
+        for (int i = 0; i < 4; ++i) batch->step({});
+      });
+      CHECK(error == std::string("TT_BACKEND_ERROR ") + function + " failed: some other error.");
+      fixture.machine.failing.clear();
+      CHECK(fixture.error_of_batch().empty());
+    });
+  }
+}
+
+void test_a_lost_gpu() {
+  EngineFixture fixture;
+  fixture.engine("step").crashes = true;
+  in_a_worker([&] {
+    CHECK(fixture.error_of_batch() ==
+          "TT_BACKEND_ERROR cudaEventSynchronize failed: an illegal memory access was "
+          "encountered.");
+  });
+}
+
+void test_engines_that_do_not_run() {
+  EngineFixture fixture;
+  in_a_worker([&] {
+    fixture.engine("encoder").broken = true;
+    CHECK(fixture.error_of_batch() ==
+          "TT_BACKEND_ERROR the encoder engine does not run: a kernel is missing");
+    fixture.engine("encoder").broken = false;
+    fixture.engine("step").refused = {"tokens"};
+    CHECK(fixture.error_of_batch() ==
+          "TT_BACKEND_ERROR the step engine refuses tokens of shape [1, 1]: no shape of tokens "
+          "fits the profile");
+    fixture.engine("step").refused.clear();
+    fixture.engine("step").no_context = true;
+    CHECK(contains(fixture.error_of_batch(),
+                   "TT_BACKEND_ERROR TensorRT has no context for the profile 1x48: no memory for a "
+                   "context If memory ran out, lower workers."));
+  });
+}
+
+void test_what_has_not_run_is_not_captured() {
+  EngineFixture fixture;
+  auto engines =
+      std::make_shared<TensorRtEngines>(0, Profiles(4, {6, 48}), fixture.bundle / "encoder",
+                                        fixture.bundle / "step", tracing_shape());
+  Device device(tensorrt_functions(engines));
+  CHECK(thrown([&] { device.capture([&] { device.launch(TT_ENGINE_STEP, 0, {}); }); }) ==
+        "TT_BACKEND_ERROR an engine must have run before it is captured.");
+  const Address memory = device.allocate(256);
+  device.fill(memory, 7, 256);  // as if nothing had been captured
+  std::byte* pinned = device.pin(256);
+  device.copy_out(pinned, memory, 256);
+  CHECK(pinned[0] == std::byte{0xFF});
+  device.wait(device.record());
+  CHECK(pinned[0] == std::byte{7} && pinned[255] == std::byte{7});
+  CHECK(contains(thrown([&] { device.launch(TT_ENGINE_STEP, 0, {{"nothing", {}, memory}}); }),
+                 "the step engine has no nothing: there is no tensor nothing"));
+  const std::vector<std::int64_t> nine(9, 1);
+  CHECK(contains(thrown([&] { device.launch(TT_ENGINE_STEP, 0, {{"tokens", nine, memory}}); }),
+                 "the step engine refuses tokens of shape [1, 1, 1, 1, 1, 1, 1, 1, 1]"));
+}
+
+// ---- what does not load ----
+
+void test_tensors_that_the_contract_does_not_have() {
+  EngineFixture fixture;
+  const FakeEngine good = fixture.engine("step");
+  const auto differing = [&](const std::string& names) {
+    const std::string expected =
+        "TT_BUNDLE_ERROR an engine of tensorrt does not have the inputs and outputs that this "
+        "version expects (they differ in " +
+        names + "); it was exported by another version. Export the bundle again.";
+    CHECK(fixture.loading_error() == expected);
+    fixture.engine("step") = good;
+  };
+  fixture.engine("step").tensors.at("tokens").type = nvinfer1::DataType::kINT32;
+  differing("tokens");
+  fixture.engine("step").tensors.at("done").location = nvinfer1::TensorLocation::kHOST;
+  differing("done");
+  fixture.engine("step").tensors.at("parents").mode = nvinfer1::TensorIOMode::kINPUT;
+  differing("parents");
+  fixture.engine("step").tensors.erase("positions");
+  fixture.engine("step").tensors["slots"] = good.tensors.at("tokens");
+  differing("positions, slots");
+  fixture.engine("step").tensors.at("next_self_value_0").alias = "self_key_0";
+  CHECK(contains(fixture.loading_error(),
+                 "TT_BUNDLE_ERROR the step engine does not write self_value_0 in place"));
+  fixture.engine("step").tensors.at("next_self_value_0").alias = "";
+  CHECK(contains(fixture.loading_error(), "does not write self_value_0 in place"));
+}
+
+void test_engines_that_do_not_load() {
+  EngineFixture fixture;
+  std::ofstream(fixture.bundle / "step") << "damaged";
+  CHECK(contains(fixture.loading_error(),
+                 "step does not load. TensorRT says: the magic tag does not match | it is no "
+                 "engine Export the bundle again"));
+  std::filesystem::remove(fixture.bundle / "step");
+  CHECK(contains(fixture.loading_error(), "TT_BUNDLE_ERROR cannot read"));
+  fixture.machine.no_runtime = true;
+  CHECK(contains(fixture.loading_error(),
+                 "TT_BACKEND_ERROR TensorRT 11.0.1 cannot be used: CUDA initialization failure"));
+}
+
+void test_records_that_do_not_fit() {
+  EngineFixture fixture;
+  Json record = engine_record_json();
+  record["profiles"].erase("3");
+  fixture.target = engine_target(tracing_shape(), record);
+  CHECK(contains(fixture.loading_error(), "both engines must have the same profiles"));
+  fixture.target = engine_target(tracing_shape(), record, record);
+  CHECK(contains(fixture.loading_error(), "has 4 profiles, the manifest says 3"));
+  fixture.target = engine_target(tracing_shape());
+  fixture.target.files.pop_back();
+  CHECK(contains(fixture.loading_error(), "the target has no engine of the step"));
+  fixture.target = engine_target(tracing_shape());
+  fixture.target.engine = Json({{"step", engine_record_json()}}).dump();
+  CHECK(contains(fixture.loading_error(), "the target has no engine of the encoder"));
+  record = engine_record_json();
+  record["package"] = "tensorrt_rtx";
+  fixture.target = engine_target(tracing_shape(), record);
+  CHECK(contains(fixture.loading_error(), "which this library does not run by itself"));
+}
+
+void test_machines_that_do_not_fit() {
+  EngineFixture fixture;
+  fixture.machine.version = 110102;
+  CHECK(contains(fixture.loading_error(), "this library runs on TensorRT 11.1.2"));
+  fixture.machine.version = 110001;
+  fixture.machine.capability_minor = 9;
+  CHECK(contains(fixture.loading_error(), "this GPU has compute capability 8.9"));
+  fixture.machine.capability_minor = 6;
+  fixture.set_device("cuda:2");
+  CHECK(contains(fixture.loading_error(),
+                 "TT_BACKEND_ERROR there is no GPU cuda:2; this process "
+                 "sees 2, which begin with cuda:0."));
+  fixture.machine.gpus = 0;
+  CHECK(contains(fixture.loading_error(), "there is no NVIDIA GPU. Choose an onnx target"));
+  fixture.machine.failing["cudaGetDeviceCount"] = cudaErrorInsufficientDriver;
+  CHECK(contains(fixture.loading_error(),
+                 "no NVIDIA GPU can be used: CUDA driver version is insufficient for CUDA runtime "
+                 "version. nvidia-smi shows"));
+  fixture.set_device("cpu");
+  CHECK(contains(fixture.loading_error(), "TT_BACKEND_ERROR engines run on a GPU alone"));
+  fixture.set_device("tensorrt:1");
+  CHECK(contains(fixture.loading_error(), "TT_OPTION_ERROR device is 'tensorrt:1', which"));
+}
+
+void test_reasons_are_bounded_and_of_the_thread() {
+  EngineFixture fixture;
+  std::ofstream(fixture.bundle / "step") << "damaged";
+  in_a_worker([&] { CHECK(!fixture.loading_error().empty()); });
+  CHECK(tensorrt_reasons() == "(no reason given)");  // they were told
+}
+
+}  // namespace
+
+void test_tensorrt_device() {
+  test_a_search_on_loaded_engines();
+  test_capture_and_replay();
+  test_two_workers_share_the_engines();
+  test_engines_without_scratch_memory();
+  test_the_first_gpu_is_the_default();
+  test_rounds_that_cannot_be_captured();
+  test_out_of_memory();
+  test_every_call_says_what_failed();
+  test_a_lost_gpu();
+  test_engines_that_do_not_run();
+  test_what_has_not_run_is_not_captured();
+  test_tensors_that_the_contract_does_not_have();
+  test_engines_that_do_not_load();
+  test_records_that_do_not_fit();
+  test_machines_that_do_not_fit();
+  test_reasons_are_bounded_and_of_the_thread();
+}
+
+}  // namespace translate_trt::runtime

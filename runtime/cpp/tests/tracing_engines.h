@@ -1,0 +1,123 @@
+// Engines that trace what moves, played by the host: the encoder writes each token id into the
+// cross-attention keys, and a step its number into its slot of the cache, and fails if what it
+// finds of its sentence is not what was left there.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "decoder_shape.h"
+#include "device.h"
+
+namespace translate_trt::runtime {
+
+// A sentence of this token has log-probabilities of NaN, and leaves NaN behind.
+inline constexpr std::int64_t kNanToken = 99;
+
+// One layer of one head, a beam, and as many slots as any test needs.
+inline DecoderShape tracing_shape() {
+  DecoderShape shape = {1, 1, 1, 1, false, {}};
+  shape.form.beams = 1;
+  shape.form.slots = 96;
+  return shape;
+}
+
+// Where the tensors of a run are.
+struct TracedTensors {
+  std::map<std::string, Address> addresses;
+  std::int64_t rows = 0, columns = 0;  // N and S
+
+  // shape: of an output, null.
+  void add(const std::string& name, Address address, const std::int64_t* shape) {
+    addresses[name] = address;
+    if (shape == nullptr) return;
+    rows = shape[0];
+    if (name == "source_ids") columns = shape[1];
+    if (name == "source_bias") columns = shape[3];
+  }
+
+  template <class T>
+  T* row(const std::string& name, std::int64_t row, std::int64_t size = 1) const {
+    return reinterpret_cast<T*>(addresses.at(name)) + row * size;
+  }
+};
+
+inline void trace_encoder(const TracedTensors& given) {
+  const std::int64_t size = given.columns;
+  for (std::int64_t row = 0; row < given.rows; ++row) {
+    for (std::int64_t i = 0; i < size; ++i) {
+      const bool is_there = i < *given.row<std::int64_t>("source_lengths", row);
+      const auto token = given.row<std::int64_t>("source_ids", row, size)[i];
+      given.row<float>("source_bias", row, size)[i] = is_there ? 0 : kMasked;
+      given.row<float>("cross_key_0", row, size)[i] =
+          token == kNanToken ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(token);
+    }
+  }
+}
+
+// Whether a row has any, hidden or not.
+inline bool has_nan(const TracedTensors& given, std::int64_t row) {
+  const auto is_nan = [](float value) { return std::isnan(value); };
+  const std::int64_t slots = *tracing_shape().form.slots;
+  const float* keys = given.row<float>("cross_key_0", row, given.columns);
+  const float* past = given.row<float>("self_key_0", row, slots);
+  return std::any_of(keys, keys + given.columns, is_nan) || std::any_of(past, past + slots, is_nan);
+}
+
+inline void leave_nan(const TracedTensors& given, std::int64_t row, std::int64_t position) {
+  given.row<float>("self_key_0", row, *tracing_shape().form.slots)[position] =
+      std::numeric_limits<float>::quiet_NaN();
+}
+
+// Checks that source and past of a row are those of its sentence, and leaves a trace of the step.
+inline void trace_row(const TracedTensors& given, std::int64_t row, std::int64_t position) {
+  const float* keys = given.row<float>("cross_key_0", row, given.columns);
+  const float* bias = given.row<float>("source_bias", row, given.columns);
+  for (std::int64_t i = 0; i < given.columns; ++i) {
+    if (bias[i] != 0 && bias[i] != kMasked) throw std::runtime_error("a bias of anything");
+    if (bias[i] == 0 && keys[i] != keys[0]) throw std::runtime_error("another's source");
+  }
+  float* past = given.row<float>("self_key_0", row, *tracing_shape().form.slots);
+  for (std::int64_t i = 0; i < position; ++i) {
+    if (past[i] != keys[0] * 100 + static_cast<float>(i)) throw std::runtime_error("a past lost");
+  }
+  past[position] = keys[0] * 100 + static_cast<float>(position);
+}
+
+inline void trace_step(const TracedTensors& given) {
+  for (std::int64_t row = 0; row < given.rows; ++row) {
+    const bool was_done = *given.row<char>("done", row) != 0;
+    const std::int64_t position = *given.row<std::int64_t>("positions", row);
+    const bool is_nan = has_nan(given, row);
+    if (!was_done && !is_nan) trace_row(given, row, position);
+    if (is_nan) leave_nan(given, row, position);
+    const auto next = position + (was_done ? 0 : 1);
+    *given.row<std::int64_t>("next_positions", row) = next;
+    *given.row<char>("next_done", row) =
+        was_done || next >= *given.row<std::int64_t>("max_lengths", row);
+    const std::int64_t forced = *given.row<std::int64_t>("forced_tokens", row);
+    const auto own =
+        is_nan ? 0
+               : static_cast<std::int64_t>(*given.row<float>("cross_key_0", row, given.columns));
+    *given.row<std::int64_t>("next_tokens", row) = forced == kFree ? own : forced;
+    *given.row<std::int64_t>("parents", row) = 0;
+    *given.row<float>("next_log_probs", row) =
+        is_nan ? std::numeric_limits<float>::quiet_NaN() : *given.row<float>("log_probs", row) - 1;
+    *given.row<float>("next_finished_scores", row) = -static_cast<float>(next);
+    *given.row<std::int64_t>("next_finished_lengths", row) = next;
+    *given.row<std::int64_t>("next_finished_parents", row) = 0;
+    *given.row<char>("next_finished_truncated", row) = 0;
+    const std::int64_t slots = *tracing_shape().form.slots;
+    std::memcpy(given.row<float>("next_ancestry", row, slots),
+                given.row<float>("ancestry", row, slots),
+                sizeof(float) * static_cast<std::size_t>(slots));
+  }
+}
+
+}  // namespace translate_trt::runtime
