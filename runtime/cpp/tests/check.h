@@ -44,6 +44,7 @@ void test_host_batch_random();
 void test_device_batch();
 void test_engine_record();
 void test_tensorrt_device();
+void test_engine_bundle();
 void test_scheduler();
 void test_scheduler_random();
 void test_service();

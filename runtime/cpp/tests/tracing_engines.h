@@ -28,6 +28,8 @@ inline DecoderShape tracing_shape() {
   return shape;
 }
 
+constexpr std::int64_t kTracedEnd = 2;  // the end symbol
+
 // Where the tensors of a run are.
 struct TracedTensors {
   std::map<std::string, Address> addresses;
@@ -53,7 +55,8 @@ inline void trace_encoder(const TracedTensors& given) {
   for (std::int64_t row = 0; row < given.rows; ++row) {
     for (std::int64_t i = 0; i < size; ++i) {
       const bool is_there = i < *given.row<std::int64_t>("source_lengths", row);
-      const auto token = given.row<std::int64_t>("source_ids", row, size)[i];
+      const std::int64_t* ids = given.row<std::int64_t>("source_ids", row, size);
+      const std::int64_t token = ids[i] == kTracedEnd ? ids[0] : ids[i];
       given.row<float>("source_bias", row, size)[i] = is_there ? 0 : kMasked;
       given.row<float>("cross_key_0", row, size)[i] =
           token == kNanToken ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(token);

@@ -15,6 +15,7 @@ int main() {
   runtime::test_device_batch();
   runtime::test_engine_record();
   runtime::test_tensorrt_device();
+  runtime::test_engine_bundle();
   runtime::test_scheduler();
   runtime::test_scheduler_random();
   runtime::test_service();
