@@ -4,12 +4,14 @@
 #   bash scripts/gpu_check.sh [OUT]        default: gpu-check/
 #   TRANSLATE_TRT_VENV=none ...            with the environment that is active, as it is
 #
-# It needs torch for CUDA, what scripts/build_library.sh needs, and `pip install 'translate-trt[cpu,export,tensorrt-rtx]'` (or [tensorrt]). What
-# was built and logged stays in OUT. Each check prints a row of docs/gpu.md's table; the exit code
-# is 1 if one fails, 3 if there is no GPU.
+# It needs torch for CUDA, what scripts/build_library.sh needs, and `pip install
+# 'translate-trt[cpu,export,tensorrt-rtx]'` (or [tensorrt]). Where TensorRT's headers are, in
+# TENSORRT_ROOT or the system's folders, engines are run from C++, too. What was built and logged
+# stays in OUT. Each check prints a row of docs/gpu.md's table; the exit code is 1 if one fails, 3
+# if there is no GPU.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-case ${1:-} in -*) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+case ${1:-} in -*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 out=${1:-$root/gpu-check}
 make_environment cpu,export,tensorrt-rtx
 
@@ -62,13 +64,50 @@ same_lines() { # bundle target: its translations against those of onnx-fp32
         translate-trt translate --bundle "$1" --target "$target" --workers 2 --no-progress \
             "$out/data/test.en" >"$out/$target.txt"
     done
-    python - "$out/onnx-fp32.txt" "$out/$2.txt" <<'PYTHON'
+    compare_lines "$out/onnx-fp32.txt" "$out/$2.txt"
+}
+
+compare_lines() { # two files of translations, as text or JSON
+    python - "$@" <<'PYTHON'
+import json
 import sys
-ours, theirs = (open(name, encoding="utf-8").read().splitlines() for name in sys.argv[1:])
+
+def read(name):
+    lines = open(name, encoding="utf-8").read().splitlines()
+    return [json.loads(line)["translation"] for line in lines] if name.endswith("l") else lines
+
+ours, theirs = map(read, sys.argv[1:])
 same = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
 print(f"{100 * same:.2f} % of {len(ours)} lines are the same")
 sys.exit(same < 0.999)
 PYTHON
+}
+
+tensorrt_header() { # where it is, if it is installed
+    find -L "${TENSORRT_ROOT:-/usr/include}" -name NvInfer.h -print -quit 2>/dev/null
+}
+
+# In a folder of its own: Python's library must not link TensorRT, which Python's package brings, too.
+in_cpp() { # bundle target: translations of the C++ library, once same_lines has run
+    local sentencepiece=build/native/library/sentencepiece/src/libsentencepiece.a options=()
+    source scripts/environment.sh
+    built="The C++ library"
+    source scripts/native.sh
+    find_tools
+    find_headers
+    if [ -e "$sentencepiece" ]; then # it takes longer to build than all else
+        options=(-D "SENTENCEPIECE_LIBRARY=$root/$sentencepiece" -D
+            "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/_deps/sentencepiece-src/sentencepiece/src")
+    fi
+    # shellcheck disable=SC2154  # find_headers sets it
+    cmake -S runtime/cpp -B "$out/cpp" -D TRANSLATE_TRT_TENSORRT=ON \
+        -D TRANSLATE_TRT_BUILD_KERNELS=OFF -D "ONNXRUNTIME_INCLUDE_DIR=$headers" "${options[@]}"
+    cmake --build "$out/cpp" --parallel
+    cmake --install "$out/cpp" --prefix "$out/installed"
+    cmake -S runtime/cpp/examples -B "$out/service" -D "CMAKE_PREFIX_PATH=$out/installed"
+    cmake --build "$out/service"
+    "$out/service/translate_service" "$1" "$2" <"$out/data/test.en" >"$out/$2.jsonl"
+    compare_lines "$out/onnx-fp32.txt" "$out/$2.jsonl"
 }
 
 smaller() { # stripped bundle, whole bundle, target
@@ -90,7 +129,7 @@ verify() { # bundle target
 }
 
 export out
-export -f same_lines smaller verify
+export -f same_lines compare_lines in_cpp smaller verify
 
 check "corpus" 60 python scripts/generate_corpus.py --out "$out/data" --force || exit 1
 for language in en de; do head -n 500 "$out/data/test.$language" >"$out/data/short.$language"; done
@@ -110,6 +149,9 @@ for package in tensorrt_rtx tensorrt; do
     done
     check "$name-fp32: two workers, the same as onnx-fp32" 60 same_lines "$bundle" "$name-fp32" ||
         true
+    if [ "$package" = tensorrt ] && [ -n "$(tensorrt_header)" ]; then
+        check "$name-fp32: in C++, the same as onnx-fp32" 150 in_cpp "$bundle" "$name-fp32" || true
+    fi
     if check "$name-fp16: engines without weights" 60 translate-trt export "$out/run" \
         --output "$bundle-stripped" --force --target "$name-fp16" --strip-weights; then
         check "$name-fp16: they are smaller" 10 \

@@ -21,7 +21,7 @@ PYTHON = """#!/usr/bin/env bash
 echo "python $*" | head -n 1 >>"$CALLS"
 case "$*" in
     *get_device_name*) echo "Some GPU (9.0)" ;;
-    *"import tensorrt") exit 1 ;;
+    *"import tensorrt") [ -n "${TENSORRT_ROOT:-}" ] ;;
     *generate_corpus.py*) mkdir -p "$3"; touch "$3"/{train,valid,test}.{en,de} ;;
     "- "*) cat >/dev/null ;;
     *"${FAILING:-nothing}"*) echo "it is | broken"; exit 1 ;;
@@ -30,6 +30,15 @@ esac
 TRANSLATE = """#!/usr/bin/env bash
 echo "translate-trt $*" >>"$CALLS"
 case "$*" in *"${FAILING:-nothing}"*) echo "it is | broken"; exit 1 ;; esac
+"""
+
+CMAKE = """#!/usr/bin/env bash
+echo "cmake $*" >>"$CALLS"
+case "$*" in "--build "*/service)
+    mkdir -p "$2"
+    printf '#!/usr/bin/env bash\necho "service $*" >>"$CALLS"\n' >"$2/translate_service"
+    chmod +x "$2/translate_service" ;;
+esac
 """
 
 
@@ -49,7 +58,7 @@ def run(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def pretending(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
-    for name, content in (("python", PYTHON), ("translate-trt", TRANSLATE)):
+    for name, content in (("python", PYTHON), ("translate-trt", TRANSLATE), ("cmake", CMAKE)):
         (tmp_path / "bin" / name).write_text(content)
         (tmp_path / "bin" / name).chmod(0o755)
     return tmp_path
@@ -92,6 +101,22 @@ def test_every_check_is_a_row_of_the_table(pretending: Path) -> None:
     documented = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
     for name in found:
         assert f"| {name} |" in documented, f"docs/gpu.md does not list {name!r}"
+
+
+def test_engines_are_run_from_cpp_where_there_are_headers(pretending: Path) -> None:
+    name = "tensorrt-fp32: in C++, the same as onnx-fp32"
+    assert f"| {name} (where" in (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+    headers = pretending / "headers"
+    headers.mkdir()
+    (headers / "onnxruntime_cxx_api.h").touch()
+    given = {"TENSORRT_ROOT": str(headers), "ONNXRUNTIME_INCLUDE_DIR": str(headers)}
+    assert name not in rows(run(pretending, **given))
+    (headers / "NvInfer.h").touch()
+    done = run(pretending, **given)
+    assert rows(done)[name] == "passed", done.stdout + done.stderr
+    calls = (pretending / "calls").read_text()
+    assert "-D TRANSLATE_TRT_TENSORRT=ON" in calls
+    assert f"service {pretending}/out/tensorrt tensorrt-fp32" in calls
 
 
 @pytest.mark.parametrize(

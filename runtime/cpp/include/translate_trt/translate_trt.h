@@ -115,7 +115,8 @@ typedef struct tt_load_options {
   int32_t workers;         /* batches that take steps at once, each in a thread of its own, by one
                               copy of the weights; all calls and jobs share them */
   int32_t batch_tokens;    /* source tokens in a batch, padding included */
-  const char* device;      /* "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1"; NULL: "cpu" */
+  const char* device;      /* "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1"; NULL: "cpu",
+                              or the first GPU for engines that the library loads */
   int32_t check_hashes;    /* 1: compare every file with its SHA-256 in the manifest */
   const char* onnxruntime; /* path of ONNX Runtime's library; NULL: $TRANSLATE_TRT_ONNXRUNTIME, else
                               libonnxruntime.so.1 where the system looks for libraries */
@@ -127,7 +128,9 @@ typedef struct tt_load_options {
                        one: other beam sizes, much longer ones, or a caller with many more */
   int32_t capacity; /* sentences (lines, or segments of long ones) pending or running, from
                        which on calls and jobs are refused; 0: any number */
-  const struct tt_engines* engines; /* of a target that TensorRT runs (translate_trt/device.h) */
+  /* Of a target that TensorRT runs (translate_trt/device.h); NULL: the library loads the engines,
+   * if it was built with TensorRT. */
+  const struct tt_engines* engines;
 } tt_load_options;
 
 /* As tt_options_default. */
