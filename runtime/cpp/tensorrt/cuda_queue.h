@@ -23,9 +23,8 @@ void check_gpu(int gpu);
 // Such as "8.6".
 std::string compute_capability(int gpu);
 
-// Runs `work`, which must not be empty, in a thread of its own on that GPU, and waits for it. Which
-// GPU is current is a property of a thread: that of the caller, a thread of somebody else's
-// program, stays as it is.
+// Runs `work` in a thread of its own on that GPU, and waits for it. Each thread has a current GPU;
+// that of the caller, a thread of somebody else's program, stays as it is.
 void on_gpu(int gpu, const std::function<void()>& work);
 
 // Hands a pointer to a function of CUDA that frees it.

@@ -40,8 +40,8 @@ bool same_dims(const nvinfer1::Dims& left, const nvinfer1::Dims& right) {
          std::equal(left.d, left.d + left.nbDims, right.d);
 }
 
-// Runs `work` on the GPU in order to free something, which must not fail: without a thread to spare
-// it runs in the caller's.
+// Runs `work`, which frees something and does not throw, on the GPU; in the caller's thread if
+// there can be no other, or if the GPU is lost.
 template <class Work>
 void free_on_gpu(int gpu, const Work& work) noexcept {
   bool done = false;
@@ -72,7 +72,7 @@ tt_status device_status(const Work& work) noexcept {
 TensorRtDevice& tensorrt_device(void* device) { return *static_cast<TensorRtDevice*>(device); }
 CudaQueue& queue_of(void* device) { return tensorrt_device(device).queue(); }
 
-// ---- loading ----
+// ---- what is loaded, and where ----
 
 int gpu_of(const Settings& settings) {
   const SessionDevice& device = settings.device;
