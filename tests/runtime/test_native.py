@@ -29,6 +29,7 @@ from translate_trt.runtime import (
     TranslationService,
     Translator,
     core_service,
+    kernels,
     native,
 )
 from translate_trt.runtime.errors import (
@@ -71,14 +72,19 @@ def on_core(bundle: Path, *arguments: Any, **settings: Any) -> Translator:
     return translator
 
 
-def assert_same(found: Hypothesis, expected: Hypothesis) -> None:
+def assert_same(found: Hypothesis, expected: Hypothesis, tolerance: float = 0) -> None:
     assert found.tokens == expected.tokens
-    assert found.score == expected.score
-    assert found.token_log_probs == expected.token_log_probs
+    assert found.score == pytest.approx(expected.score, abs=tolerance)
+    assert found.token_log_probs == pytest.approx(expected.token_log_probs, abs=tolerance)
     assert found.truncated == expected.truncated
     assert (found.attention is None) == (expected.attention is None)
     if expected.attention is not None and found.attention is not None:
-        np.testing.assert_array_equal(found.attention, expected.attention)
+        np.testing.assert_allclose(found.attention, expected.attention, rtol=0, atol=tolerance)
+
+
+def rounding() -> float:
+    """By how much scores may differ where sentences are encoded in other groups (rule 9)."""
+    return 0 if kernels.status().startswith(("avx512", "amx")) else 1e-4
 
 
 # ---- what is found ----
@@ -89,16 +95,16 @@ def assert_same(found: Hypothesis, expected: Hypothesis) -> None:
 def test_it_finds_what_python_finds(
     core: Path, compiled_bundle: Path, target: str, search: dict[str, Any]
 ) -> None:
-    """Line by line: there both have the same batches, with kernels or without."""
-    options = SearchOptions(**search)
+    """Line by line: there both have the same batches, but not the same groups of the encoder."""
+    options, tolerance = SearchOptions(**search), rounding()
     ours, theirs = (make(compiled_bundle, target, threads=1) for make in (on_core, on_python))
     for line in LINES:
         found, expected = ours.translate(line, options), theirs.translate(line, options)
         assert [one.text for one in found.hypotheses] == [one.text for one in expected.hypotheses]
         for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
-            assert one.score == pytest.approx(other.score, rel=1e-12)  # summed over pieces
+            assert one.score == pytest.approx(other.score, rel=1e-12, abs=9 * tolerance)  # a sum
             for piece, right in zip(one.pieces, other.pieces, strict=True):
-                assert_same(piece, right)
+                assert_same(piece, right, tolerance)
 
 
 def test_all_lines_at_once(core: Path, compiled_bundle: Path, compiled_kernels: str) -> None:
