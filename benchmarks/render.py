@@ -518,7 +518,7 @@ def main() -> None:
         found = [newest[name] for name in ("serving", "serving-2-instances") if name in newest]
         fill(SERVE, "triton", "\n".join(map(render_serving, found)))
         plot_serving(newest["serving"], PLOT_DIRECTORY)
-    for shape in ("base", "tiny"):
+    for shape in ("base", "small", "tiny"):
         if (name := f"cpp-library-{shape}") in newest:
             fill(EMBED, name, render_cpp_library(newest[name]))
     if "imported-shapes" in newest:
