@@ -53,11 +53,15 @@ void fill(const Array& array, T value) {
   std::fill_n(array->row<T>(), array->size(), value);
 }
 
+bool has(const Specs& specs, const std::string& name) {
+  return std::any_of(specs.begin(), specs.end(),
+                     [&](const TensorSpec& one) { return one.name == name; });
+}
+
 Specs without(const Specs& specs, const Specs& others) {
   Specs left;
   for (const TensorSpec& spec : specs) {
-    const auto same = [&](const TensorSpec& other) { return other.name == spec.name; };
-    if (std::none_of(others.begin(), others.end(), same)) left.push_back(spec);
+    if (!has(others, spec.name)) left.push_back(spec);
   }
   return left;
 }
@@ -95,7 +99,8 @@ HostBatch::HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract,
       caches_(contract.caches()),
       request_(contract.request),
       small_state_(without(contract.state, caches_)),
-      slots_(contract.slots()) {
+      slots_(contract.slots()),
+      encoder_blocks_(std::make_shared<Blocks>()) {
   for (TensorSpec& spec : contract_.step_inputs()) {
     if (spec.by_sentence()) by_sentence_.push_back(std::move(spec));
   }
@@ -103,18 +108,27 @@ HostBatch::HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract,
 }
 
 std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arriving) {
-  const std::int64_t needed = source_size(keep, arriving);
   Rows leaving;
   const Rows all = counted(0, sizes_.n);
   std::set_difference(all.begin(), all.end(), keep.begin(), keep.end(),
                       std::back_inserter(leaving));
-  clear_nan(leaving);
+  for (const TensorSpec& spec : by_sentence_) {
+    for (const std::int64_t row : leaving) leave(spec, *now_.at(spec.name), row);
+  }
+  auto rows = assign(keep, leaving, arriving);
+  if (!rows.second.empty()) start(rows.second, arriving);
+  nan_rows_.clear();  // of those that go on, the next step says so again
+  return rows;
+}
+
+// Rows for the sentences kept and for the new ones: those that others leave, or new arrays.
+std::pair<Rows, Rows> HostBatch::assign(const Rows& keep, Rows leaving, const Sources& arriving) {
+  const std::int64_t needed = source_size(keep, arriving);
   const bool fits = needed <= sizes_.s && sizes_.s <= needed + kSourceStep;
   if (arriving.size() > 0 && arriving.size() <= leaving.size() && fits) {
     const Rows idle(leaving.begin() + static_cast<std::ptrdiff_t>(arriving.size()), leaving.end());
     if (static_cast<double>(idle.size()) <= static_cast<double>(sizes_.n) * kIdle) {
       leaving.resize(arriving.size());
-      start(leaving, arriving);
       for (const std::int64_t row : idle) fill_row(now_.at("done"), row, true);
       return {keep, leaving};
     }
@@ -127,9 +141,7 @@ std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arrivin
   } else {
     move(keep, kept + added, needed);
   }
-  const Rows placed = counted(kept, added);
-  if (added > 0) start(placed, arriving);
-  return {places, placed};
+  return {places, counted(kept, added)};
 }
 
 const StepResults& HostBatch::step(const std::vector<std::int64_t>& forced) {
@@ -170,20 +182,11 @@ void HostBatch::keep_result() {
   add_nan_rows(result, sizes_.k, nan_rows_);
 }
 
-// What a sentence leaves behind that became NaN must not be hidden in the next one's row: NaN times
-// zero is NaN.
-void HostBatch::clear_nan(const Rows& leaving) {
-  for (const std::int64_t row : leaving) {
-    if (nan_rows_.count(row) == 0) continue;
-    for (const Specs* specs : {&caches_, &crossing_}) {
-      for (const TensorSpec& spec : *specs) {
-        if (spec.name == "source_bias") continue;
-        const Tensor& array = *now_.at(spec.name);
-        std::memset(array.bytes_at(row), 0, array.row_size() * size_of(spec.type));
-      }
-    }
-  }
-  nan_rows_.clear();  // of those that go on, the next step says so again
+// Where what a sentence was in a row is no longer wanted. What became NaN must not be hidden in the
+// next one's row, or in an array in the same memory: NaN times zero is NaN.
+void HostBatch::leave(const TensorSpec& spec, const Tensor& array, std::int64_t row) const {
+  if (nan_rows_.count(row) == 0 || !is_large(spec) || spec.name == "source_bias") return;
+  std::memset(array.bytes_at(row), 0, array.row_size() * size_of(array.type()));
 }
 
 // Both directions of a step between the two copies of the state.
@@ -200,33 +203,42 @@ void HostBatch::bind() {
   }
 }
 
-// Arrays for that many rows, all of them idle. What is hidden must still be finite, so they are
-// zeros.
-void HostBatch::allocate(std::int64_t rows, std::int64_t source_size, std::int64_t slots) {
-  runs_.clear();
-  sizes_.n = rows, sizes_.p = slots;
-  sizes_ = contract_.with_source(sizes_, source_size);
+// Arrays of `sizes_` but for the large ones, all rows idle.
+void HostBatch::allocate_small() {
   now_.clear(), other_.clear(), results_.clear();
-  for (const TensorSpec& spec : contract_.step_inputs()) now_[spec.name] = zeros(spec);
-  for (const TensorSpec& spec : small_state_) other_[spec.name] = zeros(spec);
+  for (const TensorSpec& spec : contract_.step_inputs()) {
+    if (!is_large(spec)) now_[spec.name] = make(spec);
+  }
+  for (const TensorSpec& spec : small_state_) other_[spec.name] = make(spec);
   for (const TensorSpec& spec : contract_.step_outputs()) {
     const bool is_state = spec.name.rfind(kNext, 0) == 0;
-    if (!is_state) results_[spec.name] = zeros(spec);
+    if (!is_state) results_[spec.name] = make(spec);
   }
-  hide_source();
   fill(now_.at("forced_tokens"), kFree);
-  for (std::int64_t row = 0; row < rows; ++row) {
+  for (std::int64_t row = 0; row < sizes_.n; ++row) {
     reset(row);
     request(row, options_, 1);
   }
   fill(now_.at("done"), true);
 }
 
-Array HostBatch::zeros(const TensorSpec& spec) const {
-  return std::make_shared<Tensor>(spec.type, spec.sized(sizes_));
-}
+bool HostBatch::is_source(const TensorSpec& spec) const { return has(crossing_, spec.name); }
 
-void HostBatch::hide_source() { fill(now_.at("source_bias"), kMasked); }
+bool HostBatch::is_large(const TensorSpec& spec) const { return spec.in_place || is_source(spec); }
+
+// An array of zeros, or, if it is large, of what one of its type left: what is hidden there need
+// only be finite. Nothing of the source is shown.
+Array HostBatch::make(const TensorSpec& spec) {
+  std::shared_ptr<Blocks> blocks;
+  if (is_large(spec)) {
+    auto& shared = blocks_[spec.type];
+    if (shared == nullptr) shared = std::make_shared<Blocks>();
+    blocks = shared;
+  }
+  const auto array = std::make_shared<Tensor>(spec.type, spec.sized(sizes_), blocks);
+  if (spec.name == "source_bias") fill(array, kMasked);
+  return array;
+}
 
 void HostBatch::request(std::int64_t row, const SearchOptions& options, std::int64_t max_length) {
   for (const TensorSpec& spec : request_) {
@@ -292,8 +304,9 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
   const bool in_place = sizes.s == sizes_.s && last - begin + 1 == sizes.n;  // rows ascend
   Arrays encoded;
   for (const TensorSpec& spec : crossing_) {
-    encoded[spec.name] = in_place ? std::make_shared<Tensor>(now_.at(spec.name), begin, sizes.n)
-                                  : std::make_shared<Tensor>(spec.type, spec.sized(sizes));
+    encoded[spec.name] =
+        in_place ? std::make_shared<Tensor>(now_.at(spec.name), begin, sizes.n)
+                 : std::make_shared<Tensor>(spec.type, spec.sized(sizes), encoder_blocks_);
   }
   const double start = thread_seconds();
   graphs_->encode({{"source_ids", ids}, {"source_lengths", lengths}}, encoded);
@@ -327,7 +340,7 @@ void HostBatch::grow(const std::vector<char>& full) {
   sizes_.p = room(old + sizes_.k);
   runs_.clear();
   const auto copy = [&](const TensorSpec& spec, Array& array) {
-    const auto grown = std::make_shared<Tensor>(spec.type, spec.sized(sizes_));
+    const Array grown = make(spec);
     const std::int64_t columns = spec.axes.size() > 3 ? grown->axis(3) : 1;
     const std::size_t slot = size_of(spec.type) * static_cast<std::size_t>(columns);
     const auto past = static_cast<std::size_t>(old) * slot;
@@ -336,6 +349,7 @@ void HostBatch::grow(const std::vector<char>& full) {
       const auto block = static_cast<std::size_t>(i);
       std::memcpy(grown->bytes_at(0) + block * whole, array->bytes_at(0) + block * past, past);
     }
+    for (const std::int64_t row : nan_rows_) leave(spec, *array, row);
     array = grown;
   };
   for (const TensorSpec& spec : caches_) copy(spec, now_.at(spec.name));

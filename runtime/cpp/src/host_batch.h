@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -42,13 +43,15 @@ class HostBatch : public Batch {
 
  private:
   void bind();
-  void allocate(std::int64_t rows, std::int64_t source_size, std::int64_t slots);
+  std::pair<Rows, Rows> assign(const Rows& keep, Rows leaving, const Sources& arriving);
+  void allocate_small();
   void move(const Rows& keep, std::int64_t rows, std::int64_t source_size);
   bool can_shrink(const Rows& keep, std::int64_t rows) const;
   Rows shrink(const Rows& keep, std::int64_t rows, std::int64_t source_size);
-  void repack_source(const Rows& keep, const Rows& places, std::int64_t source_size);
+  void repack_source(Arrays past, const Rows& keep, const Rows& places, std::int64_t source_size);
   std::int64_t used_slots(std::int64_t row) const;
-  void copy_rows(const TensorSpec& spec, const Tensor& old, const Rows& keep, std::int64_t width);
+  void copy_row(const TensorSpec& spec, const Tensor& old, std::int64_t from, std::int64_t to,
+                std::int64_t used, std::int64_t width);
   // Of a row, its first slots, from one array into the other.
   void copy_slots(const Tensor& from, std::int64_t from_row, const Tensor& to, std::int64_t to_row,
                   std::int64_t used) const;
@@ -59,12 +62,13 @@ class HostBatch : public Batch {
   std::int64_t source_size(const Rows& keep, const Sources& arriving) const;
   void start(const Rows& rows, const Sources& arriving);
   void encode(const Rows& rows, const Sources& arriving, std::size_t first, std::size_t count);
-  Array zeros(const TensorSpec& spec) const;
-  void hide_source();            // of all rows
+  bool is_source(const TensorSpec& spec) const;
+  bool is_large(const TensorSpec& spec) const;
+  Array make(const TensorSpec& spec);
   void reset(std::int64_t row);  // to the state before the first step
   void request(std::int64_t row, const SearchOptions& options, std::int64_t max_length);
   void keep_result();
-  void clear_nan(const Rows& leaving);
+  void leave(const TensorSpec& spec, const Tensor& array, std::int64_t row) const;
   void grow_if_full();
   void grow(const std::vector<char>& full);
 
@@ -81,6 +85,9 @@ class HostBatch : public Batch {
   StepResults result_ = StepResults(1);  // of the last step
   std::set<std::int64_t> nan_rows_;      // since rows were assigned last
   double graph_seconds_ = 0;
+  // Of caches and of what the encoder found: what is hidden there need only be finite.
+  std::map<Type, std::shared_ptr<Blocks>> blocks_;
+  std::shared_ptr<Blocks> encoder_blocks_;   // what is there, the encoder overwrites
   std::vector<std::function<void()>> runs_;  // from now to other, and the other way round
 };
 

@@ -27,11 +27,6 @@ struct Split {
   }
 };
 
-bool has(const Specs& specs, const std::string& name) {
-  return std::any_of(specs.begin(), specs.end(),
-                     [&](const TensorSpec& one) { return one.name == name; });
-}
-
 }  // namespace
 
 // Slots for so many that are needed, and the spare ones.
@@ -47,22 +42,21 @@ void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_si
     used.push_back(slots_ ? *slots_ : used_slots(row));
   }
   const std::int64_t most = used.empty() ? sizes_.k : *std::max_element(used.begin(), used.end());
+  runs_.clear();
   Arrays past = std::move(now_);
-  now_.clear();
-  allocate(rows, source_size, slots_ ? *slots_ : room(most));
+  sizes_.n = rows, sizes_.p = slots_ ? *slots_ : room(most);
+  sizes_ = contract_.with_source(sizes_, source_size);
+  allocate_small();
   for (const TensorSpec& spec : by_sentence_) {
-    // One after the other is let go: new arrays take up memory only once they are written.
+    if (is_large(spec)) now_[spec.name] = make(spec);
+    // One after the other is let go, and the next array is in its memory.
     const auto found = past.find(spec.name);
     if (found == past.end()) continue;
     const Array old = std::move(found->second);
     past.erase(found);
-    if (keep.empty()) continue;
-    if (spec.name == "ancestry" || spec.in_place) {
-      for (std::size_t i = 0; i < keep.size(); ++i) {
-        copy_slots(*old, keep[i], *now_.at(spec.name), static_cast<std::int64_t>(i), used[i]);
-      }
-    } else {
-      copy_rows(spec, *old, keep, width);
+    for (std::size_t i = 0; i < keep.size(); ++i) {
+      copy_row(spec, *old, keep[i], static_cast<std::int64_t>(i), used[i], width);
+      leave(spec, *old, keep[i]);
     }
   }
 }
@@ -94,39 +88,45 @@ Rows HostBatch::shrink(const Rows& keep, std::int64_t rows, std::int64_t source_
       const Tensor& array = *now_.at(spec.name);
       if (spec.in_place) {
         copy_slots(array, place, array, *next, used);
-      } else if (source_size == sizes_.s || !has(crossing_, spec.name)) {
+      } else if (source_size == sizes_.s || !is_source(spec)) {
         std::memcpy(array.bytes_at(*next), array.bytes_at(place),
                     array.row_size() * size_of(array.type()));
+      } else {
+        continue;  // `repack_source` moves it
       }
+      leave(spec, array, place);
     }
     place = *next++;
   }
   runs_.clear();
   sizes_.n = rows;
-  for (Arrays* arrays : {&now_, &other_, &results_}) {
-    for (auto& [name, array] : *arrays) {
-      // Of the encoder's outputs, rows are where they were.
-      if (arrays == &now_ && source_size != sizes_.s && has(crossing_, name)) continue;
-      array = std::make_shared<Tensor>(array, 0, rows);
-    }
+  Arrays source;  // as it was, if it is repacked
+  for (const TensorSpec& spec : crossing_) {
+    if (source_size != sizes_.s) source.insert(now_.extract(spec.name));
   }
-  if (source_size != sizes_.s) repack_source(keep, places, source_size);
+  for (Arrays* arrays : {&now_, &other_, &results_}) {
+    for (auto& [name, array] : *arrays) array = std::make_shared<Tensor>(array, 0, rows);
+  }
+  if (!source.empty()) repack_source(std::move(source), keep, places, source_size);
   return places;
 }
 
 // Arrays for sources of another width, with what the encoder found for the rows kept.
-void HostBatch::repack_source(const Rows& keep, const Rows& places, std::int64_t source_size) {
+void HostBatch::repack_source(Arrays past, const Rows& keep, const Rows& places,
+                              std::int64_t source_size) {
   const std::int64_t width = std::min(sizes_.s, source_size);
   sizes_ = contract_.with_source(sizes_, source_size);
   for (const TensorSpec& spec : crossing_) {
-    const Array old = std::exchange(now_.at(spec.name), zeros(spec));
-    if (spec.name == "source_bias") hide_source();
+    const Array old = std::move(past.at(spec.name));
+    past.erase(spec.name);
+    now_[spec.name] = make(spec);
     for (std::size_t i = 0; i < keep.size(); ++i) {
       copy_source(spec, *old, keep[i], *now_.at(spec.name), places[i], width);
+      leave(spec, *old, keep[i]);
     }
   }
   for (const TensorSpec& spec : contract_.results) {
-    if (spec.name == "attention") results_.at(spec.name) = zeros(spec);
+    if (spec.name == "attention") results_.at(spec.name) = make(spec);
   }
 }
 
@@ -143,18 +143,16 @@ std::int64_t HostBatch::used_slots(std::int64_t row) const {
   return used;
 }
 
-void HostBatch::copy_rows(const TensorSpec& spec, const Tensor& old, const Rows& keep,
-                          std::int64_t width) {
+// Of a row of an array from before the sizes changed, the slots used and the source so wide.
+void HostBatch::copy_row(const TensorSpec& spec, const Tensor& old, std::int64_t from,
+                         std::int64_t to, std::int64_t used, std::int64_t width) {
   Tensor& here = *now_.at(spec.name);
-  const bool crossing = has(crossing_, spec.name);
-  for (std::size_t i = 0; i < keep.size(); ++i) {
-    const auto row = static_cast<std::int64_t>(i);
-    if (crossing) {
-      copy_source(spec, old, keep[i], here, row, width);
-    } else {
-      std::memcpy(here.bytes_at(row), old.bytes_at(keep[i]),
-                  here.row_size() * size_of(here.type()));
-    }
+  if (spec.name == "ancestry" || spec.in_place) {
+    copy_slots(old, from, here, to, used);
+  } else if (is_source(spec)) {
+    copy_source(spec, old, from, here, to, width);
+  } else {
+    std::memcpy(here.bytes_at(to), old.bytes_at(from), here.row_size() * size_of(here.type()));
   }
 }
 

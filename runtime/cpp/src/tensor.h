@@ -12,12 +12,36 @@
 
 namespace translate_trt::runtime {
 
+// Memory of large arrays that are gone, for others of like size: pages of the system cost more to
+// get than what a batch then copies into them. Not thread-safe.
+class Blocks {
+ public:
+  struct Block {
+    std::byte* data;
+    std::size_t capacity;  // bytes
+  };
+
+  Blocks() = default;
+  ~Blocks();
+  Blocks(const Blocks&) = delete;
+  Blocks& operator=(const Blocks&) = delete;
+
+  // A block of at least so many bytes; they hold what an array left, or zeros.
+  Block take(std::size_t bytes);
+  void give(Block block);
+
+ private:
+  std::vector<Block> free_;  // oldest first
+};
+
 // An array of zeros. A large one has pages of its own, which take up memory once they are written
 // and go back to the system with the array: caches change their sizes all the time, and on a heap
 // they would leave holes that the next ones do not fit into.
 class Tensor {
  public:
-  Tensor(Type type, std::vector<std::int64_t> shape);
+  // blocks: where the memory of a large array comes from and goes to. It then holds what other
+  // arrays left there, so only arrays of one type may share them.
+  Tensor(Type type, std::vector<std::int64_t> shape, std::shared_ptr<Blocks> blocks = nullptr);
 
   // `count` rows of another one, from `first` on, in its memory.
   Tensor(std::shared_ptr<Tensor> whole, std::int64_t first, std::int64_t count);
@@ -47,6 +71,8 @@ class Tensor {
   Type type_;
   std::vector<std::int64_t> shape_;
   std::size_t size_;
+  std::shared_ptr<Blocks> blocks_;
+  std::size_t capacity_ = 0;  // bytes, if the pages are its own
   std::byte* data_;
 };
 

@@ -41,6 +41,7 @@ void test_search();
 void test_host_batch();
 void test_host_batch_arrays();
 void test_host_batch_random();
+void test_host_batch_memory();
 void test_device_batch();
 void test_engine_record();
 void test_tensorrt_device();

@@ -96,6 +96,7 @@ void test_host_batch_random() {
            RandomCase{"one beam", 1, std::nullopt, 0},
            RandomCase{"three beams", 3, std::nullopt, 0},
            RandomCase{"spare slots", 2, std::nullopt, 64},
+           RandomCase{"arrays in memory of others", 1, std::nullopt, 6000},
            RandomCase{"float16", 2, std::nullopt, 0, Type::kFloat16},
            RandomCase{"shortlist", 2, std::nullopt, 16, Type::kBFloat16, shortlist, true},
            RandomCase{"fixed slots", 3, slots, 0},

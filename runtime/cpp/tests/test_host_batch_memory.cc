@@ -1,0 +1,180 @@
+// What arrays in memory of others, and rows of others, show of those.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "check.h"
+#include "decoder_shape.h"
+#include "host_batch.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+constexpr std::size_t kMegabyte = std::size_t{1} << 20;
+
+void test_blocks_serve_again() {
+  Blocks blocks;
+  const Blocks::Block first = blocks.take(2 * kMegabyte);
+  std::fill_n(first.data, first.capacity, std::byte{7});
+  blocks.give(first);
+  const Blocks::Block smaller = blocks.take(kMegabyte);
+  CHECK(smaller.data == first.data && smaller.capacity == 2 * kMegabyte);
+  blocks.give(smaller);
+  const Blocks::Block larger = blocks.take(5 * kMegabyte);
+  CHECK(larger.capacity == 5 * kMegabyte);
+  CHECK(larger.data[2 * kMegabyte - 1] == std::byte{7});  // its pages are those of the first
+  CHECK(larger.data[2 * kMegabyte] == std::byte{0} &&
+        larger.data[5 * kMegabyte - 1] == std::byte{0});
+  blocks.give(larger);
+  const Blocks::Block small = blocks.take(kMegabyte);  // which does not keep five for itself
+  CHECK(small.capacity == kMegabyte && small.data[0] == std::byte{7});
+  blocks.give(small);
+}
+
+void test_blocks_of_like_size_first() {
+  Blocks blocks;
+  const Blocks::Block small = blocks.take(kMegabyte), large = blocks.take(4 * kMegabyte);
+  CHECK(small.data != large.data);
+  blocks.give(small);
+  blocks.give(large);
+  CHECK(blocks.take(kMegabyte).data == small.data);
+  CHECK(blocks.take(3 * kMegabyte).data == large.data);
+  blocks.give(small);
+  blocks.give(large);
+}
+
+constexpr std::int64_t kNanSource = 13;
+
+bool is_nan_row(const Tensor& array, std::int64_t row) {
+  const float* first = array.row<float>(row);
+  return std::any_of(first, first + array.row_size(), [](float one) { return std::isnan(one); });
+}
+
+// Graphs of one beam in which a sentence of `kNanSource` turns all that is its own into NaN.
+class NanGraphs : public Graphs {
+ public:
+  explicit NanGraphs(const bool& is_full) : is_full_(is_full) {}
+
+  void encode(const Arrays& inputs, const Arrays& outputs) override {
+    const Tensor &ids = *inputs.at("source_ids"), &bias = *outputs.at("source_bias");
+    for (std::int64_t row = 0; row < ids.axis(0); ++row) {
+      const bool is_nan = ids.row<std::int64_t>(row)[0] == kNanSource;
+      const std::int64_t length = inputs.at("source_lengths")->row<std::int64_t>(row)[0];
+      for (std::int64_t place = 0; place < ids.axis(1); ++place) {
+        bias.row<float>(row)[place] = place < length ? 0 : kMasked;
+      }
+      for (const char* name : {"cross_key_0", "cross_value_0"})
+        fill(*outputs.at(name), row, is_nan);
+    }
+  }
+
+  std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
+    return [this, inputs, outputs] {
+      for (std::int64_t row = 0; row < inputs.at("tokens")->axis(0); ++row) {
+        const bool is_idle = inputs.at("done")->row<char>(row)[0] != 0;
+        bool is_nan = false;
+        for (const char* name : {"cross_key_0", "cross_value_0", "self_key_0", "self_value_0"}) {
+          is_nan = is_nan || is_nan_row(*inputs.at(name), row);
+        }
+        CHECK(!(is_idle && is_nan));
+        if (is_nan) {
+          for (const char* name : {"self_key_0", "self_value_0"}) fill(*inputs.at(name), row, true);
+        }
+        for (const char* name : {"tokens", "positions", "done", "slots"}) {
+          const Tensor &from = *inputs.at(name), &to = *outputs.at(std::string(kNext) + name);
+          std::copy_n(from.bytes_at(row), from.row_size() * size_of(from.type()), to.bytes_at(row));
+        }
+        outputs.at("next_log_probs")->row<float>(row)[0] =
+            is_nan ? std::numeric_limits<float>::quiet_NaN() : 0;
+        std::copy_n(inputs.at("ancestry")->row<float>(row), inputs.at("ancestry")->axis(2),
+                    outputs.at("next_ancestry")->row<float>(row));
+        outputs.at("full")->row<char>(row)[0] = is_full_;
+      }
+    };
+  }
+
+ private:
+  static void fill(const Tensor& array, std::int64_t row, bool is_nan) {
+    std::fill_n(array.row<float>(row), array.row_size(),
+                is_nan ? std::numeric_limits<float>::quiet_NaN() : 1.0f);
+  }
+
+  const bool& is_full_;  // the slots of all rows
+};
+
+struct NanBatch {
+  explicit NanBatch(std::int64_t spare_slots)
+      : batch(std::make_unique<NanGraphs>(is_full), DecoderShape{1, 1, 1, 1, false, {}}, greedy(),
+              2, spare_slots) {}
+
+  static SearchOptions greedy() {
+    SearchOptions options;
+    options.beam_size = 1;
+    return options;
+  }
+
+  // Sentences of so many tokens, those of minus so many turn into NaN.
+  void update(const Rows& keep, const std::vector<int>& sizes) {
+    Sources sources;
+    for (const int size : sizes) {
+      const std::int64_t token = size < 0 ? kNanSource : 5;
+      sources.tokens.push_back(Tokens(static_cast<std::size_t>(std::abs(size)), token));
+      sources.max_lengths.push_back(90);
+    }
+    batch.update(keep, sources);
+  }
+
+  Rows nan_rows() {
+    const StepResult& result = batch.step({}).front();
+    Rows rows;
+    for (std::int64_t row = 0; row < batch.rows(); ++row) {
+      if (std::isnan(result.log_probs[static_cast<std::size_t>(row)])) rows.push_back(row);
+    }
+    return rows;
+  }
+
+  bool is_full = false;
+  HostBatch batch;
+};
+
+// spare_slots: so many that caches have pages of their own, or not.
+void test_what_became_nan_stays_alone(std::int64_t spare_slots) {
+  NanBatch one(spare_slots);
+  one.update({}, {8, -8, 8, -8});
+  CHECK(one.nan_rows() == Rows({1, 3}));
+  one.update({0, 2, 3}, {8});  // in the row of the one that has left
+  CHECK(one.nan_rows() == Rows({3}));
+  one.is_full = true;
+  CHECK(one.nan_rows() == Rows({3}));  // then caches grow
+  one.is_full = false;
+  CHECK(one.nan_rows() == Rows({3}));
+  one.update({}, {8, -8, 8, 8, 8, 8, 8, 8});
+  CHECK(one.nan_rows() == Rows({1}));
+  one.update({1}, {8, 8, 8, 8});  // it moves to the front; one comes to where it was
+  CHECK(one.nan_rows() == Rows({0}));
+  one.update({0, 1}, {20, 20, 20, 20, 20, 20, 20});  // other arrays
+  CHECK(one.nan_rows() == Rows({0}));
+  one.update({0, 6, 7}, {});  // shorter ones
+  CHECK(one.nan_rows() == Rows({0}));
+  one.update({1, 2}, {3, 3, 3, 3, 3});
+  CHECK(one.nan_rows().empty());
+  one.update({0}, {-8, -3, -3, -3, -3, -3, -3});
+  CHECK(one.nan_rows().size() == 7);
+  one.update({}, {5, 5, 5, 5, 5});
+  CHECK(one.nan_rows().empty());
+}
+
+}  // namespace
+
+void test_host_batch_memory() {
+  test_blocks_serve_again();
+  test_blocks_of_like_size_first();
+  test_what_became_nan_stays_alone(0);
+  test_what_became_nan_stays_alone(200000);
+}
+
+}  // namespace translate_trt::runtime
