@@ -83,6 +83,7 @@ def options(description: str | None) -> argparse.ArgumentParser:
     )
     found.add_argument("--name", default="", help="ends the report's name, to keep several")
     found.add_argument("--lines", type=int, default=500, help="so many of them, spread evenly")
+    found.add_argument("--beam-size", type=int, default=4, help="of all systems")
     found.add_argument(
         "--precision", action="append", choices=sorted(PEERS), help="default: int8 and fp32"
     )
@@ -119,7 +120,7 @@ def systems(given: argparse.Namespace) -> list[Setting]:
                 for system in (OURS, "ctranslate2")
                 if system == OURS or system in asked
             ]
-    return found
+    return [dataclasses.replace(one, beam_size=given.beam_size) for one in found]
 
 
 @contextlib.contextmanager
@@ -207,7 +208,7 @@ def libraries(setting: Setting) -> list[dict[str, Any]]:
 
 def throughput_stages(setting: Setting, cores: int) -> Stages:
     """What to try for throughput."""
-    sizes = [{"batch_tokens": size} for size in (512, 1024, 2048, 4096)]
+    sizes = [{"batch_tokens": size} for size in (256, 512, 1024, 2048, 4096)]
     return [libraries(setting), splits(setting, cores), sizes]
 
 

@@ -39,6 +39,7 @@ class Setting:
     def label(self) -> str:
         """What tables call it."""
         ends = (
+            f", beam {self.beam_size}" if self.beam_size != 4 else "",
             ", paper's rule" if self.paper_rule else "",
             ", shortlist" if self.shortlist else "",
         )

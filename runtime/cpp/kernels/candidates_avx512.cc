@@ -21,6 +21,40 @@ float logit(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_
   return std::fma(static_cast<float>(sum) * matrix.scales[column], x.scales[row], bias[column]);
 }
 
+// Of each row, a number that `count` of its logits reach, which tasks that are done know of those
+// to come: what is below is not among the best, and need not be inserted. Any task may be the
+// first, so lists have other entries in other runs, but never among the best of all.
+class Bounds {
+ public:
+  Bounds(std::size_t rows, Arena& arena) : rows_(rows), all_(allocate<float>(arena, rows)) {
+    std::fill_n(all_, rows, kNothing);
+  }
+
+  // Fills a task's lists with entries that `count` others are better than.
+  void begin(State* states, std::size_t count) const {
+    for (std::size_t row = 0; row < rows_; ++row) {
+      float bound;
+      __atomic_load(all_ + row, &bound, __ATOMIC_RELAXED);
+      std::fill_n(states[row].list, count, Entry{std::nextafter(bound, kNothing), 0});
+    }
+  }
+
+  void end(const State* states, std::size_t count) {
+    for (std::size_t row = 0; row < rows_; ++row) {
+      float bound, last = states[row].list[count - 1].value;
+      __atomic_load(all_ + row, &bound, __ATOMIC_RELAXED);
+      // Should two tasks end at once, either bound holds.
+      if (last > bound) {
+        __atomic_store(all_ + row, &last, __ATOMIC_RELAXED);
+      }
+    }
+  }
+
+ private:
+  std::size_t rows_;
+  float* all_;
+};
+
 }  // namespace
 
 States fresh_states(std::size_t parts, std::size_t shared, std::size_t rows, std::size_t count,
@@ -44,6 +78,7 @@ States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, s
   const auto parts = std::min(panels, kMostParts);
   const auto shared = x.count < kManyRows ? 1 : std::min<std::size_t>(parts, 2);
   const auto states = fresh_states(parts, shared, x.count, count, arena);
+  Bounds bounds(x.count, arena);
   const auto show_part = [&](std::size_t part) {
     auto* mine = states.all + part * x.count;
     for (auto panel = part * panels / parts; panel < (part + 1) * panels / parts; ++panel) {
@@ -78,9 +113,12 @@ States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, s
   };
   parallel_for(executor, ceiling(parts, shared), [&](std::size_t task) {
     const Ready ready(product);
+    auto* first = states.all + task * shared * x.count;
+    bounds.begin(first, count);
     for (auto part = task * shared; part < std::min(parts, (task + 1) * shared); ++part) {
       show_part(part);
     }
+    bounds.end(first, count);
   });
   return states;
 }
