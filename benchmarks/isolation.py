@@ -44,11 +44,19 @@ def render_versions(report: dict[str, Any]) -> str:
                 target, way, str(found[way]["lines"]), f"{middle:.3f} [{low:.3f}, {high:.3f}]",
                 str(found[way]["differing"]),
             ])  # fmt: skip
+        for what, name in (("seconds", "time"), ("peak_mib", "peak memory")):
+            # Reports of older versions lack it.
+            if (measured := found.get("start", {}).get(what)) is not None:
+                middle, low, high = ratios(measured, "this", "before")
+                rows.append([
+                    target, f"start to first translation, {name}", "1",
+                    f"{middle:.3f} [{low:.3f}, {high:.3f}]", "",
+                ])  # fmt: skip
     header = ["", "", "lines", "before / after", "differing translations"]
     return (
         "`python benchmarks/versions.py --before PYTHON --bundle DIR --source test.en`\n\n"
         f"{where(report)} Time of the revision before over time after, pair by pair, "
-        f"{settings['rounds']} rounds in turn (below 1: the change costs time).\n\n"
+        f"{settings['rounds']} rounds in turn (below 1: the change costs).\n\n"
         f"{table(header, rows)}"
     )
 

@@ -483,6 +483,13 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "independence": ("Sentences in random batches and alone", render_independence),
     "versions-base": ("What independence costs, a model of the shape of `base`", render_versions),
     "versions-small": ("What independence costs, `small`", render_versions),
+    "versions-library-base": (
+        "What libtranslate_trt brings over Python's loop, a model of the shape of `base`",
+        render_versions,
+    ),
+    "versions-library-small": (
+        "What libtranslate_trt brings over Python's loop, `small`", render_versions
+    ),
     "exact-library": ("The same translations before and after: libtranslate_trt", render_exact),
     "exact-reference": (
         "The same translations before and after: Python's loop and `runtime/reference.py`",

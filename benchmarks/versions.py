@@ -8,7 +8,8 @@
 Each version is a warm process of its own Python, which has its own kernels. They translate all
 lines with a worker on each core, and the first 50 lines one by one with all cores, in turns;
 figures are of the time of the version before over that of this one, pair by pair. Translations
-that differ are counted.
+that differ are counted. Then fresh processes of both start in turns, each translates one line with
+one thread, and the time until it has it and the process's peak memory are compared.
 
 With --exact nothing is timed: all lines are searched in several ways, in batches, and lines are
 counted of which any text, score or log-probability of the n best differs in its last bit, and
@@ -26,6 +27,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from report import alternate, parser, ratios, write
@@ -73,6 +75,16 @@ for line in sys.stdin:
         found = [alone.translate([text])[0] for text in asked["lines"]]
     seconds = time.perf_counter() - begin
     print(json.dumps({"seconds": seconds, "texts": [one.text for one in found]}), flush=True)
+"""
+
+# The same, of a process that translates one line.
+START = """
+import json, resource, sys
+from translate_trt.runtime import Translator
+
+given = json.loads(sys.argv[1])
+text = Translator(given["bundle"], given["target"], threads=1).translate([given["line"]])[0].text
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
@@ -144,6 +156,36 @@ def compare(
     return found
 
 
+def start(python: Path | str, **given: Any) -> dict[str, float]:
+    """Seconds from the start of a process to its first translation, and its peak memory in MiB."""
+    begin = perf_counter()
+    done = subprocess.run(
+        [python, "-c", START, json.dumps(given)], text=True, stdout=subprocess.PIPE, check=True
+    )
+    return {"seconds": perf_counter() - begin, "peak_mib": int(done.stdout) / 1024}
+
+
+def compare_starts(
+    pythons: dict[str, Path | str], bundles: dict[str, Path], target: str, line: str, rounds: int
+) -> dict[str, Any]:
+    """Time starts of both versions, and measure their memory."""
+    answers = alternate(
+        {
+            name: lambda name=name: start(  # type: ignore[misc]
+                pythons[name], bundle=str(bundles[name]), target=target, line=line
+            )
+            for name in pythons
+        },
+        rounds,
+    )
+    found: dict[str, Any] = {}
+    for what in ("seconds", "peak_mib"):
+        found[what] = {name: [one[what] for one in all_] for name, all_ in answers.items()}
+        median, least, most = ratios(found[what], "this", "before")
+        print(f"{target:22} start, {what} before / this {median:.3f} [{least:.3f}, {most:.3f}]")
+    return found
+
+
 def compare_exactly(
     versions: dict[str, Version], lines: Sequence[str], target: str
 ) -> dict[str, Any]:
@@ -179,7 +221,7 @@ def main() -> None:
     """Measure and write."""
     args = arguments()
     lines = args.source.read_text(encoding="utf-8").splitlines()[: args.lines]
-    pythons = {"this": sys.executable, "before": args.before}
+    pythons: dict[str, Path | str] = {"this": sys.executable, "before": args.before}
     samples = {}
     for target in args.target:
         given = {"target": target, "cores": args.threads}
@@ -195,6 +237,10 @@ def main() -> None:
         )
         for one in versions.values():
             one.close()
+        if not args.exact:
+            samples[target]["start"] = compare_starts(
+                pythons, bundles, target, lines[0], args.rounds
+            )
     settings = {"lines": len(lines), "one by one": ONE_BY_ONE, "rounds": args.rounds}
     print(write("versions", settings, samples, args.out))
 
