@@ -262,7 +262,7 @@ def main() -> None:
     given = options.parse_args()
     if given.work:
         if given.own_settings:
-            from translate_trt.runtime.cli.torch_settings import set_training_defaults
+            from translate_trt.train.cli.torch_settings import set_training_defaults
 
             set_training_defaults()
         work(given.preset, given.batch_tokens, given.precision, given.threads)

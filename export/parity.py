@@ -25,7 +25,7 @@ from translate_trt.runtime.bundle import (
     verify_files,
     write_manifest,
 )
-from translate_trt.runtime.cli.output import columns, stand_in_note
+from translate_trt.runtime.report import columns, stand_in_note
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.hashing import sha256_of_file
 from translate_trt.runtime.options import SearchOptions

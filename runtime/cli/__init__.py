@@ -34,38 +34,42 @@ class Subcommand(NamedTuple):
     extra: str | None = None
 
 
-_HERE = "translate_trt.runtime.cli"
+# A name table, so that nothing here imports what it calls: commands lie beside what they command,
+# and those of `train` and `export` are there only if their extras are.
+_TRAIN = "translate_trt.train.cli"
+_EXPORT = "translate_trt.export.cli"
+_RUNTIME = "translate_trt.runtime.cli"
 SUBCOMMANDS = {
-    "data": Subcommand(f"{_HERE}.data", "data", "Make text ready to train on.", "train"),
-    "train": Subcommand(f"{_HERE}.train", "train", "Train a Transformer on text pairs.", "train"),
-    "plot": Subcommand(f"{_HERE}.plot", "plot", "Draw the curves of training runs.", "train"),
+    "data": Subcommand(f"{_TRAIN}.data", "data", "Make text ready to train on.", "train"),
+    "train": Subcommand(f"{_TRAIN}.train", "train", "Train a Transformer on text pairs.", "train"),
+    "plot": Subcommand(f"{_TRAIN}.plot", "plot", "Draw the curves of training runs.", "train"),
     "attention": Subcommand(
-        f"{_HERE}.attention", "attention", "Draw where a model looks as it translates.", "train"
+        f"{_TRAIN}.attention", "attention", "Draw where a model looks as it translates.", "train"
     ),
     "shortlist": Subcommand(
-        f"{_HERE}.shortlist", "shortlist", "Learn which tokens translate which.", "train"
+        f"{_TRAIN}.shortlist", "shortlist", "Learn which tokens translate which.", "train"
     ),
     "import": Subcommand(
-        f"{_HERE}.importing", "import_", "Take over a model of another toolkit.", "export"
+        f"{_EXPORT}.importing", "import_", "Take over a model of another toolkit.", "export"
     ),
     "export": Subcommand(
-        f"{_HERE}.export", "export", "Compile a checkpoint into a bundle.", "export"
+        f"{_EXPORT}.export", "export", "Compile a checkpoint into a bundle.", "export"
     ),
-    "translate": Subcommand(f"{_HERE}.translate", "translate", "Translate lines of text."),
+    "translate": Subcommand(f"{_RUNTIME}.translate", "translate", "Translate lines of text."),
     "corpus": Subcommand(
-        f"{_HERE}.corpus", "corpus", "Translate many files, on many machines.", "corpus"
+        f"{_RUNTIME}.corpus", "corpus", "Translate many files, on many machines.", "corpus"
     ),
     "triton": Subcommand(
-        f"{_HERE}.triton", "triton", "Make a model repository for the Triton Inference Server."
+        f"{_RUNTIME}.triton", "triton", "Make a model repository for the Triton Inference Server."
     ),
     "verify": Subcommand(
-        f"{_HERE}.verify", "verify", "Compare a bundle with its checkpoint.", "export"
+        f"{_EXPORT}.verify", "verify", "Compare a bundle with its checkpoint.", "export"
     ),
     "evaluate": Subcommand(
-        f"{_HERE}.evaluate", "evaluate", "Score translations, checkpoints and bundles.", "train"
+        f"{_TRAIN}.evaluate", "evaluate", "Score translations, checkpoints and bundles.", "train"
     ),
-    "bench": Subcommand(f"{_HERE}.bench", "bench", "Measure how fast a bundle is here."),
-    "info": Subcommand(f"{_HERE}.info", "info", "Show and check what is in a bundle."),
+    "bench": Subcommand(f"{_RUNTIME}.bench", "bench", "Measure how fast a bundle is here."),
+    "info": Subcommand(f"{_RUNTIME}.info", "info", "Show and check what is in a bundle."),
 }
 
 _PACKAGES_OF_EXTRA = {"train": "training", "export": "export", "corpus": "cluster"}

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.cli.bundle import bundle_flag, target_flags
-from translate_trt.runtime.cli.output import columns, open_output
-from translate_trt.runtime.cli.search import replace_options, search_flags
+from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
+from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.report import columns
+from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.outputs import check_apart
 
 if TYPE_CHECKING:

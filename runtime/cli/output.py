@@ -23,20 +23,6 @@ from translate_trt.runtime.outputs import check_standard_output, is_text
 log = logging.getLogger("translate_trt")
 
 
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row of a table, its cells below each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-
-
-def stand_in_note(reason: str) -> str:
-    """What to say of evidence that is not an engine's own, and why it is not."""
-    return f"graph in ONNX Runtime on the CPU; the engine itself was not run: {reason}"
-
-
 class LineOutput:
     """Writes lines in UTF-8, whatever the locale says."""
 

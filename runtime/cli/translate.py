@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from translate_trt.runtime import kernels
-from translate_trt.runtime.cli.bundle import bundle_flag, target_flags
+from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.cli.search import replace_options, search_flags
+from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from translate_trt.runtime.cli.bundle import bundle_argument, target_flags
+from translate_trt.runtime.cli.bundle_flags import bundle_argument, target_flags
 from translate_trt.runtime.cli.names import output_option
 
 

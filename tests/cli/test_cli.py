@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from translate_trt.runtime import cli
 from translate_trt.runtime.cli import SUBCOMMANDS, Subcommand, main
-from translate_trt.runtime.cli.bundle import bundle_argument
+from translate_trt.runtime.cli.bundle_flags import bundle_argument
 from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.errors import InputError, OptionError
 

@@ -14,7 +14,7 @@ from support.models import lively_model, save_model
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.cli.evaluate import evaluate as command
+from translate_trt.train.cli.evaluate import evaluate as command
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from translate_trt.runtime.cli.torch_settings import (
+from translate_trt.train.cli.torch_settings import (
     PRIMITIVES_KEPT,
     SPIN_COUNT,
     set_training_defaults,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from translate_trt.runtime.cli.names import output_option
-from translate_trt.runtime.cli.output import columns, open_output
+from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.report import columns
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.files import claimed_file
 from translate_trt.runtime.text import read_parallel

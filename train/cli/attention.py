@@ -11,7 +11,7 @@ import click
 
 from translate_trt.runtime.cli.names import Renamed, output_option
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.cli.search import check_flags, replace_options, search_flags
+from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.tokenizer import Tokenizer
 

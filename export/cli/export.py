@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.cli.names import output_option
-from translate_trt.runtime.cli.output import columns
+from translate_trt.runtime.report import columns
 
 if TYPE_CHECKING:
     from translate_trt.export.passes.pipeline import Report

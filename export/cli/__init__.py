@@ -1,0 +1,1 @@
+"""The commands that import, compile and verify models."""

@@ -1,0 +1,19 @@
+"""Text that reports are made of: tables, and standing remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row of a table, its cells below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def stand_in_note(reason: str) -> str:
+    """What to say of evidence that is not an engine's own, and why it is not."""
+    return f"graph in ONNX Runtime on the CPU; the engine itself was not run: {reason}"

@@ -1,0 +1,1 @@
+"""The commands that train and what is around it: data, shortlists, scores, pictures."""
