@@ -29,7 +29,7 @@ from translate_trt.runtime.text import read_parallel
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import find_checkpoint, open_checkpoint
 from translate_trt.train.config import ModelConfig
-from translate_trt.train.shortlist import Shortlist
+from translate_trt.train.shortlist.table import Shortlist
 
 #: Peers that run in this precision.
 PEERS = {

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from report import parser, write
 
-from translate_trt.train.workers import WorkerPool, available_cores
+from translate_trt.train.worker_processes import WorkerPool, available_cores
 
 TYPES = 400_000
 CHUNK = 50_000
@@ -37,8 +37,8 @@ MANY_PAIRS = 36_000_000
 FIRST_BATCH = """
 import sys, time
 from pathlib import Path
-from translate_trt.train.data import epoch_batches
-from translate_trt.train.prepared import open_prepared
+from translate_trt.train.data.batches import epoch_batches
+from translate_trt.train.data.token_files import open_prepared
 imported = time.perf_counter()
 prepared = open_prepared(Path(sys.argv[1]))
 data = prepared.split("train")
@@ -52,8 +52,8 @@ print(batch.padded_tokens, opened - imported, planned - opened, time.perf_counte
 MANY = """
 import json, resource, sys, time
 import numpy as np
-from translate_trt.train.cleaning import first_occurrences
-from translate_trt.train.data import plan_batches
+from translate_trt.train.data.cleaning import first_occurrences
+from translate_trt.train.data.batches import plan_batches
 random, pairs = np.random.default_rng(1), int(sys.argv[2])
 if sys.argv[1] == "duplicates":
     hashes = random.integers(0, 2**64, pairs, dtype=np.uint64)

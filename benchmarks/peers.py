@@ -118,7 +118,7 @@ def write_vocabulary_map(table: Path, checkpoint: Path, converted: Path) -> None
     What the empty token brings is in every list. CTranslate2 makes one list for all sentences of a
     batch; ours are each sentence's own.
     """
-    from translate_trt.train.shortlist import Shortlist
+    from translate_trt.train.shortlist.table import Shortlist
 
     shortlist, pieces = Shortlist.load(table), pieces_of(checkpoint)
     rules = [("", shortlist.frequent), *zip(pieces, shortlist.translations, strict=True)]

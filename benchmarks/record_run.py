@@ -17,7 +17,7 @@ from typing import Any
 from report import write
 
 from translate_trt.runtime.bundle import read_manifest
-from translate_trt.train.metrics import read_metrics
+from translate_trt.train.trainer.metrics import read_metrics
 
 
 def training(run: Path) -> dict[str, Any]:

@@ -488,7 +488,8 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
         render_versions,
     ),
     "versions-library-small": (
-        "What libtranslate_trt brings over Python's loop, `small`", render_versions
+        "What libtranslate_trt brings over Python's loop, `small`",
+        render_versions,
     ),
     "exact-library": ("The same translations before and after: libtranslate_trt", render_exact),
     "exact-reference": (

@@ -55,10 +55,10 @@ def make_trainer(name: str, batch_tokens: int, precision: str, threads: int) -> 
 
     from translate_trt.train.checkpoint import Usage
     from translate_trt.train.config import preset
-    from translate_trt.train.data import encode_parallel
-    from translate_trt.train.distributed import Group
-    from translate_trt.train.steps import StepLoader
-    from translate_trt.train.trainer import Job, Trainer, Validation
+    from translate_trt.train.data.batches import encode_parallel
+    from translate_trt.train.trainer.distributed import Group
+    from translate_trt.train.trainer.loop import Job, Trainer, Validation
+    from translate_trt.train.trainer.steps import StepLoader
 
     torch.set_num_threads(threads)
     chosen = preset(name)

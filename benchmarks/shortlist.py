@@ -19,7 +19,7 @@ from typing import Any
 from data_preparation import generate, prepare, watched
 from report import parser, write
 
-from translate_trt.train.workers import available_cores
+from translate_trt.train.worker_processes import available_cores
 
 
 def learn(prepared: Path, out: Path, workers: int, pairs: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from report import write
 
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.config import TABLE3, TABLE3_MODELS
-from translate_trt.train.metrics import read_metrics
+from translate_trt.train.trainer.metrics import read_metrics
 
 
 def measured(run: Path) -> dict[str, Any]:

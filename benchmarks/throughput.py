@@ -36,7 +36,7 @@ from roofline import measure_peaks
 from systems import Models, Setting
 
 from translate_trt.train.checkpoint import open_checkpoint
-from translate_trt.train.scoring import bleu
+from translate_trt.train.evaluation.scoring import bleu
 
 
 def tuned(given: argparse.Namespace, made: Models, texts: TestSet) -> dict[str, Any]:

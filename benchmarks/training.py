@@ -44,19 +44,19 @@ from torch import nn
 
 from translate_trt.train import loss as loss_module
 from translate_trt.train.config import PAD, ModelConfig, TrainConfig, preset
-from translate_trt.train.data import (
+from translate_trt.train.data.batches import (
     ParallelData,
     encode_parallel,
     epoch_batches,
     plan_batches,
 )
-from translate_trt.train.distributed import Group, choose_device
-from translate_trt.train.flops import training_flops
+from translate_trt.train.data.vocabulary import train_tokenizer
 from translate_trt.train.model import Dropout, scaled_dot_product_attention
-from translate_trt.train.run import prepare_job_from_data
-from translate_trt.train.steps import Step, StepLoader, plan_epoch
-from translate_trt.train.tokenizer import train_tokenizer
-from translate_trt.train.trainer import Trainer
+from translate_trt.train.trainer.distributed import Group, choose_device
+from translate_trt.train.trainer.flops import training_flops
+from translate_trt.train.trainer.loop import Trainer
+from translate_trt.train.trainer.run import prepare_job_from_data
+from translate_trt.train.trainer.steps import Step, StepLoader, plan_epoch
 
 BATCH_TOKENS = 4_096
 

@@ -47,7 +47,7 @@ from translate_trt.runtime.version import version
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, PAD, START, UNKNOWN, ModelConfig
 from translate_trt.train.model import Transformer
-from translate_trt.train.shortlist import Shortlist, tokenizer_hash
+from translate_trt.train.shortlist.table import Shortlist, tokenizer_hash
 
 log = logging.getLogger("translate_trt")
 

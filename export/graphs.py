@@ -25,7 +25,7 @@ from translate_trt.train.model import (
     Transformer,
     attention_weights,
 )
-from translate_trt.train.shortlist import Shortlist
+from translate_trt.train.shortlist.table import Shortlist
 
 
 def attend(
@@ -85,7 +85,7 @@ class EncoderGraph(nn.Module):
 
 
 class SentenceShortlist(nn.Module):
-    """The tokens that each sentence's translation may be made of (train/shortlist.py)."""
+    """The tokens that each sentence's translation may be made of (train/shortlist/table.py)."""
 
     frequent: Tensor
     translations: Tensor

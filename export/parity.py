@@ -25,17 +25,17 @@ from translate_trt.runtime.bundle import (
     verify_files,
     write_manifest,
 )
-from translate_trt.runtime.report import columns, stand_in_note
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.hashing import sha256_of_file
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.prompt import Prompt
+from translate_trt.runtime.report import columns, stand_in_note
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.evaluation.scoring import Score, bleu, paired_bootstrap
 from translate_trt.train.model import Transformer
-from translate_trt.train.scoring import Score, bleu, paired_bootstrap
 from translate_trt.train.search import beam_search
 
 log = logging.getLogger("translate_trt")

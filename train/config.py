@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from translate_trt.runtime.errors import CheckpointError, OptionError
 
-# Ids of the special pieces, fixed when train/tokenizer.py trains a vocabulary.
+# Ids of the special pieces, fixed when train/data/vocabulary.py trains a vocabulary.
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 
 #: The logit's bias of a token that may never come: beside any logit its probability is zero, and

@@ -14,9 +14,9 @@ import click
 from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.cli.bundle_flags import bundle_flag
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.report import columns
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.report import columns
 from translate_trt.runtime.text import check_input, display_name, open_input, read_lines
 
 if TYPE_CHECKING:

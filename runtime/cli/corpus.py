@@ -21,9 +21,9 @@ import click
 
 from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.report import columns
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.outputs import check_apart
+from translate_trt.runtime.report import columns
 
 if TYPE_CHECKING:
     from translate_trt.runtime.serve.corpus.cluster import Work

@@ -100,7 +100,7 @@ def test_a_shortlist_is_the_same_for_both(models: Models) -> None:
     from translate_trt.export.build_options import BuildOptions
     from translate_trt.export.compile import compile_bundle
     from translate_trt.train.config import END
-    from translate_trt.train.shortlist import Shortlist, shared_copies, tokenizer_hash
+    from translate_trt.train.shortlist.table import Shortlist, shared_copies, tokenizer_hash
 
     checkpoint = open_checkpoint(models.checkpoint)
     size = checkpoint.model.vocabulary_size

@@ -14,13 +14,13 @@ from support.models import lively_model, save_model
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.runtime.cli import main
-from translate_trt.train.cli.evaluate import evaluate as command
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
-from translate_trt.train.evaluate import translate_reference
-from translate_trt.train.scoring import METRICS, make_metric, paired_bootstrap
+from translate_trt.train.cli.evaluate import evaluate as command
+from translate_trt.train.evaluation.scoring import METRICS, make_metric, paired_bootstrap
+from translate_trt.train.evaluation.validation import translate_reference
 
 SOURCE = [
     "the cat runs.",

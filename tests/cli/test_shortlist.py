@@ -35,7 +35,7 @@ def text(tmp_path: Path) -> list[object]:
 def test_text_and_a_tokenizer(
     text: list[object], make_bundle: Callable[..., Path], tokenizer_model: Path, tmp_path: Path
 ) -> None:
-    from translate_trt.train.shortlist import Shortlist, tokenizer_hash
+    from translate_trt.train.shortlist.table import Shortlist, tokenizer_hash
 
     out = tmp_path / "s.safetensors"
     result = shortlist(

@@ -25,8 +25,8 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
-from translate_trt.train.attention import attend_sentence
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.evaluation.attention_maps import attend_sentence
 from translate_trt.train.search import beam_search
 
 TARGETS = ("onnx-fp32", "onnx-int8", "onnx-fp16")

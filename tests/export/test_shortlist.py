@@ -33,7 +33,7 @@ from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
-from translate_trt.train.shortlist import Shortlist
+from translate_trt.train.shortlist.table import Shortlist
 
 
 @pytest.fixture(scope="module")

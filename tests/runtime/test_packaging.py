@@ -66,8 +66,7 @@ def test_the_runtime_knows_neither_torch_nor_how_bundles_are_made() -> None:
 
 
 def test_flags_are_made_of_option_classes_that_need_no_torch() -> None:
-    for name in ("config", "corpora"):
-        path = ROOT / "train" / f"{name}.py"
+    for path in (ROOT / "train/config.py", ROOT / "train/data/corpora.py"):
         assert not any(found.startswith("torch") for found in imports(path, everywhere=True))
 
 

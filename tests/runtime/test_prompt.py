@@ -21,7 +21,7 @@ from translate_trt.runtime.contract import FREE, forced_token, given
 from translate_trt.runtime.errors import BundleError, CheckpointError, InputError, OptionError
 from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
-from translate_trt.train.evaluate import translate_reference
+from translate_trt.train.evaluation.validation import translate_reference
 from translate_trt.train.search import beam_search
 
 PROMPTS = {"target": TARGET, "source": SOURCE}

@@ -281,10 +281,10 @@ def _prepare(directory: Path, tokenizer: Path, version: str) -> None:
     import logging
 
     from translate_trt.runtime.locks import locked_directory
-    from translate_trt.train import prepare as module
-    from translate_trt.train.corpora import PrepareOptions
-    from translate_trt.train.prepare import Preparation, recover
-    from translate_trt.train.text_sources import TextSource
+    from translate_trt.train.data.batches import prepare as module
+    from translate_trt.train.data.corpora import PrepareOptions
+    from translate_trt.train.data.prepare import Preparation, recover
+    from translate_trt.train.data.text_sources import TextSource
 
     logging.disable(logging.WARNING)
     vocabulary = tokenizer.read_bytes()
@@ -313,7 +313,7 @@ def _prepare(directory: Path, tokenizer: Path, version: str) -> None:
 
 
 def data_prepare(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
-    from translate_trt.train.prepared import open_prepared
+    from translate_trt.train.data.token_files import open_prepared
 
     def write(directory: Path, version: str) -> None:
         _prepare(directory / "data", tokenizer, version)
@@ -334,15 +334,15 @@ def train(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     import torch._dynamo  # takes seconds, which each child would wait for at its first Adam
 
     from translate_trt.runtime.locks import locked_directory
-    from translate_trt.train import metrics
     from translate_trt.train.checkpoint import (
         AVERAGED,
         TrainingState,
         numbered_checkpoints,
         open_checkpoint,
     )
-    from translate_trt.train.distributed import Group
-    from translate_trt.train.run import prepare_job_from_data, train_model
+    from translate_trt.train.trainer.distributed import Group
+    from translate_trt.train.trainer.loop import metrics
+    from translate_trt.train.trainer.run import prepare_job_from_data, train_model
 
     metrics._tensorboard = lambda *_: None  # it has threads and files of its own
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 8, "heads": 1}

@@ -15,9 +15,9 @@ from sentencepiece import sentencepiece_model_pb2
 from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import Usage, save_checkpoint, save_imported
 from translate_trt.train.config import ModelConfig, TrainConfig
-from translate_trt.train.data import encode_parallel
+from translate_trt.train.data.batches import encode_parallel
 from translate_trt.train.model import Transformer
-from translate_trt.train.objective import Objective
+from translate_trt.train.trainer.objective import Objective
 
 NO_PROMPT = Prompt()
 

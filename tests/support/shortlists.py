@@ -10,7 +10,7 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END
-from translate_trt.train.shortlist import Shortlist, shared_copies, tokenizer_hash
+from translate_trt.train.shortlist.table import Shortlist, shared_copies, tokenizer_hash
 
 TARGETS = ("onnx-fp32-shortlist", "onnx-int8-shortlist")
 

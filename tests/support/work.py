@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from translate_trt.train.workers import lines_from_parent
+from translate_trt.train.worker_processes import lines_from_parent
 
 
 def double(number: int) -> int:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from translate_trt.train.distributed import Group
-from translate_trt.train.run import TextPair, prepare_job, train_model
+from translate_trt.train.trainer.distributed import Group
+from translate_trt.train.trainer.run import TextPair, prepare_job, train_model
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 GERMAN = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]

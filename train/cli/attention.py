@@ -16,7 +16,7 @@ from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from translate_trt.train.attention import AttentionMap
+    from translate_trt.train.evaluation.attention_maps import AttentionMap
 
 log = logging.getLogger("translate_trt")
 
@@ -78,10 +78,10 @@ def attention(
     """
     check_flags(search)
 
-    from translate_trt.train.attention import attend_sentence
-    from translate_trt.train.attention_plots import draw_attention
     from translate_trt.train.checkpoint import open_checkpoint
-    from translate_trt.train.pictures import check_picture, save_picture
+    from translate_trt.train.evaluation.attention_maps import attend_sentence
+    from translate_trt.train.evaluation.attention_plots import draw_attention
+    from translate_trt.train.evaluation.pictures import check_picture, save_picture
 
     opened = open_checkpoint(checkpoint)
     config = opened.model

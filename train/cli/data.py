@@ -20,10 +20,10 @@ from translate_trt.runtime.locks import locked_directory
 from translate_trt.runtime.outputs import check_apart
 
 # Neither torch nor numpy yet: this module is imported for --help too.
-from translate_trt.train.corpora import BASE_URL, CORPORA, Corpus, PrepareOptions
+from translate_trt.train.data.corpora import BASE_URL, CORPORA, Corpus, PrepareOptions
 
 if TYPE_CHECKING:
-    from translate_trt.train.prepare import Preparation
+    from translate_trt.train.data.prepare import Preparation
 
 log = logging.getLogger("translate_trt")
 
@@ -99,10 +99,10 @@ def prepare(
     """  # noqa: D301
     if not is_quiet(ctx):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # the counts are a result
-    from translate_trt.train.prepare import DOWNLOADS, check_directory, recover
-    from translate_trt.train.prepare import prepare as run
-    from translate_trt.train.stop import exit_on_sigterm
-    from translate_trt.train.workers import available_cores
+    from translate_trt.train.data.prepare import DOWNLOADS, check_directory, recover
+    from translate_trt.train.data.prepare import prepare as run
+    from translate_trt.train.shutdown import exit_on_sigterm
+    from translate_trt.train.worker_processes import available_cores
 
     given = {field: value for field, value in settings.items() if value is not None}
     corpus = CORPORA[name] if name else None
@@ -135,8 +135,8 @@ def _local(
     test: tuple[Path, Path] | None,
     options: PrepareOptions,
 ) -> Preparation:
-    from translate_trt.train.prepare import Preparation
-    from translate_trt.train.text_sources import TextSource, language_of
+    from translate_trt.train.data.prepare import Preparation
+    from translate_trt.train.data.text_sources import TextSource, language_of
 
     if valid is None:
         raise OptionError("--from needs --valid SOURCE TARGET: training validates on it.")
@@ -163,10 +163,10 @@ def _named(
     mirror: str,
     options: PrepareOptions,
 ) -> Preparation:
-    from translate_trt.train.corpora import ArchivePair
-    from translate_trt.train.download import download, recorded_downloads
-    from translate_trt.train.prepare import Preparation
-    from translate_trt.train.text_sources import Pair, TextSource
+    from translate_trt.train.data.corpora import ArchivePair
+    from translate_trt.train.data.download import download, recorded_downloads
+    from translate_trt.train.data.prepare import Preparation
+    from translate_trt.train.data.text_sources import Pair, TextSource
 
     corpus: Corpus = CORPORA[name]
     paths = {archive: download(archive, mirror, downloads) for archive in corpus.archives}
@@ -192,7 +192,7 @@ def _named(
 @click.option("--json", "as_json", is_flag=True, help="Write data.json.")
 def info(directory: Path, check: bool, as_json: bool) -> None:
     """Show what `data prepare` made: sizes, and what was left out and why."""
-    from translate_trt.train.prepared import open_prepared
+    from translate_trt.train.data.token_files import open_prepared
 
     prepared = open_prepared(directory)
     for name in prepared.splits:

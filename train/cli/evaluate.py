@@ -14,17 +14,17 @@ import click
 
 from translate_trt.runtime.bundle import MANIFEST_NAME, Manifest, read_manifest
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.report import columns
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.report import columns
 from translate_trt.runtime.text import chunks, display_name, open_input, read_lines
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
     from translate_trt.train.checkpoint import Checkpoint
-    from translate_trt.train.scoring import Difference, Score
+    from translate_trt.train.evaluation.scoring import Difference, Score
 
 log = logging.getLogger("translate_trt")
 
@@ -211,13 +211,13 @@ class _Models:
 
     def _checkpoints(self, paths: Sequence[Path], name: str) -> _System:
         from translate_trt.train.checkpoint import open_checkpoint
-        from translate_trt.train.distributed import choose_device
-        from translate_trt.train.evaluate import (
+        from translate_trt.train.evaluation.validation import (
             check_same_vocabulary,
             load_as_one,
             translate_reference,
         )
-        from translate_trt.train.run import use_threads
+        from translate_trt.train.trainer.distributed import choose_device
+        from translate_trt.train.trainer.run import use_threads
 
         checkpoints = [open_checkpoint(path) for path in paths]
         check_same_vocabulary(checkpoints)
@@ -294,7 +294,7 @@ def _score(
     language: str,
     tokenize: str,
 ) -> list[_Row]:
-    from translate_trt.train.scoring import make_metric, paired_bootstrap
+    from translate_trt.train.evaluation.scoring import make_metric, paired_bootstrap
 
     metrics = {name: make_metric(name, right, language, tokenize) for name in names}
     texts = []
@@ -314,7 +314,7 @@ def _score(
 
 
 def _table(rows: Sequence[_Row], right: Sequence[str]) -> list[str]:
-    from translate_trt.train.scoring import BOOTSTRAP
+    from translate_trt.train.evaluation.scoring import BOOTSTRAP
 
     scores = rows[0].scores
     compared = len(rows) > 1

@@ -28,8 +28,8 @@ def plot(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
     is minimized, and without, as the validation loss is measured; stars are the averaged
     checkpoint's.
     """
-    from translate_trt.train.pictures import check_picture, save_picture
-    from translate_trt.train.plots import draw_curves, read_runs
+    from translate_trt.train.evaluation.pictures import check_picture, save_picture
+    from translate_trt.train.evaluation.training_curves import draw_curves, read_runs
 
     out = out or _DEFAULT_OUT
     check_picture(out, force, runs)

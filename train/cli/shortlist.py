@@ -10,16 +10,16 @@ import click
 
 from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.report import columns
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.files import claimed_file
+from translate_trt.runtime.report import columns
 from translate_trt.runtime.text import read_parallel
 
 if TYPE_CHECKING:
-    from translate_trt.train.build_shortlist import Coverage
-    from translate_trt.train.ibm_model1 import TokenPairs
-    from translate_trt.train.shortlist import Shortlist
-    from translate_trt.train.workers import WorkerPool
+    from translate_trt.train.shortlist.ibm_model1 import TokenPairs
+    from translate_trt.train.shortlist.learning import Coverage
+    from translate_trt.train.shortlist.table import Shortlist
+    from translate_trt.train.worker_processes import WorkerPool
 
 log = logging.getLogger("translate_trt")
 
@@ -110,15 +110,15 @@ def shortlist(
     translate-trt shortlist --text t.en t.de --tokenizer run/ --output shortlist.safetensors
     """  # noqa: D301
     from translate_trt.runtime.tokenizer import Tokenizer
-    from translate_trt.train.build_shortlist import (
+    from translate_trt.train.shortlist.learning import (
         ShortlistSize,
         Vocabularies,
         build_shortlist,
         measure_coverage,
     )
-    from translate_trt.train.shortlist import is_shortlist
-    from translate_trt.train.stop import exit_on_sigterm
-    from translate_trt.train.workers import WorkerPool, available_cores
+    from translate_trt.train.shortlist.table import is_shortlist
+    from translate_trt.train.shutdown import exit_on_sigterm
+    from translate_trt.train.worker_processes import WorkerPool, available_cores
 
     size = ShortlistSize(frequent, best, min_probability)
     files = text or (source, target)
@@ -144,11 +144,11 @@ def _text(
     pool: WorkerPool,
 ) -> tuple[TokenPairs, tuple[Path, Path]]:
     """The text to learn from, and the tokenizers of its sides."""
-    from translate_trt.train.build_shortlist import find_tokenizers, read_pairs
-    from translate_trt.train.ibm_model1 import TokenPairs
+    from translate_trt.train.shortlist.ibm_model1 import TokenPairs
+    from translate_trt.train.shortlist.learning import find_tokenizers, read_pairs
 
     if prepared is not None:
-        from translate_trt.train.prepared import open_prepared
+        from translate_trt.train.data.token_files import open_prepared
 
         opened = open_prepared(prepared)
         opened.check("train")  # before hours of counting

@@ -15,10 +15,10 @@ import click
 # No torch yet: this module is imported for --help too.
 from translate_trt.runtime.cli.names import field_option, output_option
 from translate_trt.runtime.cli.search_flags import language_flags
-from translate_trt.train.cli.torch_settings import set_training_defaults
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.locks import locked_directory
+from translate_trt.train.cli.torch_settings import set_training_defaults
 from translate_trt.train.config import (
     FINE_TUNE_NAME,
     PRESETS,
@@ -117,8 +117,10 @@ def train(
     name = config or ("base" if start is None else FINE_TUNE_NAME)
     _check_ranges(name, start is None, overrides)
     set_training_defaults()  # before torch is imported, which is now
-    from translate_trt.train.distributed import choose_device, open_group, started_again
-    from translate_trt.train.run import (
+    from translate_trt.train.shutdown import exit_on_sigterm
+    from translate_trt.train.trainer.distributed import choose_device, open_group, started_again
+    from translate_trt.train.trainer.loop import Job
+    from translate_trt.train.trainer.run import (
         TextPair,
         in_turn,
         prepare_job,
@@ -126,8 +128,6 @@ def train(
         train_model,
         use_threads,
     )
-    from translate_trt.train.stop import exit_on_sigterm
-    from translate_trt.train.trainer import Job
 
     use_threads(threads)
     chosen = choose_device(device)  # first: a device that is not there must not cost an old run

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import csv
+import functools
+import math
+import random
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+from sacrebleu.significance import PairedTest
+from support.data import folder_of
+
+from translate_trt.runtime.text import open_input, read_lines
+from translate_trt.train.evaluation.scoring import (
+    METRICS,
+    RESAMPLES,
+    Metric,
+    bleu,
+    bleu_statistics,
+    make_metric,
+    paired_bootstrap,
+    resampled_bleu,
+    split_compounds,
+    tokenize_moses,
+)
+
+SPLIT = " ##AT##-##AT## "
+
+
+# ---- the paper's way ----
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("rich-text format", f"rich{SPLIT}text format"),
+        ("2014-2015", f"2014{SPLIT}2015"),
+        ("ab-cd-ef", f"ab{SPLIT}cd{SPLIT}ef"),
+        ("a-b-c", f"a{SPLIT}b-c"),  # the first match has taken the b
+        ("a-b-c-d", f"a{SPLIT}b-c{SPLIT}d"),
+        ("ä-ö-ü", f"ä{SPLIT}ö{SPLIT}ü"),  # of two bytes each, and perl matches bytes
+        ("ab--cd", f"ab{SPLIT}-cd"),
+        ("a---b", f"a{SPLIT}--b"),
+        ("vor - und nach", "vor - und nach"),
+        ("Ein- und Ausgang", "Ein- und Ausgang"),
+        ("-x x- -", "-x x- -"),
+        ("a\u2013b", "a\u2013b"),  # a dash is no hyphen
+        ("a\u00a0-b", f"a\u00a0{SPLIT}b"),  # to bytes, no space
+        ("", ""),
+    ],
+)
+def test_compounds_are_split(line: str, expected: str) -> None:
+    assert split_compounds(line) == expected
+
+
+def test_compounds_are_split_as_perl_does_it() -> None:
+    perl = shutil.which("perl")
+    if perl is None:
+        pytest.skip("there is no perl")
+    generator = random.Random(1)
+    lines = ["".join(generator.choices("--- ab.äß€\u2013\u00a0\t", k=14)) for _ in range(2000)]
+    done = subprocess.run(
+        [perl, "-ple", "s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g"],
+        input="".join(f"{line}\n" for line in lines).encode(),
+        capture_output=True,
+        check=True,
+    )
+    assert [split_compounds(line) for line in lines] == done.stdout.decode().split("\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("language", "line", "expected"),
+    [
+        ("de", "Er sagte: Nein, danke.", "Er sagte : Nein , danke ."),
+        ("de", "„Ja“, z. B. 5,3 %", "„ Ja “ , z. B. 5,3 %"),
+        ("de", 'R&D [x] <b> "q" |', "R &amp; D &#91; x &#93; &lt; b &gt; &quot; q &quot; &#124;"),
+        ("de", "Peter's UV-Licht...", "Peter &apos; s UV-Licht ..."),
+        ("de", "am 28. Mai, am 28.", "am 28. Mai , am 28."),
+        ("fr", "L'homme n'est-il pas là ?", "L&apos; homme n&apos; est-il pas là ?"),
+    ],
+)
+def test_moses_tokens(language: str, line: str, expected: str) -> None:
+    assert tokenize_moses([line], language) == [expected]
+
+
+def tokenized(hypothesis: str, reference: str, language: str = "de") -> float:
+    return make_metric("tokenized-bleu", [reference], language)([hypothesis]).score
+
+
+def test_tokenized_bleu_by_hand() -> None:
+    hypothesis = "heute brennt das UV-Licht hier nicht mehr"
+    reference = "heute brennt das UV-Bild hier nicht mehr"
+    # Nine tokens, the sixth is wrong: 8/9, 6/8, 4/7 and 2/6 of the n-grams match.
+    expected = 100 * (8 / 9 * 6 / 8 * 4 / 7 * 2 / 6) ** 0.25
+    assert tokenized(hypothesis, reference) == pytest.approx(expected, abs=1e-9)
+    # Not split it is seven tokens, and the fourth is wrong in all four-grams.
+    assert tokenized(hypothesis, reference, "fr") == 0
+    longer = f"{hypothesis} als es gestern", f"{reference} als es gestern"
+    expected = 100 * (9 / 10 * 7 / 9 * 5 / 8 * 3 / 7) ** 0.25
+    assert tokenized(*longer, "fr") == pytest.approx(expected, abs=1e-9)
+
+
+def test_tokenized_bleu_knows_brevity_case_and_no_smoothing() -> None:
+    line = "das ist ein sehr kleines Haus"
+    assert tokenized(line, line) == pytest.approx(100)
+    assert tokenized(line, f"{line} dort") == pytest.approx(100 * math.exp(1 - 7 / 6))
+    assert tokenized(f"{line} dort", line) < 100
+    assert tokenized(line.upper(), line) == 0
+    assert tokenized("das ist ein Haus", "das ist ein Hund") == 0  # no four-gram: zero, not little
+
+
+def plain_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """BLEU of Papineni et al. (2002), in so many words."""
+    pairs = [(h.split(), r.split()) for h, r in zip(hypotheses, references, strict=True)]
+    logs = 0.0
+    for n in range(1, 5):
+        right = total = 0
+        for pair in pairs:
+            one, other = (Counter(zip(*(t[i:] for i in range(n)), strict=False)) for t in pair)
+            right += (one & other).total()
+            total += one.total()
+        logs += math.log(right / total) / 4
+    written, wanted = (sum(len(pair[side]) for pair in pairs) for side in (0, 1))
+    return 100 * min(1.0, math.exp(1 - wanted / written)) * math.exp(logs)
+
+
+def noisy(reference: Sequence[str], share: float, seed: int) -> list[str]:
+    """The reference with some words replaced and some left out."""
+    generator = random.Random(seed)
+    words = sorted({word for line in reference for word in line.split()})
+    return [
+        " ".join(
+            generator.choice(words) if generator.random() < share else word
+            for word in line.split()
+            if generator.random() > share / 4
+        )
+        for line in reference
+    ]
+
+
+@pytest.fixture(scope="module")
+def reference() -> list[str]:
+    generator = random.Random(0)
+    words = [
+        "der",
+        "ein",
+        "UV-Licht",
+        "Hund,",
+        "läuft.",
+        "groß",
+        "und",
+        "E-Mail-Adresse",
+        "(sieht)",
+    ]
+    return [" ".join(generator.choices(words, k=generator.randint(0, 20))) for _ in range(200)]
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.6])
+def test_tokenized_bleu_is_the_plain_formula(reference: list[str], share: float) -> None:
+    hypotheses = noisy(reference, share, 1)
+    prepared = [
+        [split_compounds(line) for line in tokenize_moses(lines, "de")]
+        for lines in (hypotheses, reference)
+    ]
+    found = make_metric("tokenized-bleu", reference)(hypotheses).score
+    assert found == pytest.approx(plain_bleu(*prepared), abs=1e-9)
+
+
+# ---- the metrics and their labels ----
+
+
+def test_every_metric_says_what_it_is(reference: list[str]) -> None:
+    found = {name: make_metric(name, reference)(noisy(reference, 0.1, 1)) for name in METRICS}
+    assert [score.label for score in found.values()] == [
+        "BLEU", "chrF2", "chrF2++", "TER", "tokenized BLEU",
+    ]  # fmt: skip
+    parts = ["tok:13a", "nc:6|nw:0", "nc:6|nw:2", "tok:tercom", "tok:moses-de+compounds-split"]
+    for part, score in zip(parts, found.values(), strict=True):
+        assert f"|{part}|" in score.signature
+        assert "case:mixed|" in score.signature or "case:lc|" in score.signature
+    assert "not comparable" in found["tokenized-bleu"].note
+    assert "sacremoses:" in found["tokenized-bleu"].signature
+    assert len({round(score.score, 2) for score in found.values()}) == len(METRICS)
+
+
+def test_french_compounds_stay_whole(reference: list[str]) -> None:
+    score = make_metric("tokenized-bleu", reference, "fr")(reference)
+    assert "|tok:moses-fr|" in score.signature
+    assert "no compounds split" in score.note
+
+
+def test_the_tokenization_of_bleu_is_a_choice(reference: list[str]) -> None:
+    hypotheses = noisy(reference, 0.2, 1)
+    scores = [
+        make_metric("bleu", reference, tokenize=name)(hypotheses)
+        for name in ("13a", "intl", "none")
+    ]
+    assert ["tok:intl" in score.signature for score in scores] == [False, True, False]
+    assert len({score.score for score in scores}) == 3
+    assert scores[0] == bleu(hypotheses, reference)
+
+
+def test_bleu_is_cased_and_between_0_and_100() -> None:
+    text = ["Zwei Männer arbeiten im Garten heute ."] * 2
+    assert bleu(text, text).score == pytest.approx(100)
+    assert bleu([line.lower() for line in text], text).score < 60
+
+
+# ---- paired bootstrap ----
+
+
+def test_bootstrap_of_a_clear_difference(reference: list[str]) -> None:
+    good, bad = noisy(reference, 0.1, 1), noisy(reference, 0.4, 2)
+    same, worse = paired_bootstrap([good, good, bad], reference)
+    assert (same.bleu, same.interval, same.p_value) == (0.0, (0.0, 0.0), 1.0)
+    low, high = worse.interval
+    assert low < worse.bleu < high < 0
+    assert worse.bleu == pytest.approx(bleu(bad, reference).score - bleu(good, reference).score)
+    assert worse.p_value == 1 / (RESAMPLES + 1)
+    assert paired_bootstrap([good, bad], reference) == [worse]
+    (better,) = paired_bootstrap([bad, good], reference)
+    assert better.bleu == -worse.bleu
+    assert better.interval == pytest.approx((-high, -low))
+    assert better.p_value == worse.p_value
+
+
+def test_bootstrap_of_an_unclear_difference(reference: list[str]) -> None:
+    (found,) = paired_bootstrap([noisy(reference, 0.2, 1), noisy(reference, 0.2, 2)], reference)
+    low, high = found.interval
+    assert low < 0 < high
+    assert 0.05 < found.p_value < 1
+
+
+def test_bootstrap_draws_what_sacrebleu_draws(reference: list[str]) -> None:
+    # Its p-value is one-sided and of absolute differences, but of the same test sets.
+    first, second = noisy(reference, 0.2, 1), noisy(reference, 0.21, 7)
+    systems = [("first", first), ("second", second)]
+    metrics = {"BLEU": sacrebleu.BLEU()}
+    _, scores = PairedTest(systems, metrics, [reference], "bs", RESAMPLES)()
+    theirs = scores["BLEU"][1]
+    tables = [bleu_statistics(texts, reference) for texts in (first, second)]
+    resampled = resampled_bleu(tables)
+    assert resampled.shape == (RESAMPLES, 2)
+    assert resampled[:, 1].mean() == pytest.approx(theirs.mean, abs=1e-6)  # theirs: float32
+    sizes = np.abs(resampled[:, 1] - resampled[:, 0])
+    (found,) = paired_bootstrap([first, second], reference)
+    beyond = (sizes - sizes.mean() > abs(found.bleu)).sum()
+    assert theirs.p_value == pytest.approx((beyond + 1) / (RESAMPLES + 1))
+
+
+# ---- the systems of WMT17 ----
+
+# Tokenized BLEU by Perl (Moses' tokenizer as it was until November 2018, tensor2tensor's
+# substitution) and the formula of multi-bleu; chrF by chrF++.py, the metric's first program.
+# Two that write odd characters (a byte order mark, no-break spaces), the best, the worst, and one
+# that is neither; the others of the folder have their published scores as well.
+SYSTEMS = {
+    "PROMT-Rule-based.4735": (16.6685, 50.3511),
+    "online-A.0": (20.6041, 52.0023),
+    "online-F.0": (15.5561, 49.2588),
+    "uedin-nmt.4722": (28.4589, 57.7227),
+    "xmu.4910": (26.7862, 55.9642),
+}
+# Column of scores.tsv: metric, sacrebleu's tokenization (BLEU's), what our 100 is there, how exact
+# it is.
+COLUMNS = {
+    # online-A begins with a byte order mark, which this column takes for a part of its first word,
+    # and we for none of the text; everywhere else it is exact to its last digit.
+    "bleu13a_computed_here": ("bleu", "13a", 100, 0.0002),
+    "test.sh:MTEVAL": ("bleu", "13a", 100, 0.0051),  # by mteval-v13a.pl, rounded
+    "test.sh:MTEVAL14": ("bleu", "intl", 100, 0.0051),
+    "test.sh:CHRF": ("chrf", "13a", 100, 0.0001),  # by chrF++.py
+    # By chrF++.py, which smooths sentences too short for an order of words; sacrebleu, unless told
+    # to do so, leaves the order out. With its eps_smoothing both scores given agree to four digits.
+    "test.sh:CHRFPP": ("chrf++", "13a", 100, 0.0051),
+    "test.sh:TER": ("ter", "13a", 1, 0.00051),  # by tercom
+}
+EVERYWHERE = {"bleu13a_computed_here", "test.sh:MTEVAL", "test.sh:TER"}
+# TER takes twice the time of all other metrics together, and most where most is wrong.
+TER_OF = {"uedin-nmt.4722"}
+
+
+def lines_of(path: Path) -> list[str]:
+    with open_input(str(path)) as stream:
+        return list(read_lines(stream, path.name))
+
+
+@functools.cache
+def metric_of_wmt17(name: str, tokenize: str = "13a") -> Metric:
+    """Kept, since it has tokenized the reference."""
+    right = lines_of(folder_of("wmt17-en-de-systems") / "reference.de")
+    return make_metric(name, right, tokenize=tokenize)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_systems_of_wmt17_have_their_published_scores(name: str) -> None:
+    folder = folder_of("wmt17-en-de-systems")
+    with (folder / "scores.tsv").open(encoding="utf-8") as file:
+        rows = {row["system"]: row for row in csv.DictReader(file, delimiter="\t")}
+    row = rows[f"newstest2017.{name}.en-de"]
+    given = {column for column in COLUMNS if row[column]}
+    assert given >= EVERYWHERE
+    texts = lines_of(folder / f"newstest2017.{name}.en-de.de")
+    found = functools.cache(lambda *metric: metric_of_wmt17(*metric)(texts).score)
+    for column in given if name in TER_OF else given - {"test.sh:TER"}:
+        *metric, hundred, tolerance = COLUMNS[column]
+        score = found(*metric) * hundred / 100
+        assert score == pytest.approx(float(row[column]), abs=tolerance), column
+    tokenized, chrf = SYSTEMS[name]
+    assert found("tokenized-bleu") == pytest.approx(tokenized, abs=0.0001)
+    # PROMT writes 27 no-break spaces: characters to chrF++.py, blanks to sacrebleu.
+    shown = [line.replace("\u00a0", "_") for line in texts]
+    assert metric_of_wmt17("chrf")(shown).score == pytest.approx(chrf, abs=0.0001)

@@ -1,0 +1,224 @@
+"""Curves of runs: what the figure holds is what metrics.jsonl says."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from translate_trt.runtime import files
+from translate_trt.runtime.errors import InputError, OptionError, OutputError
+from translate_trt.train.evaluation.pictures import check_picture, colours, save_picture
+from translate_trt.train.evaluation.training_curves import draw_curves, read_runs
+from translate_trt.train.trainer.metrics import METRICS, read_metrics
+
+
+def entries(first: float) -> list[dict[str, Any]]:
+    """A run's numbers, no two of them alike."""
+    found: list[dict[str, Any]] = []
+    for index in range(1, 5):
+        step = 10 * index
+        found.append(
+            {
+                "step": step,
+                "epoch": 1,
+                "loss": first - index,
+                "log_likelihood": index - first + 0.5,
+                "target_tokens_per_second": 1000.0 * first + step,
+                "learning_rate": 1e-4 * first * index,
+                "skipped_steps": 0,
+            }
+        )
+        if index % 2 == 0:
+            found.append({"step": step, "validation": {"loss": first - 0.1, "bleu": first + index}})
+    found.append({"step": 40, "averaged": {"loss": first - 0.2, "bleu": first + 9}})
+    return found
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., Path]:
+    def make(name: str, lines: list[dict[str, Any]]) -> Path:
+        path = tmp_path / name
+        path.mkdir(parents=True)
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (path / METRICS).write_text(text, encoding="utf-8")
+        return path
+
+    return make
+
+
+def points(axes: Axes) -> list[list[tuple[float, float]]]:
+    return [[(x, y) for x, y in line.get_xydata().tolist()] for line in axes.get_lines()]
+
+
+def panels(figure: Figure) -> dict[str, Axes]:
+    return {axes.get_title(): axes for axes in figure.axes}
+
+
+def test_the_curves_are_the_numbers_of_the_runs(make_run: Callable[..., Path]) -> None:
+    paths = [make_run("one", entries(8.0)), make_run("two", entries(20.0))]
+    figure = draw_curves(read_runs(paths))
+    assert list(panels(figure)) == ["loss", "validation BLEU", "learning rate", "speed"]
+    loss, bleu, rate, speed = (points(axes) for axes in figure.axes)
+    for index, path in enumerate(paths):
+        steps = [entry for entry in read_metrics(path) if "loss" in entry]
+        checks = [entry for entry in read_metrics(path) if "validation" in entry]
+        (last,) = (entry for entry in read_metrics(path) if "averaged" in entry)
+        assert loss[4 * index : 4 * index + 4] == [
+            [(entry["step"], entry["loss"]) for entry in steps],
+            [(entry["step"], -entry["log_likelihood"]) for entry in steps],
+            [(entry["step"], entry["validation"]["loss"]) for entry in checks],
+            [(last["step"], last["averaged"]["loss"])],
+        ]
+        assert bleu[2 * index : 2 * index + 2] == [
+            [(entry["step"], entry["validation"]["bleu"]) for entry in checks],
+            [(last["step"], last["averaged"]["bleu"])],
+        ]
+        assert rate[index] == [(entry["step"], entry["learning_rate"]) for entry in steps]
+        assert speed[index] == [
+            (entry["step"], entry["target_tokens_per_second"]) for entry in steps
+        ]
+    assert [len(found) for found in (loss, bleu, rate, speed)] == [8, 4, 2, 2]
+
+
+def test_a_run_has_one_colour_and_its_name_in_the_legend(make_run: Callable[..., Path]) -> None:
+    paths = [make_run(name, entries(8.0)) for name in ("_first", "costs $5 or $6")]
+    figure = draw_curves(read_runs(paths))
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["_first", "costs $5 or $6"]
+    of_run = [line.get_color() for line in legend.get_lines()]
+    assert len(set(of_run)) == 2
+    for axes in figure.axes:
+        lines = [line.get_color() for line in axes.get_lines()]
+        half = len(lines) // 2
+        assert lines == [of_run[0]] * half + [of_run[1]] * half
+
+
+def test_runs_of_one_name_are_told_apart(make_run: Callable[..., Path]) -> None:
+    paths = [make_run("a/run", entries(8.0)), make_run("b/run", entries(9.0))]
+    assert [run.name for run in read_runs(paths)] == [str(path) for path in paths]
+    assert [run.name for run in read_runs(paths[:1])] == ["run"]
+
+
+def test_a_run_that_has_just_begun(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    path = make_run("run", entries(8.0)[:1])
+    figure = draw_curves(read_runs([path]))
+    found = panels(figure)
+    assert [text.get_text() for text in found["validation BLEU"].texts] == ["no numbers"]
+    (line,) = found["speed"].get_lines()
+    assert line.get_marker() == "."  # a line through one point cannot be seen
+    save_picture(figure, tmp_path / "curves.png")
+
+
+def test_numbers_that_are_not_finite_are_gaps(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    lines = entries(8.0)
+    lines[0]["loss"], lines[1]["loss"] = float("nan"), float("inf")
+    save_picture(draw_curves(read_runs([make_run("run", lines)])), tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "has no metrics.jsonl; give the --output directory"),
+        ("", "has no numbers yet"),
+        ('{"step": 10, "loss": 1.0', "has no numbers yet"),  # cut off by a crash
+        ('{"step": 10, "loss"\n', r"line 1 is damaged \(.*Delete the line"),
+        ('{"loss": 1.0}\n', "line 1 is damaged"),
+        ("[1, 2]\n", "line 1 is damaged"),
+        ('{"step": 10, "loss": 1.0}\n{"step": 20, "loss": "low"}\n', "line 2 is damaged"),
+        ('{"step": 10, "loss": 1.0}\n\0\0\0\n{"step": 30}\n', "line 2 is damaged"),
+    ],
+)
+def test_metrics_that_cannot_be_drawn(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / METRICS).write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        read_runs([tmp_path])
+
+
+def test_where_a_picture_can_go(tmp_path: Path) -> None:
+    (tmp_path / "there.png").write_bytes(b"old")
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "run").mkdir()
+    with pytest.raises(OptionError, match=r"ends in \.png, \.svg, \.pdf"):
+        check_picture(tmp_path / "curves.jpeg", force=True)
+    with pytest.raises(OutputError, match="exists; choose another path or add --force"):
+        check_picture(tmp_path / "there.png", force=False)
+    with pytest.raises(OutputError, match="is a directory"):
+        check_picture(tmp_path / "folder.png", force=True)
+    with pytest.raises(OutputError, match="nowhere is no directory"):
+        check_picture(tmp_path / "nowhere" / "curves.png", force=True)
+    with pytest.raises(OutputError, match="is not a picture of translate-trt"):
+        check_picture(tmp_path / "there.png", force=True)
+    with pytest.raises(OutputError, match="lies in the input"):
+        check_picture(tmp_path / "run" / "curves.png", force=True, inputs=[tmp_path / "run"])
+    for name in ("new.PNG", "new.svg", "new.pdf"):
+        check_picture(tmp_path / name, force=False)
+        save_picture(Figure(), tmp_path / name)
+        check_picture(tmp_path / name, force=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [("a.png", b"\x89PNG\r\n\x1a\n"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF-")],
+    ids=["png", "svg", "pdf"],
+)
+def test_the_ending_names_the_format(tmp_path: Path, name: str, begin: bytes) -> None:
+    save_picture(Figure(), tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(begin)
+
+
+def test_a_picture_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "curves.png"
+    path.write_bytes(b"old")
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, "fsync", fail)
+    with pytest.raises(OutputError, match="Free some space"):
+        save_picture(Figure(), path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_characters_that_the_font_lacks_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    figure = Figure(layout="constrained")
+    figure.subplots().set_title("中文 and 中")
+    with caplog.at_level(logging.WARNING, "translate_trt"):
+        save_picture(figure, tmp_path / "a.png")
+    (message,) = caplog.messages
+    assert "the font has no 中 文: boxes" in message
+
+
+def test_colours_differ() -> None:
+    for count in (1, 10, 11, 20, 21, 32):
+        assert len(set(colours(count))) == count
+
+
+def test_pyplot_is_left_alone() -> None:
+    code = (
+        "import sys, translate_trt.train.evaluation.training_curves, matplotlib\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "print(matplotlib.get_backend(auto_select=False))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={name: value for name, value in os.environ.items() if name != "MPLBACKEND"},
+    )  # fmt: skip
+    assert done.stdout == "None\n"

@@ -1,0 +1,214 @@
+"""Several processes train as one does: with gloo on the CPU, started by torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file
+
+from translate_trt.runtime.cli import main
+from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints
+from translate_trt.train.trainer.distributed import Group, choose_device
+from translate_trt.train.trainer.metrics import read_metrics
+from translate_trt.train.trainer.run import TextPair
+
+MEMBER = Path(__file__).parent.parent / "support/group_member.py"
+Text = tuple[TextPair, TextPair]
+Settings = dict[str, Any]
+
+
+def flags(text: Text, out: Path, settings: Settings, *more: str) -> list[str]:
+    options = [x for name, value in settings.items() for x in (f"--{name}", str(value))]
+    files = ["--train", *map(str, vars(text[0]).values())]
+    files += ["--valid", *map(str, vars(text[1]).values())]
+    options = [x.replace("_", "-") if x.startswith("--") else x for x in options]
+    return ["train", "--config", "tiny", "--device", "cpu", "--threads", "1",
+            "--out", str(out), *files, *options, *more]  # fmt: skip
+
+
+def torchrun(processes: int, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone",
+            "--nproc-per-node", str(processes), *arguments]  # fmt: skip
+
+
+def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done
+
+
+def losses(out: Path) -> list[float]:
+    return [entry["loss"] for entry in read_metrics(out) if "loss" in entry]
+
+
+def rows_taken(directory: Path, rounds: str) -> list[dict[str, Any]]:
+    return [
+        json.loads(line)
+        for path in sorted(directory.glob(f"{rounds}-*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+
+
+@pytest.fixture
+def exact(settings: Settings) -> Settings:
+    """No dropout, since each process draws its own; every step is logged."""
+    return {
+        **settings,
+        "dropout": 0.0,
+        "micro_batch_tokens": 64,
+        "log_every": 1,
+        "steps": 24,
+        "checkpoint_every": 8,
+        "warmup_steps": 400,  # weights move by 1e-3, and rounding is not blown up by Adam
+    }
+
+
+@pytest.fixture(scope="module")
+def train_alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Text, Settings], Path]:
+    """Train on the text of all tests in this process, once for equal settings."""
+    runs: dict[str, Path] = {}
+
+    def train(text: Text, settings: Settings) -> Path:
+        key = json.dumps(settings)
+        if key not in runs:
+            out = tmp_path_factory.mktemp("alone") / "run"
+            done = CliRunner().invoke(main, flags(text, out, settings))
+            assert done.exit_code == 0, (done.output, done.exception)
+            runs[key] = out
+        return runs[key]
+
+    return train
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "batch_tokens"), [(4, 16), (3, 256)])
+def test_a_group_trains_like_one_process(
+    processes: int, batch_tokens: int, text: Text, exact: Settings, tmp_path: Path,
+    train_alone: Callable[[Text, Settings], Path],
+) -> None:  # fmt: skip
+    # 16 tokens are 1 to 8 sentences a step: of four processes, some have none.
+    exact["batch_tokens"] = batch_tokens
+    group, rows = tmp_path / "group", tmp_path / "rows"
+    rows.mkdir()
+    alone = train_alone(text, exact)
+    command = torchrun(processes, str(MEMBER), *flags(text, group, exact))
+    done = run(command, ROWS_DIRECTORY=str(rows))
+    assert done.stdout.split() == [str(group / AVERAGED)]  # one process speaks
+    shares = [entry["rows"] for entry in rows_taken(rows, "0")]
+    assert any(not share for share in shares) == (batch_tokens == 16)
+    assert losses(group) == pytest.approx(losses(alone), rel=1e-5)
+    for name in ("checkpoint-00000024", AVERAGED):
+        one, other = (load_file(out / name / "model.safetensors") for out in (alone, group))
+        start = load_file(alone / "checkpoint-00000016" / "model.safetensors")
+        for key, tensor in one.items():
+            if key.endswith("key.bias"):
+                # Softmax does not change if all its scores grow alike, so the true gradient is
+                # zero: Adam makes steps of its rounding error, in no direction that matters.
+                continue
+            torch.testing.assert_close(other[key], tensor, atol=1e-5, rtol=0)
+            if name != AVERAGED:
+                assert float((tensor - start[key]).abs().max()) > 1e-4  # they did move
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_costs_no_sentence(text: Text, exact: Settings, tmp_path: Path) -> None:
+    out, whole, rows = tmp_path / "run", tmp_path / "whole", tmp_path / "rows"
+    rows.mkdir()
+    exact |= {"steps": 20, "checkpoint_every": 4, "average_checkpoints": 9}
+    out.mkdir()
+    (out / "run.json").write_text(
+        '{"model": {}, "train": {}}'
+    )  # of an old run: --force is for it, not for the new one
+    arguments = flags(text, out, exact, "--force")
+    command = torchrun(2, "--max-restarts", "1", str(MEMBER), *arguments)
+    done = run(command, ROWS_DIRECTORY=str(rows), DIE_AT_STEP="10")
+    assert "continuing from" in done.stderr
+    first, second = rows_taken(rows, "0"), rows_taken(rows, "1")
+    assert {entry["step"] for entry in first} >= set(range(1, 10))
+    resumed = min(entry["step"] for entry in second)
+    assert resumed in (5, 9)  # the checkpoint of step 8, or if it was under way, of step 4
+    # What counts: the first round up to the checkpoint, and the second.
+    counted = [entry for entry in first if entry["step"] < resumed] + second
+    epochs: dict[int, Counter[int]] = {}
+    position = (0, 0)
+    for entry in sorted(counted, key=lambda entry: entry["step"]):
+        epoch, index = entry["epoch"]
+        epochs.setdefault(epoch - (index == 0), Counter()).update(entry["rows"])
+        position = max(position, (epoch, index))
+    assert position[0] >= 1  # at least one epoch is whole
+    for epoch in range(position[0]):
+        assert epochs[epoch] == Counter(range(200))
+    # And it comes to what a run that nobody disturbed comes to, bit by bit.
+    run(torchrun(2, str(MEMBER), *flags(text, whole, exact)), ROWS_DIRECTORY=str(tmp_path))
+    one, other = (
+        load_file(path / "checkpoint-00000020/model.safetensors") for path in (out, whole)
+    )
+    for key, tensor in one.items():
+        assert torch.equal(tensor, other[key]), key
+
+
+@pytest.mark.slow
+def test_a_run_of_two_processes_goes_on_with_three(
+    text: Text, exact: Settings, tmp_path: Path, train_alone: Callable[[Text, Settings], Path]
+) -> None:
+    changed, rows = tmp_path / "changed", tmp_path / "rows"
+    rows.mkdir()
+    environment = {"ROWS_DIRECTORY": str(rows)}
+    run(torchrun(2, str(MEMBER), *flags(text, changed, {**exact, "steps": 8})), **environment)
+    run(torchrun(3, str(MEMBER), *flags(text, changed, exact, "--resume")), **environment)
+    assert losses(changed) == pytest.approx(losses(train_alone(text, exact)), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_sigterm_to_torchrun_saves_and_ends_in_peace(
+    text: Text, exact: Settings, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    exact |= {"steps": 100_000, "checkpoint_every": 100_000}
+    command = torchrun(2, "-m", "translate_trt.runtime.cli", *flags(text, out, exact))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        for _ in range(4000):
+            if (out / "metrics.jsonl").exists() and read_metrics(out):
+                break
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.03)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    (path,) = numbered_checkpoints(out)
+    step = int(path.name.rpartition("-")[2])
+    assert f"stopped at step {step}; continue with --resume" in errors
+    assert (path / "training/state.json").exists()
+
+
+def test_alone_nothing_is_exchanged() -> None:
+    alone = Group(torch.device("cpu"))
+    assert alone.leads
+    assert alone.largest(7) == 7
+    assert alone.sum(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
+    alone.wait()
+
+
+def test_a_process_without_a_gpu_of_its_own_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(Exception, match=r"process 2 of this machine has no GPU.*finds 2"):
+        choose_device("cuda")

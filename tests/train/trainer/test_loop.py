@@ -1,0 +1,578 @@
+"""Training: it learns, survives being killed, and goes on exactly where it was."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.models import flip_bit, forget_hashes
+
+from translate_trt.runtime.errors import CheckpointError, OutputError, TranslateTrtError
+from translate_trt.train import checkpoint as checkpoint_module
+from translate_trt.train.checkpoint import AVERAGED, average_weights, numbered_checkpoints
+from translate_trt.train.data.batches import Batch
+from translate_trt.train.shutdown import StopRequest, exit_on_sigterm
+from translate_trt.train.trainer.distributed import Group
+from translate_trt.train.trainer.loop import Job, Trainer
+from translate_trt.train.trainer.loop import loop as trainer_module
+from translate_trt.train.trainer.run import TextPair, prepare_job
+from translate_trt.train.trainer.steps import Step
+
+Text = tuple[TextPair, TextPair]
+Run = Callable[..., Path]
+Settings = dict[str, Any]
+CPU = Group(torch.device("cpu"))
+
+
+def entries(out: Path) -> list[dict[str, Any]]:
+    lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def last_step(out: Path) -> int:
+    """The last step that metrics.jsonl tells of; 0 before the first."""
+    found = entries(out) if (out / "metrics.jsonl").exists() else []
+    return int(found[-1]["step"]) if found else 0
+
+
+def saved_step(out: Path) -> int:
+    """The step of the latest checkpoint; 0 before the first."""
+    found = numbered_checkpoints(out)
+    return int(found[-1].name.rpartition("-")[2]) if found else 0
+
+
+def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
+    return load_file(checkpoint / "model.safetensors")
+
+
+def assert_equal_tensors(one: Path, other: Path) -> None:
+    first, second = load_file(one), load_file(other)
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
+
+
+def assert_equal(one: Path, other: Path) -> None:
+    """Two checkpoints, what resuming would need of them included, are the same bit by bit."""
+    assert_equal_tensors(one / "model.safetensors", other / "model.safetensors")
+    assert (one / "training").exists() == (other / "training").exists()
+    if (one / "training").exists():
+        name = "training/optimizer.safetensors"
+        assert_equal_tensors(one / name, other / name)
+        name = "training/state.json"
+        assert (one / name).read_text() == (other / name).read_text()
+
+
+def command(text: Text, out: Path, settings: Settings, *more: str) -> list[str]:
+    flags = [
+        part
+        for name, value in settings.items()
+        for part in ("--" + name.replace("_", "-"), str(value))
+    ]
+    program = "from translate_trt.runtime.cli import main; main()"
+    files = ["--train", *map(str, vars(text[0]).values())]
+    files += ["--valid", *map(str, vars(text[1]).values())]
+    return [sys.executable, "-c", program, "train", "--config", "tiny", "--threads", "1",
+            "--device", "cpu", "--out", str(out), *files, *flags, *more]  # fmt: skip
+
+
+def train_until(
+    reached: Callable[[], bool], send: signal.Signals, arguments: list[str]
+) -> tuple[int, str]:
+    """Start that command, send it the signal once `reached`; its return code and stderr."""
+    with subprocess.Popen(
+        arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as process:
+        for _ in range(4000):
+            if reached():
+                break
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.03)
+        else:
+            process.kill()
+            raise AssertionError("it did not get there in two minutes")
+        process.send_signal(send)
+        _, errors = process.communicate(timeout=120)
+    return process.returncode, errors
+
+
+def test_it_learns(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    averaged = run(out, steps=120, checkpoint_every=60, validate_every=60, dropout=0.0)
+    assert averaged == out / AVERAGED
+    logged = entries(out)
+    losses = [entry["loss"] for entry in logged if "loss" in entry]
+    assert [entry["step"] for entry in logged if "loss" in entry] == list(range(4, 121, 4))
+    assert losses[-1] < 0.6 * losses[0]
+    assert [entry["step"] for entry in logged if "validation" in entry] == [60]
+    assert logged[-1]["averaged"]["loss"] < losses[0]
+    assert 0 <= logged[-1]["averaged"]["bleu"] <= 100
+
+
+def test_the_average_is_of_the_last_checkpoints(run: Run, tmp_path: Path) -> None:
+    averaged = weights(run(tmp_path / "run"))
+    kept = numbered_checkpoints(tmp_path / "run")
+    assert [path.name for path in kept] == ["checkpoint-00000008", "checkpoint-00000012"]
+    one, two = map(weights, kept)
+    for name, tensor in averaged.items():
+        expected = (one[name].double() + two[name].double()) / 2
+        assert torch.equal(tensor, expected.float())
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_gives_the_same_weights(
+    run: Run, text: Text, settings: Settings, tmp_path: Path
+) -> None:
+    # Killed while the steps after a checkpoint were under way; they are lost and done again.
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    settings |= {"checkpoint_every": 20, "log_every": 1}
+    code, _ = train_until(
+        lambda: saved_step(broken) >= 40 and last_step(broken) % 20 >= 3,
+        signal.SIGKILL,
+        command(text, broken, {**settings, "steps": 100_000}),
+    )
+    assert code == -signal.SIGKILL
+    assert not (broken / AVERAGED).exists()
+    steps = saved_step(broken) + 25
+    subprocess.run(command(text, broken, {**settings, "steps": steps}, "--resume"),
+                   check=True, capture_output=True)  # fmt: skip
+    run(whole, **{**settings, "steps": steps})
+    for name in (AVERAGED, f"checkpoint-{steps:08d}"):
+        assert_equal(whole / name, broken / name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_interrupted_saves_and_resumes(
+    sent: signal.Signals, expected: int, run: Run, text: Text, settings: Settings, tmp_path: Path
+) -> None:
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    settings |= {"checkpoint_every": 100_000, "log_every": 1}
+    code, errors = train_until(
+        lambda: last_step(out) >= 5, sent, command(text, out, {**settings, "steps": 100_000})
+    )
+    assert code == expected, errors
+    step = saved_step(out)
+    assert step >= 5
+    assert f"stopped at step {step}; continue with --resume" in errors
+    run(out, resume=True, **{**settings, "steps": step + 5})
+    run(whole, **{**settings, "steps": step + 5})
+    name = f"checkpoint-{step + 5:08d}"
+    assert_equal(out / name, whole / name)
+
+
+@pytest.mark.slow
+def test_killed_before_the_first_checkpoint_starts_over(
+    run: Run, text: Text, settings: Settings, tmp_path: Path
+) -> None:
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    settings |= {"checkpoint_every": 100_000, "log_every": 1}
+    code, _ = train_until(
+        lambda: last_step(out) >= 2,
+        signal.SIGKILL,
+        command(text, out, {**settings, "steps": 100_000}),
+    )
+    assert code == -signal.SIGKILL
+    assert numbered_checkpoints(out) == []
+    run(out, resume=True, **{**settings, "steps": 12})
+    run(whole, **{**settings, "steps": 12})
+    for name in (AVERAGED, "checkpoint-00000012"):
+        assert_equal(out / name, whole / name)
+
+
+@pytest.mark.parametrize("looks", range(5))
+def test_a_signal_at_any_moment_stops_only_what_was_saved(
+    looks: int, text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Later(trainer_module.StopRequest):
+        """A signal that arrives between one look of the loop and the next."""
+
+        left = looks
+
+        @property
+        def signal(self) -> int:
+            self.left -= 1
+            return 0 if self.left >= 0 else int(signal.SIGINT)
+
+        @signal.setter
+        def signal(self, value: int) -> None:
+            pass
+
+    monkeypatch.setattr(trainer_module, "StopRequest", Later)
+    settings["checkpoint_every"] = 100
+    trainer = Trainer(prepare_job(*text, tmp_path / "run", "tiny", settings), CPU)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()
+    assert trainer.step < settings["steps"]
+    assert saved_step(tmp_path / "run") == trainer.step
+
+
+def test_a_second_interrupt_is_obeyed_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with StopRequest() as stop:
+        assert stop.signal == 0
+        signal.raise_signal(signal.SIGINT)
+        assert stop.signal == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_repeated_sigterm_changes_nothing() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.signal == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_before_the_first_step_is_an_exit() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    tidied = []
+
+    @exit_on_sigterm()
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)  # a scheduler may repeat it
+            tidied.append(True)
+
+    with pytest.raises(SystemExit) as raised:
+        work()
+    assert raised.value.code == 143
+    assert tidied == [True]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_resume_with_dropout_in_one_process(run: Run, tmp_path: Path) -> None:
+    # 200 pairs are a dozen batches: the seam at step 7 lies within the second epoch.
+    run(tmp_path / "whole", steps=11)
+    run(tmp_path / "parts", steps=7)
+    run(tmp_path / "parts", resume=True, steps=11)
+    name = "checkpoint-00000011"
+    state = json.loads((tmp_path / "whole" / name / "training/state.json").read_text())
+    assert state["epoch"] > 0
+    assert_equal(tmp_path / "whole" / name, tmp_path / "parts" / name)
+
+
+def test_the_seed_decides(run: Run, tmp_path: Path) -> None:
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        run(tmp_path / name, steps=2, seed=seed)
+    name = "checkpoint-00000002"
+    assert_equal(tmp_path / "one" / name, tmp_path / "again" / name)
+    with pytest.raises(AssertionError):
+        assert_equal(tmp_path / "one" / name, tmp_path / "other" / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.safetensors", r"model\.safetensors is damaged"),
+        ("training/optimizer.safetensors", r"optimizer\.safetensors is damaged"),
+        ("training/state.json", r"state\.json cannot be read"),
+        ("flipped bit", r"model\.safetensors is damaged or was changed"),
+        ("flipped bit of the optimizer", r"optimizer\.safetensors is damaged or was changed"),
+        ("not a number", r"embedding\.weight\.exp_avg holds a value that is not finite"),
+        ("missing tensor", r"lacks embedding\.weight\.exp_avg; it is damaged"),
+    ],
+)
+def test_of_a_damaged_checkpoint_the_one_before_is_used(
+    name: str, message: str, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(tmp_path / "whole", steps=13)
+    run(tmp_path / "run")
+    earlier, last = numbered_checkpoints(tmp_path / "run")
+    path = last / "training/optimizer.safetensors"
+    if name == "flipped bit":
+        flip_bit(last / "model.safetensors")
+    elif name == "flipped bit of the optimizer":
+        flip_bit(path)
+    elif name in ("missing tensor", "not a number"):
+        tensors = load_file(path)
+        tensors["embedding.weight.exp_avg"][0, 0] = math.nan
+        if name == "missing tensor":
+            del tensors["embedding.weight.exp_avg"]
+        save_file(tensors, path)
+        forget_hashes(last / "training/state.json")
+    else:
+        os.truncate(last / name, (last / name).stat().st_size // 2)
+    shutil.copytree(last, tmp_path / "damaged")
+    run(tmp_path / "run", resume=True, steps=13)
+    assert re.search(message + ".*The checkpoint before it is used", caplog.text, re.DOTALL)
+    name = "checkpoint-00000013"
+    assert_equal(tmp_path / "run" / name, tmp_path / "whole" / name)
+    # The steps that were undone are told of once.
+    steps = [entry["step"] for entry in entries(tmp_path / "run") if "loss" in entry]
+    assert steps == sorted(set(steps))
+    shutil.rmtree(earlier, ignore_errors=True)
+    for path in numbered_checkpoints(tmp_path / "run"):
+        shutil.rmtree(path)
+    shutil.copytree(tmp_path / "damaged", last)
+    with pytest.raises(CheckpointError, match=message):
+        run(tmp_path / "run", resume=True, steps=20)
+
+
+def test_a_damaged_tokenizer_of_the_run_is_noticed(run: Run, tmp_path: Path) -> None:
+    run(tmp_path / "run", steps=4)
+    flip_bit(tmp_path / "run/tokenizer.spm")
+    with pytest.raises(CheckpointError, match=r"run/tokenizer\.spm is damaged or was changed"):
+        run(tmp_path / "run", resume=True, steps=8)
+
+
+def test_a_run_of_an_older_version_is_resumed(run: Run, tmp_path: Path) -> None:
+    run(tmp_path / "whole", steps=13)
+    run(tmp_path / "run")
+    files = [path / "config.json" for path in numbered_checkpoints(tmp_path / "run")]
+    files += [path.parent / "training/state.json" for path in files]
+    forget_hashes(*files, tmp_path / "run/run.json")
+    run(tmp_path / "run", resume=True, steps=13)
+    name = "checkpoint-00000013"
+    assert_equal(tmp_path / "run" / name, tmp_path / "whole" / name)
+
+
+def test_the_average_goes_without_a_damaged_checkpoint(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(tmp_path / "run", average_checkpoints=3)
+    paths = [path / "model.safetensors" for path in numbered_checkpoints(tmp_path / "run")]
+    flip_bit(paths[1])
+    found = average_weights([path.parent for path in paths])
+    one, two = load_file(paths[0]), load_file(paths[2])
+    for name, tensor in found.items():
+        assert torch.equal(tensor, ((one[name].double() + two[name].double()) / 2).float())
+    assert "the average goes without one checkpoint" in caplog.text
+    with pytest.raises(CheckpointError, match="is damaged"):
+        average_weights([paths[1].parent])
+
+
+def test_a_full_disk_costs_only_the_checkpoint_that_does_not_fit(
+    text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        if "checkpoint-00000008" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        save_file(tensors, path)
+
+    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    job = prepare_job(*text, tmp_path / "run", "tiny", settings)
+    assert Trainer(job, CPU).run() == job.out / AVERAGED
+    assert "checkpoint-00000008 was not saved" in caplog.text
+    assert "Free some space" in caplog.text
+    kept = [path.name for path in numbered_checkpoints(job.out)]
+    assert kept == ["checkpoint-00000004", "checkpoint-00000012"]
+    assert not list(job.out.glob(".*"))
+
+
+def test_a_last_checkpoint_that_does_not_fit_ends_the_run_with_an_error(
+    text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        if "checkpoint-00000012" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        save_file(tensors, path)
+
+    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    job = prepare_job(*text, tmp_path / "run", "tiny", settings)
+    with pytest.raises(OutputError, match="Free some space"):
+        Trainer(job, CPU).run()
+    kept = [path.name for path in numbered_checkpoints(job.out)]
+    assert kept == ["checkpoint-00000004", "checkpoint-00000008"]
+
+
+def test_a_checkpoint_is_of_its_step_whatever_comes_while_it_is_written(
+    text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The writer is held back until the run is two steps further.
+    plain, held = tmp_path / "plain", tmp_path / "held"
+    Trainer(prepare_job(*text, plain, "tiny", settings), CPU).run()
+    trainer = Trainer(prepare_job(*text, held, "tiny", settings), CPU)
+    reached = {4: threading.Event(), 8: threading.Event(), 12: threading.Event()}
+
+    def slow(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        number = re.search(r"checkpoint-(\d+)", str(path))
+        assert reached[int(number[1]) if number else 12].wait(60)
+        save_file(tensors, path)
+
+    step = trainer._optimizer_step
+
+    def note(work: Step) -> None:
+        step(work)
+        for number, event in reached.items():
+            if trainer.step >= min(number + 2, 12):
+                event.set()
+
+    monkeypatch.setattr(checkpoint_module, "save_file", slow)
+    monkeypatch.setattr(trainer, "_optimizer_step", note)
+    trainer.run()
+    for name in ("checkpoint-00000008", "checkpoint-00000012", AVERAGED):
+        assert_equal(plain / name, held / name)
+
+
+def test_what_a_killed_run_left_half_written_is_cleared(run: Run, tmp_path: Path) -> None:
+    run(tmp_path / "run", steps=4)
+    (tmp_path / "run/.checkpoint-00000008.0a1b2c3d.partial").mkdir()
+    (tmp_path / "run/.checkpoint-00000008.0a1b2c3d.partial/model.safetensors").write_text("half")
+    (tmp_path / "run/.mine.partial").mkdir()
+    run(tmp_path / "run", resume=True, steps=5)
+    assert [path.name for path in (tmp_path / "run").glob(".*")] == [".mine.partial"]
+
+
+def a_step(job: Job, *slices: tuple[int, int]) -> Step:
+    """One optimizer step of those rows of the training text, a micro-batch each."""
+    batches = [job.data.batch(np.arange(first, last)) for first, last in slices]
+    return Step(batches, sum(len(batch.targets) for batch in batches), (0, 1))
+
+
+def gradients(trainer: Trainer, step: Step) -> tuple[float, list[torch.Tensor]]:
+    """Loss per token and gradients of one step that changes no weight."""
+    found: list[torch.Tensor] = []
+    trainer._update = lambda: found.extend(  # type: ignore[method-assign]
+        p.grad.clone() for p in trainer.model.parameters() if p.grad is not None
+    )
+    trainer._optimizer_step(step)
+    assert len(found) == len(list(trainer.model.parameters()))
+    return float(trainer._sums[0]) / step.target_tokens, found
+
+
+def test_gradients_accumulate(text: Text, settings: Settings, tmp_path: Path) -> None:
+    job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "dropout": 0.0})
+    quarters = a_step(job, (0, 10), (10, 30), (30, 35), (35, 60))  # of unequal token counts
+    whole = a_step(job, (0, 60))
+    assert quarters.target_tokens == whole.target_tokens
+    one, other = gradients(Trainer(job, CPU), quarters), gradients(Trainer(job, CPU), whole)
+    assert one[0] == pytest.approx(other[0], rel=1e-5)
+    for first, second in zip(one[1], other[1], strict=True):
+        torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-5)
+
+
+def test_the_learning_rate_is_the_schedules(text: Text, settings: Settings, tmp_path: Path) -> None:
+    job = prepare_job(*text, tmp_path / "run", "tiny", settings)
+    trainer = Trainer(job, CPU)
+    for step in (1, 2):
+        trainer._optimizer_step(a_step(job, (0, 5)))
+        expected = 0.8 * 32**-0.5 * step * 20**-1.5  # the preset's scale, within the warm-up
+        assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(expected, rel=1e-12)
+    group = trainer.optimizer.param_groups[0]
+    assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
+
+
+def test_bf16_is_near_fp32(run: Run, tmp_path: Path) -> None:
+    losses = []
+    for precision in ("fp32", "bf16"):
+        run(tmp_path / precision, steps=4, log_every=4, dropout=0.0, precision=precision)
+        losses.append(entries(tmp_path / precision)[0]["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    assert losses[0] != losses[1]
+    kept = weights(numbered_checkpoints(tmp_path / "bf16")[-1])
+    assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
+
+
+def test_fp16_with_scaled_losses_is_near_fp32(run: Run, tmp_path: Path) -> None:
+    losses = []
+    for precision in ("fp32", "fp16"):
+        run(tmp_path / precision, steps=12, dropout=0.0, precision=precision)
+        losses.append([e["loss"] for e in entries(tmp_path / precision) if "loss" in e])
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    assert losses[0] != losses[1]
+    last = numbered_checkpoints(tmp_path / "fp16")[-1]
+    state = json.loads((last / "training/state.json").read_text())
+    assert state["scaler"]["scale"] > 1
+    assert {tensor.dtype for tensor in weights(last).values()} == {torch.float32}
+
+
+def test_a_resumed_fp16_run_keeps_its_scale(run: Run, tmp_path: Path) -> None:
+    run(tmp_path / "whole", steps=11, precision="fp16")
+    run(tmp_path / "parts", steps=7, precision="fp16")
+    run(tmp_path / "parts", resume=True, steps=11, precision="fp16")
+    name = "checkpoint-00000011"
+    assert_equal(tmp_path / "whole" / name, tmp_path / "parts" / name)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_compiled_layers_train_like_plain_ones(run: Run, tmp_path: Path) -> None:
+    # A width that no batch has sentences: else that batch is compiled for on its own.
+    losses, same = [], {"log_every": 1, "dropout": 0.0, "d_model": 24, "d_ff": 40}
+    for choice in ("off", "on"):
+        run(tmp_path / choice, steps=12, compile=choice, **same)
+        losses.append([e["loss"] for e in entries(tmp_path / choice) if "loss" in e])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    # A checkpoint of a compiled model is like any other.
+    one, other = (numbered_checkpoints(tmp_path / choice)[-1] for choice in ("off", "on"))
+    assert weights(one).keys() == weights(other).keys()
+    run(tmp_path / "on", resume=True, steps=13, compile="on", **same)
+
+
+def poison(trainer: Trainer, steps: Callable[[int], bool]) -> None:
+    """Make the loss of those steps, by number, not a number."""
+    whole = trainer.objective
+
+    class Poisoned(torch.nn.Module):
+        def forward(self, batch: Batch | None) -> tuple[torch.Tensor, torch.Tensor]:
+            smoothed, likelihood = whole(batch)
+            return smoothed * (float("nan") if steps(trainer.step + 1) else 1.0), likelihood
+
+    trainer.objective = Poisoned()
+
+
+def test_a_gradient_that_is_no_number_costs_its_step_alone(
+    text: Text, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "steps": 3, "log_every": 1})
+    trainer = Trainer(job, CPU)
+    poison(trainer, lambda step: step == 2)
+    trained: list[list[torch.Tensor]] = []
+    update = trainer._update
+
+    def note() -> None:
+        update()
+        state = trainer.optimizer.state.values()
+        moments = [x.clone() for s in state for x in (s["step"], s["exp_avg"], s["exp_avg_sq"])]
+        trained.append([*(p.detach().clone() for p in trainer.model.parameters()), *moments])
+
+    trainer._update = note  # type: ignore[method-assign]
+    trainer.run()
+    same = [all(map(torch.equal, *pair)) for pair in itertools.pairwise(trained)]
+    assert same == [True, False]
+    assert all(torch.isfinite(x).all() for x in trained[-1])
+    assert [entry.get("skipped_steps") for entry in entries(job.out)][:3] == [0, 1, 1]
+    assert caplog.text.count("1 steps were skipped") == 1
+    state = json.loads((job.out / "checkpoint-00000003/training/state.json").read_text())
+    assert state["skipped"] == 1
+
+
+def test_ten_such_steps_in_a_row_stop_the_run(
+    text: Text, settings: Settings, tmp_path: Path
+) -> None:
+    job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "steps": 40})
+    trainer = Trainer(job, CPU)
+    poison(trainer, lambda step: step in range(3, 12))  # nine
+    trainer.run()
+    job = prepare_job(*text, tmp_path / "other", "tiny", {**settings, "steps": 40})
+    trainer = Trainer(job, CPU)
+    poison(trainer, lambda step: step in range(13, 23))
+    with pytest.raises(TranslateTrtError, match=r"not finite in 10 steps in a row.*step 24"):
+        trainer.run()
+    assert saved_step(job.out) == 20
+    kept = weights(numbered_checkpoints(job.out)[-1])
+    assert all(torch.isfinite(tensor).all() for tensor in kept.values())

@@ -1,0 +1,156 @@
+"""metrics.jsonl: what a run finds there when it goes on."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.train.trainer.metrics import DAMAGED, METRICS, Metrics, read_metrics
+from translate_trt.train.trainer.run import TextPair, prepare_job
+
+DAMAGE = {
+    "cut": b'{"step": 8, "epoch": 1, "lo',
+    "zeros": b"\0" * 30,
+    "not-utf-8": b'\xff{"step": 8}',
+    "no-step": b'{"epoch": 1}',
+    "null": b'{"step": 8, "loss": null}',
+    "array": b"[]",
+    "empty": b"",
+}
+
+
+def write(run: Path, *lines: bytes) -> None:
+    run.mkdir(exist_ok=True)
+    (run / METRICS).write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def entry(step: int) -> dict[str, Any]:
+    return {"step": step, "epoch": 1, "loss": step / 3, "validation": {"bleu": 1.5}}
+
+
+def raw(step: int) -> bytes:
+    return json.dumps(entry(step)).encode()
+
+
+def test_steps_that_a_crash_has_undone_and_a_cut_line_go(tmp_path: Path) -> None:
+    write(tmp_path, raw(4), raw(8), raw(12))
+    with (tmp_path / METRICS).open("ab") as file:
+        file.write(raw(16)[:-9])
+    assert read_metrics(tmp_path) == [entry(4), entry(8), entry(12)]
+    metrics = Metrics(tmp_path, 8, 100)
+    metrics.write(entry(12))
+    metrics.close()
+    assert (tmp_path / METRICS).read_bytes() == raw(4) + b"\n" + raw(8) + b"\n" + raw(12) + b"\n"
+    assert not (tmp_path / DAMAGED).exists()
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_line_is_set_aside(
+    tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    for times in (1, 2):
+        write(tmp_path, raw(4), damage, raw(12))
+        with pytest.raises(InputError, match=r"metrics\.jsonl, line 2 is damaged"):
+            read_metrics(tmp_path)
+        Metrics(tmp_path, 20, 100).close()
+        assert read_metrics(tmp_path) == [entry(4), entry(12)]
+        assert (tmp_path / DAMAGED).read_bytes() == times * (damage + b"\n")
+    assert caplog.text.count("damaged lines (2) were moved to metrics.damaged") == 2
+
+
+def test_many_damaged_lines_are_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, raw(4), *DAMAGE.values())
+    with caplog.at_level(logging.WARNING, "translate_trt"):
+        Metrics(tmp_path, 4, 100).close()
+    (message,) = caplog.messages
+    assert "damaged lines (2, 3, 4, 5, 6, ...) were moved" in message
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / METRICS).mkdir()
+    with pytest.raises(InputError, match=r"metrics\.jsonl cannot be read: "):
+        read_metrics(tmp_path)
+
+
+def test_no_file_is_no_entries(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path) == []
+
+
+class FullBoard:
+    """TensorBoard's writer, whose thread has failed."""
+
+    def add_scalar(self, *_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_does_not_stop_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics(tmp_path, 0, 100)
+    metrics._file = open("/dev/full", "a", buffering=1)  # noqa: SIM115
+    metrics._board = FullBoard()
+    for step in (4, 8):
+        metrics.write(entry(step))
+    metrics.close()
+    assert [message.split(": ")[0] for message in caplog.messages] == [
+        f"cannot write {tmp_path / name}" for name in ("metrics.jsonl", "tensorboard")
+    ]
+    assert "Free some space" in caplog.text
+
+
+def test_once_there_is_room_again_what_was_missing_is_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Raw(io.FileIO):
+        full = True
+
+        def write(self, content: Any) -> int:
+            if self.full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(content) or 0
+
+    metrics = Metrics(tmp_path, 0, 100)
+    raw = Raw(tmp_path / METRICS, "a")
+    metrics._file = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", line_buffering=True)
+    metrics.write(entry(4))
+    assert read_metrics(tmp_path) == []
+    raw.full = False
+    metrics.write(entry(8))
+    assert read_metrics(tmp_path) == [entry(4), entry(8)]
+    metrics.close()
+
+
+def test_a_run_goes_on_past_a_damaged_line(
+    run: Callable[..., Path],
+    text: tuple[TextPair, TextPair],
+    settings: dict[str, Any],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    out = tmp_path / "run"
+    run(out)
+    lines = (out / METRICS).read_bytes().split(b"\n")
+    lines[1] = damage = lines[1][:-30]
+    (out / METRICS).write_bytes(b"\n".join(lines))
+    run(out, resume=True, steps=16)
+    run(out, resume=True, steps=20)
+    assert [found["step"] for found in read_metrics(out) if "loss" in found] == [4, 12, 16, 20]
+    assert (out / DAMAGED).read_bytes() == damage + b"\n"
+    assert caplog.text.count("damaged lines (2)") == 1
+    prepare_job(*text, out, "tiny", settings, force=True)
+    assert sorted(path.name for path in out.iterdir()) == ["run.json", "tokenizer.spm"]

@@ -1,0 +1,316 @@
+"""Downloads that go on where they were cut, and that are what they should be or are refused."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import json
+import logging
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from translate_trt.runtime.errors import DownloadError, OptionError
+from translate_trt.runtime.files import output_error, write_json
+from translate_trt.runtime.locks import lock_beside, locked
+from translate_trt.train.data.corpora import Archive
+
+log = logging.getLogger("translate_trt")
+
+RECORD = "downloads.json"
+BLOCK = 1 << 18
+TIMEOUT_SECONDS = 60
+
+# Seconds before the next try; a try that brought new bytes starts the row anew.
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+
+# Of the 4xx answers only these two pass by themselves.
+_PASSING = (408, 429)
+
+
+class _InterruptedError(Exception):
+    """The connection or the server failed; asking again may help."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """An unfinished download: its bytes, and by which mark the server knows that version again."""
+
+    path: Path
+
+    @property
+    def mark_path(self) -> Path:
+        return self.path.with_name(self.path.name + ".mark")
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size if self.path.is_file() else 0
+
+    def mark(self, url: str) -> str | None:
+        """The server's name for the version of which this is the beginning, if it gave one."""
+        try:
+            recorded_url, _, mark = self.mark_path.read_text(encoding="utf-8").partition("\n")
+        except (OSError, UnicodeDecodeError):
+            return None
+        return mark or None if recorded_url == url else None
+
+    def start(self, url: str, headers: Any) -> None:
+        """Forget what is there and write down which version begins."""
+        # A weak tag ("W/...") does not promise equal bytes, so that it cannot join two parts.
+        tag = headers.get("ETag") or ""
+        mark = tag if tag and not tag.startswith("W/") else headers.get("Last-Modified") or ""
+        self.path.write_bytes(b"")
+        self.mark_path.write_text(f"{url}\n{mark}", encoding="utf-8")
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self.mark_path.unlink(missing_ok=True)
+
+
+def download(archive: Archive, base_url: str, directory: Path) -> Path:
+    """The archive in `directory`: as it lies there, or fetched and checked.
+
+    A cut download goes on where it stopped, in this run or the next. `downloads.json` beside it
+    gets the size and SHA-256 of every file, and a file that is there already is held to it.
+
+    Args:
+        archive: what to get.
+        base_url: the official address or a mirror; http or https.
+        directory: made if it is missing.
+
+    Raises:
+        DownloadError: not there, not reachable, or not what it should be.
+        OptionError: the address is not http or https.
+        OutputError: the disk is full, the directory may not be written, or another process is
+            downloading the same file into it.
+    """
+    url = archive.url(base_url)
+    if not url.startswith(("http://", "https://")):
+        raise OptionError(f"{base_url} is not an address that starts with http:// or https://.")
+    path = directory / archive.file_name
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if path.is_file():  # perhaps shared, and on a disk that is not ours to write to
+            _check(path, archive, _recorded(directory, archive), url)
+            return path
+        with locked(lock_beside(path), path):
+            _download(archive, url, directory, path)
+    except OSError as error:
+        raise output_error(error.filename or path, error) from error
+    return path
+
+
+def _download(archive: Archive, url: str, directory: Path, path: Path) -> None:
+    """Fetch and check the archive, as the only process that does."""
+    if path.is_file():  # another process has just finished it
+        return
+    part = _Part(path.with_name(path.name + ".part"))
+    _fetch(url, archive.bytes, part)
+    try:
+        found = _check(part.path, archive, _recorded(directory, archive), url)
+    except DownloadError:
+        part.remove()
+        raise
+    _write_record(directory, archive, url, found)
+    part.path.replace(path)
+    part.mark_path.unlink(missing_ok=True)
+
+
+def _fetch(url: str, size: int | None, part: _Part) -> None:
+    """Fill the part, however many connections that takes."""
+    failures = 0
+    while True:
+        before = part.size
+        try:
+            return _fetch_once(url, size, part)
+        except _InterruptedError as error:
+            failures = 0 if part.size > before else failures
+            if failures == len(PAUSES):
+                raise DownloadError(
+                    f"{url} could not be downloaded: {error}. {part.size:,} bytes are kept in "
+                    f"{part.path}; run the command again to go on from there."
+                ) from error
+            log.warning("%s: %s; trying again in %g s", url, error, PAUSES[failures])
+            time.sleep(PAUSES[failures])
+            failures += 1
+
+
+def _fetch_once(url: str, size: int | None, part: _Part) -> None:
+    """One connection: append to the part until the file is whole.
+
+    Raises:
+        _InterruptedError: it is not whole yet.
+        DownloadError: asking again will not help.
+    """
+    if size is not None and part.size == size:
+        return
+    with _open(url, part) as response:
+        if response is None:  # the server has no byte after the part's last one
+            return
+        if response.status == 206 and not _goes_on(response, part.size):
+            part.remove()
+            raise _InterruptedError("the server continued at another place than was asked for")
+        if response.status != 206:  # the whole file: a new one, or no support for ranges
+            part.start(url, response.headers)
+        begin = part.size
+        announced = response.headers.get("Content-Length")
+        total = begin + int(announced) if announced and announced.isdecimal() else None
+        if size is not None and total is not None and total != size:
+            part.remove()
+            raise DownloadError(
+                f"{url} has {total:,} bytes now; it should have {size:,}. It was replaced, or "
+                "this address does not lead to it. Try --mirror with another server, or get the "
+                "text yourself and use --from."
+            )
+        _copy(response, part, total, url)
+    if total is not None and part.size < total:
+        raise _InterruptedError(f"the connection ended after {part.size:,} of {total:,} bytes")
+
+
+def _goes_on(response: Any, begin: int) -> bool:
+    return str(response.headers.get("Content-Range", "")).startswith(f"bytes {begin}-")
+
+
+@contextlib.contextmanager
+def _open(url: str, part: _Part) -> Iterator[Any]:
+    """The answer to a request for what the part lacks; None if it lacks nothing."""
+    # Encoded on the way, the bytes would be others than those the ranges count.
+    headers = {"User-Agent": "translate-trt", "Accept-Encoding": "identity"}
+    mark = part.mark(url)
+    if part.size and mark is None:
+        part.remove()  # nothing says that it is the beginning of the file that is there now
+    if part.size and mark is not None:
+        headers |= {"Range": f"bytes={part.size}-", "If-Range": mark}
+    try:
+        response = _opener().open(
+            urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS
+        )
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == 416 and error.headers.get("Content-Range") == f"bytes */{part.size}":
+                yield None
+                return
+            if error.code == 416:
+                part.remove()
+            if error.code == 416 or error.code in _PASSING or error.code >= 500:
+                raise _InterruptedError(
+                    f"the server answered {error.code} {error.reason}"
+                ) from error
+            raise DownloadError(
+                f"{url}: the server answered {error.code} {error.reason}. Try --mirror with "
+                "another server, or get the text yourself and use --from."
+            ) from error
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+        raise _InterruptedError(
+            str(getattr(error, "reason", error)) or type(error).__name__
+        ) from error
+    with response:
+        yield response
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """An opener that knows http and https and nothing else, wherever redirects lead."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler,
+        urllib.request.HTTPHandler,
+        urllib.request.HTTPSHandler,
+        urllib.request.HTTPRedirectHandler,
+        urllib.request.HTTPErrorProcessor,
+        urllib.request.HTTPDefaultErrorHandler,
+        urllib.request.UnknownHandler,
+    ):
+        opener.add_handler(handler())
+    return opener
+
+
+def _copy(response: Any, part: _Part, total: int | None, url: str) -> None:
+    with (
+        part.path.open("ab") as file,
+        tqdm(
+            total=total,
+            initial=part.size,
+            desc=url.rpartition("/")[2],
+            unit="B",
+            unit_scale=True,
+            disable=None,
+        ) as bar,
+    ):
+        while block := _read(response):
+            file.write(block)
+            bar.update(len(block))
+
+
+def _read(response: Any) -> bytes:
+    """The next bytes; apart from writing, whose errors are of another kind."""
+    try:
+        block: bytes = response.read(BLOCK)
+    except (http.client.HTTPException, OSError) as error:
+        raise _InterruptedError(str(error) or type(error).__name__) from error
+    return block
+
+
+def _check(path: Path, archive: Archive, recorded: str | None, url: str) -> dict[str, Any]:
+    """Size and SHA-256 of a file that is what it should be.
+
+    Raises:
+        DownloadError: it is not.
+    """
+    size = path.stat().st_size
+    sums = _checksums(path, ("sha256", "md5") if archive.md5 else ("sha256",))
+    wanted = [("SHA-256", archive.sha256, sums["sha256"]), ("MD5", archive.md5, sums.get("md5"))]
+    if archive.sha256 is None:
+        wanted.append((f"SHA-256 (from {RECORD})", recorded, sums["sha256"]))
+    for name, right, found in wanted:
+        if right is not None and right != found:
+            raise DownloadError(
+                f"{path} ({size:,} bytes, from {url}) has {name} {found} and should have {right}: "
+                f"it is damaged, or not that file. Delete it and run the command again; if that "
+                "does not help, try --mirror with another server."
+            )
+    return {"bytes": size, "sha256": sums["sha256"]}
+
+
+def _checksums(path: Path, names: tuple[str, ...]) -> dict[str, str]:
+    digests = {name: hashlib.new(name, usedforsecurity=False) for name in names}
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            for digest in digests.values():
+                digest.update(block)
+    return {name: digest.hexdigest() for name, digest in digests.items()}
+
+
+def _read_record(directory: Path) -> dict[str, Any]:
+    try:
+        values = json.loads((directory / RECORD).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise DownloadError(
+            f"{directory / RECORD} is damaged ({error}); delete it and run the command again."
+        ) from error
+    return values if isinstance(values, dict) else {}
+
+
+def _recorded(directory: Path, archive: Archive) -> str | None:
+    """The SHA-256 that an earlier run found."""
+    entry = _read_record(directory).get(archive.path)
+    return entry.get("sha256") if isinstance(entry, dict) else None
+
+
+def _write_record(directory: Path, archive: Archive, url: str, found: dict[str, Any]) -> None:
+    record = _read_record(directory)
+    write_json(directory / RECORD, {**record, archive.path: {"url": url, **found}})
+
+
+def recorded_downloads(directory: Path, archives: tuple[Archive, ...]) -> list[dict[str, Any]]:
+    """What `downloads.json` says of these archives."""
+    record = _read_record(directory)
+    return [record[archive.path] for archive in archives if archive.path in record]

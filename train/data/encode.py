@@ -1,0 +1,178 @@
+"""Sentences to the token files of a split, which `train/data/token_files.py` maps into memory."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.train.config import END
+
+SIDES = ("source", "target")
+
+
+def token_type(vocabulary_size: int) -> str:
+    """The smallest unsigned type, as numpy names it, that holds every id."""
+    return "uint16" if vocabulary_size <= 1 << 16 else "uint32"
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Some pairs as they are written, source and target apart.
+
+    Attributes:
+        tokens: of all sentences, end to end, each with its end symbol.
+        lengths: [pairs], tokens of each, the end symbol included.
+        dropped: pairs left out, by reason.
+    """
+
+    tokens: tuple[bytes, bytes]
+    lengths: tuple[NDArray[np.int64], NDArray[np.int64]]
+    dropped: dict[str, int]
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(files: tuple[Path, Path], modified: tuple[int, ...]) -> Tokenizer:
+    """One for all chunks of a process; `modified` tells new files of the same names."""
+    return Tokenizer(*files)
+
+
+def encode_lines(
+    source: list[str],
+    target: list[str],
+    tokenizers: tuple[Path, Path],
+    max_length: int | None,
+    kind: str,
+) -> Encoded:
+    """Tokenize pairs, and leave out those that nothing can be learned from or that are too long.
+
+    Args:
+        source: lines without their ends.
+        target: as many.
+        tokenizers: SentencePiece models of both sides, which may be the same file; they stay open
+            for the next call with the same files.
+        max_length: tokens that a side may have, the end symbol included; None is no limit.
+        kind: numpy's name of the tokens' type, of `token_type`.
+    """
+    model = _tokenizer(tokenizers, tuple(file.stat().st_mtime_ns for file in tokenizers))
+    sides = model.encode_source_batch(source), model.encode_target_batch(target)
+    kept: tuple[list[list[int]], list[list[int]]] = ([], [])
+    dropped = {"empty": 0, "too_long": 0}
+    for pair in zip(*sides, strict=True):
+        if not pair[0] or not pair[1]:
+            dropped["empty"] += 1
+        elif max_length is not None and max(map(len, pair)) >= max_length:
+            dropped["too_long"] += 1
+        else:
+            kept[0].append(pair[0])
+            kept[1].append(pair[1])
+    return Encoded(
+        (_flatten(kept[0], kind), _flatten(kept[1], kind)), (_lengths(kept[0]), _lengths(kept[1])),
+        dropped,
+    )  # fmt: skip
+
+
+def _flatten(sentences: list[list[int]], kind: str) -> bytes:
+    tokens: list[int] = []
+    for sentence in sentences:
+        tokens.extend(sentence)
+        tokens.append(END)
+    return np.array(tokens, dtype=kind).tobytes()
+
+
+def _lengths(sentences: list[list[int]]) -> NDArray[np.int64]:
+    return np.array([len(sentence) + 1 for sentence in sentences], dtype=np.int64)
+
+
+class SplitWriter:
+    """Writes the four files of a split, in pieces; leaving its block hands them to the disk.
+
+    Files are native-endian, like everything this runs on: little-endian.
+
+    Args of the constructor:
+        directory: where they go.
+        name: of the split, with which theirs begin.
+
+    Attributes:
+        pairs: written so far.
+    """
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._names = [f"{name}.{side}" for side in SIDES]
+        self._directory = directory
+        self._stack = contextlib.ExitStack()
+        self._tokens: list[BinaryIO] = []
+        self._offsets: list[BinaryIO] = []
+        self.pairs = 0
+        self._total = [0, 0]
+        self._longest = [0, 0]
+
+    def __enter__(self) -> SplitWriter:
+        for name in self._names:
+            self._tokens.append(self._open(f"{name}.tokens"))
+            self._offsets.append(self._open(f"{name}.offsets"))
+            self._offsets[-1].write(np.zeros(1, np.int64).tobytes())
+        return self
+
+    def _open(self, name: str) -> BinaryIO:
+        return self._stack.enter_context((self._directory / name).open("wb"))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._stack:
+            if kind is None:
+                for file in (*self._tokens, *self._offsets):
+                    file.flush()
+                    os.fsync(file.fileno())
+
+    def append(self, encoded: Encoded) -> None:
+        """Write these pairs after those that came before."""
+        self.pairs += len(encoded.lengths[0])
+        for side, lengths in enumerate(encoded.lengths):
+            self._tokens[side].write(encoded.tokens[side])
+            self._offsets[side].write((self._total[side] + np.cumsum(lengths)).tobytes())
+            self._total[side] += int(lengths.sum())
+            self._longest[side] = max(self._longest[side], int(lengths.max(initial=0)))
+
+    def entry(self) -> dict[str, Any]:
+        """What data.json says of the files, which must be closed."""
+        paths = [
+            self._directory / f"{name}.{part}"
+            for name in self._names
+            for part in ("offsets", "tokens")
+        ]
+        return {
+            "pairs": self.pairs,
+            "source_tokens": self._total[0],
+            "target_tokens": self._total[1],
+            "longest_source": self._longest[0],
+            "longest_target": self._longest[1],
+            "fingerprint": fingerprint_files(paths),
+        }
+
+
+def fingerprint_files(paths: Sequence[Path]) -> int:
+    """The CRC-32 of the files one after another.
+
+    Of offsets and tokens of the source, then of the target, it is `ParallelData.fingerprint()`.
+    """
+    checksum = 0
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                checksum = zlib.crc32(block, checksum)
+    return checksum

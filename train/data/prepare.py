@@ -1,0 +1,434 @@
+"""From parallel text to token files: what `translate-trt data prepare` does.
+
+Nothing here grows with the corpus but 9 bytes a pair (a hash and a mark): text goes from the
+archives through the cleaning into files, and from there, a chunk at a time, into token files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from translate_trt.runtime.errors import InputError, OutputError
+from translate_trt.runtime.files import (
+    clear_leftovers_in,
+    finish_switch,
+    is_switching,
+    new_contents,
+    output_error,
+    write_json,
+)
+from translate_trt.runtime.locks import LOCK, PASSING, locked
+from translate_trt.runtime.text import check_input
+from translate_trt.train.data.cleaning import REASONS, CleanChunk, clean_chunk, first_occurrences
+from translate_trt.train.data.corpora import PrepareOptions
+from translate_trt.train.data.encode import SIDES, Encoded, SplitWriter, encode_lines, token_type
+from translate_trt.train.data.text_sources import Pair, read_line_chunks
+from translate_trt.train.data.vocabulary import sample_rows, train_tokenizer
+from translate_trt.train.worker_processes import WorkerPool
+
+log = logging.getLogger("translate_trt")
+
+FORMAT_VERSION = 1
+INDEX = "data.json"
+TOKENIZER = "tokenizer.spm"
+DOWNLOADS = "downloads"
+# A reader waits so long for a process that is just putting new files in place.
+_SECONDS_TO_SWITCH = 60.0
+
+# Pairs per task: a few megabytes of text, so that a task's start costs nothing beside its work.
+CHUNK_PAIRS = 10_000
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is to become a directory of token files.
+
+    Attributes:
+        name: of the corpus.
+        languages: codes of source and target, where they are known.
+        train: pairs of texts, one after another.
+        valid: one pair; every line of it is kept.
+        test: the same, or None.
+        options: of cleaning and vocabulary.
+        origin: for the record, where the text came from.
+    """
+
+    name: str
+    languages: tuple[str | None, str | None]
+    train: Sequence[Pair]
+    valid: Pair
+    test: Pair | None
+    options: PrepareOptions
+    origin: list[Any] = field(default_factory=list)
+
+
+def check_directory(out: Path, force: bool) -> None:
+    """Find out early whether `out` may be written.
+
+    Raises:
+        OutputError: it is complete and `force` is not given, or holds something else.
+    """
+    if out.exists() and not out.is_dir():
+        raise OutputError(f"{out} is a file, not a directory; choose another --output.")
+    if _is_prepared(out):
+        if not force:
+            raise OutputError(f"{out} is complete; choose another --output or add --force.")
+    elif out.is_dir():
+        others = sorted(
+            path.name
+            for path in out.iterdir()
+            if path.name != DOWNLOADS and not PASSING.fullmatch(path.name)
+        )
+        if others:
+            raise OutputError(
+                f"{out} holds something else ({', '.join(others[:3])}); choose another --output."
+            )
+
+
+def _is_prepared(out: Path) -> bool:
+    """By what is in data.json, and not by its name."""
+    try:
+        values = json.loads((out / INDEX).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and {"splits", "tokenizer_sha256"} <= values.keys()
+
+
+def recover(directory: Path) -> None:
+    """Put files in place that a `data prepare` had finished and was ended before they were.
+
+    Raises:
+        OutputError: that cannot be done, or another process is at it and does not end.
+    """
+    if is_switching(directory):
+        with locked(directory / LOCK, directory, _SECONDS_TO_SWITCH):
+            try:
+                finish_switch(directory, _obsolete, INDEX)
+            except OSError as error:
+                raise output_error(directory, error) from error
+
+
+def prepare(preparation: Preparation, out: Path, workers: int, force: bool = False) -> None:
+    """Clean, train the vocabulary, tokenize, and leave everything training needs in `out`.
+
+    `out` holds either what was complete in it before, or all of the new files (`new_contents`).
+    The caller holds its lock.
+
+    Args:
+        preparation: the texts and how to treat them.
+        out: the directory; downloads in it are left alone.
+        workers: processes.
+        force: replace what is complete in `out`. A training that has it open is not disturbed.
+
+    Raises:
+        InputError: text is missing, damaged, not parallel, or none is left.
+        OutputError: `out` may not be replaced or written, or the disk is full.
+    """
+    check_directory(out, force)
+    for source in itertools.chain.from_iterable(preparation.train):
+        check_input(str(source.path))
+    held_out = {"valid": _HeldOut.read(preparation.valid)}  # known to be there before hours of work
+    if preparation.test is not None:
+        held_out["test"] = _HeldOut.read(preparation.test)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        clear_leftovers_in(out)
+        with new_contents(out, _obsolete, INDEX) as work:
+            with WorkerPool(workers) as pool:
+                index = _fill(preparation, held_out, work, pool)
+            write_json(work / INDEX, index)
+    except OSError as error:
+        raise output_error(error.filename or out, error) from error
+
+
+def _fill(
+    preparation: Preparation, held_out: dict[str, _HeldOut], work: Path, pool: WorkerPool
+) -> dict[str, Any]:
+    """Write every file but data.json, whose content comes back."""
+    options = preparation.options
+    clock = _Clock()
+    text = _clean(preparation.train, options, work, pool)
+    clock.lap("clean")
+    size = _train_vocabulary(text, options, work / TOKENIZER, pool)
+    clock.lap("vocabulary")
+    splits = {"train": _encode(text, options, size, work, pool)}
+    text.remove()
+    clock.lap("encode")
+    splits |= {name: lines.write(name, size, work) for name, lines in held_out.items()}
+    return {
+        "format_version": FORMAT_VERSION,
+        "created_by": f"translate-trt {importlib.metadata.version('translate-trt')}",
+        "name": preparation.name,
+        "source_language": preparation.languages[0],
+        "target_language": preparation.languages[1],
+        "vocabulary_size": size,
+        "tokenizer_sha256": hashlib.sha256((work / TOKENIZER).read_bytes()).hexdigest(),
+        "token_type": token_type(size),
+        "splits": splits,
+        "settings": dataclasses.asdict(options),
+        "origin": preparation.origin,
+        "seconds": clock.laps,
+    }
+
+
+def _obsolete(out: Path) -> Iterator[Path]:
+    """All that an earlier preparation may have written, data.json first."""
+    yield out / INDEX
+    yield out / TOKENIZER
+    for name in ("test", "valid", "train"):  # an old test set must not stay beside new ones
+        for side in SIDES:
+            for suffix in ("tokens", "offsets", "txt"):
+                yield out / f"{name}.{side}.{suffix}"
+
+
+class _Clock:
+    """Seconds of each stage."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = round(now - self._last, 1)
+        self._last = now
+
+
+# ---- cleaning ----
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Where some consecutive pairs are: bytes of two files, rows of the corpus."""
+
+    begin: tuple[int, int]
+    end: tuple[int, int]
+    rows: slice
+
+
+@dataclass
+class _CleanText:
+    """Cleaned pairs in two files.
+
+    Attributes:
+        paths: of the source and target file.
+        chunks: consecutive parts of them.
+        keep: [pairs], False for what was there before.
+        read: pairs that came in.
+        dropped: pairs left out so far, by reason.
+    """
+
+    paths: tuple[Path, Path]
+    chunks: list[_Chunk] = field(default_factory=list)
+    keep: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    read: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, reasons: dict[str, int]) -> None:
+        for reason, count in reasons.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def remove(self) -> None:
+        for path in self.paths:
+            path.unlink()
+
+
+def _clean(
+    pairs: Sequence[Pair], options: PrepareOptions, work: Path, pool: WorkerPool
+) -> _CleanText:
+    """Cleaned text in two files, duplicates still in it but marked."""
+    text = _CleanText((work / "cleaned.source", work / "cleaned.target"))
+    hashes: list[NDArray[np.uint64]] = []
+    begin, rows = (0, 0), 0
+    with (
+        text.paths[0].open("wb") as source,
+        text.paths[1].open("wb") as target,
+        _bar("cleaning", None) as bar,
+    ):
+        tasks = _counted(_cleaning_tasks(pairs, options), text)
+        for chunk in pool.map(_clean_task, tasks):
+            source.write(chunk.source)
+            target.write(chunk.target)
+            hashes.append(chunk.hashes)
+            end = begin[0] + len(chunk.source), begin[1] + len(chunk.target)
+            text.chunks.append(_Chunk(begin, end, slice(rows, rows + len(chunk.hashes))))
+            text.drop(chunk.dropped)
+            begin, rows = end, rows + len(chunk.hashes)
+            bar.update(text.read - bar.n)
+    if not rows:
+        raise InputError(f"no pair of {text.read:,} is fit to train on: {_reasons(text.dropped)}.")
+    if options.keep_duplicates:
+        text.keep = np.ones(rows, np.bool_)
+    else:
+        text.keep = first_occurrences(np.concatenate(hashes))
+        text.drop({"duplicate": rows - int(text.keep.sum())})
+    return text
+
+
+_CleaningTask = tuple[list[bytes], list[bytes], PrepareOptions]
+
+
+def _cleaning_tasks(pairs: Sequence[Pair], options: PrepareOptions) -> Iterator[_CleaningTask]:
+    for source, target in pairs:
+        for sources, targets in read_line_chunks(source, target, CHUNK_PAIRS):
+            yield sources, targets, options
+
+
+def _counted(tasks: Iterator[_CleaningTask], text: _CleanText) -> Iterator[_CleaningTask]:
+    for task in tasks:
+        text.read += len(task[0])
+        yield task
+
+
+def _clean_task(task: _CleaningTask) -> CleanChunk:
+    return clean_chunk(*task)
+
+
+def _reasons(dropped: dict[str, int]) -> str:
+    return ", ".join(f"{dropped.get(name, 0):,} {name.replace('_', ' ')}" for name in REASONS)
+
+
+def _bar(description: str, total: int | None) -> tqdm[Any]:
+    return tqdm(total=total, desc=description, unit=" pairs", unit_scale=True, disable=None)
+
+
+# ---- vocabulary ----
+
+
+def _train_vocabulary(
+    text: _CleanText, options: PrepareOptions, path: Path, pool: WorkerPool
+) -> int:
+    """Train on a sample of the pairs that are kept; returns the number of pieces."""
+    rows = np.flatnonzero(text.keep)
+    sample = rows[sample_rows(len(rows), options.vocabulary_sentences, options.seed)]
+    log.info("training a vocabulary of %d pieces on %d pairs", options.vocabulary_size, len(sample))
+    lines = _sampled_lines(text, sample, pool)
+    size = train_tokenizer(lines, options.vocabulary_size, path, options.vocabulary_type)
+    if size < options.vocabulary_size:
+        log.warning("the text gave %d of %d pieces", size, options.vocabulary_size)
+    return size
+
+
+def _sampled_lines(text: _CleanText, sample: NDArray[np.int64], pool: WorkerPool) -> Iterator[str]:
+    tasks = []
+    for chunk in text.chunks:
+        begin, end = np.searchsorted(sample, (chunk.rows.start, chunk.rows.stop))
+        if begin < end:
+            tasks.append((text.paths, chunk, sample[begin:end] - chunk.rows.start))
+    for lines in pool.map(_pick_lines, tasks):
+        yield from lines
+
+
+def _pick_lines(task: tuple[tuple[Path, Path], _Chunk, NDArray[np.int64]]) -> list[str]:
+    """Those rows of a chunk: all sources, then all targets."""
+    paths, chunk, rows = task
+    return [side[row] for side in _read_chunk(paths, chunk) for row in rows]
+
+
+def _read_chunk(paths: tuple[Path, Path], chunk: _Chunk) -> list[list[str]]:
+    """The source and the target lines, without their ends."""
+    sides = []
+    for path, begin, end in zip(paths, chunk.begin, chunk.end, strict=True):
+        with path.open("rb") as file:
+            file.seek(begin)
+            sides.append(file.read(end - begin).decode().split("\n")[:-1])
+    return sides
+
+
+# ---- tokens ----
+
+
+def _encode(
+    text: _CleanText, options: PrepareOptions, vocabulary_size: int, work: Path, pool: WorkerPool
+) -> dict[str, Any]:
+    """Write the training split; returns its entry in data.json."""
+    settings = work / TOKENIZER, options.max_length, token_type(vocabulary_size)
+    tasks = (
+        _EncodingTask(text.paths, chunk, text.keep[chunk.rows], *settings) for chunk in text.chunks
+    )
+    with SplitWriter(work, "train") as writer, _bar("tokenizing", len(text.keep)) as bar:
+        for encoded, chunk in zip(pool.map(_encode_task, tasks), text.chunks, strict=True):
+            writer.append(encoded)
+            text.drop(encoded.dropped)
+            bar.update(chunk.rows.stop - chunk.rows.start)
+    log.info("kept %d of %d pairs; left out: %s", writer.pairs, text.read, _reasons(text.dropped))
+    if not writer.pairs:
+        raise InputError(f"no pair of {text.read:,} is fit to train on: {_reasons(text.dropped)}.")
+    dropped = {name: text.dropped.get(name, 0) for name in REASONS}
+    return {"read": text.read, "dropped": dropped, **writer.entry()}
+
+
+@dataclass(frozen=True)
+class _EncodingTask:
+    paths: tuple[Path, Path]
+    chunk: _Chunk
+    keep: NDArray[np.bool_]
+    tokenizer: Path
+    max_length: int | None
+    kind: str
+
+
+def _encode_task(task: _EncodingTask) -> Encoded:
+    sides = [
+        [line for line, kept in zip(lines, task.keep.tolist(), strict=True) if kept]
+        for lines in _read_chunk(task.paths, task.chunk)
+    ]
+    return encode_lines(
+        sides[0], sides[1], (task.tokenizer, task.tokenizer), task.max_length, task.kind
+    )
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    """All lines of a validation or test split, without their ends."""
+
+    source: list[str]
+    target: list[str]
+
+    @classmethod
+    def read(cls, pair: Pair) -> _HeldOut:
+        """Read them.
+
+        Raises:
+            InputError: they are missing, damaged, not parallel, or there are none.
+        """
+        lines = cls([], [])
+        for chunk in read_line_chunks(*pair, CHUNK_PAIRS):
+            for side, raw_lines in zip((lines.source, lines.target), chunk, strict=True):
+                raw = (line.removesuffix(b"\n").removesuffix(b"\r") for line in raw_lines)
+                side.extend(line.decode(errors="replace") for line in raw)
+        pairs = zip(lines.source, lines.target, strict=True)
+        if not any(source.strip() and target.strip() for source, target in pairs):
+            raise InputError(f"{pair[0]} and {pair[1]} have no pair with text on both sides.")
+        return lines
+
+    def write(self, name: str, vocabulary_size: int, work: Path) -> dict[str, Any]:
+        """Write all the text, and tokens of what has any; the split's entry in data.json.
+
+        Nothing is left out for its length: BLEU is of every line.
+        """
+        kind = token_type(vocabulary_size)
+        encoded = encode_lines(
+            self.source, self.target, (work / TOKENIZER, work / TOKENIZER), None, kind
+        )
+        with SplitWriter(work, name) as writer:
+            writer.append(encoded)
+        for side, lines in zip(SIDES, (self.source, self.target), strict=True):
+            content = "".join(f"{line}\n" for line in lines).encode()
+            (work / f"{name}.{side}.txt").write_bytes(content)
+        dropped = {"empty": encoded.dropped["empty"]}
+        return {"read": len(self.source), "dropped": dropped, **writer.entry()}

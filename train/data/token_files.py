@@ -1,0 +1,217 @@
+"""Directories of `translate-trt data prepare`, opened without reading them.
+
+DIR/
+  data.json                        what is in it; moved last, so that without it nothing counts
+  tokenizer.spm
+  train.source.tokens   .offsets   token ids end to end, and where each sentence begins (int64)
+  train.target.tokens   .offsets
+  valid.*  test.*                  the same
+  valid.source.txt  .target.txt    their text, every line of it, for BLEU
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.text import read_parallel
+from translate_trt.train.data.batches import ParallelData, TokenArray
+from translate_trt.train.data.corpora import CORPORA
+from translate_trt.train.data.encode import SIDES, fingerprint_files
+from translate_trt.train.data.prepare import FORMAT_VERSION, INDEX, TOKENIZER, recover
+
+_BLOCK = 1 << 20  # sentences whose offsets are checked at a time
+_MAKE_AGAIN = "Make the directory again with: translate-trt data prepare --force"
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """What data.json says; the arrays are opened by `split`.
+
+    Attributes:
+        path: the directory.
+        name: of the corpus.
+        source_language: its code, or None where it is not known.
+        target_language: likewise.
+        vocabulary_size: pieces of the shared vocabulary.
+        token_type: numpy's name of the type of the token files.
+        splits: per split, its entry in data.json.
+        index: all of data.json.
+    """
+
+    path: Path
+    name: str
+    source_language: str | None
+    target_language: str | None
+    vocabulary_size: int
+    token_type: str
+    splits: dict[str, dict[str, Any]]
+    index: dict[str, Any]
+
+    @property
+    def tokenizer(self) -> Path:
+        """The SentencePiece model, shared by both languages."""
+        return self.path / TOKENIZER
+
+    def split(self, name: str) -> ParallelData:
+        """Open a split, memory-mapped: of a large one, only the offsets are read.
+
+        Args:
+            name: "train", "valid" or "test".
+
+        Raises:
+            InputError: there is no such split, a file of it is missing or of another size, or its
+                offsets are not those of sentences.
+        """
+        entry = self._entry(name)
+        try:
+            arrays = [
+                self._open_side(f"{name}.{side}", entry["pairs"], entry[f"{side}_tokens"])
+                for side in SIDES
+            ]
+            return ParallelData(
+                arrays[0],
+                arrays[1],
+                entry["fingerprint"],
+                vocabulary_sizes=(self.vocabulary_size, self.vocabulary_size),
+                name=f"{self.path} ({name})",
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{self.path / INDEX} is damaged ({error!r}). {_MAKE_AGAIN}"
+            ) from error
+
+    def text(self, name: str) -> tuple[list[str], list[str]]:
+        """Source and target lines of the validation or test split, all of them.
+
+        Raises:
+            InputError: there is no such split, or it has no text (as `train`).
+        """
+        self._entry(name)
+        pairs = list(read_parallel(*(self.path / f"{name}.{side}.txt" for side in SIDES)))
+        return [source for source, _ in pairs], [target for _, target in pairs]
+
+    def check(self, name: str) -> None:
+        """Read all token files of a split and compare them with their fingerprint.
+
+        Raises:
+            InputError: they changed.
+        """
+        paths = [
+            self.path / f"{name}.{side}.{part}" for side in SIDES for part in ("offsets", "tokens")
+        ]
+        self.split(name)
+        found, right = fingerprint_files(paths), self._entry(name)["fingerprint"]
+        if found != right:
+            raise InputError(
+                f"{self.path}: the files of {name} have fingerprint {found} and should have "
+                f"{right}; they are damaged. {_MAKE_AGAIN}"
+            )
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        if name not in self.splits:
+            raise InputError(f"{self.path} has no split {name!r}; it has {', '.join(self.splits)}.")
+        return self.splits[name]
+
+    def _open_side(self, stem: str, sentences: int, tokens: int) -> TokenArray:
+        token_file = self._map(f"{stem}.tokens", self.token_type, tokens)
+        offsets = self._map(f"{stem}.offsets", "int64", sentences + 1)
+        if offsets[0] != 0 or offsets[-1] != tokens:
+            raise InputError(
+                f"{self.path / stem}.offsets ends at {offsets[-1]} and its token file at {tokens}; "
+                f"they do not belong together. {_MAKE_AGAIN}"
+            )
+        for begin in range(0, sentences, _BLOCK):
+            lengths = np.diff(offsets[begin : begin + _BLOCK + 1])
+            wrong = np.flatnonzero((lengths < 1) | (lengths > tokens))
+            if len(wrong):
+                number = begin + int(wrong[0])
+                raise InputError(
+                    f"{self.path / stem}.offsets is damaged: sentence {number} begins at "
+                    f"{offsets[number]} and ends at {offsets[number + 1]}. {_MAKE_AGAIN}"
+                )
+        return TokenArray(token_file, offsets)
+
+    def _map(self, name: str, kind: str, count: int) -> NDArray[Any]:
+        path = self.path / name
+        wanted = np.dtype(kind).itemsize * count
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}. {_MAKE_AGAIN}") from error
+        if size != wanted:
+            raise InputError(
+                f"{path} has {size:,} bytes and should have {wanted:,}; it is damaged. "
+                f"{_MAKE_AGAIN}"
+            )
+        # An ordinary array over the mapped memory: np.memmap's own class costs time per slice.
+        return np.asarray(np.memmap(path, dtype=kind, mode="r", shape=(count,)))
+
+
+def open_prepared(path: Path) -> PreparedData:
+    """Open what `translate-trt data prepare` made.
+
+    Raises:
+        InputError: it is missing, unfinished, damaged, or of a newer format.
+        OutputError: files of an interrupted `data prepare` cannot be put in place.
+    """
+    index = _read_index(path)
+    version = index.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise InputError(
+            f"{path} has data format {version}; this version reads up to {FORMAT_VERSION}. "
+            "Upgrade with: pip install -U translate-trt"
+        )
+    try:
+        prepared = PreparedData(
+            path=path,
+            name=index["name"],
+            source_language=index["source_language"],
+            target_language=index["target_language"],
+            vocabulary_size=index["vocabulary_size"],
+            token_type=index["token_type"],
+            splits=dict(index["splits"]),
+            index=index,
+        )
+        right = index["tokenizer_sha256"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path / INDEX} is damaged ({error!r}). {_MAKE_AGAIN}") from error
+    try:
+        found = hashlib.sha256(prepared.tokenizer.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(
+            f"cannot read {prepared.tokenizer}: {error.strerror}. {_MAKE_AGAIN}"
+        ) from error
+    if found != right:
+        raise InputError(
+            f"{prepared.tokenizer} is not the vocabulary of these token files. {_MAKE_AGAIN}"
+        )
+    return prepared
+
+
+def _read_index(path: Path) -> dict[str, Any]:
+    recover(path)
+    try:
+        index = json.loads((path / INDEX).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        if not path.exists() and path.name in CORPORA:
+            raise InputError(
+                f"{path} is not there; make it with: "
+                f"translate-trt data prepare {path.name} --output {path}"
+            ) from error
+        raise InputError(
+            f"{path} has no {INDEX}: it is not, or not completely, a directory that "
+            "`translate-trt data prepare` made."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path / INDEX} cannot be read ({error}). {_MAKE_AGAIN}") from error
+    if not isinstance(index, dict):
+        raise InputError(f"{path / INDEX} holds no JSON object. {_MAKE_AGAIN}")
+    return index

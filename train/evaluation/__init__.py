@@ -1,0 +1,1 @@
+"""Scores, validation and attention maps of trained models."""

@@ -1,0 +1,113 @@
+"""Validation loss, and translations by the reference search: of one model or of an ensemble."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+
+import torch
+
+from translate_trt.runtime.errors import CheckpointError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.prompt import Prompt
+from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.data.batches import ParallelData, plan_batches
+from translate_trt.train.loss import projected_cross_entropy
+from translate_trt.train.model import Transformer
+from translate_trt.train.search import Ensemble, Model, beam_search
+
+log = logging.getLogger("translate_trt")
+
+_NONE = Prompt()
+
+
+@torch.inference_mode()
+def validation_loss(model: Transformer, data: ParallelData, batch_tokens: int = 4096) -> float:
+    """Negative log-likelihood per target token, in nats, without label smoothing."""
+    device = model.embedding.weight.device
+    data = data.for_model(model)
+    total, tokens = 0.0, 0
+    for rows in plan_batches(data.source.lengths, data.target.lengths, batch_tokens, None):
+        batch = data.batch(rows).to(device)
+        hidden = model(batch.source, batch.source_bias, batch.previous)
+        hidden = hidden.flatten(0, 1)[batch.target_index].float()
+        _, likelihood = projected_cross_entropy(
+            hidden, model.projection_weight, batch.targets, 0.0, bias=model.output_bias
+        )
+        total += float(likelihood)
+        tokens += len(batch.targets)
+    return total / tokens
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss), infinite where that is beyond a float."""
+    return math.exp(loss) if loss < 700 else math.inf
+
+
+def check_same_vocabulary(checkpoints: Sequence[Checkpoint]) -> None:
+    """Find out, before any weights are read, whether checkpoints can be an ensemble.
+
+    Raises:
+        CheckpointError: their token ids do not mean the same.
+    """
+    first, *others = checkpoints
+    for other in others:
+        if [file.read_bytes() for file in other.tokenizers] != [
+            file.read_bytes() for file in first.tokenizers
+        ] or (other.model.vocabulary_size, other.prompt) != (
+            first.model.vocabulary_size,
+            first.prompt,
+        ):
+            raise CheckpointError(
+                f"{first.path} and {other.path} have different vocabularies, so their "
+                "probabilities cannot be averaged. Make an ensemble of checkpoints that were "
+                f"trained with the same {first.tokenizers[0].name}."
+            )
+
+
+def load_as_one(checkpoints: Sequence[Checkpoint], device: torch.device) -> tuple[Model, Tokenizer]:
+    """The model of a checkpoint, or the ensemble of several, and the tokenizer.
+
+    Raises:
+        CheckpointError: one is damaged, or their vocabularies differ.
+    """
+    check_same_vocabulary(checkpoints)
+    models = [checkpoint.load_model().to(device) for checkpoint in checkpoints]
+    tokenizer = Tokenizer(*checkpoints[0].tokenizers)
+    return models[0] if len(models) == 1 else Ensemble(models), tokenizer
+
+
+def translate_reference(
+    model: Model,
+    tokenizer: Tokenizer,
+    lines: Sequence[str],
+    options: SearchOptions,
+    prompt: Prompt = _NONE,
+) -> tuple[list[str], list[list[Hypothesis]]]:
+    """Best translations as text, and all hypotheses, by the PyTorch beam search.
+
+    The prompt is the checkpoint's, which has checked what the options say of languages.
+
+    A model with learned positions has no more of them than it was made with: longer sources are
+    cut, so that source + 50 tokens, the end symbol included, fit; a warning counts them.
+    """
+    asked = [prompt.of_line(line, options) for line in lines]
+    sources = tokenizer.encode_source_batch([text for text, _ in asked])
+    if model.longest is not None:
+        room = max(1, model.longest - 50 - 1 - prompt.source_length)
+        cut = sum(len(source) > room for source in sources)
+        if cut:
+            log.warning(
+                "%d of %d lines are cut to %d tokens: the model has learned positions for %d",
+                cut, len(lines), room, model.longest,
+            )  # fmt: skip
+        sources = [source[:room] for source in sources]
+    sources = [
+        [*prompt.of_source(own), *source] if source else []
+        for source, (_, own) in zip(sources, asked, strict=True)
+    ]
+    results = beam_search(model, sources, options, [prompt.of_target(own) for _, own in asked])
+    return [tokenizer.decode(result[0].tokens) for result in results], results

@@ -1,0 +1,334 @@
+"""A shortlist learned from text: prepared token files, or text and a tokenizer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from translate_trt.runtime.bundle import MANIFEST_NAME, read_manifest
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.train.config import END, PAD, START, UNKNOWN
+from translate_trt.train.data.encode import Encoded, encode_lines, token_type
+from translate_trt.train.data.text_sources import TextSource, read_line_chunks
+from translate_trt.train.shortlist.ibm_model1 import TokenPairs, TranslationTable, learn_table
+from translate_trt.train.shortlist.table import (
+    Shortlist,
+    best_translations,
+    by_frequency,
+    copies_of,
+    tokenizer_hash,
+)
+from translate_trt.train.worker_processes import WorkerPool
+
+log = logging.getLogger("translate_trt")
+
+# Longer sentences, in tokens with the end symbol, are left out, as training does by default: what
+# they cost grows with their length squared, and they are seldom translations word for word.
+_MAX_LENGTH = 256
+_CHUNK_PAIRS = 10_000
+_COUNTED_TOKENS = 1 << 22  # between two steps of counting; numpy widens them to 64 bits
+
+
+@dataclass(frozen=True)
+class ShortlistSize:
+    """How much of the table is kept.
+
+    Attributes:
+        frequent: F, most frequent target tokens, in every list.
+        best: C, translations of each source token.
+        min_probability: translations below it are left out.
+    """
+
+    frequent: int
+    best: int
+    min_probability: float
+
+    def __post_init__(self) -> None:
+        for name in ("frequent", "best"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if not 0.0 < self.min_probability < 1.0:
+            raise OptionError(
+                f"min_probability is {self.min_probability}; it must be between 0 and 1."
+            )
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """What a shortlist has to know of the tokenizers.
+
+    Attributes:
+        copies: as in `Shortlist`.
+        target_size: V.
+        tokenizer_sha256: for the record.
+    """
+
+    copies: NDArray[np.int32]
+    target_size: int
+    tokenizer_sha256: str
+
+    @classmethod
+    def of(cls, source: Path, target: Path) -> Vocabularies:
+        """Of two SentencePiece models, which may be the same."""
+        tokenizer = Tokenizer(source, target)
+        pieces = (
+            tokenizer.source_pieces(range(tokenizer.source_vocabulary_size)),
+            tokenizer.target_pieces(range(tokenizer.vocabulary_size)),
+        )
+        return cls(copies_of(*pieces), len(pieces[1]), tokenizer_hash(source, target))
+
+
+def build_shortlist(
+    pairs: TokenPairs,
+    vocabularies: Vocabularies,
+    size: ShortlistSize,
+    iterations: int,
+    pool: WorkerPool,
+) -> Shortlist:
+    """Learn a shortlist from sentence pairs.
+
+    Args:
+        pairs: the text, as training has it.
+        vocabularies: of its tokens.
+        size: of the table.
+        iterations: of expectation maximization.
+        pool: where it is done.
+
+    Raises:
+        InputError: there are no pairs.
+        OptionError: no iteration.
+        TranslateTrtError: a process ended unexpectedly.
+    """
+    if not len(pairs):
+        raise InputError("there is no sentence pair to learn a shortlist from.")
+    copies, target_size = vocabularies.copies, vocabularies.target_size
+    counts = _count_tokens(pairs.target, target_size)
+    counts[[PAD, START]] = 0
+    present = np.flatnonzero(counts).astype(np.int32)
+    order = by_frequency(present, counts[present])
+    frequent = np.sort(present[order[: size.frequent]])
+    table = learn_table(pairs, max(len(copies), target_size), iterations, pool)
+    translations, probabilities = _rows(table, copies, frequent, size)
+    return Shortlist(
+        frequent,
+        counts[frequent],
+        _columns(table, len(copies), frequent, size),
+        translations,
+        probabilities,
+        copies,
+        target_size,
+        vocabularies.tokenizer_sha256,
+        len(pairs),
+        iterations,
+    )
+
+
+def _count_tokens(tokens: NDArray[np.integer], vocabulary_size: int) -> NDArray[np.int64]:
+    """[V], how often each comes."""
+    counts = np.zeros(vocabulary_size, np.int64)
+    for begin in range(0, len(tokens), _COUNTED_TOKENS):
+        part = tokens[begin : begin + _COUNTED_TOKENS]
+        counts += np.bincount(part, minlength=vocabulary_size)
+    return counts
+
+
+def _rows(
+    table: TranslationTable,
+    copies: NDArray[np.int32],
+    frequent: NDArray[np.int32],
+    size: ShortlistSize,
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The best translations [S, C] of each source token that are not frequent ones."""
+    # A token's own entry stays whatever its probability: it is in its row by rule.
+    wanted = (table.probability >= size.min_probability) | (copies[table.source] == table.target)
+    wanted &= ~np.isin(table.target, frequent) & (table.source != END)
+    source, target = table.source[wanted], table.target[wanted]
+    probability = table.probability[wanted]
+    order = np.lexsort((target, -probability, copies[source] != target, source))
+    source, target, probability = source[order], target[order], probability[order]
+    place = np.arange(len(source)) - np.searchsorted(source, source)
+    kept = place < size.best
+    tokens = np.full((len(copies), size.best), PAD, np.int32)
+    values = np.zeros((len(copies), size.best), np.float32)
+    tokens[source[kept], place[kept]] = target[kept]
+    values[source[kept], place[kept]] = probability[kept]
+    return best_translations(tokens, values, frequent, size.best, copies)
+
+
+def _columns(
+    table: TranslationTable, source_size: int, frequent: NDArray[np.int32], size: ShortlistSize
+) -> NDArray[np.float32]:
+    """[S, F], the probabilities of the frequent tokens."""
+    wanted = np.isin(table.target, frequent) & (table.source != END)
+    wanted &= table.probability >= size.min_probability
+    values = np.zeros((source_size, len(frequent)), np.float32)
+    column = np.searchsorted(frequent, table.target[wanted])
+    values[table.source[wanted], column] = table.probability[wanted]
+    return values
+
+
+# ---- text ----
+
+
+def find_tokenizers(path: Path) -> tuple[Path, Path]:
+    """The SentencePiece models of source and target that a path means; may be the same.
+
+    Args:
+        path: the model of both, or a directory: of a run, a checkpoint, prepared data or a bundle.
+
+    Raises:
+        InputError: there is none, or its special pieces are not where training puts them.
+        BundleError: a bundle that is damaged; a file that is no SentencePiece model.
+    """
+    files = _tokenizer_files(path)
+    for model in files:
+        if not model.is_file():
+            raise InputError(
+                f"there is no tokenizer {model}; give a .spm file, or the directory of a run, a "
+                "checkpoint, a bundle or prepared data."
+            )
+        found = Tokenizer(model, model)
+        special = found.pad_token, found.unknown_token, found.start_token, found.end_token
+        if special != (PAD, UNKNOWN, START, END):
+            raise InputError(
+                f"{model} has its padding, unknown, start and end pieces at {special}, and must "
+                f"have them at {(PAD, UNKNOWN, START, END)}, as `translate-trt train` makes them."
+            )
+    return files
+
+
+def _tokenizer_files(path: Path) -> tuple[Path, Path]:
+    if (path / MANIFEST_NAME).is_file():
+        entries = read_manifest(path).tokenizer
+        return entries["source"].locate(path), entries["target"].locate(path)
+    if not path.is_dir():
+        return path, path
+    if (path / "source.spm").is_file():
+        return path / "source.spm", path / "target.spm"
+    return path / "tokenizer.spm", path / "tokenizer.spm"
+
+
+def read_pairs(
+    source: Path, target: Path, tokenizers: tuple[Path, Path], pool: WorkerPool
+) -> TokenPairs:
+    """The pairs of two text files that have text on both sides and are not too long.
+
+    Args:
+        source: plain or `.gz`, a sentence per line.
+        target: its translations.
+        tokenizers: SentencePiece models of both.
+        pool: tokenizes.
+
+    Raises:
+        InputError: one cannot be read, their numbers of lines differ, or nothing is left.
+    """
+    model = Tokenizer(*tokenizers)
+    kind = token_type(max(model.source_vocabulary_size, model.vocabulary_size))
+    tokens: tuple[list[bytes], list[bytes]] = [], []
+    lengths: tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]] = [], []
+    dropped = {"empty": 0, "too_long": 0}
+    with tqdm(desc="tokenizing", unit=" pairs", unit_scale=True, disable=None) as bar:
+        for encoded in pool.map(_encode, _encoding_tasks(source, target, tokenizers, kind)):
+            for side in (0, 1):
+                tokens[side].append(encoded.tokens[side])
+                lengths[side].append(encoded.lengths[side])
+            for reason, count in encoded.dropped.items():
+                dropped[reason] += count
+            bar.update(len(encoded.lengths[0]) + sum(encoded.dropped.values()))
+    count = sum(map(len, lengths[0]))
+    if any(dropped.values()):
+        log.info(
+            "%d pairs are left out: %d with an empty side, %d longer than %d tokens",
+            sum(dropped.values()), dropped["empty"], dropped["too_long"], _MAX_LENGTH,
+        )  # fmt: skip
+    if not count:
+        raise InputError(f"{source} and {target} have no pair with text on both sides.")
+    sides = [
+        (np.frombuffer(b"".join(tokens[side]), kind), _offsets(lengths[side])) for side in (0, 1)
+    ]
+    return TokenPairs(*sides[0], *sides[1])
+
+
+def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate(([0], np.cumsum(np.concatenate(lengths))))
+
+
+_EncodingTask = tuple[list[bytes], list[bytes], tuple[Path, Path], str]
+
+
+def _encoding_tasks(
+    source: Path, target: Path, tokenizers: tuple[Path, Path], kind: str
+) -> Iterator[_EncodingTask]:
+    pair = TextSource(source), TextSource(target)
+    for sources, targets in read_line_chunks(*pair, _CHUNK_PAIRS):
+        yield sources, targets, tokenizers, kind
+
+
+def _encode(task: _EncodingTask) -> Encoded:
+    sources, targets, tokenizers, kind = task
+    # Line ends and what is not UTF-8 are dealt with here, in the worker.
+    sides = [
+        [line.removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace") for line in lines]
+        for lines in (sources, targets)
+    ]
+    return encode_lines(sides[0], sides[1], tokenizers, _MAX_LENGTH, kind)
+
+
+# ---- coverage ----
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How well the lists of some sentences hold their reference translations.
+
+    Attributes:
+        tokens: of all references, without end symbols.
+        inside: those that are in the list of their sentence.
+        sentences: with tokens on both sides.
+        whole: those with every token in the list.
+        list_tokens: sum of the lists' sizes.
+    """
+
+    tokens: int
+    inside: int
+    sentences: int
+    whole: int
+    list_tokens: int
+
+
+def measure_coverage(
+    shortlist: Shortlist, pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer
+) -> Coverage:
+    """Look for each reference token in the list of its source sentence.
+
+    Args:
+        shortlist: the table.
+        pairs: source sentences and their reference translations.
+        tokenizer: the one it was made with.
+
+    Raises:
+        InputError: no pair has tokens on both sides.
+    """
+    tokens = inside = sentences = whole = list_tokens = 0
+    for source, target in pairs:
+        source_ids = tokenizer.encode_source(source)
+        target_ids = tokenizer.encode_target(target)
+        if not source_ids or not target_ids:
+            continue
+        listed = shortlist.for_sentence([*source_ids, END])
+        found = int(np.isin(target_ids, listed).sum())
+        tokens += len(target_ids)
+        inside += found
+        sentences += 1
+        whole += found == len(target_ids)
+        list_tokens += len(listed)
+    if not sentences:
+        raise InputError("the text for coverage has no pair with text on both sides.")
+    return Coverage(tokens, inside, sentences, whole, list_tokens)

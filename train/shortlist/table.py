@@ -1,0 +1,317 @@
+"""The lexical shortlist's table: which target tokens a sentence's translation may be made of.
+
+Most of the output matrix is computed for tokens that cannot come: of 37,000 pieces a sentence needs
+a few hundred. Its list is the union of the most frequent target tokens and, for each of its source
+tokens, the most probable translations by IBM Model 1 (train/shortlist/ibm_model1.py). A source
+token whose piece the target has too, as all of a vocabulary that both share, is also among its own
+translations: names and numbers, and bytes of what no piece spells, are copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.files import write_bytes_atomically
+from translate_trt.train.config import END, PAD, START
+
+FORMAT_VERSION = 2
+_KIND = "translate-trt shortlist"
+
+# Arrays of a file, and their types.
+_TYPES = {
+    "frequent": np.int32,
+    "frequent_counts": np.int64,
+    "frequent_probabilities": np.float32,
+    "translations": np.int32,
+    "probabilities": np.float32,
+    "copies": np.int32,
+}
+_MAKE_AGAIN = "Make it again with: translate-trt shortlist"
+
+
+@dataclass(frozen=True, eq=False)
+class Shortlist:
+    """The table of S source and V target tokens, F frequent ones, and C translations of each.
+
+    Attributes:
+        frequent: int32 [F], ascending: target tokens of every list, END among them, neither PAD nor
+            START. UNKNOWN is like any token: it comes where the training text has it, which a
+            vocabulary with byte fallback rules out.
+        frequent_counts: int64 [F], how often each was in the training text.
+        frequent_probabilities: float32 [S, F], of each as a translation of each source token;
+            `truncated` needs them. 0 where below the smallest that is kept.
+        translations: int32 [S, C]: of each source token, none of them in `frequent`, by descending
+            probability; PAD where there are fewer. The rows of PAD, START and END are empty.
+        probabilities: float32 [S, C] of these, 0 where there is none. A token that is its own
+            translation only by rule may have 0 too.
+        copies: int32 [S], the target token that is the same piece as each source token, its own
+            translation by rule; PAD where there is none, and of special ones.
+        vocabulary_size: V.
+        tokenizer_sha256: of the tokenizers (`tokenizer_hash`).
+        pairs: sentence pairs it was learned from.
+        iterations: of expectation maximization.
+    """
+
+    frequent: NDArray[np.int32]
+    frequent_counts: NDArray[np.int64]
+    frequent_probabilities: NDArray[np.float32]
+    translations: NDArray[np.int32]
+    probabilities: NDArray[np.float32]
+    copies: NDArray[np.int32]
+    vocabulary_size: int
+    tokenizer_sha256: str
+    pairs: int
+    iterations: int
+
+    def for_sentence(self, source_ids: Sequence[int]) -> NDArray[np.int32]:
+        """The tokens that a translation of that sentence may be made of.
+
+        Args:
+            source_ids: its tokens, in any order, with or without END.
+
+        Returns:
+            int32 [L], ascending, each once.
+        """
+        rows = self.translations[np.asarray(source_ids, dtype=np.int64)]
+        tokens = np.unique(np.concatenate((self.frequent, rows.ravel())))
+        return np.setdiff1d(tokens, [PAD]).astype(np.int32)
+
+    def truncated(self, frequent: int, best: int) -> Shortlist:
+        """A smaller table: the one that building it with those numbers would give.
+
+        Args:
+            frequent: F, at least 1 (END) and at most what this one has.
+            best: C, at least 1 and at most what this one has.
+
+        Raises:
+            OptionError: this one has fewer.
+        """
+        largest = (len(self.frequent), self.translations.shape[1])
+        for name, value, most in zip(("frequent", "best"), (frequent, best), largest, strict=True):
+            if not 1 <= value <= most:
+                raise OptionError(f"{name} is {value}; this shortlist has 1 to {most}.")
+        order = by_frequency(self.frequent, self.frequent_counts)
+        kept, left = np.sort(order[:frequent]), np.sort(order[frequent:])
+        shape = len(self.translations), len(left)
+        tokens = np.hstack((self.translations, np.broadcast_to(self.frequent[left], shape)))
+        values = np.hstack((self.probabilities, self.frequent_probabilities[:, left]))
+        translations, probabilities = best_translations(
+            tokens, values, self.frequent[kept], best, self.copies
+        )
+        return replace(
+            self,
+            frequent=self.frequent[kept],
+            frequent_counts=self.frequent_counts[kept],
+            frequent_probabilities=self.frequent_probabilities[:, kept],
+            translations=translations,
+            probabilities=probabilities,
+        )
+
+    def save(self, path: Path) -> None:
+        """Write a safetensors file, whole or not at all.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        description = {
+            "format_version": FORMAT_VERSION,
+            "vocabulary_size": self.vocabulary_size,
+            "tokenizer_sha256": self.tokenizer_sha256,
+            "pairs": self.pairs,
+            "iterations": self.iterations,
+        }
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _TYPES}
+        # All in one entry: safetensors writes several in an order that changes from run to run.
+        metadata = {_KIND: json.dumps(description)}
+        write_bytes_atomically(path, safetensors.numpy.save(arrays, metadata))
+
+    @classmethod
+    def load(cls, path: Path, tokenizer_sha256: str | None = None) -> Shortlist:
+        """Read what `save` wrote.
+
+        Args:
+            path: the file.
+            tokenizer_sha256: of the tokenizers that it is to be used with; None takes any.
+
+        Raises:
+            InputError: it is missing, damaged, something else, of a newer format, or was made with
+                another tokenizer.
+        """
+        description, arrays = _read(path)
+        version = description.get("format_version")
+        if not isinstance(version, int) or version > FORMAT_VERSION:
+            raise InputError(
+                f"{path} has shortlist format {version}; this version reads up to "
+                f"{FORMAT_VERSION}. Upgrade with: pip install -U translate-trt"
+            )
+        if version == 1 and "translations" in arrays:  # when vocabularies were shared, always
+            arrays["copies"] = shared_copies(len(arrays["translations"]))
+        try:
+            shortlist = cls(
+                **{name: arrays[name] for name in _TYPES},
+                vocabulary_size=int(description["vocabulary_size"]),
+                tokenizer_sha256=str(description["tokenizer_sha256"]),
+                pairs=int(description["pairs"]),
+                iterations=int(description["iterations"]),
+            )
+            _check(shortlist)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is damaged ({error}). {_MAKE_AGAIN}") from error
+        found = shortlist.tokenizer_sha256
+        if tokenizer_sha256 is not None and found != tokenizer_sha256:
+            raise InputError(
+                f"{path} was made with another tokenizer (SHA-256 {found[:12]}, not "
+                f"{tokenizer_sha256[:12]}): its tokens mean something else here. {_MAKE_AGAIN}, "
+                "with the tokenizer of this model."
+            )
+        return shortlist
+
+
+def tokenizer_hash(source: Path, target: Path) -> str:
+    """SHA-256 of the tokenizers' files, as `Shortlist` keeps it; of one that both share, one.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    hashes = {}
+    for path in (source, target):
+        try:
+            hashes[hashlib.sha256(path.read_bytes()).hexdigest()] = path
+        except OSError as error:
+            raise InputError(f"cannot read the tokenizer {path}: {error.strerror}.") from error
+    return "+".join(hashes)
+
+
+def shared_copies(vocabulary_size: int) -> NDArray[np.int32]:
+    """`Shortlist.copies` of a vocabulary that both sides share."""
+    copies = np.arange(vocabulary_size, dtype=np.int32)
+    copies[: END + 1] = PAD
+    return copies
+
+
+def copies_of(source: Sequence[str], target: Sequence[str]) -> NDArray[np.int32]:
+    """`Shortlist.copies` of two vocabularies.
+
+    Args:
+        source: its pieces by token.
+        target: likewise.
+    """
+    places = {piece: place for place, piece in enumerate(target) if place > END}
+    copies = np.array([places.get(piece, PAD) for piece in source], dtype=np.int32)
+    copies[: END + 1] = PAD
+    return copies
+
+
+def by_frequency(tokens: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Places [M] of the tokens [M] from the most to the least frequent; END is always first.
+
+    Of equally frequent ones the smaller token comes first.
+    """
+    return np.lexsort((tokens, -counts, tokens != END))
+
+
+def best_translations(
+    tokens: NDArray[np.int32],
+    probabilities: NDArray[np.float32],
+    frequent: NDArray[np.int32],
+    best: int,
+    copies: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The most probable of some candidates for each source token, and always the token itself.
+
+    Args:
+        tokens: [S, M] candidates, each at most once in a row; their order does not matter.
+        probabilities: [S, M]; candidates of probability 0 do not count.
+        frequent: [F], tokens to leave out.
+        best: C.
+        copies: [S], as in `Shortlist`.
+
+    Returns:
+        Tokens [S, C] and probabilities [S, C] as in `Shortlist`.
+    """
+    own = copies[:, None]
+    probabilities = np.where(np.isin(tokens, frequent), 0, probabilities)
+    wanted = ~np.isin(own, frequent) & (own > END)
+    is_own = (tokens == own) & wanted
+    # The token itself moves to a column of its own, where it counts whatever its probability.
+    own_probability = np.where(is_own, probabilities, 0).sum(axis=1, keepdims=True)
+    probabilities = np.where(is_own, 0, probabilities)
+    tokens = np.hstack((tokens, np.where(wanted, own, PAD)))
+    counts_as = np.hstack((probabilities, np.where(wanted, 2.0, 0.0).astype(np.float32)))
+    probabilities = np.hstack((probabilities, own_probability.astype(np.float32)))
+    tokens = np.where(counts_as > 0, tokens, PAD)
+    missing = max(0, best - tokens.shape[1])
+    pad = ((0, 0), (0, missing))
+    tokens, probabilities = np.pad(tokens, pad), np.pad(probabilities, pad)
+    chosen = np.lexsort((tokens, -np.pad(counts_as, pad)), axis=1)[:, :best]
+    tokens = np.take_along_axis(tokens, chosen, axis=1)
+    probabilities = np.take_along_axis(probabilities, chosen, axis=1)
+    order = np.lexsort((tokens, tokens == PAD, -probabilities), axis=1)
+    return (
+        np.take_along_axis(tokens, order, axis=1).astype(np.int32),
+        np.take_along_axis(probabilities, order, axis=1).astype(np.float32),
+    )
+
+
+def is_shortlist(sample: bytes) -> bool:
+    """Tell a shortlist of any version by the beginning of its file."""
+    size = int.from_bytes(sample[:8], "little")
+    try:
+        head = json.loads(sample[8 : 8 + size])
+        return _KIND in head["__metadata__"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return False
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and arrays of a file that says it is a shortlist."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            description = json.loads((file.metadata() or {}).get(_KIND, "null"))
+            if not isinstance(description, dict):
+                raise InputError(
+                    f"{path} is a safetensors file but no shortlist; give one that "
+                    "`translate-trt shortlist` made."
+                )
+            names = _TYPES.keys() & file.keys()
+            return description, {name: file.get_tensor(name) for name in names}
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {path}; make it: translate-trt shortlist") from error
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(
+            f"{path} is no shortlist, or a damaged one ({error}). {_MAKE_AGAIN}"
+        ) from error
+
+
+def _check(shortlist: Shortlist) -> None:
+    """ValueError if the arrays do not fit each other or hold what no table may."""
+    frequent, translations = shortlist.frequent, shortlist.translations
+    count, best, sources = len(frequent), translations.shape[-1], len(shortlist.copies)
+    shapes = {
+        "frequent": (count,),
+        "frequent_counts": (count,),
+        "frequent_probabilities": (sources, count),
+        "translations": (sources, best),
+        "probabilities": (sources, best),
+        "copies": (sources,),
+    }
+    for name, shape in shapes.items():
+        array = getattr(shortlist, name)
+        if array.shape != shape or array.dtype != _TYPES[name]:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}")
+    if END not in frequent or PAD in frequent or START in frequent or np.any(np.diff(frequent) < 1):
+        raise ValueError("frequent is not ascending, or not with END and without PAD and START")
+    for tokens in (frequent, translations, shortlist.copies):
+        if tokens.size and not 0 <= tokens.min() <= tokens.max() < shortlist.vocabulary_size:
+            raise ValueError("a token is outside the vocabulary")

@@ -1,0 +1,1 @@
+"""Training runs: optimizer steps, processes, metrics, and the run directory."""

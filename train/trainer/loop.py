@@ -1,0 +1,451 @@
+"""The training loop: one process or a group of them, exact to resume, stoppable between steps."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from translate_trt.runtime.errors import CheckpointError, InputError, TranslateTrtError
+from translate_trt.runtime.files import clear_leftovers_in
+from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.train.checkpoint import (
+    AVERAGED,
+    PREFIX,
+    CheckpointWriter,
+    TrainingState,
+    Usage,
+    average_weights,
+    load_weights,
+    numbered_checkpoints,
+    remove_old_checkpoints,
+    save_checkpoint,
+    step_of,
+)
+from translate_trt.train.config import ModelConfig, TrainConfig
+from translate_trt.train.data.batches import Batch, FingerprintCheck, ParallelData
+from translate_trt.train.evaluation.scoring import bleu
+from translate_trt.train.evaluation.validation import (
+    perplexity,
+    translate_reference,
+    validation_loss,
+)
+from translate_trt.train.model import Transformer
+from translate_trt.train.schedule import learning_rate
+from translate_trt.train.shutdown import StopRequest
+from translate_trt.train.trainer.distributed import Group
+from translate_trt.train.trainer.metrics import Meter, Metrics
+from translate_trt.train.trainer.objective import Objective
+from translate_trt.train.trainer.precision import loss_scaler, resolve_precision
+from translate_trt.train.trainer.steps import Step, StepLoader
+
+log = logging.getLogger("translate_trt")
+
+# So many steps in a row without a finite gradient, and it will not mend by itself.
+MOST_SKIPPED_IN_A_ROW = 10
+# In a group, a signal is looked at this often: to agree on it costs a message to everyone.
+STEPS_BETWEEN_AGREEMENTS = 10
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Text to measure progress on."""
+
+    data: ParallelData
+    source: list[str]
+    reference: list[str]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a run is made of.
+
+    Attributes:
+        tokenizers: SentencePiece models of source and target; may be the same.
+        fingerprint: by which a resumed run knows its data again.
+        usage: how its checkpoints are used.
+        origin: of a run that fine-tunes, the checkpoint it began with (`Settings`); its weights
+            are in `out`, as those of step 0.
+    """
+
+    out: Path
+    model: ModelConfig
+    train: TrainConfig
+    data: ParallelData
+    validation: Validation
+    tokenizers: tuple[Path, Path]
+    fingerprint: int
+    usage: Usage = field(default_factory=Usage)
+    origin: dict[str, Any] | None = None
+
+
+class Trainer:
+    """Trains one model.
+
+    Raises:
+        CheckpointError: `resume` finds checkpoints, but none that can be read.
+        InputError: they are of other data.
+    """
+
+    def __init__(self, job: Job, group: Group, resume: bool = False) -> None:
+        self.job, self.config, self.group = job, job.train, group
+        torch.manual_seed(self.config.seed)
+        self.model = Transformer(job.model).to(group.device)
+        self.dtype = resolve_precision(self.config, group.device)
+        self.scaler = loss_scaler(group.device, self.dtype)
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(),
+            lr=0.0,
+            betas=(self.config.adam_beta1, self.config.adam_beta2),
+            eps=self.config.adam_epsilon,
+            fused=True,
+        )
+        self.step = self.epoch = self.epoch_step = 0
+        self._writer = CheckpointWriter()
+        # On the device, so that no step waits to look at them: sums of smoothed loss and negative
+        # log-likelihood, and of steps skipped: in a row, in the longest row, and in all.
+        self._sums = torch.zeros(2, dtype=torch.float64, device=group.device)
+        self._skipped = torch.zeros(3, dtype=torch.int64, device=group.device)
+        if resume or job.origin is not None:
+            self._resume()
+        fuse = self.config.compile == "on" or (
+            self.config.compile == "auto" and group.device.type == "cuda"
+        )
+        objective = Objective(self.model, self.config.label_smoothing, self.dtype, fuse)
+        self.objective: nn.Module = objective
+        if group.size > 1:
+            # Exchanges gradients in buckets while the backward pass goes on. The only buffer, the
+            # sinusoids, is the same everywhere and grows where a process meets a long sentence.
+            self.objective = DistributedDataParallel(
+                objective, broadcast_buffers=False, gradient_as_bucket_view=True
+            )
+
+    # ---- one step ----
+
+    def _optimizer_step(self, step: Step) -> None:
+        """Gradients of the step's batches, of all processes together, and one update."""
+        _seed(self.config.seed, self.step, self.group.rank)
+        batches: list[Batch | None] = [batch.to(self.group.device) for batch in step.batches]
+        batches = batches or [None]  # too few sentences for all: this process adds nothing
+        for index, batch in enumerate(batches):
+            with self._exchange(index + 1 == len(batches)):
+                smoothed, likelihood = self.objective(batch)
+                # DistributedDataParallel takes the mean of all processes; wanted is the sum.
+                loss = smoothed * (self.group.size / step.target_tokens)
+                self.scaler.scale(loss).backward()
+            self._sums += torch.stack((smoothed.detach(), likelihood))
+        self.step += 1
+        self.epoch, self.epoch_step = step.next_position
+        self._update()
+
+    def _exchange(self, wanted: bool) -> contextlib.AbstractContextManager[Any]:
+        """Processes exchange gradients in the backward pass of a step's last batch only."""
+        if wanted or not isinstance(self.objective, DistributedDataParallel):
+            return contextlib.nullcontext()
+        return self.objective.no_sync()
+
+    def _update(self) -> None:
+        """Move the weights, unless a gradient is not finite; known on the device alone."""
+        rate = learning_rate(
+            self.step,
+            self.job.model.d_model,
+            self.config.warmup_steps,
+            self.config.learning_rate_scale,
+            self.config.learning_rate,
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.scaler.unscale_(self.optimizer)
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        bad = ~torch.isfinite(nn.utils.get_total_norm(gradients))
+        # What a GradScaler hands to a fused optimizer: with it the update does nothing.
+        self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        row, longest, total = self._skipped
+        row = (row + 1) * bad
+        self._skipped = torch.stack((row, torch.maximum(row, longest), total + bad))
+
+    def _check_skipped(self, known: int) -> int:
+        """Steps skipped so far; warns if they are more than `known`.
+
+        Raises:
+            TranslateTrtError: too many in a row.
+        """
+        _, longest, total = self._skipped.tolist()
+        if longest >= MOST_SKIPPED_IN_A_ROW:
+            raise TranslateTrtError(
+                f"the gradients were not finite in {longest} steps in a row, the last up to step "
+                f"{self.step}; such steps change no weight. Lower --learning-rate-scale or raise "
+                "--warmup-steps, and look at the data; the checkpoints before it stand."
+            )
+        if total > known:
+            log.warning(
+                "up to step %d, %d steps were skipped: their gradients were not finite",
+                self.step, total,
+            )  # fmt: skip
+        return int(total)
+
+    # ---- the run ----
+
+    def run(self) -> Path | None:
+        """Train to the last step, then average the last checkpoints.
+
+        Returns:
+            The averaged checkpoint; None if SIGTERM ended the run, after a checkpoint was saved.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C ended it, after a checkpoint was saved.
+            OutputError: the last checkpoint could not be written.
+            InputError: prepared data is damaged.
+        """
+        start = (self.epoch, self.epoch_step)
+        on_gpu = self.group.device.type == "cuda"
+        data = self.job.data.for_model(self.model)
+        loader = StepLoader(data, self.config, self.group.rank, self.group.size, start, pin=on_gpu)
+        metrics = Metrics(self.job.out, self.step, self.config.steps) if self.group.leads else None
+        check = FingerprintCheck(data) if self.group.leads else None  # once is enough for a group
+        self.model.train()
+        try:
+            with StopRequest() as stop:
+                number = self._loop(loader, metrics, stop, check)
+            if number:
+                log.warning("stopped at step %d; continue with --resume", self.step)
+                if number == signal.SIGTERM:
+                    return None
+                raise KeyboardInterrupt
+            if check is not None:
+                check.poll(wait=True)
+            return self._finish(metrics)
+        finally:
+            loader.close()
+            if check is not None:
+                check.close()
+            self._writer.finish()
+            if metrics is not None:
+                metrics.close()
+
+    def _loop(
+        self,
+        loader: StepLoader,
+        metrics: Metrics | None,
+        stop: StopRequest,
+        check: FingerprintCheck | None,
+    ) -> int:
+        """Steps until the last one or a signal; returns the signal's number, or 0."""
+        if self.step == 0 and self.job.origin is not None:
+            self.validate("validation", metrics)  # what fine-tuning is to be held against
+        config, meter, steps = self.config, Meter(), iter(loader)
+        skipped = int(self._skipped[2])
+        while self.step < config.steps:
+            step = next(steps)
+            if check is not None:
+                check.poll()
+            self._optimizer_step(step)
+            meter.add(step.target_tokens)
+            if metrics is not None:
+                metrics.advance()
+            last = self.step == config.steps
+            if last or self.step % config.log_every == 0:
+                skipped = self._check_skipped(skipped)
+                self._report(meter, metrics)
+            # Looked at once: a signal that comes after this is for the next step to save.
+            number = self._agreed(stop)
+            if last or number or self.step % config.checkpoint_every == 0:
+                skipped = self._check_skipped(skipped)
+                self.save(required=bool(last or number))
+            if number:
+                return number
+            if config.validate_every and self.step % config.validate_every == 0 and not last:
+                before = time.perf_counter()
+                self.validate("validation", metrics)
+                meter.skip(time.perf_counter() - before)
+        return 0
+
+    def _agreed(self, stop: StopRequest) -> int:
+        """The signal that any process of the group has got, or 0; the same for all of them."""
+        if self.group.size > 1 and self.step % STEPS_BETWEEN_AGREEMENTS:
+            return 0
+        return self.group.largest(stop.signal)
+
+    def _report(self, meter: Meter, metrics: Metrics | None) -> None:
+        """Mean loss and speed since the last report."""
+        loss, likelihood = (self.group.sum(self._sums) / max(1, meter.tokens)).tolist()
+        self._sums.zero_()
+        speed = meter.tokens / meter.seconds
+        left = (self.config.steps - self.step) * meter.seconds / max(1, meter.steps)
+        meter.restart()
+        if metrics is None:
+            return
+        entry = {
+            "step": self.step,
+            "epoch": self.epoch + 1,
+            "loss": loss,
+            "log_likelihood": -likelihood,
+            "target_tokens_per_second": speed,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "skipped_steps": int(self._skipped[2]),
+        }
+        metrics.progress(entry, perplexity(likelihood), left)
+
+    def validate(self, name: str, metrics: Metrics | None) -> None:
+        """Loss and greedy BLEU on the validation set, by the leading process; both are recorded."""
+        if metrics is not None:
+            self.model.eval()
+            tokenizer = Tokenizer(*self.job.tokenizers)
+            usage, source = self.job.usage, self.job.validation.source
+            # Decoding has other shapes at every step; compiled layers are for training's.
+            with torch.compiler.set_stance("force_eager"):
+                loss = validation_loss(self.model, self.job.validation.data)
+                texts, _ = translate_reference(
+                    self.model, tokenizer, source, usage.greedy, usage.prompt
+                )
+            score = bleu(texts, self.job.validation.reference)
+            self.model.train()
+            log.info(
+                "%s at step %d: loss %.3f, perplexity %.2f, greedy BLEU %.2f (%s)",
+                name, self.step, loss, perplexity(loss), score.score, score.signature,
+            )  # fmt: skip
+            metrics.write({"step": self.step, name: {"loss": loss, "bleu": score.score}})
+        self.group.wait()
+
+    # ---- checkpoints ----
+
+    def save(self, required: bool = True) -> Path:
+        """Write a checkpoint of this step, then delete those no longer needed.
+
+        The weights are copied at once and written while training goes on.
+
+        Args:
+            required: wait until it is written.
+
+        Raises:
+            OutputError: it is required and could not be written.
+        """
+        path = self.job.out / f"{PREFIX}{self.step:08d}"
+        if self.group.leads:
+            weights = _copy(self.model.state_dict())
+            state = TrainingState(
+                self.step, self.epoch, self.epoch_step, self.job.fingerprint,
+                int(self._skipped[2]), self.scaler.state_dict(),
+                _copy(self._optimizer_tensors()),
+            )  # fmt: skip
+
+            def write() -> None:
+                _save(self.job, path, weights, state)
+                remove_old_checkpoints(self.job.out, keep=self.config.average_checkpoints)
+
+            self._writer.start(path, write)
+            if required:
+                self._writer.finish(required=True)
+        return path
+
+    def _optimizer_tensors(self) -> dict[str, Tensor]:
+        return {
+            f"{name}.{key}": value
+            for name, parameter in self.model.named_parameters()
+            for key, value in self.optimizer.state[parameter].items()
+        }
+
+    def _resume(self) -> None:
+        """Go back to the last checkpoint that can be read; to the same one in all processes."""
+        found = numbered_checkpoints(self.job.out)
+        if self.group.leads:
+            clear_leftovers_in(self.job.out)
+            while found and (damage := self._try_to_load(found[-1])):
+                if len(found) == 1:
+                    raise damage
+                log.warning("%s The checkpoint before it is used.", damage)
+                found.pop()
+        index = self.group.largest(len(found) if self.group.leads else 0)
+        if index == 0:
+            if self.job.origin is not None:
+                raise CheckpointError(
+                    f"{self.job.out} has lost its checkpoints, and with them the model it began "
+                    "with; start over with --from and --force."
+                )
+            return
+        if not self.group.leads:
+            self._load(found[index - 1])
+        if self.step:
+            log.info("continuing from %s", found[index - 1])
+
+    def _try_to_load(self, path: Path) -> CheckpointError | None:
+        try:
+            self._load(path)
+        except CheckpointError as error:
+            return error
+        return None
+
+    def _load(self, path: Path) -> None:
+        state = TrainingState.load(path / "training")
+        if state.fingerprint != self.job.fingerprint:
+            raise InputError(
+                f"{path} was trained on other data than this; give the same training text to "
+                "--resume, or another --output directory."
+            )
+        names = dict(self.model.named_parameters())
+        # At step 0, of fine-tuning, there is no optimizer's state yet.
+        keys = ("step", "exp_avg", "exp_avg_sq") if state.step else ()
+        missing = {f"{name}.{key}" for name in names for key in keys} - set(state.optimizer)
+        if missing:
+            raise CheckpointError(f"{path}/training lacks {min(missing)}; it is damaged.")
+        load_weights(self.model, path)
+        for name, parameter in names.items() if state.step else ():
+            self.optimizer.state[parameter] = {
+                key: state.optimizer[f"{name}.{key}"].to(self.group.device) for key in keys
+            }
+        self.step, self.epoch, self.epoch_step = state.step, state.epoch, state.epoch_step
+        self._skipped[2] = state.skipped
+        if state.step:
+            self.scaler.load_state_dict(state.scaler)
+
+    def _finish(self, metrics: Metrics | None) -> Path:
+        """Average the last checkpoints (section 6.1) and measure the result."""
+        path = self.job.out / AVERAGED
+        if self.group.leads:
+            # A run that was killed after its last checkpoint may not have come to that.
+            remove_old_checkpoints(self.job.out, keep=self.config.average_checkpoints)
+            trained = [path for path in numbered_checkpoints(self.job.out) if step_of(path)]
+            weights = average_weights(trained[-self.config.average_checkpoints :])
+            self.model.load_state_dict(weights)
+            _save(self.job, path, weights, None)
+        self.validate("averaged", metrics)
+        return path
+
+
+def save_beginning(job: Job, model: Transformer) -> None:
+    """Write the model that a run begins with as its checkpoint of step 0.
+
+    Raises:
+        OutputError: the disk is full or not writable.
+    """
+    state = TrainingState(0, 0, 0, job.fingerprint, 0, {}, {})
+    _save(job, job.out / f"{PREFIX}{0:08d}", model.state_dict(), state)
+
+
+def _save(job: Job, path: Path, weights: dict[str, Tensor], state: TrainingState | None) -> None:
+    save_checkpoint(
+        path, weights, job.model, job.train, job.tokenizers, job.usage, state, job.origin
+    )
+
+
+def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies in main memory that the next step does not change."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+def _seed(seed: int, step: int, rank: int) -> None:
+    """Make dropout a function of the seed, the step and the process alone: resuming is exact."""
+    numbers = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)
+    torch.manual_seed(int(numbers[0] >> np.uint64(1)))
