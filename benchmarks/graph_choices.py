@@ -24,12 +24,12 @@ from translate_trt.export.compile import trace_graphs
 from translate_trt.export.contract import model_contract
 from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
 from translate_trt.export.passes.base import Pass
-from translate_trt.export.passes.emulate import Emulate
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
 from translate_trt.export.passes.pipeline import passes_for, run_passes
 from translate_trt.export.precision import precision_pass
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.export.trace import check
+from translate_trt.export.verify.emulation_pass import Emulate
 from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle import Limits
 from translate_trt.runtime.contract import MASKED, Contract

@@ -19,13 +19,13 @@ from translate_trt.export.dump import Dump
 from translate_trt.export.engines.builder import build_engine
 from translate_trt.export.engines.cache import Engine
 from translate_trt.export.engines.network import Graph, load_builder
+from translate_trt.export.fused_ops.matching import add_functions
 from translate_trt.export.graphs import EncoderGraph, StepGraph
-from translate_trt.export.observe import observed
-from translate_trt.export.passes.calls import add_functions
-from translate_trt.export.passes.half import Half
+from translate_trt.export.passes.mixed_precision import Half
 from translate_trt.export.passes.pipeline import Report, passes_for, run_passes
-from translate_trt.export.passes.ranges import Bound
+from translate_trt.export.passes.value_bounds import Bound
 from translate_trt.export.precision import precision_pass
+from translate_trt.export.taps import observed
 from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, declare, trace
 from translate_trt.runtime.bundle import (

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from translate_trt.export.passes.base import Pass
-from translate_trt.export.passes.dynamic_int8 import DynamicInt8
-from translate_trt.export.passes.half import Half
-from translate_trt.export.passes.ranges import Bound
+from translate_trt.export.passes.int8 import DynamicInt8
+from translate_trt.export.passes.mixed_precision import Half
+from translate_trt.export.passes.value_bounds import Bound
 
 _HALF = {"fp16": ir.DataType.FLOAT16, "bf16": ir.DataType.BFLOAT16}
 

@@ -118,7 +118,7 @@ def ctranslate2(
 @_destination
 def marian_hf(directory: Path, **destination: Any) -> None:
     """Import DIRECTORY, a Marian model as Hugging Face's transformers saves it."""
-    from translate_trt.export.importers.marian import import_marian
+    from translate_trt.export.importers.hugging_face.marian import import_marian
 
     _save(import_marian(directory), **destination)
 
@@ -129,7 +129,7 @@ def marian_hf(directory: Path, **destination: Any) -> None:
 @_destination
 def m2m100_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
     """Import DIRECTORY, an M2M100 or NLLB-200 model as Hugging Face's transformers saves it."""
-    from translate_trt.export.importers.m2m100 import import_m2m100
+    from translate_trt.export.importers.hugging_face.m2m100 import import_m2m100
 
     _save(import_m2m100(directory, spm), **destination)
 
@@ -143,7 +143,7 @@ def bart_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
 
     Its tokenizer must be a SentencePiece model, as BARThez's and mBART-50's are.
     """
-    from translate_trt.export.importers.bart import import_bart
+    from translate_trt.export.importers.hugging_face.bart import import_bart
 
     _save(import_bart(directory, spm), **destination)
 
@@ -203,7 +203,7 @@ def marian(
     **destination: Any,
 ) -> None:
     """Import MODEL, the model.npz of a Transformer that Marian trained."""
-    from translate_trt.export.importers.marian_npz import import_marian_npz
+    from translate_trt.export.importers.marian.npz import import_marian_npz
 
     pieces = source_spm, target_spm
     _save(import_marian_npz(model, vocab, target_vocab, pieces), **destination)

@@ -97,7 +97,7 @@ def _compare_translations(
     require_engines: bool,
     languages: dict[str, str],
 ) -> None:
-    from translate_trt.export import parity
+    from translate_trt.export.verify import parity
     from translate_trt.train.checkpoint import open_checkpoint
 
     lines = list(read_parallel(*test_set))
@@ -132,7 +132,7 @@ def _compare_layers(
     threads: int | None,
     count: int,
 ) -> None:
-    from translate_trt.export.layers import compare_layers, layer_tables
+    from translate_trt.export.verify.layers import compare_layers, layer_tables
     from translate_trt.train.checkpoint import open_checkpoint
 
     with open_input(str(source)) as stream:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from translate_trt.export.importers.hugging_face import Config, Tensors
+from translate_trt.export.importers.hugging_face.directory import Config, Tensors
 from translate_trt.export.importers.imported import Imported, Placed, build_model
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.torch_file import Record, read_torch_file, tensors_of

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from translate_trt.export.fused_ops.fuse import CallKernels
 from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
 from translate_trt.export.passes.base import Pass
-from translate_trt.export.passes.dynamic_int8 import DynamicInt8
-from translate_trt.export.passes.half import Half
-from translate_trt.export.passes.half_caches import HalfCaches
-from translate_trt.export.passes.kernels import CallKernels
+from translate_trt.export.passes.fp16_kv_cache import HalfCaches
+from translate_trt.export.passes.int8 import DynamicInt8
+from translate_trt.export.passes.mixed_precision import Half
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
-from translate_trt.export.passes.products import (
+from translate_trt.export.passes.simplify import KeepSizes, Simplify
+from translate_trt.export.passes.top_k import TopKFirst
+from translate_trt.export.passes.weights import (
     FoldScales,
     FoldScalesOfProducts,
     MergeProducts,
     StoredProducts,
 )
-from translate_trt.export.passes.simplify import KeepSizes, Simplify
-from translate_trt.export.passes.top_k import TopKFirst
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 
 #: What every target has first: the traced graph without what is known beforehand.

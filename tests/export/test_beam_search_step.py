@@ -29,9 +29,9 @@ from support.scripted import (
     written_cases,
 )
 
+from translate_trt.export.fused_ops.declarations import DOMAIN
+from translate_trt.export.fused_ops.fuse import CallKernels
 from translate_trt.export.graphs import BeamSearchStep
-from translate_trt.export.passes.functions import DOMAIN
-from translate_trt.export.passes.kernels import CallKernels
 from translate_trt.export.passes.pipeline import COMMON, run_passes
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime import kernels

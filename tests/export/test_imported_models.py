@@ -18,7 +18,7 @@ from support.translations import assert_same, random_sources
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
-from translate_trt.export.layers import compare_layers
+from translate_trt.export.verify.layers import compare_layers
 from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.errors import CheckpointError, InputError
 from translate_trt.runtime.options import SearchOptions

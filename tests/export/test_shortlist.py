@@ -19,8 +19,8 @@ from torch import Tensor
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.graphs import SentenceShortlist
-from translate_trt.export.layers import compare_layers
-from translate_trt.export.parity import verify
+from translate_trt.export.verify.layers import compare_layers
+from translate_trt.export.verify.parity import verify
 from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle import read_manifest
 from translate_trt.runtime.cli import main

@@ -232,7 +232,7 @@ def triton(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
 def verify(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     # Importing it starts a thread, and nothing is translated here.
     sys.modules["onnxruntime"] = types.ModuleType("onnxruntime")
-    from translate_trt.export import parity
+    from translate_trt.export.verify import parity
     from translate_trt.runtime.bundle import changing, read_manifest, verify_files
 
     def write(directory: Path, version: str) -> None:

@@ -25,7 +25,7 @@ from support.hugging_face_models import (
     train_pieces,
 )
 
-from translate_trt.export.importers.bart import import_bart
+from translate_trt.export.importers.hugging_face.bart import import_bart
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.prompt import Prompt

@@ -15,10 +15,14 @@ import torch
 from sentencepiece import sentencepiece_model_pb2
 from support.data import folder_of
 
-from translate_trt.export.importers.hugging_face import read_json_file, read_weights, tokens_by_id
+from translate_trt.export.importers.hugging_face.directory import (
+    read_json_file,
+    read_weights,
+    tokens_by_id,
+)
 from translate_trt.export.importers.imported import build_model
-from translate_trt.export.importers.marian_files import read_vocabulary
-from translate_trt.export.importers.marian_npz import import_marian_npz
+from translate_trt.export.importers.marian.files import read_vocabulary
+from translate_trt.export.importers.marian.npz import import_marian_npz
 from translate_trt.export.importers.torch_file import read_torch_file, tensors_of
 from translate_trt.export.importers.vocabulary import (
     Numbering,

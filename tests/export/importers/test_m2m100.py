@@ -26,7 +26,7 @@ from support.hugging_face_models import (
 )
 
 from translate_trt.export.importers.ctranslate2 import import_ctranslate2
-from translate_trt.export.importers.m2m100 import import_m2m100
+from translate_trt.export.importers.hugging_face.m2m100 import import_m2m100
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator

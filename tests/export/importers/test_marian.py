@@ -18,8 +18,8 @@ from support.marian_models import make_lively, marian_tokenizer, save_random_mar
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
-from translate_trt.export.importers.hugging_face import read_weights
-from translate_trt.export.importers.marian import import_marian
+from translate_trt.export.importers.hugging_face.directory import read_weights
+from translate_trt.export.importers.hugging_face.marian import import_marian
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions

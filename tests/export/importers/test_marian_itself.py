@@ -24,8 +24,8 @@ from support.marian_peer import (
 )
 
 from translate_trt.export.importers.imported import Imported
-from translate_trt.export.importers.marian_files import read_vocabulary
-from translate_trt.export.importers.marian_npz import import_marian_npz
+from translate_trt.export.importers.marian.files import read_vocabulary
+from translate_trt.export.importers.marian.npz import import_marian_npz
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.config import END, START, UNKNOWN
 from translate_trt.train.model import Transformer

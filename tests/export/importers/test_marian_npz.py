@@ -19,8 +19,8 @@ from support.importing import logits_of, tokenizer_of
 from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
 
 from translate_trt.export.importers.languages import opus_prompt
-from translate_trt.export.importers.marian_files import read_settings
-from translate_trt.export.importers.marian_npz import import_marian_npz
+from translate_trt.export.importers.marian.files import read_settings
+from translate_trt.export.importers.marian.npz import import_marian_npz
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions

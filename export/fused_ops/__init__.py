@@ -1,0 +1,1 @@
+"""Fused operators: their declarations, and the rules that find them in a graph."""

@@ -1,0 +1,119 @@
+"""Calls of functions in a graph, and what the rules that find their places ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from translate_trt.export.fused_ops.declarations import DOMAIN, VERSION, function
+from translate_trt.export.passes.base import add_constant, axes, take_place
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant that a call needs and the graph has not."""
+
+    name: str
+    array: NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function's call in the place of a part of a graph.
+
+    Attributes:
+        name: of the function.
+        inputs: of the call, in order.
+        outputs: values of the graph, in whose places the call's outputs come, in order.
+        attributes: of the call.
+        body: of the function; None: it is one of `functions.py`.
+    """
+
+    name: str
+    inputs: Sequence[ir.Value | Constant]
+    outputs: Sequence[ir.Value]
+    attributes: Mapping[str, int | float | Sequence[int]] = field(default_factory=dict)
+    body: ir.Function | None = None
+
+    def insert(self, model: ir.Model) -> None:
+        """Let the readers of `outputs` read the call's; what wrote them may be dead then."""
+        graph = model.graph
+        if self.body is not None:
+            model.functions[self.body.identifier()] = self.body
+        inputs = [
+            add_constant(graph, value.name, value.array) if isinstance(value, Constant) else value
+            for value in self.inputs
+        ]
+        node = ir.node(
+            self.name, inputs, self.attributes, domain=DOMAIN, num_outputs=len(self.outputs)
+        )
+        for new, old in zip(node.outputs, self.outputs, strict=True):
+            take_place(new, old)
+        graph.append(node)
+        graph.sort()
+
+
+def add_functions(model: ir.Model) -> None:
+    """Give a model the functions that its graph calls, and those that they call."""
+    wanted = _called(model.graph)
+    if wanted:
+        model.opset_imports.setdefault(DOMAIN, VERSION)
+    wanted -= {name for _, name, _ in model.functions}
+    while wanted:
+        name = min(wanted)  # the same order, and so the same file, in every process
+        wanted.remove(name)
+        added = function(name, model.opset_imports[""])
+        model.functions[added.identifier()] = added
+        for domain, version in added.opset_imports.items():
+            model.opset_imports.setdefault(domain, version)
+        wanted |= _called(added)
+
+
+def _called(nodes: Iterable[ir.Node]) -> set[str]:
+    return {node.op_type for node in nodes if node.domain == DOMAIN}
+
+
+# ---- what rules ask ----
+
+
+def operand(node: ir.Node, index: int) -> ir.Value:
+    """An input that the operator cannot be without."""
+    value = node.inputs[index]
+    assert value is not None
+    return value
+
+
+def other(node: ir.Node, value: ir.Value) -> ir.Value:
+    """The other operand of an Add or a Mul."""
+    return operand(node, 1 if node.inputs[0] is value else 0)
+
+
+def producer(value: ir.Value | None, operator: str) -> ir.Node | None:
+    """The node that writes a value, if it is of that kind."""
+    node = value.producer() if value is not None else None
+    return node if node is not None and node.op_type == operator else None
+
+
+def reader(value: ir.Value, operator: str) -> ir.Node | None:
+    """The node that reads a value, if nothing else does and it is of that kind."""
+    uses = list(value.uses())
+    if len(uses) != 1 or value.is_graph_output() or uses[0].node.op_type != operator:
+        return None
+    return uses[0].node
+
+
+def same_axes(a: ir.Value, b: ir.Value) -> bool:
+    """Whether two values are known to have the same axes."""
+    return axes(a) is not None and axes(a) == axes(b)
+
+
+def norm_of_rows(norm: ir.Node) -> dict[str, float] | None:
+    """The attributes of a LayerNormalization over the last axis that scales and shifts."""
+    rank = len(axes(operand(norm, 0)) or ())
+    if len(norm.inputs) != 3 or norm.attributes.get_int("axis", -1) not in (-1, rank - 1):
+        return None
+    return {"epsilon": norm.attributes.get_float("epsilon", 1e-5)}

@@ -1,0 +1,112 @@
+"""What Marian, M2M100, BART and mBART have in common in Hugging Face's transformers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from translate_trt.export.importers.hugging_face.directory import Config, Tensors, layers
+from translate_trt.export.importers.imported import Placed
+from translate_trt.export.importers.matrices import Matrices
+from translate_trt.export.importers.vocabulary import Numbering
+from translate_trt.runtime.errors import InputError
+from translate_trt.train.config import ModelConfig
+
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+_STACKS = ("encoder", "decoder")
+_SHARED = "model.shared.weight"
+#: Only for the record.
+IGNORED = {f"model.{stack}.version" for stack in _STACKS}
+
+
+def read_matrices(config: Config, tensors: Tensors) -> Matrices:
+    """Token embeddings; tied matrices may be saved once.
+
+    Raises:
+        InputError: what is said to be tied is not.
+    """
+    tied = config.flag("tie_word_embeddings", True)
+    own = "lm_head.weight" in tensors
+    if not own and not tied:
+        raise config.refused("tie_word_embeddings", "the weights lack lm_head.weight, then")
+    source, target = (
+        tensors.table(f"model.{stack}.embed_tokens.weight", _SHARED, "lm_head.weight")
+        for stack in _STACKS
+    )
+    output = tensors.table("lm_head.weight", "model.decoder.embed_tokens.weight", _SHARED)
+    if tied and not torch.equal(output, target):
+        raise InputError(
+            f"{config.path.parent}: lm_head.weight is not the matrix of the decoder's embeddings, "
+            "but tie_word_embeddings, which is true unless config.json says otherwise, ties them."
+        )
+    bias = None
+    if "final_logits_bias" in tensors:
+        bias = tensors.take("final_logits_bias").reshape(-1)
+        bias = bias if bool(bias.any()) else None
+    return Matrices(source, target, output, bias)
+
+
+def convert(
+    config: Config,
+    tensors: Tensors,
+    numberings: tuple[Numbering, Numbering],
+    positions: Placed,
+    norm: str = "post",
+    norm_embedding: bool = False,
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The configuration, and the weights by their names in `Transformer`.
+
+    Args:
+        config: of the model.
+        tensors: of the model.
+        numberings: of source and target; the same object where they share a vocabulary.
+        positions: how it knows positions.
+        norm: as in `ModelConfig`.
+        norm_embedding: as in `ModelConfig`.
+
+    Raises:
+        InputError: it is not represented.
+    """
+    activation = config.values.get("activation_function")
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+        raise config.refused("activation_function", f"represented are {', '.join(_ACTIVATIONS)}")
+    for name, least in (("attention_heads", "as many"), ("ffn_dim", "the same")):
+        if config.integer(f"decoder_{name}") != config.integer(f"encoder_{name}"):
+            raise config.refused(f"decoder_{name}", f"both stacks must have {least}")
+    matrices = read_matrices(config, tensors)
+    if config.integer("d_model") != matrices.target.shape[1]:
+        raise config.refused("d_model", f"embeddings are {matrices.target.shape[1]} wide")
+    matrices.check(config.path.parent, *numberings)
+    placed = matrices.place(*numberings)
+    model = ModelConfig(
+        encoder_layers=config.integer("encoder_layers"),
+        decoder_layers=config.integer("decoder_layers"),
+        d_ff=config.integer("encoder_ffn_dim"),
+        heads=config.integer("encoder_attention_heads"),
+        dropout=0.0,
+        norm=norm,
+        norm_embedding=norm_embedding,
+        activation=_ACTIVATIONS[activation],
+        scale_embedding=config.flag("scale_embedding", config.values["model_type"] == "m2m_100"),
+        **placed.fields,
+        **positions.fields,
+    )
+    weights = {**placed.weights, **positions.weights}
+    weights |= layers(tensors, "encoder", model.encoder_layers)
+    weights |= layers(tensors, "decoder", model.decoder_layers)
+    return model, weights | _norms(tensors, model)
+
+
+def _norms(tensors: Tensors, model: ModelConfig) -> dict[str, Tensor]:
+    """Of the embedding sums, and at the end of pre-norm stacks."""
+    ours = []
+    if model.norm_embedding:
+        ours += [("encoder.layernorm_embedding", "source_embedding_norm"),
+                 ("decoder.layernorm_embedding", "embedding_norm")]  # fmt: skip
+    if model.norm == "pre":
+        ours += [("encoder.layer_norm", "encoder_norm"), ("decoder.layer_norm", "decoder_norm")]
+    return {
+        f"{name}.{part}": tensors.take(f"model.{there}.{part}")
+        for there, name in ours
+        for part in ("weight", "bias")
+    }

@@ -1,0 +1,132 @@
+"""Marian models as Hugging Face's transformers keeps them (the OPUS-MT models, for example).
+
+Their vocabulary is vocab.json; SentencePiece models of both languages only cut text. A piece that
+vocab.json lacks stands for the unknown token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from translate_trt.export.importers.hugging_face.bart_family import IGNORED, convert
+from translate_trt.export.importers.hugging_face.directory import (
+    Config,
+    Tensors,
+    read_json_file,
+    read_weights,
+    tokens_by_id,
+)
+from translate_trt.export.importers.hugging_face.generation import Generation
+from translate_trt.export.importers.hugging_face.tokens import check_end, read_object
+from translate_trt.export.importers.imported import (
+    Imported,
+    Placed,
+    build_model,
+    read_positions,
+)
+from translate_trt.export.importers.languages import is_opus, opus_prompt
+from translate_trt.export.importers.vocabulary import (
+    Numbering,
+    Special,
+    arranged_tokenizers,
+)
+from translate_trt.runtime.errors import InputError
+from translate_trt.train.model import sinusoid
+
+_POSITIONS = [f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")]
+# Of sinusoids that no table says.
+_SINUSOID = "concatenated"
+
+
+def import_marian(directory: Path) -> Imported:
+    """The model in a directory of `MarianMTModel.save_pretrained` and its tokenizer.
+
+    Args:
+        directory: with config.json, vocab.json, source.spm, target.spm and the weights.
+
+    Raises:
+        InputError: a file is missing or damaged, or the model is of a kind that is not
+            represented; the message names what.
+    """
+    config = Config.read(directory, "marian")
+    generation = Generation.read(directory, config)
+    source, target = _numberings(directory, config, generation)
+    forced = generation.token("forced_bos_token_id", target.count)
+    files = directory / "source.spm", directory / "target.spm"
+    (source, target), tokenizers = arranged_tokenizers(files, (source, target), is_opus)
+    tensors = Tensors(directory, read_weights(directory))
+    model, weights = convert(config, tensors, (source, target), _positions(tensors))
+    tensors.check_all_used(IGNORED)
+    made = build_model(model, weights, directory)
+    prompt = opus_prompt(source.names, tokenizers[0])
+    if forced is not None:
+        prompt = replace(prompt, target=(target.place_of(forced),))
+    return Imported(made, tokenizers, "marian-hf", generation.search(), prompt)
+
+
+def _positions(tensors: Tensors) -> Placed:
+    """Tables of the file, which transformers takes; a stack without one has the sinusoids."""
+    there = [name for name in _POSITIONS if name in tensors]
+    if not there:
+        return Placed({"sinusoid": _SINUSOID}, {})
+    count, width = tensors.table(there[0]).shape
+    if width % 2:
+        raise InputError(f"{tensors.directory}: {there[0]} is {width} wide, an odd number.")
+    computed = sinusoid(torch.arange(count), width, _SINUSOID)
+    source, target = (tensors.table(name) if name in tensors else computed for name in _POSITIONS)
+    return read_positions(source, target)
+
+
+def _numberings(
+    directory: Path, config: Config, generation: Generation
+) -> tuple[Numbering, Numbering]:
+    """Of source and target; the same object where they share a vocabulary."""
+    shared = config.flag("share_encoder_decoder_embeddings", True)
+    size = config.integer("vocab_size")
+    source = _read_vocabulary(directory / "vocab.json", size)
+    own = directory / "target_vocab.json"
+    if not shared or own.is_file():
+        if shared or not own.is_file():
+            raise config.refused(
+                "share_encoder_decoder_embeddings",
+                f"it does not fit {own.name}, which is {'there' if shared else 'missing'}",
+            )
+        target_size = size
+        if config.values.get("decoder_vocab_size"):
+            target_size = config.integer("decoder_vocab_size")
+        target = _read_vocabulary(own, target_size)
+        return _source_numbering(source), _numbering(target, config, generation)
+    numbering = _numbering(source, config, generation)
+    settings = read_object(directory / "tokenizer_config.json")
+    check_end(generation.config, source[generation.end(config, len(source))], settings)
+    return numbering, numbering
+
+
+def _read_vocabulary(path: Path, size: int) -> list[str]:
+    """Tokens by id."""
+    values = read_json_file(path)
+    if not isinstance(values, dict):
+        raise InputError(f"{path} is no JSON object of tokens and ids; copy the directory again.")
+    return tokens_by_id(path, values, size)
+
+
+def _source_numbering(tokens: list[str]) -> Numbering:
+    """Of a source with a vocabulary of its own, where tokens are special by their names."""
+    pad, end, unknown = (
+        tokens.index(name) if name in tokens else None for name in ("<pad>", "</s>", "<unk>")
+    )
+    return Numbering(tokens, Special(pad, unknown, None, end))
+
+
+def _numbering(tokens: list[str], config: Config, generation: Generation) -> Numbering:
+    """Of the target, or of both sides."""
+    size = len(tokens)
+    start = generation.start(config, size)
+    if start is None:
+        raise config.refused("decoder_start_token_id", f"one of the {size} tokens is needed")
+    pad, end = config.token("pad_token_id", size), generation.end(config, size)
+    unknown = tokens.index("<unk>") if "<unk>" in tokens else None
+    return Numbering(tokens, Special(pad, unknown, start, end), generation.never(size))

@@ -1,0 +1,1 @@
+"""Marian's own models, and the settings that stand beside them."""

@@ -1,0 +1,113 @@
+"""Caches in 16 bits where the rest of a graph is not: on a CPU, beside products in 8 bits.
+
+A step reads all keys and values of all sentences, and they are most of what a translating process
+has in memory. FP16 is half of both. It rounds to 11 bits, where the product in 8 bits before it
+kept less; what is beyond its range, which no trained model comes near, becomes the largest number
+it has, so that nothing becomes infinite.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+
+import numpy as np
+import onnx_ir as ir
+
+from translate_trt.export.fused_ops.declarations import MOST_HALF
+from translate_trt.export.passes.base import Outcome, Pass, add_constant
+from translate_trt.export.passes.mixed_precision import is_cache
+
+# Operators that only move what they read at these places among their inputs.
+_MOVES = {"Reshape": (0,), "Transpose": (0,), "Split": (0,), "ScatterND": (0, 2)}
+
+_Place = tuple[ir.Node, int]  # among the node's inputs
+
+
+class HalfCaches(Pass):
+    """Keys and values of self- and cross-attention in one graph."""
+
+    name = "half-caches"
+    summary = "keys and values are kept in 16 bits"
+    required = True  # the target's form says so
+
+    def run(self, model: ir.Model) -> Outcome:
+        """Rewrite the model in place; a match is an input or output that becomes FP16."""
+        graph = model.graph
+        caches = [value for value in graph.inputs if _is_wide_cache(value)]
+        # What is wanted in 16 bits, and where, besides the graph's outputs.
+        wanted: dict[ir.Value, list[_Place]] = defaultdict(list)
+        wanted.update({value: [] for value in graph.outputs if _is_wide_cache(value)})
+        matches = len(caches) + len(wanted)
+        halves, movers = list(caches), set[ir.Node]()
+        # From the end to where numbers come from: cast there, they are moved in 16 bits.
+        for node in reversed(list(graph)):
+            here = [value for value in node.outputs if value in wanted]
+            if here and len(here) == len(node.outputs) and node.op_type in _MOVES:
+                halves += here
+                movers.add(node)
+                for index in _MOVES[node.op_type]:
+                    value = node.inputs[index]
+                    assert value is not None
+                    if value not in caches:
+                        wanted[value].append((node, index))
+            else:
+                for value in here:
+                    _narrow(graph, value, wanted.pop(value))
+        for value in graph.inputs:
+            if value in wanted:
+                _narrow(graph, value, wanted[value])
+        for value in halves:
+            # Not `dtype =`, which would change the type that a copy of the graph shares.
+            value.type = ir.TensorType(ir.DataType.FLOAT16)
+        for value in halves:
+            _widen(graph, value, movers)
+        return Outcome(matches)
+
+
+def _is_wide_cache(value: ir.Value) -> bool:
+    return is_cache(value) and value.dtype != ir.DataType.FLOAT16
+
+
+def _narrow(graph: ir.Graph, value: ir.Value, places: list[_Place]) -> None:
+    """Let the value be read in 16 bits in some places, and be the graph's output in them."""
+    limits = [
+        add_constant(graph, f"{name}_half", np.array(limit, np.float32))
+        for name, limit in (("least", -MOST_HALF), ("most", MOST_HALF))
+    ]
+    clip = ir.node("Clip", [value, *limits])
+    cast = ir.node("Cast", clip.outputs, {"to": ir.DataType.FLOAT16.value})
+    limited, half = clip.outputs[0], cast.outputs[0]
+    _insert(graph, value, clip, cast)
+    limited.name, half.name = f"{value.name}_limited", f"{value.name}_half"
+    limited.shape = half.shape = value.shape
+    limited.type, half.type = value.type, ir.TensorType(ir.DataType.FLOAT16)
+    for node, index in places:
+        node.replace_input_with(index, half)
+    for index, output in enumerate(graph.outputs):
+        if output is value:
+            half.name, value.name = value.name, f"{value.name}_float"
+            graph.outputs[index] = half
+
+
+def _widen(graph: ir.Graph, value: ir.Value, movers: Collection[ir.Node]) -> None:
+    """Let all but these nodes read the value as floats."""
+    readers = [use for use in value.uses() if use.node not in movers]
+    if not readers:
+        return
+    cast = ir.node("Cast", [value], {"to": ir.DataType.FLOAT.value})
+    wide = cast.outputs[0]
+    wide.name, wide.shape = f"{value.name}_float", value.shape
+    wide.type = ir.TensorType(ir.DataType.FLOAT)
+    for use in readers:
+        use.node.replace_input_with(use.idx, wide)
+    _insert(graph, value, cast)
+
+
+def _insert(graph: ir.Graph, value: ir.Value, *nodes: ir.Node) -> None:
+    """Put nodes that read a value behind what writes it."""
+    producer = value.producer()
+    if producer is None:
+        graph.insert_before(graph[0], nodes)
+    else:
+        graph.insert_after(producer, nodes)

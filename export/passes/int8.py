@@ -1,0 +1,315 @@
+"""Products in 8 bits: weights per output channel beforehand, activations per row as they come.
+
+    x W   becomes   scale(x) * scale(W) * (q(x) - 128) q(W)
+
+with scale(W) one number per column of W, scale(x) one per row of x: largest magnitude / 127. No
+scale is shared between two rows, hence none between two sentences: what stands beside a sentence in
+the batch cannot change its translation. Activations are unsigned with zero point 128 and weights
+signed, the pair ONNX Runtime has fast kernels for: signed activations are ten times slower and
+more, unsigned weights up to several times (docs/results.md, made by benchmarks/int8_product.py).
+What comes out of a ReLU has no sign to store: its zero point is 0 and its scale largest / 255,
+twice as fine. Embedding tables are stored in 8 bits per row as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from translate_trt.export.fused_ops.declarations import BIASED, DOMAIN, LISTED
+from translate_trt.export.fused_ops.matching import other, reader
+from translate_trt.export.passes.base import (
+    Outcome,
+    Pass,
+    add_constant,
+    constant,
+    drop_unused_constants,
+    is_embedding,
+    matrix,
+    take_place,
+)
+from translate_trt.runtime.errors import TranslateTrtError
+
+_LARGEST = 127  # of a signed byte, symmetric
+_ZERO_POINT = 128  # of the unsigned activations
+_LARGEST_UNSIGNED = 255
+# Below any logit, and finite after a scale.
+_HIDDEN = -1e30
+# ONNX Runtime 1.23.2 (the last for Python 3.10) returns wrong products on processors with AMX where
+# the columns are no multiple of 16 and the rows are 32 or more; 1.31.1 does not. Columns of zeros
+# fill up the matrix.
+_COLUMNS = 16
+# Of weights: a column of zeros would divide by zero, and any scale serves it.
+_SMALLEST_SCALE = 1e-12
+
+
+def quantize_weights(
+    weights: NDArray[np.float32], axis: int
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Symmetric 8-bit weights and their scales, one per slice that remains when `axis` is reduced.
+
+    Args:
+        weights: a matrix.
+        axis: 0 gives one scale per column, 1 one per row.
+
+    Returns:
+        int8 of the same shape, and float32 scales of the other axis' length; weights are nearly
+        their product.
+    """
+    largest = np.abs(weights).max(axis=axis, keepdims=True)
+    scales = np.maximum(largest / _LARGEST, _SMALLEST_SCALE).astype(np.float32)
+    quantized = np.clip(np.rint(weights / scales), -_LARGEST, _LARGEST).astype(np.int8)
+    return quantized, scales.squeeze(axis)
+
+
+class _Logits(NamedTuple):
+    """A product whose columns are only compared with each other, with a bias or none.
+
+    A column of -1e30 changes nothing then.
+    """
+
+    value: ir.Value
+    bias: NDArray[np.float32] | None
+
+
+def _ranked(product: ir.Node) -> _Logits | None:
+    """The logits that a product gives; None: it gives something else."""
+    value, bias = product.outputs[0], None
+    addition = reader(value, "Add")
+    if addition is not None:
+        bias, columns = constant(other(addition, value)), matrix(product.inputs[1])
+        if bias is None or columns is None or bias.shape != columns.shape[1:]:
+            return None
+        value = addition.outputs[0]
+    readers = {use.node.op_type for use in value.uses()}
+    ranked = "TopK" in readers and readers <= {"TopK", "Softmax", "GatherElements"}
+    return _Logits(value, bias) if ranked and not value.is_graph_output() else None
+
+
+class DynamicInt8(Pass):
+    """Every product with, and every lookup in, a constant matrix of one graph."""
+
+    name = "int8"
+    summary = "8-bit products: weights per output channel, activations per row; 8-bit tables"
+    required = True
+
+    def run(self, model: ir.Model) -> Outcome:
+        """Rewrite the model in place; a match is a product or a table in 8 bits.
+
+        Raises:
+            TranslateTrtError: there was nothing to quantize, so the graph is not what it should be.
+        """
+        model.opset_imports.setdefault("com.microsoft", 1)  # of the vocabulary's product
+        return Outcome(_Quantizer(model.graph).run())
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """An activation in 8 bits: its values, one scale per row [..., 1], its zero point []."""
+
+    values: ir.Value
+    scale: ir.Value
+    zero_point: ir.Value
+
+
+class _Quantizer:
+    """One graph on its way to 8 bits."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self._graph = graph
+        self._activations: dict[ir.Value, _Rows] = {}
+        self._zeros: dict[str, ir.Value] = {}
+        self._tables: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
+        self._names = 0
+
+    def run(self) -> int:
+        """Products and tables that are in 8 bits now."""
+        products = tables = 0
+        for node in list(self._graph):
+            if node.op_type == "MatMul" and matrix(node.inputs[1]) is not None:
+                logits = _ranked(node)
+                if logits is None:
+                    self._product(node)
+                else:
+                    self._logits(node, logits)
+                products += 1
+            elif node.op_type == "Gather" and is_embedding(node):
+                self._lookup(node)
+                tables += 1
+            elif node.op_type in (LISTED, BIASED + LISTED):
+                self._listed(node)
+                products += 1
+        if not products:
+            raise TranslateTrtError(
+                f"the {self._graph.name} graph has no product with a constant matrix to quantize."
+            )
+        drop_unused_constants(self._graph)
+        return products + tables
+
+    # ---- rewriting ----
+
+    def _factors(self, node: ir.Node) -> tuple[_Rows, str, NDArray[np.int8], NDArray[np.float32]]:
+        """Of a product: its rows; its weights' name, them filled up with columns, their scales."""
+        activation, constant = node.inputs
+        weights = matrix(constant)
+        assert activation is not None
+        assert constant is not None
+        assert weights is not None
+        quantized, scales = quantize_weights(weights, axis=0)
+        filled = np.pad(quantized, ((0, 0), (0, -quantized.shape[1] % _COLUMNS)))
+        rows = self._quantized(activation, weights.shape[0], node)
+        return rows, str(constant.name), filled, scales
+
+    def _logits(self, node: ir.Node, logits: _Logits) -> None:
+        """A product so wide that every pass over its result counts: the vocabulary.
+
+        The kernel scales columns while it has them in its registers, and columns that only fill up
+        are out of the question by their bias; cutting them off would copy the whole result. A bias
+        of the model's is added to what is scaled by rows as well, and hides them too.
+        """
+        rows, name, weights, scales = self._factors(node)
+        columns = len(scales)
+        fill = weights.shape[1] - columns
+        inputs: list[ir.Value | None] = [
+            rows.values,
+            self._constant(f"{name}_int8", weights),
+            self._constant("one", np.array(1, dtype=np.float32)),
+            self._constant(f"{name}_scale", np.pad(scales, (0, fill))),
+            rows.zero_point,
+        ]
+        added = np.zeros(columns, np.float32) if logits.bias is None else logits.bias
+        added = np.pad(added, (0, fill), constant_values=_HIDDEN)
+        if fill and logits.bias is None:
+            inputs += [None, self._constant(f"{name}_hidden", added)]
+        found = self._add(node, "MatMulIntegerToFloat", inputs, domain="com.microsoft")
+        found = self._add(node, "Mul", [found, rows.scale])
+        if logits.bias is not None:
+            found = self._add(node, "Add", [found, self._constant(f"{name}_bias", added)])
+        take_place(found, logits.value)
+        last = logits.value.producer()
+        assert last is not None
+        self._graph.remove({node, last}, safe=True)
+
+    def _product(self, node: ir.Node) -> None:
+        rows, name, weights, scales = self._factors(node)
+        columns = len(scales)
+        inputs = [rows.values, self._constant(f"{name}_int8", weights), rows.zero_point]
+        integer = self._add(node, "MatMulInteger", inputs, ir.DataType.INT32)
+        if weights.shape[1] > columns:
+            bounds = (("first_column", 0), (f"{name}_columns", columns), ("last_axis", -1))
+            slicing = [self._constant(n, np.array([i], dtype=np.int64)) for n, i in bounds]
+            integer = self._add(node, "Slice", [integer, *slicing], ir.DataType.INT32)
+        # One operator casts and scales rows; a block is a whole row.
+        scaled = self._add(
+            node, "DequantizeLinear", [integer, rows.scale], axis=-1, block_size=columns
+        )
+        self._replace(
+            node, self._add(node, "Mul", [scaled, self._constant(f"{name}_scale", scales)])
+        )
+
+    def _quantized(self, x: ir.Value, width: int, before: ir.Node) -> _Rows:
+        """x in 8 bits, computed once for all products that read it."""
+        if x not in self._activations:
+            producer = x.producer()
+            positive = producer is not None and producer.op_type == "Relu"
+            magnitude = x if positive else self._add(before, "Abs", [x])
+            last = self._constant("last_axis", np.array([-1], dtype=np.int64))
+            largest = self._add(before, "ReduceMax", [magnitude, last], keepdims=1)
+            name, steps = ("positive", _LARGEST_UNSIGNED) if positive else ("signed", _LARGEST)
+            per_step = self._constant(f"{name}_step", np.array(1 / steps, dtype=np.float32))
+            # A row of zeros has scale 0 and becomes whatever 0 / 0 is as an integer; times 0 it is
+            # zeros again.
+            scale = self._add(before, "Mul", [largest, per_step])
+            zero = np.array(0 if positive else _ZERO_POINT, dtype=np.uint8)
+            zero_point = self._constant(f"{name}_zero_point", zero)
+            zeros = self._zero_points(name, zero_point, scale, before)
+            values = self._add(
+                before, "QuantizeLinear", [x, scale, zeros], ir.DataType.UINT8,
+                axis=-1, block_size=width,
+            )  # fmt: skip
+            self._activations[x] = _Rows(values, scale, zero_point)
+        return self._activations[x]
+
+    def _zero_points(
+        self, name: str, zero_point: ir.Value, scale: ir.Value, before: ir.Node
+    ) -> ir.Value:
+        """The zero point once for every row of `scale`, which is how QuantizeLinear wants it.
+
+        Rows are the same beams, or the same source tokens, all through a graph.
+        """
+        if name not in self._zeros:
+            sizes = self._add(before, "Shape", [scale], ir.DataType.INT64)
+            self._zeros[name] = self._add(before, "Expand", [zero_point, sizes], ir.DataType.UINT8)
+        return self._zeros[name]
+
+    def _listed(self, node: ir.Node) -> None:
+        """A product with rows of the vocabulary: its function has one of the same in 8 bits."""
+        x, table, *others = node.inputs
+        weights = matrix(table)
+        assert weights is not None
+        inputs = [x, *self._table(table), *others]
+        attributes = {"width": weights.shape[1]}
+        call = ir.node(
+            f"{node.op_type}8", inputs, attributes, domain=DOMAIN, num_outputs=len(node.outputs)
+        )
+        self._graph.insert_before(node, call)
+        for new, old in zip(call.outputs, node.outputs, strict=True):
+            take_place(new, old)
+        self._graph.remove(node, safe=True)
+
+    def _table(self, table: ir.Value | None) -> tuple[ir.Value, ir.Value]:
+        """A matrix [V, I] in 8 bits per row, and the scales [V, 1].
+
+        With a shortlist two read it: the lookup of a token and the product with listed rows.
+        """
+        assert table is not None
+        if table not in self._tables:
+            weights = matrix(table)
+            assert weights is not None
+            quantized, scales = quantize_weights(weights, axis=1)
+            rows = self._constant(f"{table.name}_int8", quantized)
+            self._tables[table] = rows, self._constant(f"{table.name}_scale", scales[:, None])
+        return self._tables[table]
+
+    def _lookup(self, node: ir.Node) -> None:
+        table, tokens = node.inputs
+        assert tokens is not None
+        rows, row_scales = self._table(table)
+        found = self._add(node, "Gather", [rows, tokens], ir.DataType.INT8, axis=0)
+        scale = self._add(node, "Gather", [row_scales, tokens], axis=0)
+        self._replace(
+            node, self._add(node, "Mul", [self._cast(node, found, ir.DataType.FLOAT), scale])
+        )
+
+    # ---- graph handling ----
+
+    def _constant(self, name: str, value: NDArray[np.generic]) -> ir.Value:
+        return add_constant(self._graph, name, value)
+
+    def _add(
+        self,
+        before: ir.Node,
+        operator: str,
+        inputs: Sequence[ir.Value | None],
+        dtype: ir.DataType = ir.DataType.FLOAT,
+        domain: str = "",
+        **attributes: int,
+    ) -> ir.Value:
+        node = ir.node(operator, inputs, attributes, domain=domain)
+        self._names += 1
+        node.outputs[0].name = f"int8_{operator.lower()}_{self._names}"
+        node.outputs[0].dtype = dtype
+        self._graph.insert_before(before, node)
+        return node.outputs[0]
+
+    def _cast(self, before: ir.Node, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        return self._add(before, "Cast", [value], dtype, to=int(dtype))
+
+    def _replace(self, node: ir.Node, value: ir.Value) -> None:
+        take_place(value, node.outputs[0])
+        self._graph.remove(node, safe=True)

@@ -1,0 +1,282 @@
+"""FP16 and BF16 as a pass: which values of a graph are 16 bits wide, and where they are cast.
+
+TensorRT takes types as it finds them (strongly typed networks), so they are decided here. Matrix
+products and attention, their weights and the caches are in 16 bits; islands of FP32 are what a long
+sum or a large range would spoil: residuals and LayerNorm, softmax and log-softmax, scores, the beam
+search. In FP16 a product whose result could pass 65,504 for some input (`ranges`) stays in FP32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes.common import ShapeInferencePass
+
+from translate_trt.export.passes.base import (
+    Outcome,
+    Pass,
+    add_constant,
+    constant,
+    drop_unused_constants,
+    is_embedding,
+)
+from translate_trt.export.passes.value_bounds import Bound, bounds_of, is_softmax, largest_score
+from translate_trt.runtime.errors import TranslateTrtError
+
+_NUMPY = {ir.DataType.FLOAT16: np.float16, ir.DataType.BFLOAT16: ml_dtypes.bfloat16}
+_CACHES = ("self_", "cross_", "next_self_")
+
+# Half of what FP16 reaches: bounds are of exact arithmetic, products of rounded factors.
+_LARGEST_FP16 = 65_504 / 2
+# Added to a score it hides a position like MASKED does, and is a number in FP16.
+_MASKED_FP16 = -6e4
+
+# Operators that hand on what they read, or nearly: 16 bits wide where what they read is.
+_MOVES = {
+    "Reshape", "Transpose", "Split", "Slice", "Concat", "Unsqueeze", "Squeeze", "Expand",
+    "Identity", "ScatterND", "TensorScatter", "Relu",
+}  # fmt: skip
+_WRITES = {"ScatterND", "TensorScatter"}  # into caches
+# The place of the bias among an attention's inputs.
+_ATTENTION = {"Attention": 3, "MultiHeadAttention": 5}
+_PRODUCTS = {"MatMul", *_ATTENTION}
+
+
+def is_cache(value: ir.Value) -> bool:
+    """Whether an input or output of a graph holds keys or values."""
+    return str(value.name).startswith(_CACHES)
+
+
+@dataclass
+class Half(Pass):
+    """Casts one graph to 16 bits where that is safe.
+
+    Attributes:
+        dtype: FLOAT16 or BFLOAT16.
+        inputs: bounds of the graph's inputs, by name.
+        outputs: after `run` in FP16, bounds of its outputs: the encoder's are the step's inputs.
+    """
+
+    dtype: ir.DataType
+    inputs: Mapping[str, Bound] = field(default_factory=dict)
+    outputs: dict[str, Bound] = field(default_factory=dict)
+    required = True
+
+    def __post_init__(self) -> None:
+        self.name = {ir.DataType.FLOAT16: "fp16", ir.DataType.BFLOAT16: "bf16"}[self.dtype]
+        self.summary = "16-bit products, attention, weights and caches; islands of FP32"
+
+    def run(self, model: ir.Model) -> Outcome:
+        """Rewrite the model in place; a match is a product in 16 bits.
+
+        Raises:
+            TranslateTrtError: a weight, or what a cache can hold, is beyond FP16.
+        """
+        ShapeInferencePass()(model)  # values that rewrites made have no type yet
+        # BF16 reaches as far as FP32.
+        bounds = bounds_of(model, self.inputs) if self.dtype == ir.DataType.FLOAT16 else {}
+        self.outputs = {
+            str(value.name): bounds[value] for value in model.graph.outputs if value in bounds
+        }
+        caster = _Caster(model.graph, self.dtype, bounds)
+        caster.run()
+        return Outcome(caster.products, tuple(caster.refused))
+
+
+class _Caster:
+    """One graph on its way to 16 bits."""
+
+    def __init__(
+        self, graph: ir.Graph, dtype: ir.DataType, bounds: Mapping[ir.Value, Bound]
+    ) -> None:
+        self.graph, self.dtype, self.bounds = graph, dtype, bounds
+        self.products = 0
+        self.refused: list[str] = []
+        self._half: set[ir.Value] = set()
+        self._casts: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
+
+    def run(self) -> None:
+        for value in self.graph.inputs:
+            if is_cache(value):
+                # Not `dtype =`, which would change the type that a copy of the graph shares.
+                value.type = ir.TensorType(self.dtype)
+                self._half.add(value)
+        self._half |= {x for node in self.graph for x in node.inputs if x and x.dtype == self.dtype}
+        for node in list(self.graph):
+            # A cast is to what it says, from anything; and what is in 16 bits has been here before.
+            if node.op_type == "Cast" or node.outputs[0].dtype == self.dtype:
+                continue
+            if self._is_half(node):
+                self._to_half(node)
+            else:
+                self._to_full(node)
+        for index, value in enumerate(self.graph.outputs):
+            cache = is_cache(value)
+            if cache:
+                self._check_cache(value)
+            if cache and value not in self._half:
+                self._cast_output(index, value, self.dtype)
+            elif not cache and value in self._half:
+                self._cast_output(index, value, ir.DataType.FLOAT)
+        drop_unused_constants(self.graph)
+
+    # ---- which ----
+
+    def _is_half(self, node: ir.Node) -> bool:
+        if node.op_type in _PRODUCTS:
+            reason = self._too_large(node) or self._too_coarse(node)
+            if reason is not None:
+                self.refused.append(f"{node.outputs[0].name}: {reason}")
+            return reason is None
+        data = [x for x in node.inputs if x in self._half or _is_float(x)]
+        if node.op_type == "Gather":  # an embedding table, unless it is of positions
+            return is_embedding(node)
+        if node.op_type in _WRITES:
+            return True
+        if node.op_type in _MOVES:
+            return bool(data) and any(x in self._half for x in data)
+        if node.op_type in ("Add", "Mul"):  # of a bias: with what reads it
+            rest = [x for x in data if constant(x) is None]
+            readers = {use.node.op_type for use in node.outputs[0].uses()}
+            return (
+                len(data) == 2
+                and len(rest) == 1
+                and rest[0] in self._half
+                and bool(readers & (_MOVES | _PRODUCTS))
+            )
+        return False
+
+    def _too_large(self, node: ir.Node) -> str | None:
+        if self.dtype != ir.DataType.FLOAT16:
+            return None
+        inputs = node.inputs[:3] if node.op_type in _ATTENTION else node.inputs
+        values = {str(x.name): self.bounds.get(x) for x in inputs if x is not None
+                  and constant(x) is None and not is_softmax(x)}  # fmt: skip
+        values["the result"] = self._result(node)
+        for name, bound in values.items():
+            if bound is None:
+                return f"kept in FP32: no bound is known for {name}"
+            if not bound.largest <= _LARGEST_FP16:
+                return f"kept in FP32: {name} could reach {bound.largest:.3g}"
+        return None
+
+    def _too_coarse(self, node: ir.Node) -> str | None:
+        """BF16 has 8 bits: logits near 10 would come in steps of 1/16, and candidates would tie.
+
+        On Multi30k (scripts/multi30k.sh) logits in BF16 cost 0.19 BLEU and missed the gate.
+        """
+        readers = {use.node for use in node.outputs[0].uses()}
+        biased = [reader for reader in readers if reader.op_type == "Add"]
+        readers |= {use.node for one in biased for use in one.outputs[0].uses()}
+        ranked = {reader.op_type for reader in readers} & {"TopK", "LogSoftmax"}
+        if self.dtype == ir.DataType.BFLOAT16 and ranked:
+            return "kept in FP32: candidates are ranked by it"
+        return None
+
+    def _result(self, node: ir.Node) -> Bound | None:
+        """What an attention's scores, or a product with its bias, can reach."""
+        if node.op_type in _ATTENTION:
+            score = largest_score(node, self.bounds)
+            return None if score is None else Bound(np.array([score]), np.inf)
+        found = [self.bounds.get(node.outputs[0])]
+        found += [
+            self.bounds.get(use.node.outputs[0])
+            for use in node.outputs[0].uses()
+            if use.node.op_type == "Add" and any(constant(x) is not None for x in use.node.inputs)
+        ]
+        if any(bound is None for bound in found):
+            return None
+        return max((b for b in found if b is not None), key=lambda bound: bound.largest)
+
+    # ---- casts ----
+
+    def _to_half(self, node: ir.Node) -> None:
+        self.products += node.op_type in _PRODUCTS
+        for index, value in enumerate(node.inputs):
+            if not _is_float(value) or value in self._half:
+                continue
+            assert value is not None
+            if _ATTENTION.get(node.op_type) == index:
+                value = self._clamped(value, node)
+            node.replace_input_with(index, self._as(value, self.dtype, node))
+        for output in node.outputs:
+            output.type = ir.TensorType(self.dtype)
+            self._half.add(output)
+
+    def _to_full(self, node: ir.Node) -> None:
+        for index, value in enumerate(node.inputs):
+            if value in self._half:
+                assert value is not None
+                node.replace_input_with(index, self._as(value, ir.DataType.FLOAT, node))
+
+    def _as(self, value: ir.Value, dtype: ir.DataType, before: ir.Node) -> ir.Value:
+        """The value in that type; cast once, before its first reader."""
+        if (value, dtype) not in self._casts:
+            array = constant(value)
+            if array is not None:
+                self._casts[value, dtype] = self._constant(str(value.name), array)
+            else:
+                self._casts[value, dtype] = self._cast(value, dtype, before)
+        return self._casts[value, dtype]
+
+    def _constant(self, name: str, array: np.ndarray) -> ir.Value:
+        if self.dtype == ir.DataType.FLOAT16 and array.size:
+            largest = float(np.abs(array).max())
+            if not largest <= float(np.finfo(np.float16).max):
+                raise TranslateTrtError(
+                    f"the weights {name} reach {largest:.6g}, beyond FP16's 65504; "
+                    "choose a bf16 or fp32 target."
+                )
+        return add_constant(self.graph, f"{name}_{self.dtype.name.lower()}",
+                            array.astype(_NUMPY[self.dtype]))  # fmt: skip
+
+    def _cast(self, value: ir.Value, dtype: ir.DataType, before: ir.Node) -> ir.Value:
+        node = ir.node("Cast", [value], {"to": int(dtype)})
+        cast = node.outputs[0]
+        cast.name, cast.shape, cast.dtype = f"{value.name}_{dtype.name.lower()}", value.shape, dtype
+        self.graph.insert_before(before, node)
+        return cast
+
+    def _clamped(self, bias: ir.Value, before: ir.Node) -> ir.Value:
+        if self.dtype != ir.DataType.FLOAT16:
+            return bias
+        if (bias, ir.DataType.UNDEFINED) not in self._casts:
+            floor = add_constant(self.graph, "masked_fp16", np.array(_MASKED_FP16, np.float32))
+            node = ir.node("Max", [bias, floor])
+            clamped = node.outputs[0]
+            clamped.name, clamped.shape = f"{bias.name}_clamped", bias.shape
+            clamped.type = ir.TensorType(ir.DataType.FLOAT)
+            self.graph.insert_before(before, node)
+            self._casts[bias, ir.DataType.UNDEFINED] = clamped
+        return self._casts[bias, ir.DataType.UNDEFINED]
+
+    def _check_cache(self, value: ir.Value) -> None:
+        bound = self.bounds.get(value)
+        if self.dtype == ir.DataType.FLOAT16 and (
+            bound is None or not bound.largest <= _LARGEST_FP16
+        ):
+            reach = "have no known bound" if bound is None else f"could reach {bound.largest:.3g}"
+            raise TranslateTrtError(
+                f"the keys or values {value.name} {reach}, beyond FP16's 65504; "
+                "choose a bf16 or fp32 target."
+            )
+
+    def _cast_output(self, index: int, value: ir.Value, dtype: ir.DataType) -> None:
+        node = ir.node("Cast", [value], {"to": int(dtype)})
+        name, value.name = value.name, f"{value.name}_uncast"
+        node.outputs[0].name, node.outputs[0].shape = name, value.shape
+        node.outputs[0].type = ir.TensorType(dtype)
+        self.graph.append(node)
+        self.graph.outputs[index] = node.outputs[0]
+
+
+def _is_float(value: ir.Value | None) -> bool:
+    if value is None:
+        return False
+    array = constant(value) if value.dtype is None else None
+    dtype = value.dtype if array is None else ir.DataType.from_numpy(array.dtype)
+    return dtype in (ir.DataType.FLOAT, *_NUMPY)

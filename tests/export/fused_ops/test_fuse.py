@@ -1,0 +1,740 @@
+"""Calls that kernels can take over: where they are made, that bodies compute what was there."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import NodeProto
+from support.graphs import (
+    Array,
+    Axes,
+    assert_left_alone,
+    assert_rewrites,
+    build,
+    feeds,
+    node,
+    run,
+    weights,
+)
+
+from translate_trt.export.fused_ops.declarations import DOMAIN, NAMES, function
+from translate_trt.export.fused_ops.fuse import CallKernels
+from translate_trt.export.importers.vocabulary import NEVER
+from translate_trt.export.passes.base import Outcome
+from translate_trt.export.passes.fp16_kv_cache import HalfCaches
+from translate_trt.export.passes.int8 import DynamicInt8
+from translate_trt.export.passes.top_k import TopKFirst
+from translate_trt.export.targets import DYNAMIC_OPSET
+from translate_trt.runtime.contract import MASKED
+
+ROWS = 24
+# The second fills a block of columns up.
+COLUMNS = [32, 20]
+
+
+def calls(model: ir.Model) -> list[ir.Node]:
+    return [n for n in model.graph if n.domain == DOMAIN]
+
+
+def assert_same_bits(model: ir.Model, matches: int, *refused: str) -> Counter[str]:
+    """`assert_rewrites`, and the outputs are equal to the last bit."""
+    inputs = feeds(model)
+    right = run(model, inputs)
+    left = assert_rewrites(CallKernels(), model, matches, refused)
+    for name, found in run(model, inputs).items():
+        np.testing.assert_array_equal(found, right[name], err_msg=name)
+    return left
+
+
+# ---- products ----
+
+AFTER: dict[str, list[NodeProto]] = {
+    "": [node("Add", "b product", "y")],
+    "Relu": [node("Add", "product b", "biased"), node("Relu", "biased", "y")],
+    "Gelu": [node("Add", "product b", "biased"), node("Gelu", "biased", "y")],
+    "Swish": [
+        node("Add", "product b", "biased"), node("Sigmoid", "biased", "share"),
+        node("Mul", "share biased", "y"),
+    ],
+    "Add": [node("Add", "product b", "biased"), node("Add", "r biased", "y")],
+    "AddNorm": [
+        node("Add", "product b", "biased"), node("Add", "biased r", "sum"),
+        node("LayerNormalization", "sum gamma beta", "y", axis=-1, epsilon=1e-3),
+    ],
+}  # fmt: skip
+#: A sum that goes on beside its norm, as models with norms first have it.
+AND_NORM = [*AFTER["AddNorm"], node("Neg", "sum", "z")]
+
+
+def product(
+    *nodes: NodeProto, rows: int = ROWS, columns: int = 32, positive: bool = False,
+    outputs: tuple[str, ...] = ("y",), residual: Axes | None = None, int8: bool = True,
+) -> ir.Model:  # fmt: skip
+    """x W and what is done to it, in 8 bits or not."""
+    constants = {
+        "w": weights(rows, columns), "b": weights(columns), "beta": weights(columns, seed=1),
+        "gamma": weights(columns, seed=2),
+    }  # fmt: skip
+    first = [node("Relu", "x", "rows")] if positive else [node("Neg", "x", "rows")]
+    whole = ("N", "T", columns)
+    used = {name for n in nodes for name in n.input}
+    inputs: dict[str, Axes] = {"x": ["N", "T", rows]}
+    if "r" in used:
+        inputs["r"] = whole if residual is None else residual
+    model = build(
+        [*first, node("MatMul", "rows w", "product"), *nodes], inputs,
+        dict.fromkeys(outputs, whole),
+        {name: array for name, array in constants.items() if name in used | {"w"}},
+        opset=DYNAMIC_OPSET,
+    )  # fmt: skip
+    if int8:
+        DynamicInt8().run(model)
+    return model
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("after", AFTER)
+def test_products_take_along_what_follows(after: str, positive: bool, columns: int) -> None:
+    model = product(*AFTER[after], positive=positive, columns=columns)
+    left = assert_same_bits(model, 1)
+    name = f"Linear8{'Positive' if positive else ''}{after}"
+    assert left == {"Relu" if positive else "Neg": 1, name: 1}
+    assert set(model.functions) == {(DOMAIN, name, "")}
+    assert model.opset_imports[DOMAIN] == 1
+    if after == "AddNorm":
+        assert calls(model)[0].attributes["epsilon"].as_float() == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("int8", [True, False])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_a_sum_that_is_read_beside_its_norm_is_an_output_too(columns: int, int8: bool) -> None:
+    model = product(*AND_NORM, columns=columns, int8=int8, outputs=("y", "z"))
+    name = "Linear8AddAndNorm" if int8 else "LinearAddAndNorm"
+    assert assert_same_bits(model, 1) == {"Neg": 2, name: 1}
+    (call,) = calls(model)
+    assert [x.name for x in call.outputs] == ["sum", "y"]
+    assert call.attributes["epsilon"].as_float() == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("int8", [True, False])
+def test_of_two_norms_of_a_sum_a_product_takes_none_along(int8: bool) -> None:
+    another = node("LayerNormalization", "sum beta gamma", "z", axis=-1)
+    model = product(*AFTER["AddNorm"], another, int8=int8, outputs=("y", "z"))
+    name = "Linear8Add" if int8 else "LinearAdd"
+    assert assert_same_bits(model, 1) == {"Neg": 1, name: 1, "LayerNormalization": 2}
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_weights_are_blocked_and_everything_is_filled_up(columns: int) -> None:
+    model = product(*AFTER[""], columns=columns)
+    before = {name: x.const_value.numpy() for name, x in model.graph.initializers.items()}  # type: ignore[union-attr]
+    matrix, scales = before["w_int8"], before["w_scale"]
+    CallKernels().run(model)
+    found = [x.const_value.numpy() for x in calls(model)[0].inputs[1:]]  # type: ignore[union-attr]
+    assert found[0].shape == (2, ROWS // 4, 16, 4)
+    assert found[0].dtype == np.int8
+    for i in range(ROWS):
+        for o in range(32):
+            assert found[0][o // 16, i // 4, o % 16, i % 4] == matrix[i, o]
+    np.testing.assert_array_equal(found[1], [*scales, *[0.0] * (32 - columns)])
+    np.testing.assert_array_equal(found[2], before["b"])
+    assert set(model.graph.initializers) == {str(x.name) for x in calls(model)[0].inputs[1:]}
+
+
+@pytest.mark.parametrize("columns", [64, 20])
+@pytest.mark.parametrize("rows", [ROWS, 7])
+@pytest.mark.parametrize("after", AFTER)
+def test_products_of_floats_take_along_what_follows(after: str, rows: int, columns: int) -> None:
+    model = product(*AFTER[after], rows=rows, columns=columns, int8=False)
+    left = assert_same_bits(model, 1)
+    assert left == {"Neg": 1, f"Linear{after}": 1}
+    assert set(model.functions) == {(DOMAIN, f"Linear{after}", "")}
+    if after == "AddNorm":
+        assert calls(model)[0].attributes["epsilon"].as_float() == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("columns", [64, 100])
+def test_weights_are_in_panels_and_filled_up(columns: int) -> None:
+    model = product(*AFTER[""], columns=columns, int8=False)
+    before = {name: x.const_value.numpy() for name, x in model.graph.initializers.items()}  # type: ignore[union-attr]
+    CallKernels().run(model)
+    stored, bias = [x.const_value.numpy() for x in calls(model)[0].inputs[1:]]  # type: ignore[union-attr]
+    panels = -(-columns // 64)
+    assert stored.shape == (panels, ROWS, 64)
+    assert stored.dtype == np.float32
+    for i in range(ROWS):
+        for o in range(64 * panels):
+            assert stored[o // 64, i, o % 64] == (before["w"][i, o] if o < columns else 0)
+    np.testing.assert_array_equal(bias, before["b"])
+    assert set(model.graph.initializers) == {str(x.name) for x in calls(model)[0].inputs[1:]}
+
+
+def test_a_matrix_that_is_no_constant_of_two_axes_is_left_alone() -> None:
+    one = [node("MatMul", "x w", "y")]
+    left = {"x": ["N", "T", 8], "w": ["N", 8, 5]}
+    assert_left_alone(CallKernels(), build(one, left, {"y": ["N", "T", 5]}, opset=DYNAMIC_OPSET))
+    stacked = build(one, {"x": ["N", "T", 8]}, {"y": ["N", "T", 5]}, {"w": weights(2, 8, 5)},
+                    DYNAMIC_OPSET)  # fmt: skip
+    assert_left_alone(CallKernels(), stacked)
+    first = build([node("MatMul", "w x", "y")], {"x": [8, "T"]}, {"y": [5, "T"]},
+                  {"w": weights(5, 8)}, DYNAMIC_OPSET)  # fmt: skip
+    assert_left_alone(CallKernels(), first)
+
+
+@pytest.mark.parametrize("int8", [True, False])
+def test_a_product_without_a_bias_gets_zeros(int8: bool) -> None:
+    model = product(node("Neg", "product", "y"), int8=int8)
+    assert assert_same_bits(model, 1) == {"Neg": 2, "Linear8" if int8 else "Linear": 1}
+
+
+def test_a_row_of_zeros_gives_the_bias() -> None:
+    model = product(*AFTER[""])
+    CallKernels().run(model)
+    found = run(model, {"x": np.zeros((2, 5, ROWS), np.float32)})["y"]
+    np.testing.assert_array_equal(found, np.broadcast_to(weights(32), found.shape))
+
+
+SUM = [node("Add", "product b", "biased"), node("Add", "biased r", "sum")]
+# What is done to a product, the end of the name of the function that takes along as much as it can,
+# what it leaves.
+NEAR_MISSES: dict[str, tuple[list[NodeProto], str, Counter[str]]] = {
+    "the norm is over two axes": (
+        [*SUM, node("LayerNormalization", "sum gamma beta", "y", axis=1), node("Neg", "y", "z")],
+        "Add", Counter(LayerNormalization=1, Neg=2),
+    ),
+    "the norm does not shift": (
+        [*SUM, node("LayerNormalization", "sum gamma", "y", axis=-1), node("Neg", "y", "z")],
+        "Add", Counter(LayerNormalization=1, Neg=2),
+    ),
+    "the product is read twice": (
+        [node("Add", "product b", "y"), node("Neg", "product", "z")], "",
+        Counter(Add=1, Neg=2),
+    ),
+    "the biased product is read twice": (
+        [node("Add", "product b", "biased"), node("Relu", "biased", "y"),
+         node("Neg", "biased", "z")],
+        "", Counter(Relu=1, Neg=2),
+    ),
+    "GELU is the approximation": (
+        [node("Add", "product b", "biased"), node("Gelu", "biased", "y", approximate="tanh"),
+         node("Neg", "y", "z")],
+        "", Counter(Gelu=1, Neg=2),
+    ),
+    "swish's share is read elsewhere": (
+        [node("Add", "product b", "biased"), node("Sigmoid", "biased", "share"),
+         node("Mul", "biased share", "y"), node("Neg", "share", "z")],
+        "", Counter(Sigmoid=1, Mul=1, Neg=2),
+    ),
+    "the share is of something else": (
+        [node("Add", "product b", "biased"), node("Sigmoid", "rows", "share"),
+         node("ReduceMax", "share", "most", keepdims=1), node("Mul", "biased most", "y"),
+         node("Neg", "y", "z")],
+        "", Counter(Sigmoid=1, ReduceMax=1, Mul=1, Neg=2),
+    ),
+    "it is added to itself": (
+        [node("Add", "product b", "biased"), node("Add", "biased biased", "y"),
+         node("Neg", "y", "z")],
+        "", Counter(Add=1, Neg=2),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("int8", [True, False])
+@pytest.mark.parametrize("case", NEAR_MISSES)
+def test_nothing_that_is_needed_elsewhere_is_taken_along(case: str, int8: bool) -> None:
+    nodes, after, left = NEAR_MISSES[case]
+    name = ("Linear8" if int8 else "Linear") + after
+    two_axes = "two axes" in case
+    model = product(*nodes, outputs=("y", "z"), int8=int8)
+    if two_axes:  # gamma and beta are then of both
+        for constant in ("gamma", "beta"):
+            value = model.graph.initializers[constant]
+            value.const_value = ir.tensor(weights(5, 32), name=constant)
+            value.shape = ir.Shape([5, 32])
+    assert assert_same_bits(model, 1) == Counter({name: 1}) + left
+
+
+@pytest.mark.parametrize("int8", [True, False])
+def test_a_sum_that_is_observed_keeps_its_name(int8: bool) -> None:
+    model = product(*AFTER["AddNorm"], int8=int8)
+    total = next(n for n in model.graph if n.op_type == "LayerNormalization").inputs[0]
+    assert total is not None
+    total.name = "decoder.5.feed_forward"
+    left = assert_same_bits(model, 1)
+    name = "Linear8AddAndNorm" if int8 else "LinearAddAndNorm"
+    assert left == {"Neg": 1, name: 1}
+    assert calls(model)[0].outputs[0].name == "decoder.5.feed_forward"
+
+
+@pytest.mark.parametrize("int8", [True, False])
+def test_what_is_added_must_have_the_axes_of_the_product(int8: bool) -> None:
+    model = product(*AFTER["Add"], residual=["N", 1, 32], int8=int8)
+    name = "Linear8" if int8 else "Linear"
+    assert assert_same_bits(model, 1) == {"Neg": 1, name: 1, "Add": 1}
+
+
+@pytest.mark.parametrize("int8", [True, False])
+def test_a_product_that_is_an_output(int8: bool) -> None:
+    model = product(*AFTER["Relu"], outputs=("y", "product", "biased"), int8=int8)
+    name = "Linear8" if int8 else "Linear"
+    assert assert_same_bits(model, 1) == {"Neg": 1, name: 1, "Add": 1, "Relu": 1}
+
+
+def test_a_matrix_that_has_no_blocks_is_left_alone() -> None:
+    model = product(*AFTER["AddNorm"], rows=30)
+    left = assert_same_bits(model, 1, "its matrix has 30 rows, which is no multiple of 4")
+    assert left["MatMulInteger"] == 1
+    assert left["AddNorm"] == 1  # which any product may have
+
+
+# ---- candidates ----
+
+
+def ranked(
+    *more: NodeProto, columns: int = 37, int8: bool = False, outputs: tuple[str, ...] = (),
+    lookups: tuple[str, ...] = ("at",), given: bool = False, count: int = 5,
+    bias: Array | None = None,
+) -> ir.Model:  # fmt: skip
+    """The best of a vocabulary's log-probabilities, and those at a column.
+
+    Args:
+        given: logits are an input instead of a product.
+        bias: is added to the product.
+    """
+    product = [node("MatMul", "x w", "logits")]
+    if bias is not None:
+        product = [node("MatMul", "x w", "product"), node("Add", "product b", "logits")]
+    nodes = [
+        *([] if given else product),
+        node("LogSoftmax", "logits", "p", axis=-1),
+        node("TopK", "p count", "values indices", axis=-1),
+        *(node("GatherElements", f"p {name}_column", name, axis=-1) for name in lookups), *more,
+    ]  # fmt: skip
+    columns_of = {f"{name}_column": ["N", "K", 1] for name in lookups}
+    axes: dict[str, Axes] = {"values": ["N", "K", "C"], "indices": ["N", "K", "C"]}
+    model = build(
+        nodes,
+        {**({"logits": ["N", "K", columns]} if given else {"x": ["N", "K", ROWS]}), **columns_of},
+        {**axes, **dict.fromkeys(lookups, ("N", "K", 1)),
+         **dict.fromkeys(outputs, ("N", "K", columns))},
+        {**({} if given else {"w": weights(ROWS, columns)}), "count": np.array([count]),
+         **({} if bias is None else {"b": bias})},
+        opset=DYNAMIC_OPSET, types={"indices": "int", **dict.fromkeys(columns_of, "int")},
+    )  # fmt: skip
+    TopKFirst().run(model)
+    if int8:
+        DynamicInt8().run(model)
+    return model
+
+
+@pytest.mark.parametrize("int8", [True, False])
+@pytest.mark.parametrize("columns", [32, 37, 64])
+def test_candidates(columns: int, int8: bool) -> None:
+    model = ranked(int8=int8, columns=columns)
+    # One call more than is left: candidates begin as TopLogits.
+    name = "Candidates8" if int8 else "VocabularyCandidates"
+    assert assert_same_bits(model, 2) == {name: 1}
+    assert {name for _, name, _ in model.functions} == {name, "TopLogits"}
+
+
+@pytest.mark.parametrize("int8", [True, False])
+@pytest.mark.parametrize("columns", [32, 37])
+def test_candidates_with_a_bias(columns: int, int8: bool) -> None:
+    bias = 9 * weights(columns, seed=3)
+    bias[[0, 5]] = NEVER
+    model = ranked(int8=int8, columns=columns, bias=bias)
+    name = "BiasedCandidates8" if int8 else "BiasedVocabularyCandidates"
+    assert assert_same_bits(model, 2) == {name: 1}
+    assert {name for _, name, _ in model.functions} == {name, "TopLogits"}
+    found = run(model, feeds(model))["indices"]
+    assert not np.isin(found, [0, 5]).any()
+
+
+@pytest.mark.parametrize("int8", [True, False])
+def test_a_bias_for_all_columns_alike_is_no_bias_of_candidates(int8: bool) -> None:
+    model = ranked(int8=int8, bias=np.ones(1, np.float32))
+    left = assert_same_bits(model, 2)
+    assert left == {"Linear8" if int8 else "Linear": 1, "Add": 1, "TopLogits": 1}
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("int8", [True, False])
+def test_columns_that_fill_up_are_no_candidates(int8: bool, biased: bool) -> None:
+    # 15 of 32 fill up, or 47 of 64
+    bias = np.full(17, NEVER, np.float32) if biased else None
+    model = ranked(int8=int8, columns=17, count=17, bias=bias)
+    CallKernels().run(model)
+    found = run(model, feeds(model))
+    for row in found["indices"].reshape(-1, 17):
+        assert sorted(row) == list(range(17))
+    near = 2e-3 if biased else 1e-5  # so close are floats of 1e4 to each other
+    assert np.allclose(np.exp(found["values"]).sum(-1), 1, atol=near)
+
+
+def test_best_logits() -> None:
+    model = ranked(given=True)
+    assert assert_same_bits(model, 1) == {"TopLogits": 1}
+    assert {name for _, name, _ in model.functions} == {"TopLogits"}
+
+
+def test_of_equal_logits_the_first_is_better() -> None:
+    model = ranked()
+    CallKernels().run(model)
+    stored = calls(model)[0].inputs[1]
+    assert stored is not None
+    stored.const_value = ir.tensor(np.zeros((37, ROWS), np.float32), name=stored.name)
+    found = run(model, feeds(model))
+    np.testing.assert_array_equal(found["indices"], np.broadcast_to(np.arange(5), (2, 3, 5)))
+    assert np.allclose(found["values"], -np.log(37))
+    assert np.allclose(found["at"], -np.log(37))
+
+
+@pytest.mark.parametrize("lookups", [(), ("at", "beside")])
+def test_another_number_of_lookups_is_left_alone(lookups: tuple[str, ...]) -> None:
+    reason = "besides the best, not exactly one log-probability is looked up"
+    assert_left_alone(CallKernels(), ranked(lookups=lookups, given=True), reason)
+
+
+def test_logits_that_are_read_elsewhere_are_made() -> None:
+    model = ranked(node("Neg", "logits", "z"), int8=True, outputs=("z",))
+    left = assert_same_bits(model, 2)
+    assert left["TopLogits"] == 1  # the product has not become one that hides columns
+    assert left["Linear8"] == 1
+    model = ranked(node("Neg", "logits", "z"), outputs=("z",))
+    left = assert_same_bits(model, 2)
+    assert left == {"Neg": 1, "Linear": 1, "TopLogits": 1}
+    model = ranked(int8=True)
+    reader = ir.node("Neg", [next(n for n in model.graph if n.op_type == "TopK").inputs[0]])
+    reader.outputs[0].name = "z"
+    model.graph.append(reader)
+    model.graph.outputs.append(reader.outputs[0])
+    outcome = CallKernels().run(model)
+    assert outcome.matches == 1
+    assert [reason.split(": ")[1] for reason in outcome.refused] == [
+        "the logits are read elsewhere too"
+    ]
+
+
+# ---- attention ----
+
+HEADS, SIZE = 4, 8
+WIDTH = HEADS * SIZE
+
+
+def places(slots: str = "slots") -> list[NodeProto]:
+    """As a step writes them: sentence, head and slot."""
+    return [
+        node("Shape", slots, "rows"), node("Concat", "rows heads", "sizes", axis=0),
+        node("Expand", "sentence sizes", "each_sentence"),
+        node("Expand", "head sizes", "each_head"),
+        node("Unsqueeze", f"{slots} last", "slot"), node("Expand", "slot sizes", "each_slot"),
+        node("Unsqueeze", "each_sentence last", "n"), node("Unsqueeze", "each_head last", "h"),
+        node("Unsqueeze", "each_slot last", "p"), node("Concat", "n h p", "places", axis=-1),
+    ]  # fmt: skip
+
+
+def cached(parts: str = "q k v", value_places: str = "places", made: bool = True) -> ir.Model:
+    """Attention over caches that a merged projection is written into."""
+    taken = np.array([[4, 0, 7], [8, 1, 2]])
+    constants = {
+        "splits": np.array([WIDTH] * 3), "by_head": np.array([0, 0, HEADS, SIZE]),
+        "heads": np.array([HEADS]), "last": np.array([-1]),
+        "sentence": np.arange(2)[:, None, None], "head": np.arange(HEADS),
+    }  # fmt: skip
+    axes = np.broadcast_arrays(constants["sentence"], constants["head"], taken[..., None])
+    if not made or value_places != "places":
+        constants["given"] = np.stack(axes, -1)
+    nodes = [
+        *(places() if made else [node("Identity", "given", "places")]),
+        node("Split", "qkv splits", parts, axis=-1),
+        node("Reshape", "k by_head", "k_heads"), node("Reshape", "v by_head", "v_heads"),
+        node("ScatterND", "pk places k_heads", "ks"),
+        node("ScatterND", f"pv {value_places} v_heads", "vs"),
+        node("MultiHeadAttention", "q ks vs _ _ bias", "y", num_heads=HEADS, scale=1.0),
+    ]  # fmt: skip
+    cache: Axes = ["N", HEADS, "P", SIZE]
+    return build(
+        nodes,
+        {"qkv": ["N", "K", 3 * WIDTH], "pk": cache, "pv": cache, "bias": ["N", 1, "K", "P"],
+         "slots": ["N", "K"]},
+        {"y": ["N", "K", WIDTH], "ks": cache, "vs": cache}, constants, DYNAMIC_OPSET,
+        {"slots": "int"}, known={"y": ["N", "K", WIDTH]},
+    )  # fmt: skip
+
+
+SLOTS = {"slots": np.array([[4, 0, 7], [8, 1, 2]])}
+
+
+def test_attention_over_caches() -> None:
+    model = cached()
+    hidden = np.where(np.random.default_rng(0).random((2, 1, 3, 9)) < 0.5, MASKED, 0.0)
+    given: dict[str, Array] = {**SLOTS, "bias": hidden.astype(np.float32)}
+    left = assert_rewrites(CallKernels(), model, 1, given=given)
+    assert left == {"CachedAttention": 1}
+    assert [x.name for x in calls(model)[0].inputs] == ["qkv", "pk", "pv", "slots", "bias"]
+    assert [x.name for x in calls(model)[0].outputs] == ["y", "ks", "vs"]
+
+
+def test_attention_over_caches_of_16_bits() -> None:
+    model = cached()
+    for old, new in (("pk", "self_key_0"), ("pv", "self_value_0"), ("ks", "next_self_key_0"),
+                     ("vs", "next_self_value_0")):  # fmt: skip
+        values = (*model.graph.inputs, *model.graph.outputs)
+        next(x for x in values if x.name == old).name = new
+    HalfCaches().run(model)
+    hidden = np.where(np.random.default_rng(0).random((2, 1, 3, 9)) < 0.5, MASKED, 0.0)
+    given: dict[str, Array] = {**SLOTS, "bias": hidden.astype(np.float32)}
+    assert assert_rewrites(CallKernels(), model, 1, given=given) == {"CachedAttention16": 1}
+    names = ["qkv", "self_key_0", "self_value_0", "slots", "bias"]
+    assert [x.name for x in calls(model)[0].inputs] == names
+    outputs = ["y", "next_self_key_0", "next_self_value_0"]
+    assert [x.name for x in calls(model)[0].outputs] == outputs
+
+
+def test_caches_in_another_order_or_in_other_places_are_left_alone() -> None:
+    order = "queries, keys and values are not what one product writes, in this order"
+    for parts in ("k v q", "q v k"):
+        assert_left_alone(CallKernels(), cached(parts), order, given=SLOTS)
+    where = "it is not known which slots are written"
+    assert_left_alone(CallKernels(), cached(value_places="given"), where, given=SLOTS)
+    assert_left_alone(CallKernels(), cached(made=False), where, given=SLOTS)
+
+
+def over_source(bias: Axes, key: Axes) -> ir.Model:
+    repeated = bias[2] == 1
+    nodes = [
+        node("Shape", "q", "beams", start=1, end=2),
+        node("Concat", "ones beams one", "sizes", axis=0), node("Expand", "bias sizes", "rows"),
+    ] if repeated else []  # fmt: skip
+    attention = f"q k v _ _ {'rows' if repeated else 'bias'}"
+    nodes.append(node("MultiHeadAttention", attention, "y", num_heads=HEADS, scale=1.0))
+    constants = {"ones": np.array([1, 1]), "one": np.array([1])} if repeated else {}
+    inputs: dict[str, Axes] = {"q": ["N", "K", WIDTH], "k": key, "v": key, "bias": bias}
+    return build(nodes, inputs, {"y": ["N", "K", WIDTH]}, constants, DYNAMIC_OPSET)
+
+
+def test_attention_over_the_source() -> None:
+    heads: Axes = ["N", HEADS, "S", SIZE]
+    model = over_source(["N", 1, 1, "S"], heads)
+    assert assert_same_bits(model, 1) == {"BeamAttention": 1}
+    assert [x.name for x in calls(model)[0].inputs] == ["q", "k", "v", "bias"]
+    reason = "each beam has a bias of its own"
+    assert_left_alone(CallKernels(), over_source(["N", 1, "K", "S"], heads), reason)
+    # Keys without heads are an encoder's.
+    reason = "queries, keys and values are not what one product writes, in this order"
+    assert_left_alone(CallKernels(), over_source(["N", 1, 1, "S"], ["N", "S", WIDTH]), reason)
+
+
+def halves_over_source(*kept: str) -> ir.Model:
+    """Over the source, with some of keys and values in 16 bits."""
+    model = over_source(["N", 1, 1, "S"], ["N", HEADS, "S", SIZE])
+    for value in model.graph.inputs:
+        if value.name in kept:
+            value.name = f"cross_{value.name}"
+    HalfCaches().run(model)
+    return model
+
+
+def test_attention_over_a_source_of_16_bits() -> None:
+    model = halves_over_source("k", "v")
+    assert assert_same_bits(model, 1) == {"BeamAttention16": 1}
+    assert [x.name for x in calls(model)[0].inputs] == ["q", "cross_k", "cross_v", "bias"]
+    reason = "keys are kept in another type than values"
+    assert_left_alone(CallKernels(), halves_over_source("k"), reason)
+
+
+def of_tokens(parts: str = "q k v", bias: Axes | None = None, value_size: int = SIZE) -> ir.Model:
+    """Attention of an encoder over what one projection writes."""
+    bias = bias or ["N", 1, 1, "S"]
+    repeated, joined = bias[2] == 1, HEADS * value_size
+    nodes = [
+        node("Split", "qkv splits", parts, axis=-1),
+        *([node("Shape", "q", "tokens", start=1, end=2),
+           node("Concat", "ones tokens one", "sizes", axis=0),
+           node("Expand", "bias sizes", "rows")] if repeated else []),
+        node("MultiHeadAttention", f"q k v _ _ {'rows' if repeated else 'bias'}", "y",
+             num_heads=HEADS, scale=1.0),
+    ]  # fmt: skip
+    constants = {"splits": np.array([WIDTH, WIDTH, joined])}
+    if repeated:
+        constants |= {"ones": np.array([1, 1]), "one": np.array([1])}
+    outer: Axes = ["N", "S"]
+    known: dict[str, Axes] = {"q": [*outer, WIDTH], "k": [*outer, WIDTH], "v": [*outer, joined]}
+    return build(
+        nodes, {"qkv": [*outer, 2 * WIDTH + joined], "bias": bias}, {"y": [*outer, joined]},
+        constants, DYNAMIC_OPSET, known=known,
+    )  # fmt: skip
+
+
+def test_attention_of_tokens_over_each_other() -> None:
+    model = of_tokens()
+    assert assert_same_bits(model, 1) == {"SelfAttention": 1}
+    assert [x.name for x in calls(model)[0].inputs] == ["qkv", "bias"]
+    reason = "queries, keys and values are not what one product writes, in this order"
+    assert_left_alone(CallKernels(), of_tokens("k q v"), reason)
+    reason = "each token has a bias of its own"
+    assert_left_alone(CallKernels(), of_tokens(bias=["N", 1, "S", "S"]), reason)
+    reason = "keys and values have different sizes"
+    assert_left_alone(CallKernels(), of_tokens(value_size=2 * SIZE), reason)
+
+
+def handed_on(*more: NodeProto, outputs: tuple[str, ...] = ("cross_key_0", "cross_value_0"),
+              perm: tuple[int, ...] = (0, 2, 1, 3)) -> ir.Model:  # fmt: skip
+    """What an encoder does to the product of all keys and values."""
+    constants = {"splits": np.array([WIDTH, WIDTH]), "by_head": np.array([0, 0, HEADS, SIZE])}
+    nodes = [node("Split", "x splits", "k v", axis=-1)]
+    for part, name in (("k", "cross_key_0"), ("v", "cross_value_0")):
+        nodes.append(node("Reshape", f"{part} by_head", f"{part}_heads"))
+        nodes.append(node("Transpose", f"{part}_heads", name, perm=perm))
+    heads: Axes = ["N", HEADS, "S", SIZE]
+    known: dict[str, Axes] = {f"{part}_heads": ["N", "S", HEADS, SIZE] for part in "kv"}
+    return build(
+        [*nodes, *more], {"x": ["N", "S", 2 * WIDTH]}, dict.fromkeys(outputs, heads), constants,
+        DYNAMIC_OPSET, known=known,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_heads_that_an_encoder_hands_on(half: bool) -> None:
+    model = handed_on()
+    if half:
+        HalfCaches().run(model)
+    name = "SplitHeads16" if half else "SplitHeads"
+    assert assert_same_bits(model, 2) == {name: 2}
+    key, value = calls(model)
+    assert [key.inputs[0].name, value.inputs[0].name] == ["x", "x"]
+    ends = [
+        [one.attributes[name].as_ints()[0] for name in ("begin", "end")] for one in (key, value)
+    ]
+    assert ends == [[0, WIDTH], [WIDTH, 2 * WIDTH]]
+
+
+def test_heads_that_stay_in_the_graph_are_left_alone() -> None:
+    use = [node("Neg", "cross_key_0", "y"), node("Neg", "cross_value_0", "z")]
+    assert_left_alone(CallKernels(), handed_on(*use, outputs=("y", "z")))
+    assert_left_alone(CallKernels(), handed_on(perm=(0, 2, 3, 1)))
+
+
+# ---- residual connections ----
+
+
+def residual(*more: NodeProto, other: Axes | None = None, **attributes: float) -> ir.Model:
+    nodes = [
+        node("Add", "x r", "sum"),
+        node("LayerNormalization", "sum gamma beta", "y", **{"axis": -1, **attributes}), *more,
+    ]  # fmt: skip
+    whole = ("N", "T", 8)
+    outputs = dict.fromkeys(["y", *(n.output[0] for n in more)], whole)
+    constants = {"gamma": weights(8), "beta": weights(8, seed=1)}
+    return build(nodes, {"x": whole, "r": other or whole}, outputs, constants, DYNAMIC_OPSET)
+
+
+def test_a_sum_and_its_norm() -> None:
+    model = residual(epsilon=0.5)
+    assert assert_same_bits(model, 1) == {"AddNorm": 1}
+    assert calls(model)[0].attributes["epsilon"].as_float() == 0.5
+    assert "com.microsoft" not in function("AddNorm", DYNAMIC_OPSET).opset_imports
+
+
+def test_other_sums_are_left_alone() -> None:
+    one = CallKernels()
+    assert_left_alone(one, residual(node("Neg", "sum", "z")), "the sum is read elsewhere too")
+    model = residual()
+    model.graph[0].outputs[0].name = "encoder.embedding"
+    assert_left_alone(one, model, "the sum is one that verify --layers compares")
+    reason = "the two that are added are not known to have the same axes"
+    assert_left_alone(one, residual(other=["T", 8]), reason)
+    flat = build([node("LayerNormalization", "x gamma", "y", axis=-1)], {"x": ["N", 8]},
+                 {"y": ["N", 8]}, {"gamma": weights(8)}, DYNAMIC_OPSET)  # fmt: skip
+    assert_left_alone(one, flat)
+
+
+# ---- embedding ----
+
+
+def embedded(
+    *more: NodeProto,
+    int8: bool = False,
+    axis: int = 1,
+    table: str = "table",
+    scaled: str | None = None,
+) -> ir.Model:
+    """Rows of a table at tokens, with the position of their sentence; scaled: a Mul's operands."""
+    found = "found" if scaled else "rows"
+    nodes = [
+        node("Gather", f"{table} tokens", found, axis=0),
+        *([node("Mul", scaled, "rows")] if scaled else []),
+        node("Gather", "position_table positions", "place", axis=0),
+        node("Unsqueeze", "place axis", "place_row"), node("Add", "rows place_row", "y"), *more,
+    ]  # fmt: skip
+    inputs: dict[str, Axes] = {"tokens": ["N", "K"], "positions": ["N"], "x": ["N", 8],
+                               "given": [11, 8]}  # fmt: skip
+    constants = {"table": weights(11, 8), "w": weights(8, 8), "axis": np.array([axis]),
+                 "position_table": weights(7, 8, seed=1), "vector": weights(8),
+                 "c": np.array(0.5, np.float32)}  # fmt: skip
+    rows: Axes = (None, None, 8)
+    names = ["y", *(n.output[0] for n in more)]
+    # Without a product the int8 pass has nothing to do.
+    last = node("MatMul", "x w", "z") if int8 else node("Neg", "x", "z")
+    model = build(
+        [*nodes, last], inputs,
+        {**dict.fromkeys(names, rows), "z": ["N", 8]}, constants, DYNAMIC_OPSET,
+        {"tokens": "int", "positions": "int"},
+    )  # fmt: skip
+    if int8:
+        DynamicInt8().run(model)
+    return model
+
+
+def test_embedding() -> None:
+    model = embedded()
+    assert assert_same_bits(model, 1) == {"Embed": 1, "Neg": 1}
+    inputs = ["table", "position_table", "tokens", "positions"]
+    assert [x.name for x in calls(model)[0].inputs] == inputs
+    model = embedded(int8=True)
+    assert assert_same_bits(model, 2) == {"Embed8": 1, "Linear8": 1}
+    inputs[:1] = ["table_int8", "table_scale"]
+    (call,) = (one for one in calls(model) if one.op_type == "Embed8")
+    assert [x.name for x in call.inputs] == inputs
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("operands", ["found c", "c found"])
+def test_an_embedding_takes_its_factor_along(operands: str, int8: bool) -> None:
+    model = embedded(int8=int8, scaled=operands)
+    counts = {"Embed8": 1, "Linear8": 1} if int8 else {"Embed": 1, "Neg": 1}
+    assert assert_same_bits(model, 1 + int8) == counts
+    (call,) = (one for one in calls(model) if one.op_type.startswith("Embed"))
+    assert call.attributes["factor"].value == 0.5
+
+
+def test_another_embedding_is_left_alone() -> None:
+    assert_left_alone(CallKernels(), embedded(scaled="found vector"))
+    one = CallKernels()
+    assert_left_alone(one, embedded(axis=0), given={"positions": np.array([1])})
+    assert_left_alone(one, embedded(table="given"))
+    assert_left_alone(one, embedded(node("Neg", "place_row", "other")))
+
+
+# ---- functions ----
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_function_imports_what_its_body_uses(name: str) -> None:
+    one = function(name, DYNAMIC_OPSET)
+    assert one.opset_imports[""] == DYNAMIC_OPSET
+    assert one.identifier() == (DOMAIN, name, "")
+    assert {n.domain for n in one} == set(one.opset_imports)
+    onnx.checker.check_function(ir.to_proto(one))
+
+
+def test_a_graph_without_calls_has_no_functions() -> None:
+    model = build([node("Relu", "x", "y")], {"x": ["N"]}, {"y": ["N"]})
+    assert CallKernels().run(model) == Outcome(0)
+    assert not model.functions
+    assert DOMAIN not in model.opset_imports

@@ -1,0 +1,235 @@
+"""Regions of a graph that become bodies of functions, and the beam search as such."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import NodeProto
+from onnx_ir.passes import common
+from support.graphs import Array, Axes, build, feeds, node, operators, run
+
+from translate_trt.export.compile import trace_graphs
+from translate_trt.export.contract import GraphForm, model_contract
+from translate_trt.export.fused_ops.declarations import DOMAIN
+from translate_trt.export.fused_ops.fuse import CallKernels
+from translate_trt.export.fused_ops.matching import Call, add_functions
+from translate_trt.export.fused_ops.subgraph import Region
+from translate_trt.export.graphs import BeamSearchStep
+from translate_trt.export.passes.pipeline import passes_for, run_passes
+from translate_trt.export.targets import DYNAMIC_OPSET, STATIC_OPSET, TARGETS
+from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.contract import NEXT
+from translate_trt.train.checkpoint import Checkpoint
+
+
+def graph(nodes: Sequence[NodeProto], constants: dict[str, Array] | None = None) -> ir.Model:
+    inputs: dict[str, Axes] = {"x": ["N", "K"], "y": ["N", "K"], "other": ["N", "P"]}
+    outputs: dict[str, Axes] = {"z": ["N", "K"], "w": ["N", "K"]}
+    return build(nodes, inputs, outputs, constants, DYNAMIC_OPSET)
+
+
+def region(model: ir.Model, *names: str, **inputs: str) -> Call | str:
+    """The region from values to values, by their names."""
+    values = {str(value.name): value for value in model.graph.inputs}
+    values |= {str(x.name): x for one in model.graph for x in one.outputs}
+    parameters = {name: values[value] for name, value in inputs.items()}
+    return Region("Part", parameters, [values[name] for name in names]).call()
+
+
+def assert_same_bits_within(model: ir.Model, call: Call | str) -> ir.Function:
+    """The call in its place computes what was there; returns its function."""
+    assert isinstance(call, Call)
+    inputs = feeds(model)
+    right = run(model, inputs)
+    call.insert(model)
+    common.RemoveUnusedNodesPass()(model)
+    add_functions(model)
+    for name, found in run(model, inputs).items():
+        np.testing.assert_array_equal(found, right[name], err_msg=name)
+    assert "Part" in operators(model)
+    (function,) = model.functions.values()
+    onnx.checker.check_function(ir.to_proto(function))
+    return function
+
+
+def test_a_region_becomes_a_function() -> None:
+    nodes = [
+        node("Relu", "x", "a"), node("Add", "a one", "b"), node("Mul", "b y", "z"),
+        node("Neg", "b", "w"),
+    ]  # fmt: skip
+    model = graph(nodes, {"one": np.array(1, np.float32)})
+    function = assert_same_bits_within(model, region(model, "z", "b", first="x", second="y"))
+    assert [x.name for x in function.inputs] == ["first", "second"]
+    assert [x.name for x in function.outputs] == ["z", "b"]
+    assert [n.op_type for n in function] == ["Relu", "Constant", "Add", "Mul"]
+    assert operators(model) == {"Part": 1, "Neg": 1}
+    assert model.opset_imports[DOMAIN] == 1
+
+
+def test_what_others_read_stays_and_is_computed_inside_as_well() -> None:
+    nodes = [node("Relu", "x", "a"), node("Mul", "a y", "z"), node("Neg", "a", "w")]
+    model = graph(nodes)
+    function = assert_same_bits_within(model, region(model, "z", x="x", y="y"))
+    assert [n.op_type for n in function] == ["Relu", "Mul"]
+    assert operators(model) == {"Part": 1, "Relu": 1, "Neg": 1}
+
+
+def test_a_region_may_begin_amid_the_graph() -> None:
+    nodes = [node("Relu", "x", "a"), node("Exp", "a", "b"), node("Mul", "b y", "z"),
+             node("Neg", "y", "w")]  # fmt: skip
+    model = graph(nodes)
+    function = assert_same_bits_within(model, region(model, "z", begin="a", y="y"))
+    assert [n.op_type for n in function] == ["Exp", "Mul"]
+
+
+def test_names_inside_are_not_those_of_parameters() -> None:
+    model = graph([node("Relu", "x", "y_"), node("Mul", "y_ y", "z"), node("Neg", "y", "w")])
+    function = assert_same_bits_within(model, region(model, "z", x="x", y_="y"))
+    names = [x.name for x in (*function.inputs, *(x for n in function for x in n.outputs))]
+    assert len(set(names)) == len(names) == 4
+
+
+def test_sizes_are_those_of_a_parameter_with_the_same_letter() -> None:
+    nodes = [
+        node("Shape", "other", "rows", start=0, end=1), node("Cast", "rows", "count", to=1),
+        node("Mul", "x count", "z"), node("Neg", "y", "w"),
+    ]  # fmt: skip
+    model = graph(nodes)
+    function = assert_same_bits_within(model, region(model, "z", x="x"))
+    (shape,) = [n for n in function if n.op_type == "Shape"]
+    assert list(shape.inputs) == [function.inputs[0]]
+
+
+@pytest.mark.parametrize(("start", "end"), [(1, 2), (0, 2)])
+def test_other_sizes_are_refused(start: int, end: int) -> None:
+    nodes = [
+        node("Shape", "other", "sizes", start=start, end=end),
+        node("Cast", "sizes", "counts", to=1), node("ReduceMax", "counts", "count", keepdims=0),
+        node("Mul", "x count", "z"), node("Neg", "y", "w"),
+    ]  # fmt: skip
+    assert region(graph(nodes), "z", x="x") == "it also reads sizes of other"
+
+
+def test_what_is_no_region_is_refused() -> None:
+    model = graph([node("Mul", "x y", "z"), node("Neg", "y", "w")])
+    assert region(model, "z", x="x") == "it also reads y"
+    large = {"table": np.zeros((13, 5), np.float32), "sum": np.array([1])}
+    nodes = [node("ReduceMax", "table", "most", keepdims=0), node("Mul", "x most", "z"),
+             node("Neg", "y", "w")]  # fmt: skip
+    assert region(graph(nodes, large), "z", x="x") == "it also reads table"
+
+
+def test_a_call_inside_is_refused() -> None:
+    model = graph([node("Relu", "x", "a"), node("Mul", "a y", "z"), node("Neg", "y", "w")])
+    call = region(model, "a", x="x")
+    assert isinstance(call, Call)
+    call.insert(model)
+    assert region(model, "z", x="x", y="y") == "there is a Part in it"
+
+
+def test_functions_stand_in_the_same_order_in_every_process() -> None:
+    names = ["Linear", "VocabularyCandidates", "AddNorm", "Linear8", "LinearAddNorm"]
+    model = build([node("Relu", "x", "y")], {"x": ["N"]}, {"y": ["N"]}, opset=DYNAMIC_OPSET)
+    for name in names:
+        model.graph.append(ir.Node(DOMAIN, name, []))
+    add_functions(model)
+    assert [name for _, name, _ in model.functions if name in names] == sorted(names)
+
+
+# ---- the search of a step ----
+
+
+def trace_step(checkpoint: Checkpoint, form: GraphForm, opset: int) -> ir.Model:
+    contract = model_contract(checkpoint.model, form=form)
+    return trace_graphs(checkpoint.load_model(), Limits(48, 98), contract, opset)["step"]
+
+
+@pytest.fixture(scope="module")
+def traced(checkpoint: Checkpoint) -> ir.Model:
+    return trace_step(checkpoint, GraphForm(), DYNAMIC_OPSET)
+
+
+@pytest.fixture(scope="module")
+def called(traced: ir.Model) -> ir.Model:
+    model = traced.clone()
+    run_passes(model, passes_for("onnxruntime", None))
+    return model
+
+
+def test_the_search_of_a_step_is_called(called: ir.Model) -> None:
+    found = {n.op_type: n for n in called.graph}
+    for name in ("Embed", "ForcedColumns", "SelectBeams", "ExtendAncestry", "FollowAncestry"):
+        assert (DOMAIN, name, "") in called.functions
+        assert operators(called)[name] == 1
+    selected = [x.name for x in found["SelectBeams"].outputs]
+    assert selected == ["parents", *(NEXT + name for name in BeamSearchStep.STATE)]
+    followed = [x.name for x in found["FollowAncestry"].outputs]
+    assert followed == [NEXT + "ancestry", NEXT + "slots", "full"]
+    # Nothing of it is left.
+    products = {"MatMul", "Add", "Relu", "Unsqueeze", "Reshape"}
+    assert {n.op_type for n in called.graph if not n.domain} <= products
+
+
+def test_its_parameters_are_inputs_of_the_graph_or_of_candidates(called: ir.Model) -> None:
+    """Their names and order are what a kernel is compiled for."""
+    found = {n.op_type: n for n in called.graph}
+    names = {}
+    for (_, name, _), function in called.functions.items():
+        if name in found:  # one that another calls is not
+            pairs = zip(function.inputs, found[name].inputs, strict=True)
+            names[name] = {str(one.name): str(value and value.name) for one, value in pairs}
+    select = names["SelectBeams"]
+    assert list(select) == [
+        "log_probabilities", "choices", "forced", "end_token", "forced_tokens", "min_lengths",
+        "max_lengths", "length_penalty_alpha", "length_penalty_beta", "early_stopping",
+        "log_probs", "positions", "done", "finished_scores", "finished_lengths",
+        "finished_parents", "finished_truncated",
+    ]  # fmt: skip
+    values, indices, at_column = (x.name for x in found["VocabularyCandidates"].outputs)
+    assert [select.pop(x) for x in ("log_probabilities", "choices", "forced")] == [
+        values, indices, at_column
+    ]  # fmt: skip
+    assert select.pop("end_token") in called.graph.initializers
+    assert all(name == value for name, value in select.items())
+    assert names["ForcedColumns"] == {"forced_tokens": "forced_tokens", "tokens": "tokens"}
+    assert names["ExtendAncestry"] == {"ancestry": "ancestry", "slots": "slots"}
+    follow = {"ancestry": found["ExtendAncestry"].outputs[0].name, "parents": "parents"}
+    assert names["FollowAncestry"] == follow
+
+
+def test_a_second_run_changes_nothing(called: ir.Model) -> None:
+    before = [(n.op_type, [x and x.name for x in n.inputs]) for n in called.graph]
+    assert CallKernels().run(called).matches == 0
+    assert [(n.op_type, [x and x.name for x in n.inputs]) for n in called.graph] == before
+
+
+def test_a_search_that_reads_something_else_is_left_alone(traced: ir.Model) -> None:
+    model = traced.clone()
+    *others, last = passes_for("onnxruntime", None)
+    run_passes(model, others)
+    # Candidates of another sentence than the contract's: the source has a say in what may end.
+    done = next(x for x in model.graph.inputs if x.name == "done")
+    bias = next(x for x in model.graph.inputs if x.name == "source_bias")
+    flag = ir.node("ReduceMax", [bias], {"keepdims": 0})
+    positive = ir.node("Cast", [flag.outputs[0]], {"to": int(ir.DataType.BOOL)})
+    either = ir.node("Or", [done, positive.outputs[0]])
+    done.replace_all_uses_with(either.outputs[0])
+    either.replace_input_with(0, done)
+    for one in (flag, positive, either):
+        model.graph.append(one)
+    model.graph.sort()
+    outcome = last.run(model)
+    assert any(reason.endswith("it also reads source_bias") for reason in outcome.refused)
+    assert "SelectBeams" not in operators(model)
+    assert operators(model)["FollowAncestry"] == 1
+
+
+def test_static_caches_have_no_slots_to_follow(checkpoint: Checkpoint) -> None:
+    form = TARGETS["tensorrt-fp32"].form(beam_size=3, max_target_length=98)
+    model = trace_step(checkpoint, form, STATIC_OPSET)
+    run_passes(model, passes_for("onnxruntime", None))
+    assert not {"ExtendAncestry", "FollowAncestry"} & operators(model).keys()

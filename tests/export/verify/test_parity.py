@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from click.testing import CliRunner
+from onnx import numpy_helper
+from support.models import forget_hashes, lively_model, save_model
+
+from translate_trt.export.verify import parity
+from translate_trt.export.verify.cpu_emulation import graphs_of, stand_in, why_engine_cannot_run
+from translate_trt.export.verify.layers import compare_layers
+from translate_trt.export.verify.parity import GATES, Gate, is_weaker, score_error, table, verify
+from translate_trt.runtime.bundle import hash_file, read_manifest, verify_files, write_manifest
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.engines import Machine
+from translate_trt.runtime.errors import BundleError, InputError, OptionError
+from translate_trt.runtime.prompt import Prompt
+from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+
+SOURCE = [
+    "the cat runs.",
+    "a big dog sleeps",
+    "",
+    "Haus Hund läuft.",
+    "the house under the tree",
+] * 4
+REFERENCE = ["a b c d e f", "g h i j", "", "k l m n o p q", "r s t u"] * 4
+
+
+@pytest.fixture
+def bundle(compiled_bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
+
+
+def spoil(bundle: Path, target: str, role: str = "step") -> None:
+    """Change the output projection, and the hashes with it, as a wrong export would."""
+    manifest = read_manifest(bundle)
+    entry = manifest.target(target)
+    path = entry.files[role].locate(bundle)
+    model, columns = onnx.load(path), manifest.model.vocabulary_size
+    of_tokens = [one for one in model.graph.initializer if columns in one.dims]
+    # The embedding table, where the product has no matrix of its own.
+    tensor = next((one for one in of_tokens if one.dims[0] != columns), of_tokens[0])
+    weights = np.roll(numpy_helper.to_array(tensor), 1, axis=-1)
+    tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
+    onnx.save(model, path)
+    files = {**entry.files, role: hash_file(bundle, entry.files[role].path)}
+    targets = {**manifest.targets, target: dataclasses.replace(entry, files=files)}
+    write_manifest(bundle, dataclasses.replace(manifest, targets=targets))
+
+
+def test_a_good_bundle_passes_and_says_so(bundle: Path, checkpoint: Checkpoint) -> None:
+    found = verify(bundle, checkpoint, SOURCE, REFERENCE, threads=1)
+    assert list(found) == ["onnx-fp32", "onnx-int8"]
+    fp32 = found["onnx-fp32"]
+    assert fp32.passed
+    assert fp32.identical_percent == 100
+    assert fp32.largest_score_difference < 1e-4
+    assert fp32.bleu == fp32.reference_bleu
+    assert fp32.bleu_difference_interval == (0.0, 0.0)
+    assert fp32.sentences == len(SOURCE)
+    assert fp32.sentences_per_second > 0
+    assert "tok:13a" in fp32.signature
+    recorded = read_manifest(bundle).target("onnx-fp32").parity
+    assert recorded is not None
+    assert recorded["passed"] is True
+    assert recorded["gate"] == "at least 99.9 % identical, scores within 0.001"
+    text = "".join(f"{line}\n" for line in SOURCE)
+    assert recorded["source_sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", recorded["date"])
+    shown = CliRunner().invoke(main, ["info", "--bundle", str(bundle)]).output
+    assert "passed: at least 99.9 % identical" in shown
+    words = " ".join(shown.split())
+    assert f"test source SHA-256 {recorded['source_sha256']}" in words
+    assert f"test reference SHA-256 {recorded['reference_sha256']}" in words
+    assert f"verified on {recorded['date']}" in words
+    assert f"exported from weights of SHA-256 {checkpoint.weights_sha256}" in words
+
+
+def test_a_model_of_several_languages(bundle: Path, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    prompt = Prompt((5,), (6,), {"en": 21}, {"de": 31, "nl": 32})
+    write_manifest(bundle, dataclasses.replace(read_manifest(bundle), prompt=prompt))
+    with pytest.raises(OptionError, match="target_language is not given"):
+        verify(bundle, checkpoint, SOURCE, REFERENCE, languages={"source_language": "en"})
+    for name, lines in (("s.en", SOURCE), ("r.de", REFERENCE)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    done = CliRunner().invoke(
+        main,
+        ["verify", "--bundle", str(bundle), "--checkpoint", str(checkpoint.path), "--source",
+         str(tmp_path / "s.en"), "--reference", str(tmp_path / "r.de"), "--target", "onnx-fp32",
+         "--threads", "1", "--source-language", "en", "--target-language", "nl"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "100.00 %" in done.output
+
+
+def test_a_wrong_graph_misses_the_gate(
+    bundle: Path, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    spoil(bundle, "onnx-fp32")
+    for name, lines in (("s.en", SOURCE), ("r.de", REFERENCE)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    done = CliRunner().invoke(
+        main,
+        ["verify", "--bundle", str(bundle), "--checkpoint", str(checkpoint.path), "--target",
+         "onnx-fp32", "--source", str(tmp_path / "s.en"), "--reference", str(tmp_path / "r.de")],
+    )  # fmt: skip
+    assert done.exit_code == 1
+    assert "FAILED" in done.stdout
+    assert "onnx-fp32 missed the gate" in done.stderr
+    recorded = read_manifest(bundle).target("onnx-fp32").parity
+    assert recorded is not None
+    assert recorded["passed"] is False
+    assert read_manifest(bundle).target("onnx-int8").parity is None
+
+
+def test_another_models_bundle_is_refused(
+    bundle: Path, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    other = lively_model(checkpoint.model.vocabulary_size + 1, steps=0)
+    path = save_model(other, tmp_path / "other", checkpoint.tokenizer)
+    with pytest.raises(BundleError, match="the models differ in shape"):
+        verify(bundle, open_checkpoint(path), SOURCE, REFERENCE)
+
+
+def nudged(checkpoint: Checkpoint, path: Path) -> Checkpoint:
+    """A checkpoint of the same shape whose weights are a little different."""
+    model = checkpoint.load_model()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= 1.01
+    return open_checkpoint(save_model(model, path, checkpoint.tokenizer))
+
+
+def test_another_checkpoint_of_the_same_shape_is_refused(
+    bundle: Path, checkpoint: Checkpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = nudged(checkpoint, tmp_path / "other")
+    message = "was not exported from this checkpoint, .*: the weights differ"
+    with pytest.raises(BundleError, match=message):
+        verify(bundle, other, SOURCE, REFERENCE)
+    with pytest.raises(BundleError, match=message):
+        compare_layers(bundle, other, SOURCE[:1], ["onnx-fp32"], threads=1)
+    # A bundle of an older version does not say: then the gate has to notice it.
+    write_manifest(bundle, dataclasses.replace(read_manifest(bundle), weights_sha256=None))
+    found = verify(bundle, other, SOURCE, REFERENCE, ["onnx-fp32"], threads=1)["onnx-fp32"]
+    assert "does not say which weights it was exported from" in caplog.text
+    assert not found.passed
+    assert found.score_error is not None
+    assert found.score_error > 1e-3
+    shown = CliRunner().invoke(main, ["info", "--bundle", str(bundle)]).output
+    assert "unknown weights" in shown
+
+
+def test_another_tokenizer_is_refused(bundle: Path, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(checkpoint.path, tmp_path / "other"))
+    with (path / "tokenizer.spm").open("ab") as file:
+        file.write(b"\x12\x00")  # an empty trainer_spec
+    forget_hashes(path / "config.json")
+    with pytest.raises(BundleError, match="the tokenizers differ"):
+        verify(bundle, open_checkpoint(path), SOURCE, REFERENCE)
+
+
+def test_weaker_evidence_does_not_replace_stronger(
+    bundle: Path, checkpoint: Checkpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = ["onnx-fp32"]
+    verify(bundle, checkpoint, SOURCE, REFERENCE, target, threads=1)
+    assert "20 lines prove little; give verify a test set of at least 100" in caplog.text
+    found = verify(bundle, checkpoint, SOURCE[:3], REFERENCE[:3], target, threads=1)
+    assert found["onnx-fp32"].sentences == 3
+    kept = read_manifest(bundle).target("onnx-fp32").parity
+    assert kept is not None
+    assert kept["sentences"] == 20
+    message = f"keeps its evidence (20 sentences, {kept['date']}), which is stronger than this (3"
+    assert message in caplog.text
+    verify(bundle, checkpoint, SOURCE[1:] + SOURCE[:1], REFERENCE, target, threads=1)
+    newer = read_manifest(bundle).target("onnx-fp32").parity
+    assert newer is not None
+    assert newer["source_sha256"] != kept["source_sha256"]
+
+
+def test_the_order_of_evidence() -> None:
+    steps: list[dict[str, Any]] = [
+        {"largest_difference": 2e-5},  # by other hands
+        {"sentences": 3, "engine_not_run": "no GPU", "passed": True},
+        {"sentences": 500, "engine_not_run": "no GPU", "passed": False},
+        {"sentences": 3, "passed": False},
+        {"sentences": 4, "engine_not_run": None, "passed": True},
+    ]
+    for place, evidence in enumerate(steps):
+        weaker = [is_weaker(evidence, other) for other in steps]
+        assert weaker == [place < other for other in range(len(steps))]
+
+
+def test_a_bundle_that_is_replaced_meanwhile(
+    bundle: Path, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = parity.compare
+
+    def replace_it(*arguments: Any) -> parity.Parity:
+        spoil(bundle, "onnx-fp32")
+        return compare(*arguments)
+
+    monkeypatch.setattr(parity, "compare", replace_it)
+    with pytest.raises(BundleError, match="was replaced while onnx-fp32 was verified"):
+        verify(bundle, checkpoint, SOURCE[:3], REFERENCE[:3], ["onnx-fp32"], threads=1)
+    assert read_manifest(bundle).target("onnx-fp32").parity is None
+
+
+def test_an_empty_test_set(bundle: Path, checkpoint: Checkpoint) -> None:
+    with pytest.raises(InputError, match="is empty"):
+        verify(bundle, checkpoint, [], [])
+
+
+def test_gates() -> None:
+    assert GATES["fp32"].passes(99.9, 1e-3, 0.0)
+    assert not GATES["fp32"].passes(99.8, 0.0, 5.0)
+    assert not GATES["fp32"].passes(100.0, 1.1e-3, 0.0)
+    assert GATES["int8"].passes(10.0, 1.0, -0.3)
+    assert not GATES["int8"].passes(100.0, 0.0, -0.31)
+    assert Gate(50.0, None, 1.0).passes(60.0, 9.0, -0.5)
+    assert str(Gate(50.0, None, 1.0)) == "at least 50.0 % identical, BLEU at most 1.0 lower"
+    for name in ("fp16", "bf16"):
+        assert GATES[name].passes(10.0, 1.0, -0.1)
+        assert not GATES[name].passes(99.0, 0.0, -0.11)
+
+
+def test_score_errors_are_relative_to_large_scores() -> None:
+    assert score_error(-0.5, -0.5005) == pytest.approx(5e-4)
+    assert score_error(-100.0, -100.05) == pytest.approx(5e-4)
+
+
+NO_GPU = "there is no NVIDIA GPU, or no driver"
+
+
+@pytest.fixture
+def engines(engine_bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(engine_bundle, tmp_path / "engines"))
+
+
+def test_graphs_stand_in_for_engines_and_it_is_said(engines: Path, checkpoint: Checkpoint) -> None:
+    found = verify(engines, checkpoint, SOURCE, REFERENCE, threads=1)
+    assert list(found) == ["tensorrt-rtx-fp16", "tensorrt-rtx-bf16"]
+    shown = CliRunner().invoke(main, ["info", "--bundle", str(engines)]).output
+    words = " ".join(shown.split())
+    for name, evidence in found.items():
+        assert evidence.passed
+        assert evidence.engine_not_run == NO_GPU
+        assert evidence.beam_size == 3  # the engine's; the manifest says 4
+        assert evidence.gate == "BLEU at most 0.1 lower"
+        assert 0 < evidence.largest_score_difference < 0.5
+        recorded = read_manifest(engines).target(name).parity
+        assert recorded is not None
+        assert recorded["engine_not_run"] == NO_GPU
+        line = f"graph in ONNX Runtime on the CPU; the engine itself was not run: {NO_GPU}"
+        assert f"{name}: {line}" in table(found)
+    assert words.count(line) == 2
+
+
+def test_each_beam_has_its_yardstick(bundle: Path, engines: Path, checkpoint: Checkpoint) -> None:
+    shutil.copytree(engines / "targets/tensorrt-rtx-fp16", bundle / "targets/tensorrt-rtx-fp16")
+    manifest, other = read_manifest(bundle), read_manifest(engines)
+    targets = {
+        "onnx-fp32": manifest.target("onnx-fp32"),
+        "tensorrt-rtx-fp16": other.target("tensorrt-rtx-fp16"),
+    }
+    write_manifest(bundle, dataclasses.replace(manifest, targets=targets))
+    found = verify(bundle, checkpoint, SOURCE, REFERENCE, threads=1)
+    assert [evidence.beam_size for evidence in found.values()] == [4, 3]
+    assert [evidence.engine_not_run for evidence in found.values()] == [None, NO_GPU]
+    rows = [line.split() for line in table(found).splitlines()[1:5]]
+    assert [row[:2] for row in rows] == [
+        ["PyTorch", "4"], ["PyTorch", "3"], ["onnx-fp32", "4"], ["tensorrt-rtx-fp16", "3"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_engines_can_be_required(
+    required: bool, engines: Path, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    for name, lines in (("s.en", SOURCE), ("r.de", REFERENCE)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    done = CliRunner().invoke(
+        main,
+        ["verify", "--bundle", str(engines), "--checkpoint", str(checkpoint.path), "--target",
+         "tensorrt-rtx-fp16", "--source", str(tmp_path / "s.en"), "--reference",
+         str(tmp_path / "r.de"), "--threads", "1", *(["--require-engines"] if required else [])],
+    )  # fmt: skip
+    assert done.exit_code == int(required), done.output
+    assert ("the engines of tensorrt-rtx-fp16 were not run" in done.stderr) == required
+    assert NO_GPU in done.stdout
+
+
+def test_a_wrong_stand_in_misses_the_gate(engines: Path, checkpoint: Checkpoint) -> None:
+    spoil(engines, "tensorrt-rtx-bf16", "step_graph")
+    found = verify(engines, checkpoint, SOURCE, REFERENCE, ["tensorrt-rtx-bf16"], threads=1)
+    assert found["tensorrt-rtx-bf16"].identical_percent < 50
+
+
+def test_why_an_engine_cannot_run(
+    engines: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert why_engine_cannot_run(read_manifest(bundle).target("onnx-fp32"), bundle) is None
+    entry = read_manifest(engines).target("tensorrt-rtx-fp16")
+    assert entry.engine is not None
+    assert why_engine_cannot_run(entry, engines) == NO_GPU
+    other = dataclasses.replace(entry, backend="openvino")
+    assert why_engine_cannot_run(other, engines) == (
+        "this version of translate-trt does not run openvino engines"
+    )
+    built_with = entry.engine["step"]["version"]
+    for version, gpu, reason in (
+        (None, "8.6", "the Python package tensorrt_rtx is not installed"),
+        (built_with, None, "there is no NVIDIA GPU, or no driver"),
+        ("1.0.0", "8.6", f"made by tensorrt_rtx {built_with}; installed is 1.0.0"),
+        (built_with, "8.6", None),
+    ):
+        machine = Machine(version, "linux-x86_64", gpu)
+        monkeypatch.setattr(Machine, "present", lambda *_, machine=machine: machine)
+        found = why_engine_cannot_run(entry, engines)
+        assert reason == found if reason is None else reason in str(found)
+
+
+def test_a_stand_in_is_a_bundle_of_one_target_and_goes(engines: Path) -> None:
+    manifest = read_manifest(engines)
+    with stand_in(engines, manifest, manifest.target("tensorrt-rtx-bf16")) as directory:
+        standing = read_manifest(directory)
+        assert list(standing.targets) == ["tensorrt-rtx-bf16"]
+        assert standing.target().backend == "onnxruntime"
+        contract = manifest.target("tensorrt-rtx-bf16").contract
+        assert standing.target().contract == contract.with_types({"bfloat16": "float32"})
+        verify_files(directory, standing, "tensorrt-rtx-bf16")
+    assert not directory.exists()
+
+
+def test_a_missing_or_damaged_graph_is_no_stand_in(engines: Path) -> None:
+    manifest = read_manifest(engines)
+    entry = manifest.target("tensorrt-rtx-fp16")
+    files = {"step_graph": entry.files["step_graph"]}
+    with pytest.raises(BundleError, match="tensorrt-rtx-fp16 has no file encoder_graph"):
+        graphs_of(dataclasses.replace(entry, files=files))
+    entry.files["step_graph"].locate(engines).write_bytes(b"no graph")
+    with (
+        pytest.raises(BundleError, match=r"cannot read .*step_graph.onnx"),
+        stand_in(engines, manifest, entry),
+    ):
+        pass
