@@ -24,9 +24,9 @@ from systems import OURS, SYSTEMS, Models, Setting
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
-from translate_trt.runtime.bundle import SHORTLIST
-from translate_trt.runtime.text import read_parallel
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.bundle.manifest import SHORTLIST
+from translate_trt.runtime.io.lines import read_parallel
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import find_checkpoint, open_checkpoint
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.shortlist.table import Shortlist

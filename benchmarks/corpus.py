@@ -21,13 +21,13 @@ from typing import Any
 from report import alternate, parser, write
 
 from translate_trt.runtime import Translator
-from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.serve.corpus.cluster import Work
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, make_settings, open_job
-from translate_trt.runtime.serve.corpus.options import CorpusOptions, WorkerOptions
 from translate_trt.runtime.serve.corpus.plan import Input, find_inputs
 from translate_trt.runtime.serve.corpus.run import run
+from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 
 
 def by_cluster(

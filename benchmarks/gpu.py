@@ -34,9 +34,9 @@ from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.graphs import EncoderGraph, StaticCaches, StepGraph
 from translate_trt.runtime import native
 from translate_trt.runtime.backends import Settings, load_engines
-from translate_trt.runtime.bundle import Limits, read_manifest
-from translate_trt.runtime.contract import NEXT, Contract, request_values
-from translate_trt.runtime.engines import Profile, check_engines
+from translate_trt.runtime.backends.engines import Profile, check_engines
+from translate_trt.runtime.bundle.contract import NEXT, Contract, request_values
+from translate_trt.runtime.bundle.manifest import Limits, read_manifest
 from translate_trt.runtime.native import Core
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import Usage, open_checkpoint, save_checkpoint

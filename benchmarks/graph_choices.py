@@ -31,8 +31,8 @@ from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.export.trace import check
 from translate_trt.export.verify.emulation_pass import Emulate
 from translate_trt.runtime import kernels
-from translate_trt.runtime.bundle import Limits
-from translate_trt.runtime.contract import MASKED, Contract
+from translate_trt.runtime.bundle.contract import MASKED, Contract
+from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.train.config import preset
 from translate_trt.train.model import Transformer
 

@@ -27,7 +27,7 @@ from translate_trt.export.importers.vocabulary import NEVER
 from translate_trt.export.passes.pipeline import passes_for
 from translate_trt.export.precision import precision_pass
 from translate_trt.export.targets import DYNAMIC_OPSET
-from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.train.config import PAD, START, preset
 from translate_trt.train.model import Transformer
 

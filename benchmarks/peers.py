@@ -20,7 +20,7 @@ import numpy as np
 from systems import Models, Setting
 
 from translate_trt.runtime.batching import length_sorted_batches
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 
 
 def pieces_of(checkpoint: Path) -> list[str]:

@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 from systems import Models, Setting, System, open_system
 
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from report import write
 
-from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.train.trainer.metrics import read_metrics
 
 

@@ -27,8 +27,8 @@ from report import alternate, parser, write
 
 from translate_trt.runtime import Translator
 from translate_trt.runtime.cores import available_cores
-from translate_trt.runtime.serve.triton.options import ServerOptions
 from translate_trt.runtime.serve.triton.repository import write_repository
+from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / ".cache/triton-server"

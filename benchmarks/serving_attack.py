@@ -32,9 +32,9 @@ from typing import Any
 from report import parser, write
 from serving import PLACE, by_clients, request, server, spread
 
-from translate_trt.runtime.bundle import read_manifest
-from translate_trt.runtime.serve.triton.options import ServerOptions
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.serve.triton.repository import write_repository
+from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 
 ROWS, CHARACTERS, BEAM = 16, 9_950, 16
 CLIENT = Path(__file__).with_name("triton_client.py")

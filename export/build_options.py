@@ -8,7 +8,7 @@ from pathlib import Path
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.passes.pipeline import check_names
 from translate_trt.export.targets import TARGETS
-from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError
 
 # An engine's caches hold that many tokens for each of a translation's; 256 beams of a base model

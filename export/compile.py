@@ -28,7 +28,8 @@ from translate_trt.export.precision import precision_pass
 from translate_trt.export.taps import observed
 from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, declare, trace
-from translate_trt.runtime.bundle import (
+from translate_trt.runtime.bundle.contract import Contract, ShortlistForm, most_beams
+from translate_trt.runtime.bundle.manifest import (
     BUNDLE,
     FORMAT_VERSION,
     FileEntry,
@@ -39,10 +40,9 @@ from translate_trt.runtime.bundle import (
     hash_file,
     write_manifest,
 )
-from translate_trt.runtime.contract import Contract, ShortlistForm, most_beams
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.files import new_directory
-from translate_trt.runtime.outputs import check_apart
+from translate_trt.runtime.io.atomic_files import new_directory
+from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.version import version
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, PAD, START, UNKNOWN, ModelConfig

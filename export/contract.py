@@ -1,13 +1,13 @@
 """What the graphs of a target take and give: the contract of a model, as export declares it.
 
-Letters as in `translate_trt.runtime.contract`, and L decoder layers, H heads, D head size.
+Letters as in `translate_trt.runtime.bundle.contract`, and L decoder layers, H heads, D head size.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from translate_trt.runtime.contract import Contract, ShortlistForm, TensorSpec
+from translate_trt.runtime.bundle.contract import Contract, ShortlistForm, TensorSpec
 from translate_trt.train.config import ModelConfig
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from translate_trt.runtime.errors import OutputError
-from translate_trt.runtime.files import output_error
+from translate_trt.runtime.io.atomic_files import output_error
 
 _WEIGHTS = "weights"
 _INLINE = 1024  # bytes; larger constants are files of their own

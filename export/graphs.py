@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from translate_trt.export.fused_ops.declarations import BIASED, DOMAIN, LISTED, VERSION
-from translate_trt.runtime.contract import EMPTY, FREE, MASKED, Contract
+from translate_trt.runtime.bundle.contract import EMPTY, FREE, MASKED, Contract
 from translate_trt.train.config import END
 from translate_trt.train.model import (
     DecoderLayer,

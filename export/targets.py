@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from translate_trt.export.contract import GraphForm
-from translate_trt.runtime.bundle import SHORTLIST
-from translate_trt.runtime.contract import ShortlistForm
+from translate_trt.runtime.bundle.contract import ShortlistForm
+from translate_trt.runtime.bundle.manifest import SHORTLIST
 
 #: 21 quantizes row by row, and is the newest whose every operator ONNX Runtime 1.21 runs on a CPU.
 DYNAMIC_OPSET = 21

@@ -13,7 +13,7 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
 
 from translate_trt.export.targets import DYNAMIC_OPSET
-from translate_trt.runtime.contract import TensorSpec
+from translate_trt.runtime.bundle.contract import TensorSpec
 from translate_trt.runtime.errors import TranslateTrtError
 
 _TYPES = {

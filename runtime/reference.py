@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from translate_trt.runtime.batching import length_sorted_batches
-from translate_trt.runtime.contract import FREE, MASKED, NEXT, Contract, request_values
+from translate_trt.runtime.bundle.contract import FREE, MASKED, NEXT, Contract, request_values
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, check_found
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
-from translate_trt.runtime.core_service import CoreService
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.native_service import CoreService
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.plain_service import PlainService
+from translate_trt.runtime.reference_service import PlainService
 from translate_trt.runtime.results import Statistics, Translation
 from translate_trt.runtime.translator import Translator
 

@@ -16,11 +16,11 @@ from translate_trt.runtime import native
 from translate_trt.runtime.arguments import checked_iterable, checked_texts, shown, token_ids
 from translate_trt.runtime.backends import Settings, load_engines, load_graphs
 from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
-from translate_trt.runtime.checks import check_options, check_tokens, longest_text
-from translate_trt.runtime.contract import given
+from translate_trt.runtime.backends.engines import PACKAGES, check_engines
+from translate_trt.runtime.bundle.checks import check_options, check_tokens, longest_text
+from translate_trt.runtime.bundle.contract import given
+from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.cores import share_cores
-from translate_trt.runtime.engines import PACKAGES, check_engines
 from translate_trt.runtime.errors import (
     BackendError,
     BundleError,
@@ -30,10 +30,10 @@ from translate_trt.runtime.errors import (
 )
 from translate_trt.runtime.native import Core
 from translate_trt.runtime.options import MANY_BEAMS, SearchOptions, whole_number
-from translate_trt.runtime.pieces import split_text
 from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.segments import split_text
+from translate_trt.runtime.text.tokenizer import Tokenizer
 
 log = logging.getLogger("translate_trt")
 

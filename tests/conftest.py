@@ -26,7 +26,7 @@ os.environ.pop(
 
 from translate_trt.export.contract import make_contract
 from translate_trt.runtime import native
-from translate_trt.runtime.bundle import (
+from translate_trt.runtime.bundle.manifest import (
     FORMAT_VERSION,
     Limits,
     Manifest,
@@ -35,7 +35,7 @@ from translate_trt.runtime.bundle import (
     hash_file,
     write_manifest,
 )
-from translate_trt.runtime.prompt import Prompt
+from translate_trt.runtime.bundle.prompt import Prompt
 
 pytest_plugins = ["support.shared", "support.bundles", "support.collection",
                   "support.cpp_library", "support.kernels", "support.operators",

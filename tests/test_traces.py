@@ -18,7 +18,7 @@ from translate_trt.export.contract import model_contract
 from translate_trt.export.graphs import EncoderGraph, StepGraph
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.export.trace import trace
-from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer
 

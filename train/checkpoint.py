@@ -26,13 +26,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from translate_trt.runtime.bundle.fields import Fields
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import BundleError, CheckpointError, OptionError, OutputError
-from translate_trt.runtime.fields import Fields
-from translate_trt.runtime.files import new_directory, remove_directory
-from translate_trt.runtime.hashing import sha256_of_file
+from translate_trt.runtime.io.atomic_files import new_directory, remove_directory
+from translate_trt.runtime.io.hashing import sha256_of_file
+from translate_trt.runtime.io.outputs import Kind, stranger
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.outputs import Kind, stranger
-from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json
 from translate_trt.train.model import Transformer
 

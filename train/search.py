@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from translate_trt.runtime.batching import length_sorted_batches
-from translate_trt.runtime.contract import forced_token
+from translate_trt.runtime.bundle.contract import forced_token
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, check_found

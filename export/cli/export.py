@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.cli.names import output_option
-from translate_trt.runtime.report import columns
+from translate_trt.runtime.io.report import columns
 
 if TYPE_CHECKING:
     from translate_trt.export.passes.pipeline import Report
@@ -141,7 +141,7 @@ def export(
         default_cache,
         parse_profiles,
     )
-    from translate_trt.runtime.outputs import check_apart
+    from translate_trt.runtime.io.outputs import check_apart
 
     check_apart(out, [checkpoint])  # a whole run, too
     options = BuildOptions(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.cli.names import output_option
-from translate_trt.runtime.outputs import check_apart
+from translate_trt.runtime.io.outputs import check_apart
 
 if TYPE_CHECKING:
     from translate_trt.export.importers.imported import Imported

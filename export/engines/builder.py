@@ -28,14 +28,14 @@ from translate_trt.export.engines.network import (
 )
 from translate_trt.export.engines.options import CURRENT, PORTABLE, EngineOptions
 from translate_trt.export.engines.progress import Progress, monitor, shown
-from translate_trt.runtime.contract import TensorSpec
-from translate_trt.runtime.engines import (
+from translate_trt.runtime.backends.engines import (
     EngineRecord,
     Profile,
     compute_capability,
     logger,
     system_name,
 )
+from translate_trt.runtime.bundle.contract import TensorSpec
 from translate_trt.runtime.errors import OptionError
 
 log = logging.getLogger("translate_trt")

@@ -12,10 +12,10 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from translate_trt.runtime.engines import EngineRecord
+from translate_trt.runtime.backends.engines import EngineRecord
+from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.errors import BundleError, OutputError
-from translate_trt.runtime.fields import Fields
-from translate_trt.runtime.files import clear_leftovers, write_bytes_atomically
+from translate_trt.runtime.io.atomic_files import clear_leftovers, write_bytes_atomically
 
 log = logging.getLogger("translate_trt")
 

@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from translate_trt.runtime.bundle import Limits
-from translate_trt.runtime.engines import HARDWARE_LEVELS, Profile
+from translate_trt.runtime.backends.engines import HARDWARE_LEVELS, Profile
+from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError
 
 PORTABLE, CURRENT = "portable", "current"

@@ -13,7 +13,7 @@ of 16: the order in which processors read them that multiply four neighbouring b
 Weights of other products are in panels, [O' / 64, I, 64] with O' a multiple of 64: 64 columns are
 what a processor multiplies at a time, and stand together from the first row to the last.
 
-Bodies are in ONNX's text format. Letters as in runtime/contract.py; I and O are the rows and
+Bodies are in ONNX's text format. Letters as in runtime/bundle/contract.py; I and O are the rows and
 columns of a matrix, O' is O filled up, C a number of candidates, V the size of the vocabulary, and
 ... are any leading axes.
 """

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from translate_trt.export.fused_ops.matching import Call, operand
 from translate_trt.export.fused_ops.subgraph import Region
 from translate_trt.export.passes.base import constant
-from translate_trt.runtime.contract import NEXT
+from translate_trt.runtime.bundle.contract import NEXT
 
 # In the order of the function's inputs and outputs.
 _REQUEST = (

@@ -38,8 +38,8 @@ from translate_trt.export.importers.vocabulary import (
     Special,
     make_tokenizers,
 )
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.config import ModelConfig
 
 # Heads of the specifications from before revision 3, which do not say.

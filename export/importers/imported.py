@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import save_imported
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer, sinusoid

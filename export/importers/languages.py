@@ -9,7 +9,7 @@ from typing import Any
 
 import sentencepiece
 
-from translate_trt.runtime.prompt import Prompt
+from translate_trt.runtime.bundle.prompt import Prompt
 
 
 @dataclass(frozen=True)

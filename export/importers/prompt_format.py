@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.prompt import Prompt
 
 _TEXT = "{text}"
 _SOURCE_LANGUAGE = "{source_language}"

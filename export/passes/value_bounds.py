@@ -3,7 +3,7 @@
 LayerNorm makes it possible: whatever it reads, a row it writes has at most the norm
 max|scale| sqrt(d_model) + |shift|. From there Cauchy-Schwarz bounds every product with a constant
 matrix, column by column, and every query-key product by the norms of both; attention is a weighted
-mean, so what it mixes bounds it. Letters as in runtime/contract.py.
+mean, so what it mixes bounds it. Letters as in runtime/bundle/contract.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from translate_trt.export.passes.base import axes, constant
-from translate_trt.runtime.contract import NEXT
+from translate_trt.runtime.bundle.contract import NEXT
 
 Vector = NDArray[np.float64]
 

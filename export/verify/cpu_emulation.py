@@ -18,9 +18,15 @@ from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 from translate_trt.export.compile import GRAPH_ROLES
 from translate_trt.export.verify.emulation_pass import Emulate
 from translate_trt.runtime import native
-from translate_trt.runtime.bundle import FileEntry, Manifest, TargetEntry, hash_file, write_manifest
-from translate_trt.runtime.contract import Contract
-from translate_trt.runtime.engines import PACKAGES, Machine, check_engines
+from translate_trt.runtime.backends.engines import PACKAGES, Machine, check_engines
+from translate_trt.runtime.bundle.contract import Contract
+from translate_trt.runtime.bundle.manifest import (
+    FileEntry,
+    Manifest,
+    TargetEntry,
+    hash_file,
+    write_manifest,
+)
 from translate_trt.runtime.errors import BundleError, TranslateTrtError
 from translate_trt.runtime.version import version_numbers
 

@@ -29,12 +29,12 @@ from translate_trt.export.verify.cpu_emulation import (
 )
 from translate_trt.export.verify.parity import check_origin
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
-from translate_trt.runtime.bundle import Manifest, TargetEntry, read_manifest, verify_files
+from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.errors import BundleError, InputError
+from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Batch, Sentence
-from translate_trt.runtime.report import columns
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, START
 from translate_trt.train.model import Transformer, pad

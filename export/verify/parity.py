@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from translate_trt.export.compile import describe
 from translate_trt.export.verify.cpu_emulation import stand_in, why_engine_cannot_run
-from translate_trt.runtime.bundle import (
+from translate_trt.runtime.bundle.manifest import (
     Manifest,
     TargetEntry,
     changing,
@@ -25,13 +25,13 @@ from translate_trt.runtime.bundle import (
     verify_files,
     write_manifest,
 )
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import BundleError, InputError
-from translate_trt.runtime.hashing import sha256_of_file
+from translate_trt.runtime.io.hashing import sha256_of_file
+from translate_trt.runtime.io.report import columns, stand_in_note
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.prompt import Prompt
-from translate_trt.runtime.report import columns, stand_in_note
 from translate_trt.runtime.results import Hypothesis
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.evaluation.scoring import Score, bleu, paired_bootstrap

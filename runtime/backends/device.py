@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from translate_trt.runtime.engines import Profile
+from translate_trt.runtime.backends.engines import Profile
 
 #: Addresses of tensors are multiples of it: TensorRT asks for that.
 ALIGNMENT = 256

@@ -14,13 +14,13 @@ from typing import Any
 from translate_trt.runtime.backends import Records, Settings
 from translate_trt.runtime.backends.cuda import Cuda, CudaQueue, load_cuda
 from translate_trt.runtime.backends.device import Engines, Launch
-from translate_trt.runtime.contract import NEXT, Contract, TensorSpec
-from translate_trt.runtime.engines import (
+from translate_trt.runtime.backends.engines import (
     EngineRecord,
     import_package,
     load_engine,
     logger,
 )
+from translate_trt.runtime.bundle.contract import NEXT, Contract, TensorSpec
 from translate_trt.runtime.errors import BackendError, BundleError
 
 #: By role of an engine, that of the graph that its weights are in.

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import bundle_flag
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.report import columns
-from translate_trt.runtime.text import check_input, display_name, open_input, read_lines
+from translate_trt.runtime.io.lines import check_input, display_name, open_input, read_lines
+from translate_trt.runtime.io.report import columns
 
 if TYPE_CHECKING:
-    from translate_trt.runtime.bench import BenchResult
+    from translate_trt.runtime.benchmark import BenchResult
 
 
 @click.command()
@@ -56,8 +56,8 @@ def bench(
     Throughput is that of a worker with one thread on every core; latency that of one line at a
     time, by one worker with all cores. Each target runs in a process of its own.
     """
-    from translate_trt.runtime.bench import BenchOptions
-    from translate_trt.runtime.bench import bench as measure
+    from translate_trt.runtime.benchmark import BenchOptions
+    from translate_trt.runtime.benchmark import bench as measure
 
     manifest = read_manifest(bundle)
     names = [manifest.target(name).name for name in targets or tuple(manifest.targets)]

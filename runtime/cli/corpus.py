@@ -22,8 +22,8 @@ import click
 from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
-from translate_trt.runtime.outputs import check_apart
-from translate_trt.runtime.report import columns
+from translate_trt.runtime.io.outputs import check_apart
+from translate_trt.runtime.io.report import columns
 
 if TYPE_CHECKING:
     from translate_trt.runtime.serve.corpus.cluster import Work
@@ -145,11 +145,11 @@ def _prepare(
     for package in ("ray", "pyarrow"):  # found, not imported: Ray reads its settings then
         if importlib.util.find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-    from translate_trt.runtime.bundle import read_manifest, verify_files
+    from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
     from translate_trt.runtime.serve.corpus.cluster import Work
     from translate_trt.runtime.serve.corpus.job import Job, make_settings
-    from translate_trt.runtime.serve.corpus.options import CorpusOptions, WorkerOptions
     from translate_trt.runtime.serve.corpus.plan import find_inputs
+    from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 
     options = CorpusOptions(**_take(flags, CorpusOptions))
     workers = WorkerOptions(**_take(flags, WorkerOptions))

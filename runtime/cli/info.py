@@ -9,19 +9,19 @@ from typing import Any
 import click
 
 from translate_trt.runtime import kernels, native
-from translate_trt.runtime.bundle import (
+from translate_trt.runtime.bundle.contract import ShortlistForm
+from translate_trt.runtime.bundle.manifest import (
     Manifest,
     ModelDescription,
     TargetEntry,
     read_manifest,
     verify_files,
 )
+from translate_trt.runtime.bundle.prompt import listed
 from translate_trt.runtime.cli.bundle_flags import bundle_argument
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.contract import ShortlistForm
 from translate_trt.runtime.errors import BundleError
-from translate_trt.runtime.prompt import listed
-from translate_trt.runtime.report import stand_in_note
+from translate_trt.runtime.io.report import stand_in_note
 
 Rows = list[tuple[str, str]]
 

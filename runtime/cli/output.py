@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from translate_trt.runtime.errors import OutputError
-from translate_trt.runtime.files import claimed_file, output_error
-from translate_trt.runtime.locks import abandoned, take
-from translate_trt.runtime.outputs import check_standard_output, is_text
+from translate_trt.runtime.io.atomic_files import claimed_file, output_error
+from translate_trt.runtime.io.locks import abandoned, take
+from translate_trt.runtime.io.outputs import check_standard_output, is_text
 
 log = logging.getLogger("translate_trt")
 

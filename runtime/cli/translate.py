@@ -20,8 +20,7 @@ from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.results import TextHypothesis, Translation
-from translate_trt.runtime.text import (
+from translate_trt.runtime.io.lines import (
     STDIN,
     check_input,
     count_lines,
@@ -31,6 +30,7 @@ from translate_trt.runtime.text import (
     read_chunks,
     read_lines,
 )
+from translate_trt.runtime.results import TextHypothesis, Translation
 
 if TYPE_CHECKING:
     from tqdm import tqdm

@@ -77,8 +77,8 @@ def triton(
 
     The server needs its Python backend, and translate-trt installed for the Python of that backend.
     """
-    from translate_trt.runtime.serve.triton.options import ServerOptions
     from translate_trt.runtime.serve.triton.repository import write_repository
+    from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 
     options = ServerOptions(**flags)
     entry = write_repository(

@@ -1,4 +1,4 @@
-// The version of the bundles that the kernels and the library are for (runtime/bundle.py).
+// The version of the bundles that the kernels and the library are for (runtime/bundle/manifest.py).
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ import ctypes
 import os
 from pathlib import Path
 
-from translate_trt.runtime.bundle import FORMAT_VERSION
+from translate_trt.runtime.bundle.manifest import FORMAT_VERSION
 from translate_trt.runtime.compiled_libraries import NONE, find_library
 from translate_trt.runtime.errors import BackendError
 

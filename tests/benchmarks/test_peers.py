@@ -14,7 +14,7 @@ from support.models import lively_model, save_model
 from support.processor import saturates
 
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.search import beam_search
 

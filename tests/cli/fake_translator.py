@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from translate_trt.runtime import translator
-from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 

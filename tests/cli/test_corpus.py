@@ -241,7 +241,7 @@ def test_help_needs_no_ray() -> None:
 
 def test_flags_are_the_fields_of_the_options() -> None:
     from translate_trt.runtime.cli.corpus import corpus
-    from translate_trt.runtime.serve.corpus.options import CorpusOptions, WorkerOptions
+    from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 
     given = ["--bundle", "b", "--output", "o", "x"]
     defaults = corpus.make_context("corpus", given).params

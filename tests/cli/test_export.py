@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from translate_trt.export.passes.pipeline import PASSES
-from translate_trt.runtime import engines
-from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.backends import engines
+from translate_trt.runtime.backends.engines import check_engines
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.engines import check_engines
 from translate_trt.runtime.errors import BundleError
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from translate_trt.runtime import kernels, native
-from translate_trt.runtime.bundle import read_manifest, write_manifest
+from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.prompt import Prompt
 
 
 def info(*arguments: object) -> Result:

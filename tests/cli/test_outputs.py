@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.locks import LOCK, locked
+from translate_trt.runtime.io.locks import LOCK, locked
 
 pytest.importorskip("torch", reason="the training packages are needed")
 

@@ -15,7 +15,7 @@ from support.models import lively_model, save_model
 
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.cli.attention import attention as attention_command
 from translate_trt.train.evaluation.attention_maps import KINDS, attend_sentence

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.translate import translate as command

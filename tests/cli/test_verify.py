@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from onnx import numpy_helper
 
-from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
+from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.train.checkpoint import Checkpoint
 

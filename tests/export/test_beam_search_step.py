@@ -35,7 +35,7 @@ from translate_trt.export.graphs import BeamSearchStep
 from translate_trt.export.passes.pipeline import COMMON, run_passes
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime import kernels
-from translate_trt.runtime.contract import NEXT, given
+from translate_trt.runtime.bundle.contract import NEXT, given
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.model import Transformer

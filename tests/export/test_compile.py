@@ -13,7 +13,7 @@ import pytest
 from translate_trt.export import compile as compile_module
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
-from translate_trt.runtime.bundle import Limits, read_manifest, verify_files
+from translate_trt.runtime.bundle.manifest import Limits, read_manifest, verify_files
 from translate_trt.runtime.errors import OptionError, OutputError
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint

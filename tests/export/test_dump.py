@@ -15,7 +15,7 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.contract import model_contract
 from translate_trt.export.dump import Dump
-from translate_trt.runtime.contract import request_values
+from translate_trt.runtime.bundle.contract import request_values
 from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import Checkpoint

@@ -22,9 +22,9 @@ from translate_trt.export.engines.cache import Engine, engine_key
 from translate_trt.export.engines.network import Builder, EngineError, Graph, load_builder
 from translate_trt.export.engines.options import EngineOptions, default_cache, parse_profiles
 from translate_trt.export.engines.progress import Progress
-from translate_trt.runtime.bundle import Limits
-from translate_trt.runtime.contract import Contract, TensorSpec
-from translate_trt.runtime.engines import Profile, compute_capability
+from translate_trt.runtime.backends.engines import Profile, compute_capability
+from translate_trt.runtime.bundle.contract import Contract, TensorSpec
+from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import ModelConfig

@@ -18,10 +18,10 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.graphs import SharedSlots
 from translate_trt.runtime import reference
-from translate_trt.runtime.contract import MASKED, given
+from translate_trt.runtime.bundle.contract import MASKED, given
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Batch, Sentence
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.config import END, START
@@ -181,7 +181,7 @@ def test_every_option_is_covered_here() -> None:
         for field in dataclasses.fields(options)
         if getattr(options, field.name) != getattr(defaults, field.name)
     }
-    languages = {"source_language", "target_language"}  # tests/runtime/test_prompt.py
+    languages = {"source_language", "target_language"}  # tests/runtime/bundle/test_prompt.py
     assert changed == {field.name for field in dataclasses.fields(SearchOptions)} - languages
 
 

@@ -19,11 +19,11 @@ from support.translations import assert_same, random_sources
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.verify.layers import compare_layers
-from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import CheckpointError, InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.evaluation.attention_maps import attend_sentence

@@ -22,9 +22,9 @@ from translate_trt.export.graphs import SentenceShortlist
 from translate_trt.export.verify.layers import compare_layers
 from translate_trt.export.verify.parity import verify
 from translate_trt.runtime import kernels
-from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.bundle.contract import ShortlistForm
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.contract import ShortlistForm
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis

@@ -14,8 +14,13 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import Compiler, compile_bundle
 from translate_trt.export.targets import TARGETS, Target
 from translate_trt.export.trace import check
-from translate_trt.runtime.bundle import SHORTLIST, hash_file, read_manifest, write_manifest
-from translate_trt.runtime.contract import ShortlistForm, given
+from translate_trt.runtime.bundle.contract import ShortlistForm, given
+from translate_trt.runtime.bundle.manifest import (
+    SHORTLIST,
+    hash_file,
+    read_manifest,
+    write_manifest,
+)
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis

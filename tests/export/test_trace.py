@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.export.trace import trace
-from translate_trt.runtime.bundle import read_manifest
-from translate_trt.runtime.contract import TensorSpec
+from translate_trt.runtime.bundle.contract import TensorSpec
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import TranslateTrtError
 
 TYPES = {"int64": onnx.TensorProto.INT64, "float32": onnx.TensorProto.FLOAT,

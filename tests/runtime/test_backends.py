@@ -18,8 +18,8 @@ from translate_trt.export.contract import make_contract
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import Settings, load_graphs
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8, OnnxRuntimeGraphs
-from translate_trt.runtime.bundle import read_manifest
-from translate_trt.runtime.contract import FREE, NEXT, Contract, TensorSpec, request_values
+from translate_trt.runtime.bundle.contract import FREE, NEXT, Contract, TensorSpec, request_values
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import BackendError, BundleError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays

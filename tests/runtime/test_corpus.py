@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from translate_trt.runtime.errors import BackendError, InputError, OptionError, OutputError
+from translate_trt.runtime.io.lines import read_lines
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.serve.corpus import cluster, driver, run
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, open_job
 from translate_trt.runtime.serve.corpus.join import join_parts
-from translate_trt.runtime.serve.corpus.options import CorpusOptions, WorkerOptions
 from translate_trt.runtime.serve.corpus.plan import Input, Shard, find_inputs, plan
 from translate_trt.runtime.serve.corpus.records import BadRecord, read_records
+from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 from translate_trt.runtime.serve.corpus.shard import translate_shard
-from translate_trt.runtime.text import read_lines
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow, of the extra `corpus`, is not installed")
 parquet = pytest.importorskip("pyarrow.parquet")

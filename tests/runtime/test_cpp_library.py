@@ -32,10 +32,15 @@ from support.shortlists import compile_with_shortlist, random_table
 from support.translations import random_sources
 
 from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
-from translate_trt.runtime.bundle import FORMAT_VERSION, hash_file, read_manifest, write_manifest
+from translate_trt.runtime.bundle.manifest import (
+    FORMAT_VERSION,
+    hash_file,
+    read_manifest,
+    write_manifest,
+)
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import BackendError
-from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import Checkpoint
 
 # The library is compared with it.

@@ -21,8 +21,8 @@ from support.translations import assert_same, random_sources
 from translate_trt.export.contract import make_contract
 from translate_trt.runtime import native
 from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.contract import Contract
-from translate_trt.runtime.engines import Profile
+from translate_trt.runtime.backends.engines import Profile
+from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from translate_trt.runtime import engines
-from translate_trt.runtime.engines import (
+from translate_trt.runtime.backends import engines
+from translate_trt.runtime.backends.engines import (
     EngineRecord,
     Machine,
     Profile,
@@ -22,8 +22,8 @@ from translate_trt.runtime.engines import (
     load_engine,
     refit_engine,
 )
+from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.errors import BundleError, TranslateTrtError
-from translate_trt.runtime.fields import Fields
 
 RECORD = EngineRecord(
     package="tensorrt",

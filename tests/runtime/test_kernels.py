@@ -19,7 +19,7 @@ from support.kernels import LIBRARY_SOURCE
 
 from translate_trt.runtime import Translation, Translator, kernels
 from translate_trt.runtime.backends import Settings, load_graphs
-from translate_trt.runtime.bundle import FORMAT_VERSION, read_manifest
+from translate_trt.runtime.bundle.manifest import FORMAT_VERSION, read_manifest
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 
 ROOT = Path(__file__).resolve().parent.parent.parent

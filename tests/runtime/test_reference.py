@@ -29,7 +29,7 @@ from support.translations import assert_same
 
 from translate_trt.export.contract import GraphForm, make_contract
 from translate_trt.runtime import reference
-from translate_trt.runtime.contract import FREE, NEXT, given
+from translate_trt.runtime.bundle.contract import FREE, NEXT, given
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Batch, Reference, Sentence

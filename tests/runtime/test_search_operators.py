@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from translate_trt.runtime import kernels
-from translate_trt.runtime.bundle import read_manifest
-from translate_trt.runtime.contract import FREE, MASKED, given
+from translate_trt.runtime.bundle.contract import FREE, MASKED, given
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.train.config import END
 
 Array = NDArray[Any]

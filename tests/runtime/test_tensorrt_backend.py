@@ -20,9 +20,9 @@ from translate_trt.runtime import native
 from translate_trt.runtime import translator as translator_module
 from translate_trt.runtime.backends import Settings, cuda, load_engines, tensorrt
 from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.bundle import TargetEntry, read_manifest
-from translate_trt.runtime.contract import Contract
-from translate_trt.runtime.engines import EngineRecord, Profile
+from translate_trt.runtime.backends.engines import EngineRecord, Profile
+from translate_trt.runtime.bundle.contract import Contract
+from translate_trt.runtime.bundle.manifest import TargetEntry, read_manifest
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator

@@ -26,8 +26,8 @@ from support.translations import assert_same, random_sources
 from translate_trt.runtime import Hypothesis, SearchOptions, Translator
 from translate_trt.runtime.backends import Settings
 from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeGraphs
-from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
-from translate_trt.runtime.contract import given
+from translate_trt.runtime.bundle.contract import given
+from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.errors import (
     BackendError,
     BundleError,

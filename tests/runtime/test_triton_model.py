@@ -28,8 +28,8 @@ from translate_trt.runtime.reference import Arrays
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.triton import interface
 from translate_trt.runtime.serve.triton.admission import Admission, BusyError
-from translate_trt.runtime.serve.triton.options import ServerOptions
 from translate_trt.runtime.serve.triton.repository import write_repository
+from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 from translate_trt.runtime.service import TranslationService
 
 pytest.importorskip("torch", reason="the export packages are needed")

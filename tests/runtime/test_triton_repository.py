@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner, Result
 from support.protobuf_text import parameters, parse
 
-from translate_trt.runtime.bundle import read_manifest, verify_files, write_manifest
+from translate_trt.runtime.bundle.manifest import read_manifest, verify_files, write_manifest
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.serve.triton import interface
-from translate_trt.runtime.serve.triton.options import ServerOptions
 from translate_trt.runtime.serve.triton.repository import Name, to_text
+from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ from support.triton_server import (
 
 from translate_trt.runtime import SearchOptions, Translation, Translator
 from translate_trt.runtime.serve.triton import interface
-from translate_trt.runtime.serve.triton.options import ServerOptions
 from translate_trt.runtime.serve.triton.repository import write_repository
+from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 
 pytest.importorskip("torch", reason="the export packages are needed")
 

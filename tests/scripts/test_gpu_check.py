@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from translate_trt.runtime.engines import compute_capability
+from translate_trt.runtime.backends.engines import compute_capability
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "scripts/gpu_check.sh"

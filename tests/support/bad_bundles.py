@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from translate_trt.runtime.bundle import FORMAT_VERSION
+from translate_trt.runtime.bundle.manifest import FORMAT_VERSION
 
 Change = Callable[[dict[str, Any]], object]
 

@@ -16,8 +16,8 @@ from support.shared import SharedFiles
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
-from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 
 

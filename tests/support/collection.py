@@ -36,10 +36,10 @@ SLOW_FILES = frozenset(
         "export/test_targets.py",
         "runtime/test_corpus_cluster.py",
         "runtime/test_cpp_library.py",
-        "runtime/test_damaged_bundles.py",
+        "runtime/bundle/test_damaged_bundles.py",
         "runtime/test_device_batch.py",
         "runtime/test_independence.py",
-        "runtime/test_killed_writers.py",
+        "runtime/io/test_killed_writers.py",
         "runtime/test_packaging.py",
         "runtime/test_search_operators.py",
         "runtime/test_tensorrt_backend.py",
@@ -69,7 +69,7 @@ LONGEST = (
     "scripts/test_training_scripts.py",
     "runtime/test_tile_product.py",
     "export/test_imported_models.py",
-    "runtime/test_damaged_bundles.py",
+    "runtime/bundle/test_damaged_bundles.py",
 )
 
 #: Node ids of all collected tests, in order, deselected ones included.

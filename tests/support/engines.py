@@ -13,8 +13,8 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import Compiler
 from translate_trt.export.engines.network import Graph
 from translate_trt.export.trace import check
-from translate_trt.runtime.bundle import Limits
-from translate_trt.runtime.contract import Contract, TensorSpec
+from translate_trt.runtime.bundle.contract import Contract, TensorSpec
+from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from support.host_device import HostDevice
 from translate_trt.runtime.backends.device import Launch
-from translate_trt.runtime.contract import NEXT
+from translate_trt.runtime.bundle.contract import NEXT
 
 STREAM = 7
 

@@ -21,8 +21,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from translate_trt.runtime.backends.device import ALIGNMENT, Launch
-from translate_trt.runtime.contract import NEXT, Contract, TensorSpec
-from translate_trt.runtime.engines import Profile
+from translate_trt.runtime.backends.engines import Profile
+from translate_trt.runtime.bundle.contract import NEXT, Contract, TensorSpec
 from translate_trt.runtime.errors import BackendError
 
 ITEM_SIZES = {"int64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "bool": 1}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from translate_trt.export.importers.imported import Imported
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END, START
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from translate_trt.runtime import kernels
-from translate_trt.runtime.bundle import FORMAT_VERSION
+from translate_trt.runtime.bundle.manifest import FORMAT_VERSION
 
 LIBRARY_SOURCE = f"""
 const char* translate_trt_kernels(void) {{{{ return "{{name}}"; }}}}

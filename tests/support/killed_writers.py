@@ -69,7 +69,7 @@ def _instrument(kill_at: int | None) -> list[str]:
 
     for name in ("replace", "rename", "unlink", "remove", "rmdir", "mkdir", "fsync", "truncate"):
         before(os, name)
-    from translate_trt.runtime import files
+    from translate_trt.runtime.io import atomic_files as files
 
     before(files, "_exchange")
     open_file = io.open
@@ -188,7 +188,7 @@ def export(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
 
     from translate_trt.export.build_options import BuildOptions
     from translate_trt.export.compile import Compiler, compile_bundle
-    from translate_trt.runtime.bundle import read_manifest, verify_files
+    from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
     from translate_trt.train.checkpoint import open_checkpoint
 
     def graphs(self: Compiler, name: str) -> dict[str, ir.Model]:
@@ -212,9 +212,9 @@ def export(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
 
 
 def triton(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
-    from translate_trt.runtime.bundle import read_manifest, verify_files
-    from translate_trt.runtime.serve.triton.options import ServerOptions
+    from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
     from translate_trt.runtime.serve.triton.repository import write_repository
+    from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 
     def write(directory: Path, version: str) -> None:
         options = ServerOptions(name=version)
@@ -233,7 +233,7 @@ def verify(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     # Importing it starts a thread, and nothing is translated here.
     sys.modules["onnxruntime"] = types.ModuleType("onnxruntime")
     from translate_trt.export.verify import parity
-    from translate_trt.runtime.bundle import changing, read_manifest, verify_files
+    from translate_trt.runtime.bundle.manifest import changing, read_manifest, verify_files
 
     def write(directory: Path, version: str) -> None:
         out = directory / "bundle"
@@ -258,7 +258,7 @@ def verify(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
 
 
 def import_(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
-    from translate_trt.runtime.prompt import Prompt
+    from translate_trt.runtime.bundle.prompt import Prompt
     from translate_trt.train.checkpoint import open_checkpoint, save_imported
 
     models = tokenizer.read_bytes(), tokenizer.read_bytes()
@@ -280,7 +280,7 @@ def _prepare(directory: Path, tokenizer: Path, version: str) -> None:
     """`data prepare --force`, its vocabulary given."""
     import logging
 
-    from translate_trt.runtime.locks import locked_directory
+    from translate_trt.runtime.io.locks import locked_directory
     from translate_trt.train.data.batches import prepare as module
     from translate_trt.train.data.corpora import PrepareOptions
     from translate_trt.train.data.prepare import Preparation, recover
@@ -333,7 +333,7 @@ def train(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     import torch
     import torch._dynamo  # takes seconds, which each child would wait for at its first Adam
 
-    from translate_trt.runtime.locks import locked_directory
+    from translate_trt.runtime.io.locks import locked_directory
     from translate_trt.train.checkpoint import (
         AVERAGED,
         TrainingState,
@@ -395,8 +395,8 @@ def corpus(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
     from translate_trt.runtime.serve.corpus.job import Job, open_job
     from translate_trt.runtime.serve.corpus.join import join_parts
-    from translate_trt.runtime.serve.corpus.options import CorpusOptions
     from translate_trt.runtime.serve.corpus.plan import find_inputs, plan
+    from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
     from translate_trt.runtime.serve.corpus.shard import translate_shard
 
     options, search = CorpusOptions(shard_lines=2), SearchOptions()

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from sentencepiece import sentencepiece_model_pb2
 
-from translate_trt.runtime.prompt import Prompt
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.train.checkpoint import Usage, save_checkpoint, save_imported
 from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.data.batches import encode_parallel

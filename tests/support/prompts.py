@@ -10,8 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from translate_trt.runtime.bundle import read_manifest, write_manifest
-from translate_trt.runtime.prompt import Prompt
+from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
+from translate_trt.runtime.bundle.prompt import Prompt
 
 #: As in M2M100, with something before it as in BART, and as in OPUS-MT.
 TARGET = Prompt((5,), (6,), {"en": 21, "fr": 22}, {"de": 31, "nl": 32})

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from translate_trt.export.contract import GraphForm, make_contract
 from translate_trt.export.graphs import BeamSearchStep, SharedSlots, StaticCaches
-from translate_trt.runtime.contract import MASKED, NEXT, Contract, TensorSpec
+from translate_trt.runtime.bundle.contract import MASKED, NEXT, Contract, TensorSpec
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Reference, Sentence
 from translate_trt.runtime.results import Hypothesis

@@ -13,7 +13,7 @@ import pytest
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import Compiler
 from translate_trt.export.verify.emulation_pass import Emulate
-from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
+from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.train.checkpoint import Checkpoint
 
 BEAMS = 4

@@ -22,7 +22,7 @@ from translate_trt.export import compile as compile_module
 from translate_trt.export.graphs import EncoderGraph, StepGraph
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.export.trace import trace
-from translate_trt.runtime.contract import TensorSpec
+from translate_trt.runtime.bundle.contract import TensorSpec
 
 
 @pytest.fixture(scope="session", autouse=True)

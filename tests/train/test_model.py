@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from translate_trt.runtime.contract import MASKED
+from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.train.config import ModelConfig, preset
 from translate_trt.train.model import (
     DecoderLayer,

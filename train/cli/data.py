@@ -16,8 +16,8 @@ from translate_trt.runtime.cli.names import field_option, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.locks import locked_directory
-from translate_trt.runtime.outputs import check_apart
+from translate_trt.runtime.io.locks import locked_directory
+from translate_trt.runtime.io.outputs import check_apart
 
 # Neither torch nor numpy yet: this module is imported for --help too.
 from translate_trt.train.data.corpora import BASE_URL, CORPORA, Corpus, PrepareOptions

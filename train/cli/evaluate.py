@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.bundle import MANIFEST_NAME, Manifest, read_manifest
+from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, Manifest, read_manifest
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.io.lines import chunks, display_name, open_input, read_lines
+from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.report import columns
-from translate_trt.runtime.text import chunks, display_name, open_input, read_lines
 
 if TYPE_CHECKING:
     from tqdm import tqdm

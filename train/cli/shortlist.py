@@ -11,9 +11,9 @@ import click
 from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.files import claimed_file
-from translate_trt.runtime.report import columns
-from translate_trt.runtime.text import read_parallel
+from translate_trt.runtime.io.atomic_files import claimed_file
+from translate_trt.runtime.io.lines import read_parallel
+from translate_trt.runtime.io.report import columns
 
 if TYPE_CHECKING:
     from translate_trt.train.shortlist.ibm_model1 import TokenPairs
@@ -109,7 +109,7 @@ def shortlist(
     translate-trt shortlist --data wmt14/ --output shortlist.safetensors
     translate-trt shortlist --text t.en t.de --tokenizer run/ --output shortlist.safetensors
     """  # noqa: D301
-    from translate_trt.runtime.tokenizer import Tokenizer
+    from translate_trt.runtime.text.tokenizer import Tokenizer
     from translate_trt.train.shortlist.learning import (
         ShortlistSize,
         Vocabularies,

@@ -17,7 +17,7 @@ from translate_trt.runtime.cli.names import field_option, output_option
 from translate_trt.runtime.cli.search_flags import language_flags
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.locks import locked_directory
+from translate_trt.runtime.io.locks import locked_directory
 from translate_trt.train.cli.torch_settings import set_training_defaults
 from translate_trt.train.config import (
     FINE_TUNE_NAME,

@@ -18,8 +18,8 @@ from typing import Any
 from tqdm import tqdm
 
 from translate_trt.runtime.errors import DownloadError, OptionError
-from translate_trt.runtime.files import output_error, write_json
-from translate_trt.runtime.locks import lock_beside, locked
+from translate_trt.runtime.io.atomic_files import output_error, write_json
+from translate_trt.runtime.io.locks import lock_beside, locked
 from translate_trt.train.data.corpora import Archive
 
 log = logging.getLogger("translate_trt")

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from translate_trt.runtime.errors import InputError, OutputError
-from translate_trt.runtime.files import (
+from translate_trt.runtime.io.atomic_files import (
     clear_leftovers_in,
     finish_switch,
     is_switching,
@@ -31,8 +31,8 @@ from translate_trt.runtime.files import (
     output_error,
     write_json,
 )
-from translate_trt.runtime.locks import LOCK, PASSING, locked
-from translate_trt.runtime.text import check_input
+from translate_trt.runtime.io.lines import check_input
+from translate_trt.runtime.io.locks import LOCK, PASSING, locked
 from translate_trt.train.data.cleaning import REASONS, CleanChunk, clean_chunk, first_occurrences
 from translate_trt.train.data.corpora import PrepareOptions
 from translate_trt.train.data.encode import SIDES, Encoded, SplitWriter, encode_lines, token_type

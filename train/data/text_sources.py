@@ -13,7 +13,7 @@ from typing import IO
 from xml.sax.saxutils import unescape
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.text import check_input, reading_gzip, text_lines
+from translate_trt.runtime.io.lines import check_input, reading_gzip, text_lines
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.text import read_parallel
+from translate_trt.runtime.io.lines import read_parallel
 from translate_trt.train.data.batches import ParallelData, TokenArray
 from translate_trt.train.data.corpora import CORPORA
 from translate_trt.train.data.encode import SIDES, fingerprint_files

@@ -15,7 +15,7 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from translate_trt.runtime.errors import InputError, TranslateTrtError
-from translate_trt.runtime.files import write_bytes_atomically
+from translate_trt.runtime.io.atomic_files import write_bytes_atomically
 from translate_trt.train.config import END, PAD, START, UNKNOWN
 from translate_trt.train.worker_processes import lines_from_parent, run_apart
 

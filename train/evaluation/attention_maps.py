@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from translate_trt.runtime.contract import MASKED, forced_token
+from translate_trt.runtime.bundle.contract import MASKED, forced_token
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.prompt import Prompt
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END, START
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search

@@ -14,8 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.files import clear_leftovers, write_bytes_atomically
-from translate_trt.runtime.outputs import check_apart, check_file
+from translate_trt.runtime.io.atomic_files import clear_leftovers, write_bytes_atomically
+from translate_trt.runtime.io.outputs import check_apart, check_file
 
 log = logging.getLogger("translate_trt")
 

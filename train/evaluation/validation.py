@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import torch
 
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import CheckpointError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.results import Hypothesis
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.data.batches import ParallelData, plan_batches
 from translate_trt.train.loss import projected_cross_entropy

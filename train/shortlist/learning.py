@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from translate_trt.runtime.bundle import MANIFEST_NAME, read_manifest
+from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, read_manifest
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END, PAD, START, UNKNOWN
 from translate_trt.train.data.encode import Encoded, encode_lines, token_type
 from translate_trt.train.data.text_sources import TextSource, read_line_chunks

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.files import write_bytes_atomically
+from translate_trt.runtime.io.atomic_files import write_bytes_atomically
 from translate_trt.train.config import END, PAD, START
 
 FORMAT_VERSION = 2

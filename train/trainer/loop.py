@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from translate_trt.runtime.errors import CheckpointError, InputError, TranslateTrtError
-from translate_trt.runtime.files import clear_leftovers_in
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.io.atomic_files import clear_leftovers_in
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     AVERAGED,
     PREFIX,

@@ -16,7 +16,7 @@ from typing import Any
 from tqdm import tqdm
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.files import output_error, write_text_atomically
+from translate_trt.runtime.io.atomic_files import output_error, write_text_atomically
 
 log = logging.getLogger("translate_trt")
 

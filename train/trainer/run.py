@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from translate_trt.runtime.contract import forced_token
+from translate_trt.runtime.bundle.contract import forced_token
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cores import within_cores
 from translate_trt.runtime.errors import InputError, OptionError, OutputError
-from translate_trt.runtime.files import clear_leftovers_in, finish_switch, new_contents
-from translate_trt.runtime.locks import PASSING
-from translate_trt.runtime.outputs import check_apart, stranger
-from translate_trt.runtime.prompt import Prompt
-from translate_trt.runtime.text import read_parallel
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.io.atomic_files import clear_leftovers_in, finish_switch, new_contents
+from translate_trt.runtime.io.lines import read_parallel
+from translate_trt.runtime.io.locks import PASSING
+from translate_trt.runtime.io.outputs import check_apart, stranger
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     AVERAGED,
     TOKENIZER,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from translate_trt.runtime.errors import CheckpointError, OptionError
-from translate_trt.runtime.files import write_json
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.io.atomic_files import write_json
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     Checkpoint,
     Usage,

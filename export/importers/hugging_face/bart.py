@@ -16,8 +16,8 @@ from translate_trt.export.importers.hugging_face.tokens import Tokens
 from translate_trt.export.importers.imported import Imported, build_model, read_positions
 from translate_trt.export.importers.languages import MBART50, languages_of, prompt_of
 from translate_trt.export.importers.vocabulary import Numbering
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.prompt import Prompt
 
 _BEGIN = ("BartTokenizer", "BarthezTokenizer")
 _LANGUAGES = "MBart50Tokenizer"

@@ -1,6 +1,6 @@
 // What the operators compute, without ONNX Runtime: plain arrays in, plain arrays out.
 //
-// All arrays are dense and row-major, floats are binary32. Letters as in runtime/contract.py: N
+// All arrays are dense and row-major, floats are binary32. Letters as in runtime/bundle/contract.py: N
 // sentences, K beams, P slots of a cache, S source tokens, H heads, D columns of a head.
 //
 // Files that are compiled for special instructions include this one, so that it has no inline

@@ -14,7 +14,7 @@ void top_logits(const float* logits, std::size_t rows, std::size_t columns, cons
 namespace {
 
 constexpr std::size_t kTokens = 4, kBeams = 4;  // of a tile: 16 registers of sums
-constexpr float kMasked = -1e9F;                // runtime/contract.py
+constexpr float kMasked = -1e9F;                // runtime/bundle/contract.py
 
 // What beams are multiplied with, and the numbers that come of it: sums [token][beam] of a tile.
 struct Bytes {

@@ -1,4 +1,4 @@
-// The manifest of a bundle: read, check, and where the files lie (runtime/bundle.py).
+// The manifest of a bundle: read, check, and where the files lie (runtime/bundle/manifest.py).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Inputs and outputs of a target's graphs (runtime/contract.py says what they mean).
+// Inputs and outputs of a target's graphs (runtime/bundle/contract.py says what they mean).
 #pragma once
 
 #include <cstddef>

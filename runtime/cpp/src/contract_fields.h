@@ -1,4 +1,4 @@
-// `Contract` in a manifest (runtime/contract_fields.py).
+// `Contract` in a manifest (runtime/bundle/contract_fields.py).
 #pragma once
 
 #include "contract.h"

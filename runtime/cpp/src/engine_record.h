@@ -1,4 +1,4 @@
-// What a manifest says of engines, and whether they run on a machine (runtime/engines.py).
+// What a manifest says of engines, and whether they run on a machine (runtime/backends/engines.py).
 #pragma once
 
 #include <filesystem>

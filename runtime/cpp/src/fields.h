@@ -1,4 +1,4 @@
-// Checked access to what a bundle's manifest says (runtime/fields.py).
+// Checked access to what a bundle's manifest says (runtime/bundle/fields.py).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Lines longer than the model takes, cut where it hurts least (runtime/pieces.py).
+// Lines longer than the model takes, cut where it hurts least (runtime/text/segments.py).
 #pragma once
 
 #include <functional>

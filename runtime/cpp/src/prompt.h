@@ -1,5 +1,5 @@
 // What models read and write around a text: tokens that say languages, and the like
-// (runtime/prompt.py).
+// (runtime/bundle/prompt.py).
 #pragma once
 
 #include <cstdint>

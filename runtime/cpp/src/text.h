@@ -20,7 +20,7 @@ bool is_utf8(std::string_view text);
 // As Python's str.isspace, of one character.
 bool is_space(char32_t character);
 
-// Control characters (C0, DEL, C1) and the line and paragraph separators: runtime/tokenizer.py says
+// Control characters (C0, DEL, C1) and the line and paragraph separators: runtime/text/tokenizer.py says
 // what becomes of them and why.
 bool is_control(char32_t character);
 

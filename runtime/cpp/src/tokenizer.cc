@@ -45,7 +45,7 @@ void check(const sentencepiece::util::Status& status) {
   if (!status.ok()) throw std::runtime_error("SentencePiece failed: " + status.ToString());
 }
 
-// Whether tokens are what stands between spaces (_is_of_words in runtime/tokenizer.py).
+// Whether tokens are what stands between spaces (_is_of_words in runtime/text/tokenizer.py).
 bool is_of_words(const SentencePieceProcessor& model) {
   for (int piece = 0; piece < model.GetPieceSize(); ++piece) {
     const bool special = model.IsControl(piece) || model.IsUnknown(piece);

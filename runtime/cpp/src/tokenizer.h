@@ -1,4 +1,4 @@
-// Text to token ids and back (runtime/tokenizer.py).
+// Text to token ids and back (runtime/text/tokenizer.py).
 #pragma once
 
 #include <cstdint>

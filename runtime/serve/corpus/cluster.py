@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError, TranslateTrtError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, make_settings
-from translate_trt.runtime.serve.corpus.options import CorpusOptions, WorkerOptions
 from translate_trt.runtime.serve.corpus.plan import Shard
+from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 from translate_trt.runtime.serve.corpus.shard import translate_shard
 
 log = logging.getLogger("translate_trt")

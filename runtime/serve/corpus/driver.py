@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 
 from translate_trt.runtime import errors
 from translate_trt.runtime.errors import BackendError, TranslateTrtError
-from translate_trt.runtime.files import output_error
+from translate_trt.runtime.io.atomic_files import output_error
 from translate_trt.runtime.serve.corpus import cluster
 from translate_trt.runtime.serve.corpus.cluster import OnFinished, Work
 from translate_trt.runtime.serve.corpus.job import ShardRecord

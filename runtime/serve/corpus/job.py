@@ -30,19 +30,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from translate_trt.runtime.bundle import Manifest
+from translate_trt.runtime.bundle.manifest import Manifest
 from translate_trt.runtime.errors import InputError, OutputError
-from translate_trt.runtime.files import (
+from translate_trt.runtime.io.atomic_files import (
     clear_leftovers,
     clear_leftovers_in,
     output_error,
     write_json,
 )
-from translate_trt.runtime.locks import locked
+from translate_trt.runtime.io.locks import locked
+from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.outputs import check_apart
-from translate_trt.runtime.serve.corpus.options import CorpusOptions
 from translate_trt.runtime.serve.corpus.plan import BOOKKEEPING, Input, Shard
+from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
 from translate_trt.runtime.version import version
 
 log = logging.getLogger("translate_trt")

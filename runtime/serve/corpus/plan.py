@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.serve.corpus.options import CorpusOptions
-from translate_trt.runtime.text import check_input, check_text, is_gzip, open_input
+from translate_trt.runtime.io.lines import check_input, check_text, is_gzip, open_input
+from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
 
 TEXT, COMPRESSED, PARQUET = "text", "compressed", "parquet"
 

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.serve.corpus.options import CorpusOptions
+from translate_trt.runtime.io.lines import check_text, open_input
 from translate_trt.runtime.serve.corpus.plan import COMPRESSED, PARQUET, Shard, open_parquet
-from translate_trt.runtime.text import check_text, open_input
+from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
 
 INVALID_UTF8, TOO_LONG = "not valid UTF-8", "too long"
 NULL, EMPTY = "null", "empty"

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from translate_trt.runtime.bundle import (
+from translate_trt.runtime.bundle.manifest import (
     Manifest,
     TargetEntry,
     bundle_files,
@@ -27,10 +27,10 @@ from translate_trt.runtime.bundle import (
     write_manifest,
 )
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.files import new_directory, write_bytes_atomically, write_json
-from translate_trt.runtime.outputs import Kind
+from translate_trt.runtime.io.atomic_files import new_directory, write_bytes_atomically, write_json
+from translate_trt.runtime.io.outputs import Kind
 from translate_trt.runtime.serve.triton import interface
-from translate_trt.runtime.serve.triton.options import ServerOptions
+from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 from translate_trt.runtime.version import version
 
 _MODEL = '''"""Made by translate-trt triton: the bundle beside it, in Triton's Python backend."""

@@ -29,7 +29,7 @@ from translate_trt.export.passes.fp16_kv_cache import HalfCaches
 from translate_trt.export.passes.int8 import DynamicInt8
 from translate_trt.export.passes.top_k import TopKFirst
 from translate_trt.export.targets import DYNAMIC_OPSET
-from translate_trt.runtime.contract import MASKED
+from translate_trt.runtime.bundle.contract import MASKED
 
 ROWS = 24
 # The second fills a block of columns up.

@@ -21,8 +21,8 @@ from translate_trt.export.fused_ops.subgraph import Region
 from translate_trt.export.graphs import BeamSearchStep
 from translate_trt.export.passes.pipeline import passes_for, run_passes
 from translate_trt.export.targets import DYNAMIC_OPSET, STATIC_OPSET, TARGETS
-from translate_trt.runtime.bundle import Limits
-from translate_trt.runtime.contract import NEXT
+from translate_trt.runtime.bundle.contract import NEXT
+from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.train.checkpoint import Checkpoint
 
 

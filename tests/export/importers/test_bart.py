@@ -26,9 +26,9 @@ from support.hugging_face_models import (
 )
 
 from translate_trt.export.importers.hugging_face.bart import import_bart
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.prompt import Prompt
 from translate_trt.runtime.translator import Translator
 
 transformers = pytest.importorskip(

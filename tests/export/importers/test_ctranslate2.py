@@ -32,11 +32,11 @@ from translate_trt.export.compile import compile_bundle
 from translate_trt.export.importers.ctranslate2 import import_ctranslate2
 from translate_trt.export.importers.ctranslate2_file import read_model_file
 from translate_trt.export.importers.imported import Imported
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.prompt import Prompt
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.config import END, START

@@ -21,10 +21,10 @@ from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
 from translate_trt.export.importers.languages import opus_prompt
 from translate_trt.export.importers.marian.files import read_settings
 from translate_trt.export.importers.marian.npz import import_marian_npz
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.config import NEVER, PAD, START, UNKNOWN
 

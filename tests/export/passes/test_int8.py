@@ -17,7 +17,7 @@ from translate_trt.export.passes import int8 as dynamic_int8
 from translate_trt.export.passes.int8 import DynamicInt8, quantize_weights
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
-from translate_trt.runtime.bundle import read_manifest
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import TranslateTrtError
 
 INT8 = ir.DataType.INT8

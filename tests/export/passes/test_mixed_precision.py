@@ -27,7 +27,7 @@ from support.graphs import (
 
 from translate_trt.export.passes.mixed_precision import Half
 from translate_trt.export.passes.value_bounds import Bound
-from translate_trt.runtime.contract import MASKED
+from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.errors import TranslateTrtError
 
 FLOAT, FP16, BF16 = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16

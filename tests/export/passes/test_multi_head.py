@@ -18,7 +18,7 @@ from support.graphs import (
 )
 
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
-from translate_trt.runtime.contract import MASKED
+from translate_trt.runtime.bundle.contract import MASKED
 
 HEADS, SIZE = 4, 8
 SPLIT = {"heads": np.array([0, 0, HEADS, SIZE]), "joined": np.array([0, 0, HEADS * SIZE])}

@@ -19,7 +19,7 @@ from translate_trt.export.passes.base import Outcome, Pass
 from translate_trt.export.passes.pipeline import PASSES, Report, check_names, passes_for, run_passes
 from translate_trt.export.precision import precision_pass
 from translate_trt.export.targets import TARGETS
-from translate_trt.runtime.bundle import Limits
+from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator

@@ -19,7 +19,7 @@ from translate_trt.export.fused_ops.declarations import PANEL_COLUMNS
 from translate_trt.export.residual_stream import stream
 from translate_trt.export.taps import recording
 from translate_trt.export.verify.layers import STEPS, TOLERANCES, compare_layers, layer_tables
-from translate_trt.runtime.bundle import hash_file, read_manifest, write_manifest
+from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.model import pad

@@ -19,11 +19,16 @@ from translate_trt.export.verify import parity
 from translate_trt.export.verify.cpu_emulation import graphs_of, stand_in, why_engine_cannot_run
 from translate_trt.export.verify.layers import compare_layers
 from translate_trt.export.verify.parity import GATES, Gate, is_weaker, score_error, table, verify
-from translate_trt.runtime.bundle import hash_file, read_manifest, verify_files, write_manifest
+from translate_trt.runtime.backends.engines import Machine
+from translate_trt.runtime.bundle.manifest import (
+    hash_file,
+    read_manifest,
+    verify_files,
+    write_manifest,
+)
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.engines import Machine
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
-from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 
 SOURCE = [

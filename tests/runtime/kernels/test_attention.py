@@ -13,7 +13,7 @@ from support.operators import (
     softmax,
 )
 
-from translate_trt.runtime.contract import MASKED
+from translate_trt.runtime.bundle.contract import MASKED
 
 
 def attended(query: Array, key: Array, value: Array, bias: Array) -> Array:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END
 from translate_trt.train.data.batches import ParallelData, TokenArray
 from translate_trt.train.data.encode import SplitWriter, encode_lines, token_type

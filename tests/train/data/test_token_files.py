@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from translate_trt.runtime.errors import InputError, OutputError
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.data.batches import FingerprintCheck, encode_parallel, epoch_batches
 from translate_trt.train.data.batches import prepare as module
 from translate_trt.train.data.corpora import PrepareOptions

@@ -7,7 +7,7 @@ import pytest
 import sentencepiece
 
 from translate_trt.runtime.errors import InputError, TranslateTrtError
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END, PAD, START, UNKNOWN
 from translate_trt.train.data.batches import vocabulary as module
 from translate_trt.train.data.vocabulary import SMALLEST_VOCABULARY, sample_rows, train_tokenizer

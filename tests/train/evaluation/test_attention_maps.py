@@ -16,7 +16,7 @@ from torch import Tensor
 
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END, START, ModelConfig
 from translate_trt.train.evaluation.attention_maps import (
     AttentionMap,

@@ -16,7 +16,7 @@ import sacrebleu
 from sacrebleu.significance import PairedTest
 from support.data import folder_of
 
-from translate_trt.runtime.text import open_input, read_lines
+from translate_trt.runtime.io.lines import open_input, read_lines
 from translate_trt.train.evaluation.scoring import (
     METRICS,
     RESAMPLES,

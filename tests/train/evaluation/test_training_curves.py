@@ -16,8 +16,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from translate_trt.runtime import files
 from translate_trt.runtime.errors import InputError, OptionError, OutputError
+from translate_trt.runtime.io import atomic_files as files
 from translate_trt.train.evaluation.pictures import check_picture, colours, save_picture
 from translate_trt.train.evaluation.training_curves import draw_curves, read_runs
 from translate_trt.train.trainer.metrics import METRICS, read_metrics

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.data.batches import encode_parallel
 from translate_trt.train.evaluation.validation import (

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from translate_trt.runtime import files
 from translate_trt.runtime.errors import InputError, OptionError, OutputError
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.io import atomic_files as files
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END, PAD
 from translate_trt.train.data.batches import TokenArray
 from translate_trt.train.shortlist.ibm_model1 import TokenPairs, TranslationTable, learn_table

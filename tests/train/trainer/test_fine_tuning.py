@@ -27,11 +27,11 @@ from support.translations import assert_same
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import CheckpointError, OptionError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.prompt import Prompt
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import (
     AVERAGED,

@@ -21,7 +21,7 @@ from translate_trt.runtime.errors import (
     OutputError,
     TranslateTrtError,
 )
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import AVERAGED, Usage, numbered_checkpoints, open_checkpoint
 from translate_trt.train.data.token_files import open_prepared
 from translate_trt.train.trainer.distributed import Group, choose_device

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from translate_trt.runtime.errors import OutputError, TranslateTrtError
-from translate_trt.runtime.locks import PASSING, abandoned, held, lock_beside, locked
-from translate_trt.runtime.outputs import Kind, check_apart, check_directory, check_file
+from translate_trt.runtime.io.locks import PASSING, abandoned, held, lock_beside, locked
+from translate_trt.runtime.io.outputs import Kind, check_apart, check_directory, check_file
 
 log = logging.getLogger("translate_trt")
 

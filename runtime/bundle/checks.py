@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from translate_trt.runtime.bundle import Manifest, TargetEntry
-from translate_trt.runtime.contract import most_beams
+from translate_trt.runtime.bundle.contract import most_beams
+from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 

@@ -16,10 +16,10 @@ from support.prompts import SOURCE, TARGET, with_prompt
 from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import SearchOptions, Translation, TranslationService, Translator
-from translate_trt.runtime.bundle import read_manifest, write_manifest
-from translate_trt.runtime.contract import FREE, forced_token, given
+from translate_trt.runtime.bundle.contract import FREE, forced_token, given
+from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import BundleError, CheckpointError, InputError, OptionError
-from translate_trt.runtime.prompt import Prompt
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.evaluation.validation import translate_reference
 from translate_trt.train.search import beam_search

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from translate_trt.runtime.pieces import split_text
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.segments import split_text
+from translate_trt.runtime.text.tokenizer import Tokenizer
 
 
 def characters(text: str) -> list[int]:

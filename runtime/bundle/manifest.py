@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn, get_type_hints
 
-from translate_trt.runtime import contract_fields
-from translate_trt.runtime.contract import Contract
+from translate_trt.runtime.bundle.contract import Contract
+from translate_trt.runtime.bundle.fields import AGAIN, Fields
+from translate_trt.runtime.bundle.manifest import contract_fields
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import BundleError, OptionError
-from translate_trt.runtime.fields import AGAIN, Fields
-from translate_trt.runtime.files import clear_leftovers, write_json
-from translate_trt.runtime.hashing import sha256_of_file
-from translate_trt.runtime.locks import lock_beside, locked
+from translate_trt.runtime.io.atomic_files import clear_leftovers, write_json
+from translate_trt.runtime.io.hashing import sha256_of_file
+from translate_trt.runtime.io.locks import lock_beside, locked
+from translate_trt.runtime.io.outputs import Kind
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.outputs import Kind
-from translate_trt.runtime.prompt import Prompt
 
 FORMAT_VERSION = 8
 MANIFEST_NAME = "manifest.json"

@@ -1,7 +1,7 @@
 """What passes between the graphs of a target and the host: inputs, outputs, and how they begin.
 
 Export declares it (`translate_trt.export.contract`) and writes it into the manifest of a bundle;
-whoever runs the graphs reads it there (`translate_trt.runtime.contract_fields`).
+whoever runs the graphs reads it there (`translate_trt.runtime.bundle.contract_fields`).
 
 Letters: N sentences, K beams, S source tokens with the end symbol, P slots of a cache, W places of
 a shortlist.

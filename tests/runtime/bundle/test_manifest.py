@@ -14,7 +14,7 @@ from support.bad_bundles import (
     spoiled_fields,
 )
 
-from translate_trt.runtime.bundle import (
+from translate_trt.runtime.bundle.manifest import (
     FileEntry,
     hash_file,
     read_manifest,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from translate_trt.runtime.errors import OutputError
-from translate_trt.runtime.locks import PASSING
-from translate_trt.runtime.text import STDIN, display_name
+from translate_trt.runtime.io.lines import STDIN, display_name
+from translate_trt.runtime.io.locks import PASSING
 
 _SAMPLE_BYTES = 1 << 24
 

@@ -12,9 +12,9 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from translate_trt.runtime.contract import given
+from translate_trt.runtime.bundle.contract import given
+from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.fields import Fields
 from translate_trt.runtime.options import SearchOptions
 
 # At the start of a line, in the manner of OPUS-MT.

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from translate_trt.runtime import files
 from translate_trt.runtime.errors import InputError, OutputError
-from translate_trt.runtime.files import (
+from translate_trt.runtime.io import atomic_files as files
+from translate_trt.runtime.io.atomic_files import (
     clear_leftovers,
     new_contents,
     new_directory,
@@ -20,8 +20,8 @@ from translate_trt.runtime.files import (
     write_json,
     write_text_atomically,
 )
-from translate_trt.runtime.locks import held, locked
-from translate_trt.runtime.outputs import Kind, check_apart
+from translate_trt.runtime.io.locks import held, locked
+from translate_trt.runtime.io.outputs import Kind, check_apart
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -270,8 +270,8 @@ def test_ctrl_c_in_a_process_leaves_the_old_directory(tmp_path: Path) -> None:
     ours(tmp_path / "a")
     code = (
         "import os, signal, sys, pathlib\n"
-        "from translate_trt.runtime.files import new_directory\n"
-        "from translate_trt.runtime.outputs import Kind\n"
+        "from translate_trt.runtime.io.atomic_files import new_directory\n"
+        "from translate_trt.runtime.io.outputs import Kind\n"
         "kind = Kind('thing', 'make', lambda path: ['manifest.json'])\n"
         # A shell starts what runs in the background with Ctrl-C ignored, and that is inherited.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -347,7 +347,7 @@ def test_a_partial_file_that_another_process_cleared_at_once_is_made_again(
 def test_the_second_process_is_told_who_writes(tmp_path: Path) -> None:
     code = (
         "import pathlib, sys\n"
-        "from translate_trt.runtime.files import new_directory\n"
+        "from translate_trt.runtime.io.atomic_files import new_directory\n"
         "with new_directory(pathlib.Path(sys.argv[1])) as work:\n"
         "    print('at work', flush=True)\n"
         "    sys.stdin.read()\n"
@@ -371,7 +371,7 @@ def test_the_second_process_is_told_who_writes(tmp_path: Path) -> None:
 def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, signal, sys\n"
-        "from translate_trt.runtime.files import new_directory\n"
+        "from translate_trt.runtime.io.atomic_files import new_directory\n"
         "with new_directory(pathlib.Path(sys.argv[1])) as work:\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -385,7 +385,7 @@ def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
 def test_without_locks_there_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("translate_trt.runtime.locks.take", lambda descriptor: None)
+    monkeypatch.setattr("translate_trt.runtime.io.locks.take", lambda descriptor: None)
     (tmp_path / ".a.0123abcd.partial").mkdir()  # nobody can know whose that is
     with new_directory(tmp_path / "a"):
         pass

@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from translate_trt.runtime.contract import INITIAL, TYPES, Contract, ShortlistForm, TensorSpec
-from translate_trt.runtime.fields import Fields
+from translate_trt.runtime.bundle.contract import (
+    INITIAL,
+    TYPES,
+    Contract,
+    ShortlistForm,
+    TensorSpec,
+)
+from translate_trt.runtime.bundle.fields import Fields
 
 #: The groups of tensors, by their names in the manifest and in `Contract`.
 _GROUPS = ("encoder_inputs", "encoder_outputs", "request", "state", "results")

@@ -8,7 +8,7 @@ import sentencepiece
 
 from translate_trt.export.importers.vocabulary import Numbering, Special, word_tokenizer
 from translate_trt.runtime.errors import BundleError
-from translate_trt.runtime.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from translate_trt.runtime.bundle import MANIFEST_NAME, TargetEntry
+from translate_trt.runtime.bundle.fields import Fields
+from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, TargetEntry
 from translate_trt.runtime.errors import BundleError, TranslateTrtError
-from translate_trt.runtime.fields import Fields
 from translate_trt.runtime.version import version_numbers
 
 #: The Python packages that make and run engines; their APIs agree.

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.text import (
+from translate_trt.runtime.io.lines import (
     available_chunks,
     check_input,
     chunks,

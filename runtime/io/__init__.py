@@ -1,0 +1,1 @@
+"""Files: lines in, outputs that are complete or absent, locks, hashes, reports."""

@@ -1,0 +1,1 @@
+"""Text to tokens: SentencePiece models, and segments of long lines."""
