@@ -322,7 +322,7 @@ _PLACES = """
 """
 
 # How caches are written and read by what they hold: floats, or numbers of 16 bits
-# (half_caches.py).
+# (passes/fp16_kv_cache.py).
 _AS_IT_IS = "{to} = Identity({of})"
 _NARROWED = f"""
     {{to}}_limited = Clip({{of}}, least, most)
@@ -481,7 +481,7 @@ _TEXTS = {
     "Embed8": _EMBED8,
 }
 
-#: Names of all functions whose bodies are written here; those of call_search.py are traced.
+#: Names of all functions whose bodies are written here; those of match_search.py are traced.
 NAMES = tuple(_TEXTS)
 
 

@@ -1,4 +1,4 @@
-"""What a library of kernels can take over, as calls of functions (`functions.py`).
+"""What a library of kernels can take over, as calls of functions (`declarations.py`).
 
 A rule reads the graph around one node and gives the call that computes the same, or says why there
 is none. Products take along what is done to their result: a bias, then an activation, or the

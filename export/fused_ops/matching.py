@@ -30,7 +30,7 @@ class Call:
         inputs: of the call, in order.
         outputs: values of the graph, in whose places the call's outputs come, in order.
         attributes: of the call.
-        body: of the function; None: it is one of `functions.py`.
+        body: of the function; None: it is one of `declarations.py`.
     """
 
     name: str

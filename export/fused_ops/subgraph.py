@@ -1,6 +1,6 @@
 """A region of a graph that becomes the body of a function, node by node as it stands there.
 
-Bodies of most functions are written by hand (`functions.py`). Where many small operators belong
+Bodies of most functions are written by hand (`declarations.py`). Where many small operators belong
 together, as those of the beam search do, what was traced is the better text: it is known to be
 right, and it stays so if the traced code changes.
 """

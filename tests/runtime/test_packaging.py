@@ -70,6 +70,12 @@ def test_flags_are_made_of_option_classes_that_need_no_torch() -> None:
         assert not any(found.startswith("torch") for found in imports(path, everywhere=True))
 
 
+def test_every_file_name_of_a_package_is_its_own() -> None:
+    for folder in FOLDERS:
+        names = [path.stem for path in python_files(folder) if not path.stem.startswith("__")]
+        assert len(names) == len(set(names)), sorted({n for n in names if names.count(n) > 1})
+
+
 def test_training_knows_nothing_of_export_or_of_backends() -> None:
     forbidden = ("translate_trt.export", "translate_trt.runtime.backends", "onnx")
     assert breaches("train", forbidden, everywhere=True) == []
