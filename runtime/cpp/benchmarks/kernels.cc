@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "../kernels/kernels.h"
-#include "../kernels/search.h"
+#include "../kernels/beam_search.h"
 #include "../kernels/workspace.h"
 #include "../tests/numbers.h"
 

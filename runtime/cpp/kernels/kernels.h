@@ -1,7 +1,8 @@
 // What the operators compute, without ONNX Runtime: plain arrays in, plain arrays out.
 //
-// All arrays are dense and row-major, floats are binary32. Letters as in runtime/bundle/contract.py: N
-// sentences, K beams, P slots of a cache, S source tokens, H heads, D columns of a head.
+// All arrays are dense and row-major, floats are binary32. Letters as in
+// runtime/bundle/contract.py: N sentences, K beams, P slots of a cache, S source tokens, H heads, D
+// columns of a head.
 //
 // Files that are compiled for special instructions include this one, so that it has no inline
 // functions and no templates of the standard library (docs/kernels.md).
@@ -178,7 +179,7 @@ struct Kernels {
 // Those for this processor.
 const Kernels& kernels_here();
 
-// None: those operators alone that any processor computes alike (search.h).
+// None: those operators alone that any processor computes alike (beam_search.h).
 extern const Kernels portable;
 #ifdef TRANSLATE_TRT_AVX512
 extern const Kernels avx512_vnni;

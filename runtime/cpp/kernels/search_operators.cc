@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "beam_search.h"
 #include "operator.h"
-#include "search.h"
 
 namespace translate_trt {
 namespace {

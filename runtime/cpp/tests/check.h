@@ -4,7 +4,7 @@
 #include <iostream>
 #include <string>
 
-#include "errors.h"
+#include "core/errors.h"
 
 namespace translate_trt::runtime {
 

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "backends/host_batch.h"
 #include "check.h"
 #include "digest.h"
 #include "digest_graphs.h"
-#include "host_batch.h"
 
 namespace translate_trt::runtime {
 

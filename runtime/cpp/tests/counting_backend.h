@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend.h"
-#include "sentence.h"
+#include "backends/backend.h"
+#include "core/sentence.h"
 
 namespace translate_trt::runtime {
 

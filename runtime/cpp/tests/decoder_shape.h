@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "contract.h"
+#include "bundle/contract.h"
 
 namespace translate_trt::runtime {
 

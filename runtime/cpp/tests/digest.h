@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backend.h"
+#include "backends/backend.h"
 #include "decoder_shape.h"
 
 namespace translate_trt::runtime {

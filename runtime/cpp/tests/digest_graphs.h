@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "backends/host_batch.h"
 #include "check.h"
 #include "digest.h"
-#include "host_batch.h"
 
 namespace translate_trt::runtime {
 

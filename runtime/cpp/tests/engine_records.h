@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "engine_record.h"
-#include "fields.h"
+#include "bundle/engine_record.h"
+#include "bundle/fields.h"
 
 namespace translate_trt::runtime {
 

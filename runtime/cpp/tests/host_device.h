@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "device_buffers.h"
+#include "engines/device_buffers.h"
 #include "tracing_engines.h"
 #include "translate_trt/device.h"
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "check.h"
-#include "device_batch.h"
-#include "errors.h"
+#include "core/errors.h"
+#include "core/search.h"
+#include "engines/device_batch.h"
 #include "host_device.h"
-#include "search.h"
 
 namespace translate_trt::runtime {
 

@@ -6,9 +6,9 @@
 #include <tuple>
 #include <vector>
 
+#include "backends/host_batch.h"
 #include "check.h"
 #include "decoder_shape.h"
-#include "host_batch.h"
 
 namespace translate_trt::runtime {
 

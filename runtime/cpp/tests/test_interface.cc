@@ -8,8 +8,8 @@
 #include <string>
 #include <thread>
 
+#include "api/options.h"
 #include "check.h"
-#include "options.h"
 #include "translate_trt/translate_trt.hpp"
 
 namespace translate_trt::runtime {

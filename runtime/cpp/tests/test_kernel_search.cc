@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "../kernels/search.h"
+#include "../kernels/beam_search.h"
 #include "kernel_check.h"
 
 namespace translate_trt {

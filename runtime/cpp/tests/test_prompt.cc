@@ -4,10 +4,10 @@
 #include <string>
 #include <utility>
 
+#include "bundle/contract.h"
+#include "bundle/fields.h"
+#include "bundle/prompt.h"
 #include "check.h"
-#include "contract.h"
-#include "fields.h"
-#include "prompt.h"
 
 namespace translate_trt::runtime {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "check.h"
+#include "core/scheduler.h"
 #include "counting_backend.h"
-#include "scheduler.h"
 
 namespace translate_trt::runtime {
 

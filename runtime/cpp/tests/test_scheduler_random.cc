@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "check.h"
+#include "core/scheduler.h"
 #include "counting_backend.h"
 #include "random.h"
-#include "scheduler.h"
 
 namespace translate_trt::runtime {
 

@@ -4,10 +4,10 @@
 #include <memory>
 #include <vector>
 
+#include "bundle/contract.h"
 #include "check.h"
-#include "contract.h"
+#include "core/search.h"
 #include "counting_backend.h"
-#include "search.h"
 
 namespace translate_trt::runtime {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "check.h"
+#include "core/service.h"
 #include "counting_backend.h"
-#include "service.h"
 
 namespace translate_trt::runtime {
 

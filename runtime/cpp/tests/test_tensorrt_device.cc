@@ -10,14 +10,14 @@
 #include <thread>
 #include <vector>
 
+#include "backends/onnxruntime_backend.h"
 #include "check.h"
-#include "device_batch.h"
-#include "engine_loader.h"
+#include "core/errors.h"
 #include "engine_records.h"
-#include "errors.h"
+#include "engines/device_batch.h"
+#include "engines/engine_loader.h"
 #include "fake_gpu.h"
-#include "onnxruntime_backend.h"
-#include "tensorrt_device.h"
+#include "tensorrt/tensorrt_device.h"
 #include "tracing_engines.h"
 
 namespace translate_trt::runtime {

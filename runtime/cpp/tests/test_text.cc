@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string>
 
+#include "bundle/sha256.h"
 #include "check.h"
-#include "pieces.h"
-#include "sha256.h"
-#include "text.h"
+#include "text/segments.h"
+#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

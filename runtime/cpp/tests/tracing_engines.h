@@ -13,7 +13,7 @@
 #include <string>
 
 #include "decoder_shape.h"
-#include "device.h"
+#include "engines/device.h"
 
 namespace translate_trt::runtime {
 

@@ -1,7 +1,8 @@
 /* How libtranslate_trt runs TensorRT's engines: through functions that its caller brings. Python
- * brings them by way of cuda-python and TensorRT's own package (runtime/native/device_functions.py).
- * A library that was built with -D TRANSLATE_TRT_TENSORRT=ON has its own, which it takes where
- * tt_load_options.engines is NULL; any other links neither CUDA nor TensorRT.
+ * brings them by way of cuda-python and TensorRT's own package
+ * (runtime/native/device_functions.py). A library that was built with -D TRANSLATE_TRT_TENSORRT=ON
+ * has its own, which it takes where tt_load_options.engines is NULL; any other links neither CUDA
+ * nor TensorRT.
  *
  * The loop over the step graph (which rows sentences have, steps taken ahead, what is fetched) is
  * the library's; the functions only pass on what it asks a device for.

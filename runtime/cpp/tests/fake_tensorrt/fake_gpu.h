@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "contract.h"
+#include "bundle/contract.h"
 
 namespace translate_trt::runtime {
 

@@ -1,0 +1,239 @@
+#include "beam_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace translate_trt {
+namespace {
+
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+// The best of the numbers that are offered, best first; of equal ones the first offered (rule 8).
+class Best {
+ public:
+  struct Entry {
+    float value;
+    std::size_t index;
+  };
+
+  explicit Best(std::size_t room) : entries_(room) {}
+
+  void clear() { size_ = 0; }
+
+  void offer(float value, std::size_t index) {
+    if (size_ < entries_.size()) {
+      ++size_;
+    } else if (!(value > entries_[size_ - 1].value)) {
+      return;
+    }
+    auto place = size_ - 1;
+    for (; place > 0 && value > entries_[place - 1].value; --place) {
+      entries_[place] = entries_[place - 1];
+    }
+    entries_[place] = {value, index};
+  }
+
+  // As many as there is room for must have been offered.
+  const Entry& operator[](std::size_t rank) const { return entries_[rank]; }
+
+ private:
+  std::vector<Entry> entries_;
+  std::size_t size_ = 0;
+};
+
+// One of the best 2K continuations of a sentence.
+struct Kept {
+  float log_prob;
+  std::int64_t parent, token;
+};
+
+struct Memory {
+  explicit Memory(std::size_t beams) : best(2 * beams), few(beams), kept(2 * beams) {}
+
+  Best best, few;
+  std::vector<Kept> kept;
+};
+
+// ((beta + n) / (beta + 1)) ** alpha
+float length_penalty(const Selection& s, std::size_t n, std::int64_t length) {
+  const float beta = s.betas[n];
+  return std::pow((beta + static_cast<float>(length)) / (beta + 1.0F), s.alphas[n]);
+}
+
+// Rule 2, and those of rule 10 that bar candidates: the best 2K of all, of a greedy search one.
+void expand(const Selection& s, std::size_t n, Memory& memory) {
+  const auto width = s.candidates + 1;  // the last is the forced token
+  const bool is_forced = s.forced_tokens[n] != kFree;
+  const bool too_short = s.positions[n] + 1 < s.min_lengths[n];
+  memory.best.clear();
+  for (std::size_t k = 0; k < s.beams; ++k) {
+    const auto row = n * s.beams + k;
+    const auto* values = s.log_probabilities + row * s.candidates;
+    const auto* choices = s.choices + row * s.candidates;
+    for (std::size_t c = 0; c < s.candidates; ++c) {
+      const bool barred = is_forced || (too_short && choices[c] == s.end_token);
+      memory.best.offer((barred ? kNothing : values[c]) + s.log_probs[row], k * width + c);
+    }
+    const float forced = s.forced_tokens[n] >= 0 ? s.forced[row] : is_forced ? 0.0F : kNothing;
+    memory.best.offer(forced + s.log_probs[row], k * width + s.candidates);
+  }
+  for (std::size_t rank = 0; rank < 2 * s.beams; ++rank) {
+    const auto [value, index] = memory.best[rank];
+    const auto beam = index / width, c = index % width;
+    const auto* choices = s.choices + (n * s.beams + beam) * s.candidates;
+    memory.kept[rank] = {
+        rank < s.beams * s.beams ? value : kNothing,
+        static_cast<std::int64_t>(beam),
+        c < s.candidates ? choices[c] : forced_column(s.forced_tokens[n]),
+    };
+  }
+}
+
+// Rule 3: those that end enter the pool, with early stopping of the best K alone; returns its worst
+// score.
+float retire(const Selection& s, std::size_t n, Memory& memory) {
+  const auto length = s.positions[n] + 1;
+  const float penalty = length_penalty(s, n, length);
+  const auto pool = n * s.beams;
+  auto& best = memory.few;
+  best.clear();
+  for (std::size_t k = 0; k < s.beams; ++k) {
+    best.offer(s.finished_scores[pool + k], k);
+  }
+  for (std::size_t rank = 0; rank < 2 * s.beams; ++rank) {
+    const auto& one = memory.kept[rank];
+    const bool counts = rank < s.beams || !s.early_stopping[n];
+    const bool enters = one.token == s.end_token && counts && !s.done[n];
+    best.offer(enters ? one.log_prob / penalty : kNothing, s.beams + rank);
+  }
+  for (std::size_t k = 0; k < s.beams; ++k) {
+    const auto [score, index] = best[k];
+    const bool is_new = index >= s.beams;
+    s.next_finished_scores[pool + k] = score;
+    s.next_finished_lengths[pool + k] = is_new ? length : s.finished_lengths[pool + index];
+    s.next_finished_parents[pool + k] =
+        is_new ? memory.kept[index - s.beams].parent : s.finished_parents[pool + index];
+    s.next_finished_truncated[pool + k] = !is_new && s.finished_truncated[pool + index];
+  }
+  return best[s.beams - 1].value;
+}
+
+// Rule 4: the best K that do not end live on; returns the best log-probability.
+float live_on(const Selection& s, std::size_t n, Memory& memory) {
+  auto& best = memory.few;
+  best.clear();
+  for (std::size_t rank = 0; rank < 2 * s.beams; ++rank) {
+    const auto& one = memory.kept[rank];
+    best.offer(one.token == s.end_token ? kNothing : one.log_prob, rank);
+  }
+  for (std::size_t k = 0; k < s.beams; ++k) {
+    const auto& one = memory.kept[best[k].index];
+    s.parents[n * s.beams + k] = one.parent;
+    s.next_tokens[n * s.beams + k] = one.token;
+    s.next_log_probs[n * s.beams + k] = best[k].value;
+  }
+  return best[0].value;
+}
+
+// Rule 5.
+bool is_done(const Selection& s, std::size_t n, float worst, float best_live) {
+  const bool full = s.early_stopping[n] && worst > kNothing;
+  const float bound = best_live / length_penalty(s, n, s.max_lengths[n]);
+  return s.done[n] || full || bound <= worst || s.positions[n] + 1 >= s.max_lengths[n];
+}
+
+// Rule 6: at the maximum length the best live hypotheses take the places that are left.
+void cut_off(const Selection& s, std::size_t n) {
+  const auto length = s.positions[n] + 1;
+  if (s.done[n] || length < s.max_lengths[n]) return;
+  const float penalty = length_penalty(s, n, length);
+  const auto pool = n * s.beams;
+  std::size_t place = 0;
+  while (place < s.beams && s.next_finished_scores[pool + place] > kNothing) ++place;
+  for (std::size_t beam = 0; place < s.beams; ++place, ++beam) {
+    const float log_prob = s.next_log_probs[pool + beam];
+    if (!(log_prob > kNothing)) continue;  // NaN is nothing, too
+    s.next_finished_scores[pool + place] = log_prob / penalty;
+    s.next_finished_lengths[pool + place] = length;
+    s.next_finished_parents[pool + place] = static_cast<std::int64_t>(beam);
+    s.next_finished_truncated[pool + place] = true;
+  }
+}
+
+const float* position_of(const Embedding& e, std::size_t n) {
+  return e.position_table + static_cast<std::size_t>(e.positions[n]) * e.columns;
+}
+
+}  // namespace
+
+void embed(const Embedding& e, const float* table, float* y) {
+  for (std::size_t row = 0; row < e.sentences * e.beams; ++row, y += e.columns) {
+    const auto* x = table + static_cast<std::size_t>(e.tokens[row]) * e.columns;
+    const auto* position = position_of(e, row / e.beams);
+    for (std::size_t i = 0; i < e.columns; ++i) {
+      y[i] = x[i] * e.factor + position[i];
+    }
+  }
+}
+
+void embed8(const Embedding& e, const std::int8_t* table, const float* scales, float* y) {
+  for (std::size_t row = 0; row < e.sentences * e.beams; ++row, y += e.columns) {
+    const auto token = static_cast<std::size_t>(e.tokens[row]);
+    const auto* x = table + token * e.columns;
+    const auto* position = position_of(e, row / e.beams);
+    const float scale = scales[token];
+    for (std::size_t i = 0; i < e.columns; ++i) {
+      y[i] = static_cast<float>(x[i]) * scale * e.factor + position[i];
+    }
+  }
+}
+
+void select_beams(const Selection& s) {
+  Memory memory(s.beams);
+  for (std::size_t n = 0; n < s.sentences; ++n) {
+    expand(s, n, memory);
+    const float worst = retire(s, n, memory);
+    const float best_live = live_on(s, n, memory);
+    const bool done = is_done(s, n, worst, best_live);
+    cut_off(s, n);
+    s.next_done[n] = done;
+    // A sentence that is done waits for its neighbours at a position that there is.
+    s.next_positions[n] = done ? s.positions[n] : s.positions[n] + 1;
+  }
+}
+
+void extend_ancestry(const Ancestry& a, const std::int64_t* slots) {
+  std::copy_n(a.now, a.sentences * a.beams * a.slots, a.next);
+  for (std::size_t row = 0; row < a.sentences * a.beams; ++row) {
+    a.next[row * a.slots + static_cast<std::size_t>(slots[row])] = 0;
+  }
+}
+
+void follow_ancestry(const Ancestry& a, const std::int64_t* parents, std::int64_t* slots,
+                     bool* full) {
+  Best freest(a.beams);
+  std::vector<float> nearest(a.slots);  // the highest of all beams
+  for (std::size_t n = 0; n < a.sentences; ++n) {
+    const auto* now = a.now + n * a.beams * a.slots;
+    auto* next = a.next + n * a.beams * a.slots;
+    std::fill(nearest.begin(), nearest.end(), kNothing);
+    for (std::size_t k = 0; k < a.beams; ++k, next += a.slots) {
+      std::copy_n(now + static_cast<std::size_t>(*parents++) * a.slots, a.slots, next);
+      for (std::size_t slot = 0; slot < a.slots; ++slot) {
+        nearest[slot] = std::max(nearest[slot], next[slot]);
+      }
+    }
+    freest.clear();
+    for (std::size_t slot = 0; slot < a.slots; ++slot) {
+      freest.offer(-nearest[slot], slot);
+    }
+    for (std::size_t k = 0; k < a.beams; ++k) {
+      *slots++ = static_cast<std::int64_t>(freest[k].index);
+    }
+    *full++ = freest[a.beams - 1].value == 0;
+  }
+}
+
+}  // namespace translate_trt

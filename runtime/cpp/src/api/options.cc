@@ -1,0 +1,199 @@
+#include "api/options.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "core/errors.h"
+#include "text/utf8.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+std::string is(const char* name, std::int64_t value) {
+  return std::string(name) + " is " + std::to_string(value) + "; ";
+}
+
+// A switch of C.
+bool is_true(const char* name, std::int32_t value) {
+  if (value != 0 && value != 1) throw option_error(is(name, value) + "it must be 0 or 1.");
+  return value == 1;
+}
+
+// `whole`, with its first bytes from a caller's structure.
+template <class Options>
+Options completed(const Options* given, Options whole, const char* name) {
+  const std::size_t size = given->struct_size;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  bool known = size >= sizeof(std::size_t) && size < 4096;  // it was never set, if it is more
+  for (std::size_t i = sizeof(Options); known && i < size; ++i) known = bytes[i] == 0;
+  if (!known) {
+    throw option_error(std::string(name) + ": struct_size is " + std::to_string(size) +
+                       ", or there are options that this library (" + tt_version() +
+                       ") does not know. Fill the structure by " + name + "_default, and use the " +
+                       "header and the library of one version.");
+  }
+  std::memcpy(&whole, given, std::min(size, sizeof(Options)));
+  whole.struct_size = sizeof(Options);
+  return whole;
+}
+
+const char* text_or_null(const std::optional<std::string>& text) {
+  return text ? text->c_str() : nullptr;
+}
+
+// In messages, too, what is not UTF-8 is U+FFFD.
+std::optional<std::string> text_or(const char* given, const std::optional<std::string>& otherwise) {
+  if (given == nullptr) return otherwise;
+  return encode_utf8(decode_utf8(given));
+}
+
+template <class Options>
+void write(Options from, Options* written, std::size_t size, const char* name) {
+  if (written == nullptr) throw option_error(std::string(name) + ": options is NULL.");
+  if (size < sizeof(std::size_t) || size > sizeof(Options)) {
+    throw option_error(std::string(name) + ": struct_size is " + std::to_string(size) +
+                       ", this library (" + tt_version() + ") knows up to " +
+                       std::to_string(sizeof(Options)) +
+                       ". Use the header and the library of one version.");
+  }
+  from.struct_size = size;
+  std::memcpy(written, &from, size);
+}
+
+}  // namespace
+
+void SearchOptions::check() const {
+  if (beam_size < 1) throw option_error(is("beam_size", beam_size) + "it must be at least 1.");
+  if (!(length_penalty >= 0 && length_penalty <= kMostLengthPenalty)) {  // or no number
+    // A negative alpha would break the early stop, whose bound needs lp(n) to grow with n.
+    throw option_error("length_penalty is " + shown(length_penalty) +
+                       "; it must be a number from 0 to " + std::to_string(kMostLengthPenalty) +
+                       ".");
+  }
+  if (length_penalty_form != TT_LENGTH_PENALTY_GNMT &&
+      length_penalty_form != TT_LENGTH_PENALTY_LENGTH) {
+    throw option_error(is("length_penalty_form", length_penalty_form) +
+                       "choose one of TT_LENGTH_PENALTY_GNMT, TT_LENGTH_PENALTY_LENGTH.");
+  }
+  if (max_length && *max_length < 1) {
+    throw option_error(is("max_length", *max_length) + "it must be at least 1.");
+  }
+  if (min_length < 0) throw option_error(is("min_length", min_length) + "it must be at least 0.");
+  if (max_length && min_length > *max_length) {
+    throw option_error("min_length " + std::to_string(min_length) + " is more than max_length " +
+                       std::to_string(*max_length) + ".");
+  }
+  if (num_hypotheses < 1 || num_hypotheses > beam_size) {
+    throw option_error(is("num_hypotheses", num_hypotheses) +
+                       "it must be between 1 and beam_size (" + std::to_string(beam_size) +
+                       "). Raise beam_size to get more hypotheses.");
+  }
+}
+
+double SearchOptions::length_penalty_beta() const {
+  return length_penalty_form == TT_LENGTH_PENALTY_GNMT ? 5.0 : 0.0;
+}
+
+double SearchOptions::penalty(std::int64_t length) const {
+  const double beta = length_penalty_beta();
+  return std::pow((beta + static_cast<double>(length)) / (beta + 1), length_penalty);
+}
+
+std::int64_t SearchOptions::max_length_for(std::int64_t source_length) const {
+  return max_length ? *max_length : source_length + 50;
+}
+
+SearchOptions read_options(const tt_options& given, const SearchOptions& languages) {
+  SearchOptions options;
+  options.beam_size = given.beam_size;
+  options.length_penalty = given.length_penalty;
+  options.length_penalty_form = given.length_penalty_form;
+  options.early_stopping = is_true("early_stopping", given.early_stopping);
+  if (given.max_length != 0) options.max_length = given.max_length;
+  options.min_length = given.min_length;
+  options.num_hypotheses = given.num_hypotheses;
+  options.return_attention = is_true("return_attention", given.return_attention);
+  options.source_language = text_or(given.source_language, languages.source_language);
+  options.target_language = text_or(given.target_language, languages.target_language);
+  options.check();
+  return options;
+}
+
+void write_options(const SearchOptions& options, tt_options* written, std::size_t size) {
+  tt_options from = {};
+  from.beam_size = options.beam_size;
+  from.length_penalty = options.length_penalty;
+  from.length_penalty_form = options.length_penalty_form;
+  from.early_stopping = options.early_stopping;
+  from.max_length = options.max_length.value_or(0);
+  from.min_length = options.min_length;
+  from.num_hypotheses = options.num_hypotheses;
+  from.return_attention = options.return_attention;
+  from.source_language = text_or_null(options.source_language);
+  from.target_language = text_or_null(options.target_language);
+  write(from, written, size, "tt_options");
+}
+
+tt_options complete(const tt_options* given, const tt_options& defaults) {
+  return completed(given, defaults, "tt_options");
+}
+
+tt_load_options complete(const tt_load_options* given) {
+  tt_load_options defaults;
+  write_default(&defaults, sizeof(defaults));
+  if (given == nullptr) return defaults;
+  tt_load_options options = completed(given, defaults, "tt_load_options");
+  is_true("shortlist", options.shortlist);
+  is_true("check_hashes", options.check_hashes);
+  return options;
+}
+
+tt_submit_options complete(const tt_submit_options* given) {
+  tt_submit_options options = {};
+  options.struct_size = sizeof(options);
+  if (given != nullptr) options = completed(given, options, "tt_submit_options");
+  if (!(options.timeout >= 0)) {  // or no number
+    throw option_error("timeout is " + shown(options.timeout) + "; it must be at least 0.");
+  }
+  if (options.caller >> 63 != 0) {
+    throw option_error("caller is " + std::to_string(options.caller) +
+                       "; it must be less than 2^63.");
+  }
+  return options;
+}
+
+tt_engines complete(const tt_engines* given) {
+  const tt_engines options = completed(given, tt_engines{}, "tt_engines");
+  is_true("cuda_graphs", options.cuda_graphs);
+  if (options.poll_every < 1 || options.poll_every > 64) {
+    throw option_error(is("poll_every", options.poll_every) + "it must be from 1 to 64.");
+  }
+  if (options.profiles == nullptr || options.profile_count == 0 || options.functions == nullptr ||
+      options.functions->struct_size != sizeof(tt_device_functions)) {
+    throw option_error(
+        "tt_engines has no profiles, or no functions of the size that this library knows.");
+  }
+  return options;
+}
+
+void write_default(tt_load_options* written, std::size_t size) {
+  tt_load_options from = {};
+  from.workers = 1;
+  from.batch_tokens = 512;
+  from.check_hashes = 1;
+  from.batches = 4;
+  write(from, written, size, "tt_load_options");
+}
+
+void write_default(tt_submit_options* written, std::size_t size) {
+  write(tt_submit_options{}, written, size, "tt_submit_options");
+}
+
+void write_statistics(const tt_statistics& statistics, tt_statistics* written, std::size_t size) {
+  write(statistics, written, size, "tt_statistics");
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,507 @@
+// The C interface: translates errors to codes and messages, and results to what C can read.
+
+#include "translate_trt/translate_trt.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/options.h"
+#include "core/errors.h"
+#include "core/translator.h"
+#include "text/utf8.h"
+
+#ifndef TRANSLATE_TRT_VERSION
+#error "CMakeLists.txt defines the version"
+#endif
+
+using translate_trt::runtime::Clock;
+using translate_trt::runtime::Deadline;
+using translate_trt::runtime::Error;
+using translate_trt::runtime::Hypothesis;
+using translate_trt::runtime::Job;
+using translate_trt::runtime::SearchOptions;
+using translate_trt::runtime::TextHypothesis;
+using translate_trt::runtime::Tokens;
+using translate_trt::runtime::Translation;
+using translate_trt::runtime::Translator;
+
+struct tt_translator {
+  Translator translator;
+  int process;  // that loaded it
+};
+
+struct tt_job {
+  std::shared_ptr<Job> job;
+  const Translator* translator;  // alive as long as the job has not finished
+  std::atomic<bool> is_taken = false;
+};
+
+struct tt_completions {
+  std::mutex mutex;
+  std::condition_variable arrival;
+  std::deque<void*> contexts;
+
+  void push(void* context) {
+    const std::lock_guard lock(mutex);
+    contexts.push_back(context);
+    // With the lock held: whoever waits may free all this once it has seen the last job.
+    arrival.notify_one();
+  }
+};
+
+struct tt_result {
+  std::vector<Translation> translations;
+  // Of each line, hypothesis and piece: its tokens in the type of C.
+  std::vector<std::vector<std::vector<std::vector<std::int32_t>>>> tokens;
+};
+
+namespace {
+
+// A message that is there even if memory has run out.
+struct LastError {
+  std::string message;
+  const char* text = "";
+
+  // As UTF-8, whatever ONNX Runtime has quoted of a damaged file.
+  void set(const char* what) noexcept {
+    try {
+      message = translate_trt::runtime::encode_utf8(translate_trt::runtime::decode_utf8(what));
+      text = message.c_str();
+    } catch (...) {
+      text = "memory ran out";
+    }
+  }
+};
+
+LastError& last_error() {
+  thread_local LastError error;
+  return error;
+}
+
+tt_status failed(tt_status status, const char* message) noexcept {
+  last_error().set(message);
+  return status;
+}
+
+// Calls a function; whatever it throws becomes a status.
+template <class Function>
+tt_status guarded(const Function& function) noexcept {
+  try {
+    function();
+    return TT_OK;
+  } catch (const Error& error) {
+    return failed(error.status(), error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(TT_MEMORY_ERROR, "memory ran out. Lower batch_tokens or workers.");
+  } catch (const std::exception& error) {
+    return failed(TT_INTERNAL_ERROR, error.what());
+  } catch (...) {
+    return failed(TT_INTERNAL_ERROR, "something was thrown that is no exception");
+  }
+}
+
+void require(bool given, const char* name) {
+  if (!given) throw translate_trt::runtime::input_error(std::string(name) + " is NULL.");
+}
+
+std::vector<std::string_view> texts(const tt_text* given, std::size_t count, const char* name) {
+  std::vector<std::string_view> found;
+  for (std::size_t i = 0; i < count; ++i) {
+    require(given[i].data != nullptr || given[i].size == 0, name);
+    found.emplace_back(given[i].size == 0 ? "" : given[i].data, given[i].size);
+  }
+  return found;
+}
+
+std::vector<Tokens> token_lists(const tt_tokens* given, std::size_t count, const char* name) {
+  std::vector<Tokens> found;
+  for (std::size_t i = 0; i < count; ++i) {
+    require(given[i].data != nullptr || given[i].size == 0, name);
+    found.emplace_back(given[i].data, given[i].data + given[i].size);
+  }
+  return found;
+}
+
+SearchOptions options_for(const Translator& translator, const tt_options* given) {
+  if (given == nullptr) return translator.default_options();
+  tt_options defaults;
+  translate_trt::runtime::write_options({}, &defaults, sizeof(defaults));
+  return translate_trt::runtime::read_options(translate_trt::runtime::complete(given, defaults),
+                                              translator.default_options());
+}
+
+const char* text_at(const std::vector<std::string>& texts, std::size_t index) {
+  return index < texts.size() ? texts[index].c_str() : "";
+}
+
+tt_result* as_result(std::vector<Translation> translations) {
+  auto result = std::make_unique<tt_result>();
+  for (const Translation& translation : translations) {
+    auto& of_line = result->tokens.emplace_back();
+    for (const TextHypothesis& hypothesis : translation) {
+      auto& of_hypothesis = of_line.emplace_back();
+      for (const Hypothesis& piece : hypothesis.pieces) {
+        of_hypothesis.emplace_back(piece.tokens.begin(), piece.tokens.end());
+      }
+    }
+  }
+  result->translations = std::move(translations);
+  return result.release();
+}
+
+std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, std::size_t count,
+                            const SearchOptions& options, const tt_text* prefixes,
+                            const tt_submit_options& given) {
+  require(lines != nullptr || count == 0, "lines");
+  if (prefixes != nullptr && given.prefix_tokens != nullptr) {
+    throw translate_trt::runtime::input_error(
+        "prefixes and prefix_tokens are both given; leave one of them out.");
+  }
+  const auto of_text = texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix");
+  auto of_tokens = token_lists(given.prefix_tokens, given.prefix_tokens == nullptr ? 0 : count,
+                               "the list of a prefix");
+  return translator.job(
+      texts(lines, count, "the text of a line"), options,
+      prefixes == nullptr ? std::move(of_tokens) : translator.encode_prefixes(of_text),
+      given.first_line == 0 ? 1 : given.first_line);
+}
+
+std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sources,
+                            std::size_t count, const SearchOptions& options,
+                            const tt_tokens* prefixes, const tt_submit_options&) {
+  require(sources != nullptr || count == 0, "sources");
+  return translator.job_of_ids(
+      token_lists(sources, count, "the list of a source"), options,
+      token_lists(prefixes, prefixes == nullptr ? 0 : count, "the list of a prefix"));
+}
+
+// Once that many seconds have passed; a number too large for the clock is as good as none.
+Deadline after(double seconds) {
+  constexpr double kLongest = 1e9;
+  if (seconds >= kLongest) return std::nullopt;
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+template <class Source>
+tt_status translate(const tt_translator* translator, const Source* sources, std::size_t count,
+                    const tt_options* options, const Source* prefixes, tt_result** result) {
+  if (result != nullptr) *result = nullptr;
+  return guarded([&] {
+    require(result != nullptr, "result");
+    require(translator != nullptr, "translator");
+    const Translator& here = translator->translator;
+    const auto job = job_of(here, sources, count, options_for(here, options), prefixes, {});
+    here.service().submit(job);
+    here.service().wait(job, std::nullopt);
+    *result = as_result(std::move(job->translations()));
+  });
+}
+
+template <class Source>
+tt_status submit(const tt_translator* translator, const Source* sources, std::size_t count,
+                 const tt_submit_options* options, const Source* prefixes, tt_job** job) {
+  if (job != nullptr) *job = nullptr;
+  return guarded([&] {
+    require(job != nullptr, "job");
+    require(translator != nullptr, "translator");
+    const tt_submit_options given = translate_trt::runtime::complete(options);
+    const Translator& here = translator->translator;
+    auto made = std::make_unique<tt_job>();
+    made->translator = &here;
+    made->job = job_of(here, sources, count, options_for(here, given.options), prefixes, given);
+    if (given.timeout > 0) made->job->deadline = after(given.timeout);
+    if (given.finished != nullptr || given.completions != nullptr) {
+      made->job->on_finish = [given] {
+        if (given.completions != nullptr) given.completions->push(given.finished_context);
+        if (given.finished != nullptr) given.finished(given.finished_context);
+      };
+    }
+    here.service().submit(made->job, given.caller);
+    *job = made.release();
+  });
+}
+
+const TextHypothesis* hypothesis_at(const tt_result* result, std::size_t line, std::size_t rank) {
+  if (result == nullptr || line >= result->translations.size()) return nullptr;
+  const Translation& translation = result->translations[line];
+  return rank < translation.size() ? &translation[rank] : nullptr;
+}
+
+const Hypothesis* piece_at(const tt_result* result, std::size_t line, std::size_t rank,
+                           std::size_t piece) {
+  const TextHypothesis* found = hypothesis_at(result, line, rank);
+  return found != nullptr && piece < found->pieces.size() ? &found->pieces[piece] : nullptr;
+}
+
+}  // namespace
+
+const char* tt_status_name(tt_status status) {
+  static const char* const names[] = {"TT_OK",
+                                      "TT_INPUT_ERROR",
+                                      "TT_OPTION_ERROR",
+                                      "TT_BUNDLE_ERROR",
+                                      "TT_BACKEND_ERROR",
+                                      "TT_MEMORY_ERROR",
+                                      "TT_INTERNAL_ERROR",
+                                      "TT_CANCELLED",
+                                      "TT_DEADLINE_EXCEEDED",
+                                      "TT_CAPACITY_EXCEEDED",
+                                      "TT_FORKED"};
+  return status >= TT_OK && status <= TT_FORKED ? names[status] : "unknown status";
+}
+
+const char* tt_last_error(void) { return last_error().text; }
+
+tt_status tt_device_fail(tt_status status, const char* message) {
+  return failed(status, message == nullptr ? "" : message);
+}
+
+const char* tt_version(void) { return TRANSLATE_TRT_VERSION; }
+
+tt_status tt_options_default(tt_options* options, size_t struct_size) {
+  return guarded([&] { translate_trt::runtime::write_options({}, options, struct_size); });
+}
+
+tt_status tt_load_options_default(tt_load_options* options, size_t struct_size) {
+  return guarded([&] { translate_trt::runtime::write_default(options, struct_size); });
+}
+
+tt_status tt_submit_options_default(tt_submit_options* options, size_t struct_size) {
+  return guarded([&] { translate_trt::runtime::write_default(options, struct_size); });
+}
+
+tt_status tt_translator_load(const char* bundle, const tt_load_options* options,
+                             tt_translator** translator) {
+  if (translator != nullptr) *translator = nullptr;
+  return guarded([&] {
+    require(translator != nullptr, "translator");
+    require(bundle != nullptr, "bundle");
+    *translator =
+        new tt_translator{Translator(bundle, translate_trt::runtime::complete(options)), getpid()};
+  });
+}
+
+void tt_translator_free(tt_translator* translator) {
+  // A process that was forked from the one that loaded it has none of the threads to wait for.
+  if (translator != nullptr && translator->process == getpid()) delete translator;
+}
+
+tt_status tt_translator_options(const tt_translator* translator, tt_options* options,
+                                size_t struct_size) {
+  return guarded([&] {
+    require(translator != nullptr, "translator");
+    translate_trt::runtime::write_options(translator->translator.default_options(), options,
+                                          struct_size);
+  });
+}
+
+tt_status tt_translator_statistics(const tt_translator* translator, tt_statistics* statistics,
+                                   size_t struct_size) {
+  return guarded([&] {
+    require(translator != nullptr, "translator");
+    const auto found = translator->translator.service().statistics();
+    const tt_statistics here = {sizeof(tt_statistics), found.pending,       found.running,
+                                found.sentences,       found.source_tokens, found.target_tokens,
+                                found.steps,           found.rows,          found.worker_seconds,
+                                found.graph_seconds};
+    translate_trt::runtime::write_statistics(here, statistics, struct_size);
+  });
+}
+
+const char* tt_translator_target(const tt_translator* translator) {
+  return translator == nullptr ? "" : translator->translator.target().c_str();
+}
+
+const char* tt_translator_kernels(const tt_translator* translator) {
+  return translator == nullptr ? "" : translator->translator.kernels().c_str();
+}
+
+const char* tt_translator_onnxruntime(const tt_translator* translator) {
+  return translator == nullptr ? "" : translator->translator.onnxruntime().c_str();
+}
+
+size_t tt_translator_source_languages(const tt_translator* translator) {
+  return translator == nullptr ? 0 : translator->translator.source_languages().size();
+}
+
+const char* tt_translator_source_language(const tt_translator* translator, size_t index) {
+  return translator == nullptr ? "" : text_at(translator->translator.source_languages(), index);
+}
+
+size_t tt_translator_target_languages(const tt_translator* translator) {
+  return translator == nullptr ? 0 : translator->translator.target_languages().size();
+}
+
+const char* tt_translator_target_language(const tt_translator* translator, size_t index) {
+  return translator == nullptr ? "" : text_at(translator->translator.target_languages(), index);
+}
+
+tt_status tt_translate(const tt_translator* translator, const tt_text* lines, size_t count,
+                       const tt_options* options, const tt_text* prefixes, tt_result** result) {
+  return translate(translator, lines, count, options, prefixes, result);
+}
+
+tt_status tt_translate_ids(const tt_translator* translator, const tt_tokens* sources, size_t count,
+                           const tt_options* options, const tt_tokens* prefixes,
+                           tt_result** result) {
+  return translate(translator, sources, count, options, prefixes, result);
+}
+
+tt_status tt_submit(const tt_translator* translator, const tt_text* lines, size_t count,
+                    const tt_submit_options* options, const tt_text* prefixes, tt_job** job) {
+  return submit(translator, lines, count, options, prefixes, job);
+}
+
+tt_status tt_submit_ids(const tt_translator* translator, const tt_tokens* sources, size_t count,
+                        const tt_submit_options* options, const tt_tokens* prefixes, tt_job** job) {
+  return submit(translator, sources, count, options, prefixes, job);
+}
+
+tt_status tt_completions_new(tt_completions** completions) {
+  if (completions != nullptr) *completions = nullptr;
+  return guarded([&] {
+    require(completions != nullptr, "completions");
+    *completions = new tt_completions();
+  });
+}
+
+tt_status tt_completions_wait(tt_completions* completions, double seconds, void** contexts,
+                              size_t capacity, size_t* count) {
+  return guarded([&] {
+    require(completions != nullptr, "completions");
+    require(contexts != nullptr && count != nullptr, "contexts or count");
+    const Deadline until = seconds < 0 ? std::nullopt : after(seconds);
+    auto& waiting = completions->contexts;
+    std::unique_lock lock(completions->mutex);
+    const auto is_any = [&] { return !waiting.empty(); };
+    if (until) {
+      completions->arrival.wait_until(lock, *until, is_any);
+    } else {
+      completions->arrival.wait(lock, is_any);
+    }
+    *count = std::min(capacity, waiting.size());
+    std::copy_n(waiting.begin(), *count, contexts);
+    waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(*count));
+  });
+}
+
+tt_status tt_completions_add(tt_completions* completions, void* context) {
+  return guarded([&] {
+    require(completions != nullptr, "completions");
+    completions->push(context);
+  });
+}
+
+void tt_completions_free(tt_completions* completions) { delete completions; }
+
+int32_t tt_job_finished(const tt_job* job) {
+  int32_t finished = 0;
+  return tt_job_wait(job, 0, &finished) == TT_OK ? finished : 0;
+}
+
+tt_status tt_job_wait(const tt_job* job, double seconds, int32_t* finished) {
+  return guarded([&] {
+    require(job != nullptr, "job");
+    if (std::isnan(seconds)) throw translate_trt::runtime::input_error("seconds is not a number.");
+    const bool found =
+        job->job->is_finished() ||
+        job->translator->service().wait(job->job, seconds < 0 ? std::nullopt : after(seconds));
+    if (finished != nullptr) *finished = found;
+  });
+}
+
+tt_status tt_job_cancel(tt_job* job) {
+  return guarded([&] {
+    require(job != nullptr, "job");
+    if (!job->job->is_finished()) job->translator->service().cancel(job->job);
+  });
+}
+
+tt_status tt_job_result(tt_job* job, tt_result** result) {
+  if (result != nullptr) *result = nullptr;
+  return guarded([&] {
+    require(result != nullptr, "result");
+    require(job != nullptr, "job");
+    if (!job->job->is_finished()) job->translator->service().wait(job->job, std::nullopt);
+    std::vector<Translation>& translations = job->job->translations();
+    if (job->is_taken.exchange(true)) {
+      throw translate_trt::runtime::input_error("the job's result was handed over before.");
+    }
+    *result = as_result(std::move(translations));
+  });
+}
+
+void tt_job_free(tt_job* job) {
+  if (job == nullptr) return;
+  if (tt_job_cancel(job) != TT_FORKED) delete job;
+}
+
+void tt_result_free(tt_result* result) { delete result; }
+
+size_t tt_result_size(const tt_result* result) {
+  return result == nullptr ? 0 : result->translations.size();
+}
+
+size_t tt_result_hypotheses(const tt_result* result, size_t line) {
+  return line < tt_result_size(result) ? result->translations[line].size() : 0;
+}
+
+tt_text tt_result_text(const tt_result* result, size_t line, size_t rank) {
+  const TextHypothesis* found = hypothesis_at(result, line, rank);
+  if (found == nullptr) return {"", 0};
+  return {found->text.c_str(), found->text.size()};
+}
+
+double tt_result_score(const tt_result* result, size_t line, size_t rank) {
+  const TextHypothesis* found = hypothesis_at(result, line, rank);
+  return found == nullptr ? 0 : found->score;
+}
+
+size_t tt_result_pieces(const tt_result* result, size_t line, size_t rank) {
+  const TextHypothesis* found = hypothesis_at(result, line, rank);
+  return found == nullptr ? 0 : found->pieces.size();
+}
+
+double tt_result_piece_score(const tt_result* result, size_t line, size_t rank, size_t piece) {
+  const Hypothesis* found = piece_at(result, line, rank, piece);
+  return found == nullptr ? 0 : found->score;
+}
+
+tt_tokens tt_result_tokens(const tt_result* result, size_t line, size_t rank, size_t piece) {
+  if (piece_at(result, line, rank, piece) == nullptr) return {nullptr, 0};
+  const auto& tokens = result->tokens[line][rank][piece];
+  return {tokens.data(), tokens.size()};
+}
+
+tt_log_probs tt_result_token_log_probs(const tt_result* result, size_t line, size_t rank,
+                                       size_t piece) {
+  const Hypothesis* found = piece_at(result, line, rank, piece);
+  if (found == nullptr) return {nullptr, 0};
+  return {found->token_log_probs.data(), found->token_log_probs.size()};
+}
+
+int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank, size_t piece) {
+  const Hypothesis* found = piece_at(result, line, rank, piece);
+  return found != nullptr && found->truncated;
+}
+
+tt_attention tt_result_attention(const tt_result* result, size_t line, size_t rank, size_t piece) {
+  const Hypothesis* found = piece_at(result, line, rank, piece);
+  if (found == nullptr || found->attention.empty()) return {nullptr, 0, 0};
+  const std::size_t rows = found->token_log_probs.size();
+  return {found->attention.data(), rows, found->attention.size() / rows};
+}

@@ -1,0 +1,380 @@
+#include "backends/host_batch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "backends/initial_state.h"
+#include "core/thread_time.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+// Source positions are filled up to a multiple, so that sentences of like length can follow each
+// other into the same arrays.
+constexpr std::int64_t kSourceStep = 8;
+// New sentences go into rows that others leave. If they are fewer, this share of the rows stays
+// idle at most; else the batch is copied, which costs as much as some steps.
+constexpr double kIdle = 0.25;
+
+// Source tokens, padding included, that the encoder takes at a time. What it computes for them is
+// the most memory that a batch ever needs.
+constexpr std::size_t kEncoderTokens = 256;
+
+Rows counted(std::int64_t first, std::int64_t count) {
+  Rows rows(static_cast<std::size_t>(count));
+  std::iota(rows.begin(), rows.end(), first);
+  return rows;
+}
+
+template <class T>
+std::vector<T> copied(const Array& array) {
+  return {array->row<T>(), array->row<T>() + array->size()};
+}
+
+template <class T>
+void copy_into(std::vector<T>& values, const Tensor& tensor) {
+  values.assign(tensor.row<T>(), tensor.row<T>() + tensor.size());
+}
+
+template <class T>
+std::vector<T> copied_row(const Array& array, std::int64_t row) {
+  return {array->row<T>(row), array->row<T>(row) + array->row_size()};
+}
+
+template <class T>
+void fill_row(const Array& array, std::int64_t row, T value) {
+  std::fill_n(array->row<T>(row), array->row_size(), value);
+}
+
+template <class T>
+void fill(const Array& array, T value) {
+  std::fill_n(array->row<T>(), array->size(), value);
+}
+
+bool has(const Specs& specs, const std::string& name) {
+  return std::any_of(specs.begin(), specs.end(),
+                     [&](const TensorSpec& one) { return one.name == name; });
+}
+
+Specs without(const Specs& specs, const Specs& others) {
+  Specs left;
+  for (const TensorSpec& spec : specs) {
+    if (!has(others, spec.name)) left.push_back(spec);
+  }
+  return left;
+}
+
+// How many of these sentences, in order, are encoded together at a time.
+std::vector<std::size_t> encoder_groups(const std::vector<Tokens>& sentences) {
+  std::vector<std::size_t> counts;
+  std::size_t widest = 0;
+  for (const Tokens& tokens : sentences) {
+    widest = std::max(widest, tokens.size());
+    if (counts.empty() || widest * (counts.back() + 1) > kEncoderTokens) {
+      counts.push_back(0);
+      widest = tokens.size();
+    }
+    ++counts.back();
+  }
+  return counts;
+}
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+}  // namespace
+
+HostBatch::HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract,
+                     const SearchOptions& options, std::int64_t start_token,
+                     std::int64_t spare_slots)
+    : graphs_(std::move(graphs)),
+      contract_(contract),
+      options_(options),
+      start_token_(start_token),
+      spare_slots_(spare_slots),
+      crossing_(contract.encoder_outputs),
+      caches_(contract.caches()),
+      request_(contract.request),
+      small_state_(without(contract.state, caches_)),
+      slots_(contract.slots()),
+      encoder_blocks_(std::make_shared<Blocks>()) {
+  for (TensorSpec& spec : contract_.step_inputs()) {
+    if (spec.by_sentence()) by_sentence_.push_back(std::move(spec));
+  }
+  sizes_.k = options.beam_size;
+}
+
+std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arriving) {
+  Rows leaving;
+  const Rows all = counted(0, sizes_.n);
+  std::set_difference(all.begin(), all.end(), keep.begin(), keep.end(),
+                      std::back_inserter(leaving));
+  for (const TensorSpec& spec : by_sentence_) {
+    for (const std::int64_t row : leaving) leave(spec, *now_.at(spec.name), row);
+  }
+  auto rows = assign(keep, leaving, arriving);
+  if (!rows.second.empty()) start(rows.second, arriving);
+  nan_rows_.clear();  // of those that go on, the next step says so again
+  return rows;
+}
+
+// Rows for the sentences kept and for the new ones: those that others leave, or new arrays.
+std::pair<Rows, Rows> HostBatch::assign(const Rows& keep, Rows leaving, const Sources& arriving) {
+  const std::int64_t needed = source_size(keep, arriving);
+  const bool fits = needed <= sizes_.s && sizes_.s <= needed + kSourceStep;
+  if (arriving.size() > 0 && arriving.size() <= leaving.size() && fits) {
+    const Rows idle(leaving.begin() + static_cast<std::ptrdiff_t>(arriving.size()), leaving.end());
+    if (static_cast<double>(idle.size()) <= static_cast<double>(sizes_.n) * kIdle) {
+      leaving.resize(arriving.size());
+      for (const std::int64_t row : idle) fill_row(now_.at("done"), row, true);
+      return {keep, leaving};
+    }
+  }
+  const auto kept = static_cast<std::int64_t>(keep.size());
+  const auto added = static_cast<std::int64_t>(arriving.size());
+  Rows places = counted(0, kept);
+  if (can_shrink(keep, kept + added)) {
+    places = shrink(keep, kept + added, fits ? sizes_.s : needed);
+  } else {
+    move(keep, kept + added, needed);
+  }
+  return {places, counted(kept, added)};
+}
+
+const StepResults& HostBatch::step(const std::vector<std::int64_t>& forced) {
+  const Array& tokens = now_.at("forced_tokens");
+  if (forced.empty()) {
+    fill(tokens, kFree);
+  } else {
+    std::copy(forced.begin(), forced.end(), tokens->row<std::int64_t>());
+  }
+  if (runs_.empty()) bind();
+  const double start = thread_seconds();
+  runs_[0]();
+  graph_seconds_ += thread_seconds() - start;
+  std::swap(runs_[0], runs_[1]);
+  for (const TensorSpec& spec : small_state_) std::swap(now_.at(spec.name), other_.at(spec.name));
+  keep_result();
+  grow_if_full();
+  return result_;
+}
+
+Pool HostBatch::pool(std::int64_t row) const {
+  return {copied_row<float>(now_.at("finished_scores"), row),
+          copied_row<std::int64_t>(now_.at("finished_lengths"), row),
+          copied_row<std::int64_t>(now_.at("finished_parents"), row),
+          copied_row<char>(now_.at("finished_truncated"), row)};
+}
+
+void HostBatch::retire(std::int64_t row) { fill_row(now_.at("done"), row, true); }
+
+void HostBatch::keep_result() {
+  StepResult& result = result_.front();
+  copy_into(result.tokens, *now_.at("tokens"));
+  copy_into(result.parents, *results_.at("parents"));
+  copy_into(result.log_probs, *now_.at("log_probs"));
+  copy_into(result.done, *now_.at("done"));
+  if (options_.return_attention) copy_into(result.attention, *results_.at("attention"));
+  result.source_size = sizes_.s;
+  add_nan_rows(result, sizes_.k, nan_rows_);
+}
+
+// Where what a sentence was in a row is no longer wanted. What became NaN must not be hidden in the
+// next one's row, or in an array in the same memory: NaN times zero is NaN.
+void HostBatch::leave(const TensorSpec& spec, const Tensor& array, std::int64_t row) const {
+  if (nan_rows_.count(row) == 0 || !is_large(spec) || spec.name == "source_bias") return;
+  std::memset(array.bytes_at(row), 0, array.row_size() * size_of(array.type()));
+}
+
+// Both directions of a step between the two copies of the state.
+void HostBatch::bind() {
+  runs_.clear();
+  for (const auto& [from, to] : {std::pair{&now_, &other_}, std::pair{&other_, &now_}}) {
+    Arrays inputs = now_, outputs = results_;
+    for (const TensorSpec& spec : small_state_) {
+      inputs[spec.name] = from->at(spec.name);
+      outputs[kNext + spec.name] = to->at(spec.name);
+    }
+    for (const TensorSpec& spec : caches_) outputs[kNext + spec.name] = now_.at(spec.name);
+    runs_.push_back(graphs_->bind(inputs, outputs));
+  }
+}
+
+// Arrays of `sizes_` but for the large ones, all rows idle.
+void HostBatch::allocate_small() {
+  now_.clear(), other_.clear(), results_.clear();
+  for (const TensorSpec& spec : contract_.step_inputs()) {
+    if (!is_large(spec)) now_[spec.name] = make(spec);
+  }
+  for (const TensorSpec& spec : small_state_) other_[spec.name] = make(spec);
+  for (const TensorSpec& spec : contract_.step_outputs()) {
+    const bool is_state = spec.name.rfind(kNext, 0) == 0;
+    if (!is_state) results_[spec.name] = make(spec);
+  }
+  fill(now_.at("forced_tokens"), kFree);
+  for (std::int64_t row = 0; row < sizes_.n; ++row) {
+    reset(row);
+    request(row, options_, 1);
+  }
+  fill(now_.at("done"), true);
+}
+
+bool HostBatch::is_source(const TensorSpec& spec) const { return has(crossing_, spec.name); }
+
+bool HostBatch::is_large(const TensorSpec& spec) const { return spec.in_place || is_source(spec); }
+
+// An array of zeros, or, if it is large, of what one of its type left: what is hidden there need
+// only be finite. Nothing of the source is shown.
+Array HostBatch::make(const TensorSpec& spec) {
+  std::shared_ptr<Blocks> blocks;
+  if (is_large(spec)) {
+    auto& shared = blocks_[spec.type];
+    if (shared == nullptr) shared = std::make_shared<Blocks>();
+    blocks = shared;
+  }
+  const auto array = std::make_shared<Tensor>(spec.type, spec.sized(sizes_), blocks);
+  if (spec.name == "source_bias") fill(array, kMasked);
+  return array;
+}
+
+void HostBatch::request(std::int64_t row, const SearchOptions& options, std::int64_t max_length) {
+  for (const TensorSpec& spec : request_) {
+    write_request(spec, now_.at(spec.name)->bytes_at(row), options, max_length);
+  }
+}
+
+void HostBatch::reset(std::int64_t row) {
+  for (const TensorSpec& spec : small_state_) {
+    const Tensor& tensor = *now_.at(spec.name);
+    write_initial(spec, tensor.bytes_at(row), tensor.row_size(), start_token_);
+  }
+}
+
+// The source positions for the longest of the kept and the new sentences.
+std::int64_t HostBatch::source_size(const Rows& keep, const Sources& arriving) const {
+  std::int64_t longest = 0;
+  for (const Tokens& tokens : arriving.tokens) {
+    longest = std::max(longest, static_cast<std::int64_t>(tokens.size()));
+  }
+  for (const std::int64_t row : keep) {
+    const float* bias = now_.at("source_bias")->row<float>(row);
+    longest = std::max<std::int64_t>(longest, std::count(bias, bias + sizes_.s, 0.0f));
+  }
+  // One sentence alone never shares its arrays.
+  if (keep.size() + arriving.size() == 1) return longest;
+  return rounded_up(longest, kSourceStep);
+}
+
+// Encodes sentences into rows and puts those before their first step.
+void HostBatch::start(const Rows& rows, const Sources& arriving) {
+  std::size_t first = 0;
+  for (const std::size_t count : encoder_groups(arriving.tokens)) {
+    encode(rows, arriving, first, count);
+    first += count;
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    reset(rows[i]);
+    const SearchOptions* own = arriving.options.empty() ? nullptr : arriving.options[i];
+    request(rows[i], own == nullptr ? options_ : *own, arriving.max_lengths[i]);
+  }
+}
+
+// What the encoder finds for `count` of the sentences, into their rows; straight there if they lie
+// so.
+void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t first,
+                       std::size_t count) {
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    longest = std::max(longest, arriving.tokens[first + i].size());
+  }
+  Sizes sizes = contract_.with_source(sizes_, static_cast<std::int64_t>(longest));
+  sizes.n = static_cast<std::int64_t>(count);
+  const auto ids = std::make_shared<Tensor>(Type::kInt64, std::vector{sizes.n, sizes.s});
+  const auto lengths = std::make_shared<Tensor>(Type::kInt64, std::vector{sizes.n});
+  fill(ids, arriving.tokens[first].back());  // any valid id fills up a row
+  for (std::int64_t i = 0; i < sizes.n; ++i) {
+    const Tokens& tokens = arriving.tokens[first + static_cast<std::size_t>(i)];
+    std::copy(tokens.begin(), tokens.end(), ids->row<std::int64_t>(i));
+    lengths->row<std::int64_t>(i)[0] = static_cast<std::int64_t>(tokens.size());
+  }
+  const std::int64_t begin = rows[first], last = rows[first + count - 1];
+  const bool in_place = sizes.s == sizes_.s && last - begin + 1 == sizes.n;  // rows ascend
+  Arrays encoded;
+  for (const TensorSpec& spec : crossing_) {
+    encoded[spec.name] =
+        in_place ? std::make_shared<Tensor>(now_.at(spec.name), begin, sizes.n)
+                 : std::make_shared<Tensor>(spec.type, spec.sized(sizes), encoder_blocks_);
+  }
+  const double start = thread_seconds();
+  graphs_->encode({{"source_ids", ids}, {"source_lengths", lengths}}, encoded);
+  graph_seconds_ += thread_seconds() - start;
+  if (in_place) return;
+  for (std::int64_t i = 0; i < sizes.n; ++i) {
+    const std::int64_t row = rows[first + static_cast<std::size_t>(i)];
+    fill_row(now_.at("source_bias"), row, kMasked);
+    if (contract_.shortlist) fill_row(now_.at("shortlist"), row, kEmpty);
+    for (const TensorSpec& spec : crossing_) {
+      copy_source(spec, *encoded.at(spec.name), i, *now_.at(spec.name), row, sizes.s);
+    }
+  }
+}
+
+void HostBatch::grow_if_full() {
+  if (slots_) return;
+  std::vector<char> full = copied<char>(results_.at("full"));
+  bool any = false;
+  for (std::size_t row = 0; row < full.size(); ++row) {
+    full[row] = full[row] && !result_.front().done[row];
+    any = any || full[row];
+  }
+  if (any) grow(full);
+}
+
+// More slots; the rows that are full go on in the lowest that are free. Those are what a step would
+// have chosen, had there been as many before.
+void HostBatch::grow(const std::vector<char>& full) {
+  const std::int64_t old = sizes_.p;
+  sizes_.p = room(old + sizes_.k);
+  runs_.clear();
+  const auto copy = [&](const TensorSpec& spec, Array& array) {
+    const Array grown = make(spec);
+    const std::int64_t columns = spec.axes.size() > 3 ? grown->axis(3) : 1;
+    const std::size_t slot = size_of(spec.type) * static_cast<std::size_t>(columns);
+    const auto past = static_cast<std::size_t>(old) * slot;
+    const auto whole = static_cast<std::size_t>(sizes_.p) * slot;
+    for (std::int64_t i = 0; i < grown->axis(0) * grown->axis(1); ++i) {
+      const auto block = static_cast<std::size_t>(i);
+      std::memcpy(grown->bytes_at(0) + block * whole, array->bytes_at(0) + block * past, past);
+    }
+    for (const std::int64_t row : nan_rows_) leave(spec, *array, row);
+    array = grown;
+  };
+  for (const TensorSpec& spec : caches_) copy(spec, now_.at(spec.name));
+  for (const TensorSpec& spec : small_state_) {
+    if (spec.name != "ancestry") continue;
+    Array& ancestry = now_.at(spec.name);
+    copy(spec, ancestry);
+    for (std::int64_t beam = 0; beam < sizes_.n * sizes_.k; ++beam) {
+      float* slots = ancestry->row<float>() + beam * sizes_.p;
+      std::fill(slots + old, slots + sizes_.p, kMasked);
+    }
+    other_.at(spec.name) = std::make_shared<Tensor>(spec.type, spec.sized(sizes_));
+  }
+  for (std::int64_t row = 0; row < sizes_.n; ++row) {
+    if (!full[static_cast<std::size_t>(row)]) continue;
+    const float* ancestry = now_.at("ancestry")->row<float>(row);
+    std::int64_t* next = now_.at("slots")->row<std::int64_t>(row);
+    for (std::int64_t slot = 0, found = 0; found < sizes_.k; ++slot) {
+      bool is_free = true;
+      for (std::int64_t beam = 0; beam < sizes_.k; ++beam) {
+        is_free = is_free && ancestry[beam * sizes_.p + slot] != 0;
+      }
+      if (is_free) next[found++] = slot;
+    }
+  }
+}
+
+}  // namespace translate_trt::runtime

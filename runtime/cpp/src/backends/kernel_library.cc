@@ -1,0 +1,99 @@
+#include "backends/kernel_library.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "../../format_version.h"
+#include "backends/shared_library.h"
+#include "core/errors.h"
+#include "text/utf8.h"
+#include "translate_trt/translate_trt.h"
+
+namespace translate_trt::runtime {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kKernelsVariable = "TRANSLATE_TRT_KERNELS";
+constexpr const char* kFileName = "libtranslate_trt_kernels.so";
+constexpr const char* kNone = "none";
+// What every processor has: operators of the beam search and the embedding alone.
+constexpr const char* kPortable = "portable";
+
+fs::path beside_this_library() {
+  Dl_info here;
+  if (dladdr(reinterpret_cast<const void*>(&tt_version), &here) == 0) return {};
+  std::error_code error;
+  const fs::path library = fs::weakly_canonical(here.dli_fname, error);
+  const fs::path path = library.parent_path() / kFileName;
+  return !error && fs::is_regular_file(path, error) ? path : fs::path();
+}
+
+std::string ask_name(const std::string& path) {
+  const std::string remedy =
+      std::string(". Build it again with scripts/build_kernels.sh, or run without compiled ") +
+      "kernels: the option kernels, or " + kKernelsVariable + ", set to none";
+  void* library = nullptr;
+  try {
+    library = open_library(path);
+  } catch (const std::runtime_error& error) {
+    throw backend_error(
+        path + " is no library of compiled kernels that loads here: " + error.what() + remedy);
+  }
+  const auto ask =
+      reinterpret_cast<const char* (*)()>(find_function(library, "translate_trt_kernels"));
+  if (ask == nullptr) {
+    dlclose(library);
+    throw backend_error(path + " is no library of compiled kernels: it has no function " +
+                        "translate_trt_kernels" + remedy);
+  }
+  const auto ask_format =
+      reinterpret_cast<std::int32_t (*)()>(find_function(library, "translate_trt_kernels_format"));
+  if (ask_format == nullptr || ask_format() != kFormatVersion) {
+    const std::string built_for =
+        ask_format == nullptr ? "an older format" : "format " + std::to_string(ask_format());
+    dlclose(library);
+    throw backend_error(path + " was built for bundles of " + built_for +
+                        ", and this libtranslate_trt reads format " +
+                        std::to_string(kFormatVersion) + remedy);
+  }
+  // It stays open. ONNX Runtime opens and closes it for itself, and each time it is unloaded, 72
+  // KiB of its C++ library stay behind.
+  return ask();
+}
+
+}  // namespace
+
+std::string CompiledKernels::status() const {
+  if (!name.empty()) return name;
+  if (!path.empty()) return "none: there are none for this processor";
+  return switched_off ? "none: switched off" : "none: there is no library of them";
+}
+
+bool CompiledKernels::has_attention() const { return !name.empty() && name != kPortable; }
+
+CompiledKernels find_kernels(const std::string& chosen) {
+  const std::string given = chosen.empty() ? environment_value(kKernelsVariable) : chosen;
+  CompiledKernels kernels;
+  if (given == kNone) {
+    kernels.switched_off = true;
+    return kernels;
+  }
+  std::error_code error;
+  if (given.empty()) {
+    kernels.path = beside_this_library().string();
+  } else if (fs::is_regular_file(given, error)) {
+    kernels.path = fs::absolute(given).string();
+  } else {
+    throw option_error((chosen.empty() ? std::string(kKernelsVariable) : std::string("kernels")) +
+                       " is " + in_quotes(given) + ", and there is no such file; name one that " +
+                       "scripts/build_kernels.sh made, or write none, or leave it out.");
+  }
+  if (!kernels.path.empty()) kernels.name = ask_name(kernels.path);
+  return kernels;
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,84 @@
+#include "backends/onnxruntime_library.h"
+
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "backends/shared_library.h"
+#include "core/errors.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+constexpr const char* kLibraryVariable = "TRANSLATE_TRT_ONNXRUNTIME";
+constexpr const char* kName = "libonnxruntime.so.1";
+
+// The attention operator of 1.20.1 gave wrong translations, without an error; 1.21.1 does not.
+constexpr int kOldest[] = {1, 21};
+
+bool is_too_old(const std::string& version) {
+  int major = 0, minor = 0;
+  if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) != 2) return false;
+  return std::pair(major, minor) < std::pair(kOldest[0], kOldest[1]);
+}
+
+const OrtApiBase* open_base(const std::string& path) {
+  const std::string mend =
+      std::string(" Give the path of its library: the option onnxruntime, or ") + kLibraryVariable +
+      ".";
+  void* library = nullptr;
+  try {
+    library = open_library(path);
+  } catch (const std::runtime_error& error) {
+    throw backend_error("cannot load ONNX Runtime: " + std::string(error.what()) + "." + mend);
+  }
+  const auto get_base =
+      reinterpret_cast<const OrtApiBase* (*)()>(find_function(library, "OrtGetApiBase"));
+  if (get_base == nullptr) {
+    throw backend_error(path + " is not ONNX Runtime: it has no OrtGetApiBase." + mend);
+  }
+  return get_base();
+}
+
+}  // namespace
+
+std::shared_ptr<const OnnxRuntimeLibrary> OnnxRuntimeLibrary::open(const std::string& chosen) {
+  using Opened = std::map<std::string, std::shared_ptr<const OnnxRuntimeLibrary>>;
+  // Never destroyed: at the end of a process nobody knows in which order libraries are unloaded.
+  static auto* const opened = new Opened();
+  static auto* const mutex = new std::mutex();
+  std::string path = chosen.empty() ? environment_value(kLibraryVariable) : chosen;
+  if (path.empty()) path = kName;
+  const std::lock_guard lock(*mutex);
+  const auto found = opened->find(path);
+  if (found != opened->end()) return found->second;
+  const OrtApiBase* base = open_base(path);
+  const std::string version = base->GetVersionString();
+  const OrtApi* api = is_too_old(version) ? nullptr : base->GetApi(kApiVersion);
+  if (api == nullptr) {
+    throw backend_error(path + " is ONNX Runtime " + version + ", whose attention is wrong; this " +
+                        "needs 1.21 or newer.");
+  }
+  std::shared_ptr<const OnnxRuntimeLibrary> library(new OnnxRuntimeLibrary(api, version));
+  opened->emplace(path, library);
+  return library;
+}
+
+OnnxRuntimeLibrary::OnnxRuntimeLibrary(const OrtApi* api, std::string version)
+    : api_(api), version_(std::move(version)) {
+  environment_ = make<OrtEnv>(api_->ReleaseEnv, [this](OrtEnv** made) {
+    // Errors are returned, with the same message; nothing is written to the program's stderr.
+    return api_->CreateEnv(ORT_LOGGING_LEVEL_FATAL, "translate_trt", made);
+  });
+}
+
+void OnnxRuntimeLibrary::check(OrtStatus* status) const {
+  if (status == nullptr) return;
+  const std::string message = api_->GetErrorMessage(status);
+  api_->ReleaseStatus(status);
+  throw OnnxRuntimeError(message);
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,223 @@
+#include "backends/onnxruntime_session.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/errors.h"
+#include "text/utf8.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+// ONNX Runtime would fuse residual sums into an operator that takes longer on a CPU than a sum and
+// a LayerNormalization (docs/results.md, "residual norm").
+constexpr const char* kDisabledOptimizers = "SkipLayerNormFusion";
+
+ONNXTensorElementDataType element_type(Type type) {
+  switch (type) {
+    case Type::kInt64:
+      return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
+    case Type::kFloat32:
+      return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+    case Type::kFloat16:
+      return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
+    case Type::kBFloat16:
+      return ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
+    case Type::kBool:
+      return ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
+  }
+  return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+}
+
+void register_kernels(const OnnxRuntimeLibrary& library, OrtSessionOptions& options,
+                      const CompiledKernels& kernels) {
+  try {
+    library.check(library.api().RegisterCustomOpsLibrary_V2(&options, kernels.path.c_str()));
+  } catch (const OnnxRuntimeError& error) {
+    throw backend_error("ONNX Runtime " + library.version() +
+                        " cannot use the compiled kernels of " + kernels.path + ": " +
+                        error.what() + ". Build them again with " +
+                        "scripts/build_kernels.sh, or go without: the option kernels, or " +
+                        "TRANSLATE_TRT_KERNELS, set to none");
+  }
+}
+
+// A provider by the name that its options have in ONNX Runtime's interface.
+template <class Options>
+void add_gpu(const OnnxRuntimeLibrary& library, OrtSessionOptions& session, int index,
+             OrtStatus*(ORT_API_CALL* create)(Options**), void(ORT_API_CALL* release)(Options*),
+             OrtStatus*(ORT_API_CALL* update)(Options*, const char* const*, const char* const*,
+                                              std::size_t),
+             OrtStatus*(ORT_API_CALL* append)(OrtSessionOptions*, const Options*)) {
+  const auto options = library.make<Options>(release, create);
+  const std::string number = std::to_string(index);
+  const char *name = "device_id", *value = number.c_str();
+  library.check(update(options.get(), &name, &value, 1));
+  library.check(append(&session, options.get()));
+}
+
+void add_provider(const OnnxRuntimeLibrary& library, OrtSessionOptions& session,
+                  const SessionDevice& device) {
+  const OrtApi& api = library.api();
+  try {
+    if (device.provider == Provider::kTensorRt) {
+      add_gpu<OrtTensorRTProviderOptionsV2>(
+          library, session, device.index, api.CreateTensorRTProviderOptions,
+          api.ReleaseTensorRTProviderOptions, api.UpdateTensorRTProviderOptions,
+          api.SessionOptionsAppendExecutionProvider_TensorRT_V2);
+    }
+    // TensorRT leaves to CUDA what it does not take.
+    add_gpu<OrtCUDAProviderOptionsV2>(library, session, device.index, api.CreateCUDAProviderOptions,
+                                      api.ReleaseCUDAProviderOptions, api.UpdateCUDAProviderOptions,
+                                      api.SessionOptionsAppendExecutionProvider_CUDA_V2);
+  } catch (const OnnxRuntimeError& error) {
+    throw backend_error("ONNX Runtime " + library.version() + " cannot use the device " +
+                        device.name + ": " + error.what() + ". It takes a build with that " +
+                        "provider, and the CUDA libraries of its version; or leave device out.");
+  }
+}
+
+using Types = std::map<std::string, std::string>;
+
+// Name and type of each input, or each output, of a session.
+Types types_of(const OnnxRuntimeLibrary& library, const OrtSession& session, bool inputs) {
+  const OrtApi& api = library.api();
+  OrtAllocator* allocator = nullptr;
+  library.check(api.GetAllocatorWithDefaultOptions(&allocator));
+  std::size_t count = 0;
+  library.check((inputs ? api.SessionGetInputCount : api.SessionGetOutputCount)(&session, &count));
+  Types types;
+  for (std::size_t i = 0; i < count; ++i) {
+    char* name = nullptr;
+    const auto get_name = inputs ? api.SessionGetInputName : api.SessionGetOutputName;
+    library.check(get_name(&session, i, allocator, &name));
+    const std::string copied = name;
+    library.check(api.AllocatorFree(allocator, name));
+    const auto get_info = inputs ? api.SessionGetInputTypeInfo : api.SessionGetOutputTypeInfo;
+    const auto info = library.make<OrtTypeInfo>(
+        api.ReleaseTypeInfo, [&](OrtTypeInfo** made) { return get_info(&session, i, made); });
+    const OrtTensorTypeAndShapeInfo* tensor = nullptr;
+    library.check(api.CastTypeInfoToTensorInfo(info.get(), &tensor));
+    auto type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+    if (tensor != nullptr) library.check(api.GetTensorElementType(tensor, &type));
+    types[copied] = "another type";
+    for (const Type known :
+         {Type::kInt64, Type::kFloat32, Type::kFloat16, Type::kBFloat16, Type::kBool}) {
+      if (element_type(known) == type) types[copied] = name_of(known);
+    }
+  }
+  return types;
+}
+
+void hold_to_contract(const std::filesystem::path& path, const char* kind, const Specs& specs,
+                      Types found, bool more_is_fine) {
+  std::vector<std::string> differing;
+  for (const TensorSpec& spec : specs) {
+    const auto here = found.find(spec.name);
+    if (here == found.end()) {
+      differing.push_back(spec.name + " is missing");
+    } else if (here->second != name_of(spec.type)) {
+      differing.push_back(spec.name + " is " + here->second + " and not " + name_of(spec.type));
+    }
+    if (here != found.end()) found.erase(here);
+  }
+  for (const auto& [name, type] : found) {
+    if (!more_is_fine) differing.push_back(name + " is not expected");
+  }
+  if (differing.empty()) return;
+  throw bundle_error(path.string() + " does not have the " + kind + " this version expects (" +
+                     join(differing, ", ") + "); it was exported by another version. Export the " +
+                     "bundle again.");
+}
+
+}  // namespace
+
+SessionOptions make_session_options(const OnnxRuntimeLibrary& library, const Settings& settings,
+                                    const CompiledKernels& kernels) {
+  const OrtApi& api = library.api();
+  auto options =
+      library.make<OrtSessionOptions>(api.ReleaseSessionOptions, api.CreateSessionOptions);
+  library.check(api.SetSessionLogSeverityLevel(options.get(), ORT_LOGGING_LEVEL_FATAL));
+  add_setting(library, *options, "optimization.disable_specified_optimizers", kDisabledOptimizers);
+  // On x86 without VNNI: the exact kernel of 8-bit matmuls, not the one that saturates.
+  add_setting(library, *options, "session.x64quantprecision", "1");
+  // A thread that calls a session works along with the session's own, which all callers share.
+  library.check(
+      api.SetIntraOpNumThreads(options.get(), 1 + settings.workers * (settings.threads - 1)));
+  if (settings.device.provider != Provider::kCpu) {
+    add_provider(library, *options, settings.device);
+    return options;
+  }
+  // Both save allocations by keeping what the largest batch needed, which the next one, of another
+  // size, hardly uses.
+  library.check(api.DisableCpuMemArena(options.get()));
+  library.check(api.DisableMemPattern(options.get()));
+  if (!kernels.name.empty()) register_kernels(library, *options, kernels);
+  return options;
+}
+
+void add_setting(const OnnxRuntimeLibrary& library, OrtSessionOptions& options, const char* name,
+                 const char* value) {
+  library.check(library.api().AddSessionConfigEntry(&options, name, value));
+}
+
+Owned<OrtSession> open_session(const OnnxRuntimeLibrary& library, const std::filesystem::path& path,
+                               OrtSessionOptions& options, const Specs& inputs,
+                               const Specs& outputs) {
+  Owned<OrtSession> session;
+  try {
+    session = library.make<OrtSession>(library.api().ReleaseSession, [&](OrtSession** made) {
+      return library.api().CreateSession(library.environment(), path.c_str(), &options, made);
+    });
+  } catch (const OnnxRuntimeError& error) {
+    throw bundle_error("ONNX Runtime " + library.version() + " cannot load " + path.string() +
+                       ": " + error.what() +
+                       ". Export the bundle again, or take a newer ONNX Runtime.");
+  }
+  hold_to_contract(path, "inputs", inputs, types_of(library, *session, true), false);
+  hold_to_contract(path, "outputs", outputs, types_of(library, *session, false), true);
+  return session;
+}
+
+std::function<void()> bind_session(const OnnxRuntimeLibrary& library, OrtSession& session,
+                                   const Arrays& inputs, const Arrays& outputs,
+                                   const OrtRunOptions& options) {
+  const OrtApi& api = library.api();
+  struct Bound {
+    Arrays inputs, outputs;  // the values below point to them
+    std::map<const Tensor*, Owned<OrtValue>> values;
+    Owned<OrtIoBinding> binding;
+  };
+  const auto memory = library.make<OrtMemoryInfo>(api.ReleaseMemoryInfo, [&](OrtMemoryInfo** made) {
+    return api.CreateCpuMemoryInfo(OrtDeviceAllocator, OrtMemTypeDefault, made);
+  });
+  const auto bound = std::make_shared<Bound>();
+  bound->inputs = inputs, bound->outputs = outputs;
+  bound->binding = library.make<OrtIoBinding>(api.ReleaseIoBinding, [&](OrtIoBinding** made) {
+    return api.CreateIoBinding(&session, made);
+  });
+  const auto value_of = [&](const Array& array) {
+    auto& value = bound->values[array.get()];
+    if (value == nullptr) {
+      value = library.make<OrtValue>(api.ReleaseValue, [&](OrtValue** made) {
+        return api.CreateTensorWithDataAsOrtValue(memory.get(), array->bytes_at(0), array->bytes(),
+                                                  array->shape().data(), array->shape().size(),
+                                                  element_type(array->type()), made);
+      });
+    }
+    return value.get();
+  };
+  for (const auto& [name, array] : inputs) {
+    library.check(api.BindInput(bound->binding.get(), name.c_str(), value_of(array)));
+  }
+  for (const auto& [name, array] : outputs) {
+    library.check(api.BindOutput(bound->binding.get(), name.c_str(), value_of(array)));
+  }
+  return [bound, &library, &session, &options] {
+    library.check(library.api().RunWithBinding(&session, &options, bound->binding.get()));
+  };
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,35 @@
+// Sessions of ONNX Runtime: made, held against the contract, and run on given arrays.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "backends/kernel_library.h"
+#include "backends/onnxruntime_backend.h"
+#include "backends/onnxruntime_library.h"
+#include "backends/tensor.h"
+#include "bundle/contract.h"
+
+namespace translate_trt::runtime {
+
+using SessionOptions = Owned<OrtSessionOptions>;
+
+// What both sessions have in common.
+SessionOptions make_session_options(const OnnxRuntimeLibrary& library, const Settings& settings,
+                                    const CompiledKernels& kernels);
+
+void add_setting(const OnnxRuntimeLibrary& library, OrtSessionOptions& options, const char* name,
+                 const char* value);
+
+Owned<OrtSession> open_session(const OnnxRuntimeLibrary& library, const std::filesystem::path& path,
+                               OrtSessionOptions& options, const Specs& inputs,
+                               const Specs& outputs);
+
+// A call that runs the session on these very arrays, which it keeps.
+std::function<void()> bind_session(const OnnxRuntimeLibrary& library, OrtSession& session,
+                                   const Arrays& inputs, const Arrays& outputs,
+                                   const OrtRunOptions& options);
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,115 @@
+#include "backends/tensor.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+namespace translate_trt::runtime {
+
+namespace {
+
+constexpr std::size_t kOwnPages = std::size_t{1} << 20;  // bytes from which on pages are its own
+constexpr std::size_t kAlignment = 64;  // of smaller ones: a line of the processor's cache
+
+// Arrays of a batch go into others of another size one by one, so a block or two serve them all.
+constexpr std::size_t kKept = 2;
+constexpr std::size_t kMostSpare = 2;  // capacity of a block, of the bytes asked for
+
+std::size_t product(const std::vector<std::int64_t>& shape) {
+  std::size_t size = 1;
+  for (const auto axis : shape) {
+    if (axis < 0 || __builtin_mul_overflow(size, static_cast<std::size_t>(axis), &size)) {
+      throw std::bad_alloc();
+    }
+  }
+  return size;
+}
+
+Blocks::Block map_pages(std::size_t bytes) {
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw std::bad_alloc();
+  return {static_cast<std::byte*>(data), bytes};
+}
+
+std::byte* allocate_zeros(std::size_t bytes) {
+  const std::size_t whole = (bytes / kAlignment + 1) * kAlignment;  // at least one byte
+  void* data = std::aligned_alloc(kAlignment, whole);
+  if (data == nullptr) throw std::bad_alloc();
+  std::fill_n(static_cast<std::byte*>(data), whole, std::byte{0});
+  return static_cast<std::byte*>(data);
+}
+
+}  // namespace
+
+Blocks::~Blocks() {
+  for (const Block& block : free_) munmap(block.data, block.capacity);
+}
+
+Blocks::Block Blocks::take(std::size_t bytes) {
+  for (auto block = free_.begin(); block != free_.end(); ++block) {
+    if (block->capacity < bytes || block->capacity / kMostSpare > bytes) continue;
+    const Block taken = *block;
+    free_.erase(block);
+    return taken;
+  }
+#ifdef MREMAP_MAYMOVE  // Linux
+  if (!free_.empty()) {
+    // Its pages serve on, and those that are still missing come once they are written.
+    const Block last = free_.back();
+    void* data = mremap(last.data, last.capacity, bytes, MREMAP_MAYMOVE);
+    if (data == MAP_FAILED) throw std::bad_alloc();
+    free_.pop_back();
+    return {static_cast<std::byte*>(data), bytes};
+  }
+#endif
+  return map_pages(bytes);
+}
+
+void Blocks::give(Block block) {
+  free_.push_back(block);
+  if (free_.size() <= kKept) return;
+  munmap(free_.front().data, free_.front().capacity);
+  free_.erase(free_.begin());
+}
+
+Tensor::Tensor(Type type, std::vector<std::int64_t> shape, std::shared_ptr<Blocks> blocks)
+    : type_(type), shape_(std::move(shape)), size_(product(shape_)), blocks_(std::move(blocks)) {
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(size_, size_of(type), &bytes)) throw std::bad_alloc();
+  if (bytes < kOwnPages) {
+    data_ = allocate_zeros(bytes);
+  } else {
+    const Blocks::Block block = blocks_ ? blocks_->take(bytes) : map_pages(bytes);
+    data_ = block.data;
+    capacity_ = block.capacity;
+  }
+}
+
+Tensor::Tensor(std::shared_ptr<Tensor> whole, std::int64_t first, std::int64_t count)
+    : whole_(std::move(whole)),
+      type_(whole_->type_),
+      shape_(whole_->shape_),
+      size_(whole_->row_size() * static_cast<std::size_t>(count)),
+      data_(whole_->bytes_at(first)) {
+  shape_[0] = count;
+}
+
+Tensor::~Tensor() {
+  if (whole_) return;
+  if (capacity_ == 0) {
+    std::free(data_);
+  } else if (blocks_) {
+    blocks_->give({data_, capacity_});
+  } else {
+    munmap(data_, capacity_);
+  }
+}
+
+std::size_t Tensor::row_size() const {
+  return shape_.empty() || shape_[0] == 0 ? size_ : size_ / static_cast<std::size_t>(shape_[0]);
+}
+
+}  // namespace translate_trt::runtime

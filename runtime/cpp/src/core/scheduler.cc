@@ -1,0 +1,358 @@
+#include "core/scheduler.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "core/errors.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+bool is_shorter(const SentencePtr& one, const SentencePtr& other) {
+  return one->tokens.size() < other->tokens.size();
+}
+
+}  // namespace
+
+// ---- the pending sentences of a group ----
+
+void Scheduler::Pending::add(Caller caller, const Sentences& sentences) {
+  Sentences& theirs = callers[caller];
+  theirs.insert(theirs.end(), sentences.begin(), sentences.end());
+  std::stable_sort(theirs.begin(), theirs.end(), is_shorter);
+  size += sentences.size();
+}
+
+std::int64_t Scheduler::Pending::next_length() {
+  if (round.empty()) {
+    for (auto entry = callers.begin(); entry != callers.end();) {
+      Sentences& theirs = entry->second;
+      round.push_back(std::move(theirs.back()));
+      theirs.pop_back();
+      entry = theirs.empty() ? callers.erase(entry) : std::next(entry);
+    }
+    std::stable_sort(round.begin(), round.end(), is_shorter);
+  }
+  return round.back()->length() + 1;
+}
+
+Sentences Scheduler::Pending::take(std::int64_t count) {
+  const std::size_t most = std::min(round.size(), static_cast<std::size_t>(count));
+  Sentences taken(round.rbegin(), round.rbegin() + static_cast<std::ptrdiff_t>(most));
+  round.resize(round.size() - most);
+  size -= most;
+  return taken;
+}
+
+std::vector<SentencePtr> Scheduler::Pending::remove_dropped() {
+  std::vector<SentencePtr> removed;
+  const auto remove = [&](Sentences& sentences) {
+    const auto is_kept = [](const SentencePtr& one) { return !one->is_dropped(); };
+    const auto first = std::stable_partition(sentences.begin(), sentences.end(), is_kept);
+    removed.insert(removed.end(), first, sentences.end());
+    sentences.erase(first, sentences.end());
+  };
+  remove(round);
+  for (auto entry = callers.begin(); entry != callers.end();) {
+    remove(entry->second);
+    entry = entry->second.empty() ? callers.erase(entry) : std::next(entry);
+  }
+  size -= removed.size();
+  return removed;
+}
+
+std::set<Caller> Scheduler::Pending::all_callers() const {
+  std::set<Caller> found;
+  for (const auto& [caller, theirs] : callers) found.insert(caller);
+  for (const SentencePtr& one : round) found.insert(one->caller);
+  return found;
+}
+
+// ---- for those who submit ----
+
+Scheduler::Scheduler(int workers, int batches, std::size_t capacity)
+    : batches_(static_cast<std::size_t>(batches)),
+      capacity_(capacity),
+      serves_(static_cast<std::size_t>(workers)) {}
+
+Caller Scheduler::new_caller() {
+  const std::lock_guard lock(mutex_);
+  return callers_++;
+}
+
+void Scheduler::submit(const std::vector<std::shared_ptr<Sentence>>& sentences, Caller caller) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) {
+    throw backend_error("the translator is closed, or has failed: load it again.");
+  }
+  if (capacity_ > 0 && size_ >= capacity_) {
+    throw Error(TT_CAPACITY_EXCEEDED, "the translator has " + std::to_string(size_) +
+                                          " sentences pending or running, and its capacity is " +
+                                          std::to_string(capacity_) +
+                                          ": submit again later, or load with more capacity.");
+  }
+  std::int64_t& theirs = sizes_[caller];
+  theirs += static_cast<std::int64_t>(sentences.size());
+  size_ += sentences.size();
+  std::map<Group, Sentences> of_groups;
+  for (const auto& sentence : sentences) {
+    sentence->caller = caller;
+    sentence->number = ++numbers_;
+    Group group = {sentence->options.beam_size, sentence->options.return_attention};
+    group.is_large = theirs > kLarge;
+    group.is_long = !group.is_large && sentence->length() > kLong;
+    of_groups[group].push_back(sentence);
+  }
+  for (const auto& [group, some] : of_groups) add(group, caller, some);
+}
+
+void Scheduler::forget_dropped() {
+  const std::lock_guard lock(mutex_);
+  for (auto entry = groups_.begin(); entry != groups_.end();) {
+    const Group group = entry->first;
+    for (const SentencePtr& sentence : entry->second.pending.remove_dropped()) left(*sentence);
+    ++entry;
+    erase_if_idle(group);
+  }
+}
+
+void Scheduler::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  arrival_.notify_all();
+}
+
+Load Scheduler::load() const {
+  const std::lock_guard lock(mutex_);
+  Load found;
+  for (const auto& [group, state] : groups_) found.pending += state.pending.size;
+  found.running = size_ - found.pending;
+  return found;
+}
+
+bool Scheduler::is_closed() const {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+// ---- for workers ----
+
+std::optional<Group> Scheduler::next_group(int worker, bool wait) {
+  std::unique_lock lock(mutex_);
+  while (!closed_) {
+    if (const std::optional<Group> group = to_begin(worker)) {
+      serves_[static_cast<std::size_t>(worker)].push_back(*group);
+      fresh_.insert({worker, *group});
+      return group;
+    }
+    if (!wait) return std::nullopt;
+    arrival_.wait(lock);
+  }
+  return std::nullopt;
+}
+
+void Scheduler::end(int worker, const Group& group) {
+  const std::lock_guard lock(mutex_);
+  auto& groups = serves_[static_cast<std::size_t>(worker)];
+  groups.erase(std::find(groups.begin(), groups.end(), group));
+  fresh_.erase({worker, group});
+}
+
+std::int64_t Scheduler::ready(int worker, const Group& group, const Capacity& capacity) {
+  const std::lock_guard lock(mutex_);
+  if (!is_pending(group) || yields(worker, group)) return 0;
+  const Capacity own = part(worker, capacity);
+  Pending& pending = groups_.at(group).pending;
+  return std::min(
+      {static_cast<std::int64_t>(pending.size), fair(group, own), own.more(pending.next_length())});
+}
+
+Sentences Scheduler::take(int worker, const Group& group, const Capacity& capacity) {
+  const std::lock_guard lock(mutex_);
+  Sentences taken;
+  Capacity own = part(worker, capacity);
+  while (is_pending(group) && !yields(worker, group)) {
+    State& state = groups_.at(group);
+    const std::int64_t count = std::min(own.more(state.pending.next_length()), fair(group, own));
+    const Sentences some = state.pending.take(count);
+    if (some.empty()) break;
+    for (const SentencePtr& sentence : some) {
+      if (sentence->is_dropped()) {
+        left(*sentence);
+        continue;
+      }
+      ++state.running[sentence->caller];
+      own.longest = std::max(own.longest, sentence->length() + 1);
+      ++own.running;
+      taken.push_back(sentence);
+    }
+    erase_if_idle(group);
+  }
+  fresh_.erase({worker, group});
+  return taken;
+}
+
+double Scheduler::share(int worker, const Sentences& sentences) const {
+  const std::lock_guard lock(mutex_);
+  std::set<Caller> here;
+  for (const SentencePtr& sentence : sentences) here.insert(sentence->caller);
+  double share = 0;
+  for (const Caller caller : here) {
+    int batches = 0;
+    for (const Group& group : serves_[static_cast<std::size_t>(worker)]) {
+      const auto state = groups_.find(group);
+      batches += state != groups_.end() && state->second.running.count(caller) > 0;
+    }
+    share += 1.0 / std::max(batches, 1);
+  }
+  return share;
+}
+
+void Scheduler::done(const Group& group, const Sentence& sentence) {
+  const std::lock_guard lock(mutex_);
+  stop(group, sentence);
+  left(sentence);
+}
+
+void Scheduler::retry(const Group& group, const Sentences& sentences) {
+  const std::lock_guard lock(mutex_);
+  for (const SentencePtr& sentence : sentences) {
+    stop(group, *sentence);
+    Group alone = group;
+    alone.alone = sentence->number;
+    add(alone, sentence->caller, {sentence});
+  }
+}
+
+// ---- with the lock held ----
+
+void Scheduler::add(const Group& group, Caller caller, const Sentences& sentences) {
+  State& state = groups_[group];
+  if (state.pending.size == 0) state.since = ++arrivals_;
+  state.pending.add(caller, sentences);
+  if (sentences.size() == 1) {
+    arrival_.notify_one();
+  } else {
+    arrival_.notify_all();
+  }
+}
+
+void Scheduler::stop(const Group& group, const Sentence& sentence) {
+  auto& running = groups_.at(group).running;
+  const auto entry = running.find(sentence.caller);
+  if (--entry->second == 0) running.erase(entry);
+  erase_if_idle(group);
+}
+
+void Scheduler::left(const Sentence& sentence) {
+  --size_;
+  const auto entry = sizes_.find(sentence.caller);
+  if (--entry->second == 0) sizes_.erase(entry);
+}
+
+void Scheduler::erase_if_idle(const Group& group) {
+  const auto entry = groups_.find(group);
+  if (entry->second.pending.size == 0 && entry->second.running.empty()) groups_.erase(entry);
+}
+
+std::optional<Group> Scheduler::to_begin(int worker) {
+  const auto& own_groups = serves_[static_cast<std::size_t>(worker)];
+  if (own_groups.size() >= batches_) return std::nullopt;
+  const bool all_busy = std::none_of(serves_.begin(), serves_.end(),
+                                     [](const auto& groups) { return groups.empty(); });
+  const auto next = next_.find(worker);
+  if (next != next_.end()) {
+    const Group group = next->second;
+    next_.erase(next);
+    if (is_pending(group) && !serves(worker, group)) return group;
+  }
+  // A worker without a batch begins one soonest.
+  if (!own_groups.empty() && !all_busy) return std::nullopt;
+  if (const std::optional<Group> group = unserved()) return group;
+  // Where every group is served, the one with most pending gets help of a worker without a batch;
+  // where there is no such worker, of one whose own groups have fewer callers.
+  const Group* most = nullptr;
+  for (const auto& [group, state] : groups_) {
+    if (state.pending.size == 0 || serves(worker, group)) continue;
+    if (most == nullptr || state.pending.size > groups_.at(*most).pending.size) most = &group;
+  }
+  if (most == nullptr) return std::nullopt;
+  if (own_groups.empty()) return *most;
+  std::set<Caller> own;
+  for (const Group& group : own_groups) {
+    const auto entry = groups_.find(group);
+    if (entry == groups_.end()) continue;
+    own.merge(entry->second.pending.all_callers());
+    for (const auto& [caller, count] : entry->second.running) own.insert(caller);
+  }
+  if (groups_.at(*most).pending.all_callers().size() <= own.size()) return std::nullopt;
+  return *most;
+}
+
+// The first group that became pending and that no worker serves.
+std::optional<Group> Scheduler::unserved() const {
+  const Group* first = nullptr;
+  for (const auto& [group, state] : groups_) {
+    if (state.pending.size == 0) continue;
+    bool served = false;
+    for (std::size_t worker = 0; worker < serves_.size(); ++worker) {
+      const auto next = next_.find(static_cast<int>(worker));
+      served = served || serves(static_cast<int>(worker), group) ||
+               (next != next_.end() && next->second == group);
+    }
+    if (!served && (first == nullptr || state.since < groups_.at(*first).since)) first = &group;
+  }
+  return first == nullptr ? std::nullopt : std::optional(*first);
+}
+
+// True if this batch, the worker's oldest, is to run out for the sake of another group.
+bool Scheduler::yields(int worker, const Group& group) {
+  const auto& own_groups = serves_[static_cast<std::size_t>(worker)];
+  if (fresh_.count({worker, group}) > 0 || !(group == own_groups.front())) return false;
+  const auto next = next_.find(worker);
+  if (next != next_.end()) {
+    if (is_pending(next->second)) return true;
+    next_.erase(next);
+  }
+  const bool full = std::all_of(serves_.begin(), serves_.end(),
+                                [this](const auto& groups) { return groups.size() >= batches_; });
+  const std::optional<Group> found = full ? unserved() : std::nullopt;
+  if (found) next_[worker] = *found;
+  return found.has_value();
+}
+
+bool Scheduler::is_pending(const Group& group) const {
+  const auto entry = groups_.find(group);
+  return entry != groups_.end() && entry->second.pending.size > 0;
+}
+
+bool Scheduler::serves(int worker, const Group& group) const {
+  const auto& groups = serves_[static_cast<std::size_t>(worker)];
+  return std::find(groups.begin(), groups.end(), group) != groups.end();
+}
+
+// Capacity of a batch beside the worker's other batches, which share its tokens.
+Capacity Scheduler::part(int worker, Capacity capacity) const {
+  capacity.batch_tokens /=
+      static_cast<std::int64_t>(serves_[static_cast<std::size_t>(worker)].size());
+  return capacity;
+}
+
+// How many more sentences a batch takes, so that all workers have like numbers.
+std::int64_t Scheduler::fair(const Group& group, const Capacity& capacity) const {
+  std::int64_t others = 0;  // workers that have no batch of this group, and others
+  for (std::size_t worker = 0; worker < serves_.size(); ++worker) {
+    others += !serves_[worker].empty() && !serves(static_cast<int>(worker), group);
+  }
+  const State& state = groups_.at(group);
+  auto all = static_cast<std::int64_t>(state.pending.size);
+  for (const auto& [caller, count] : state.running) all += count;
+  const std::int64_t workers =
+      std::max<std::int64_t>(static_cast<std::int64_t>(serves_.size()) - others, 1);
+  const std::int64_t share = (all + workers - 1) / workers;
+  return std::max<std::int64_t>(share - capacity.running, capacity.running > 0 ? 0 : 1);
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,169 @@
+#include "core/search.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "bundle/contract.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+// Idle rows are compacted once they are this share of a batch: that copies it, which costs as much
+// as some steps.
+constexpr double kCompact = 0.25;
+// A batch is made larger, which copies it, once its sentences are so short that so many times its
+// rows fit.
+constexpr double kLarger = 1.5;
+
+}  // namespace
+
+History::History(std::int64_t beams, std::int64_t columns) : beams_(beams), columns_(columns) {}
+
+void History::append(const StepResult& step, std::int64_t row) {
+  const auto append = [&](auto& to, const auto& from) {
+    const auto first = from.begin() + row * beams_;
+    to.insert(to.end(), first, first + beams_);
+  };
+  append(tokens_, step.tokens);
+  append(parents_, step.parents);
+  append(log_probs_, step.log_probs);
+  for (std::int64_t beam = 0; columns_ > 0 && beam < beams_; ++beam) {
+    const auto first = step.attention.begin() + (row * beams_ + beam) * step.source_size;
+    attention_.insert(attention_.end(), first, first + columns_);
+  }
+  ++size_;
+}
+
+std::int64_t Capacity::more(std::int64_t tokens) const {
+  const std::int64_t width = std::max({longest, tokens, kSmallestCost});
+  const std::int64_t whole = std::max<std::int64_t>(batch_tokens / width, 1);
+  const bool larger = static_cast<double>(whole) >= static_cast<double>(rows) * kLarger;
+  std::int64_t most = larger ? whole : std::min(whole, std::max<std::int64_t>(rows, 1));
+  const auto limit =
+      batch == nullptr ? std::nullopt : batch->capacity_for(std::max(longest, tokens));
+  if (limit) most = std::min(most, *limit);
+  // One sentence at least: the batch itself says why it takes none of that length.
+  return std::max<std::int64_t>(most - running, running > 0 ? 0 : 1);
+}
+
+Search::Search(const Backend& backend, const SearchOptions& options, std::int64_t batch_tokens,
+               std::int64_t start_token, std::int64_t end_token, bool source_end)
+    : beams_(options.beam_size),
+      batch_tokens_(batch_tokens),
+      end_token_(end_token),
+      attention_(options.return_attention),
+      source_end_(source_end),
+      batch_(backend.batch(options, start_token)) {}
+
+Progress Search::advance(SentenceSource& source, const Found& found) {
+  drop(source);
+  if (should_admit(source)) {
+    retire(batch_->drain(), found);
+    if (!admit(source)) return {};
+  }
+  const auto rows = static_cast<std::int64_t>(rows_.size());
+  const StepResults& steps = batch_->step(forced());
+  const auto count = static_cast<std::int64_t>(steps.size());
+  retire(steps, found);
+  return {count, count * rows};
+}
+
+Sentences Search::unfinished() const {
+  Sentences left;
+  for (const auto& [row, running] : rows_) left.push_back(running.sentence);
+  left.insert(left.end(), admitting_.begin(), admitting_.end());
+  return left;
+}
+
+// Removes dropped sentences from the batch.
+void Search::drop(SentenceSource& source) {
+  for (auto entry = rows_.begin(); entry != rows_.end();) {
+    if (!entry->second.sentence->is_dropped()) {
+      ++entry;
+      continue;
+    }
+    batch_->retire(entry->first);
+    const SentencePtr sentence = std::move(entry->second.sentence);
+    entry = rows_.erase(entry);
+    source.release(*sentence);
+  }
+}
+
+void Search::retire(const StepResults& steps, const Found& found) {
+  for (const StepResult& step : steps) retire(step, found);
+}
+
+// Appends a step to the histories, and retires the sentences that it finishes.
+void Search::retire(const StepResult& step, const Found& found) {
+  for (auto entry = rows_.begin(); entry != rows_.end();) {
+    auto& [row, running] = *entry;
+    running.history.append(step, row);
+    if (!step.done[static_cast<std::size_t>(row)]) {
+      ++entry;
+      continue;
+    }
+    auto best = hypotheses(*running.sentence, running.history, batch_->pool(row), source_end_);
+    const SentencePtr sentence = std::move(running.sentence);
+    entry = rows_.erase(entry);
+    found(sentence, std::move(best));
+  }
+}
+
+bool Search::should_admit(SentenceSource& source) const {
+  const auto idle = static_cast<double>(size_ - static_cast<std::int64_t>(rows_.size()));
+  return idle >= static_cast<double>(size_) * kCompact || source.should_join(capacity(), size_);
+}
+
+Capacity Search::capacity() const {
+  std::int64_t longest = 0;
+  for (const auto& [row, running] : rows_) {
+    longest = std::max(longest, running.sentence->length() + 1);
+  }
+  return {batch_tokens_, static_cast<std::int64_t>(rows_.size()), longest, batch_->rows(),
+          batch_.get()};
+}
+
+// Admits pending sentences into idle rows, or compacts the batch; false: there is no sentence.
+bool Search::admit(SentenceSource& source) {
+  admitting_ = source.take(capacity());
+  if (admitting_.empty() && rows_.empty()) return false;
+  Rows keep;
+  for (const auto& [row, running] : rows_) keep.push_back(row);
+  size_ = static_cast<std::int64_t>(rows_.size() + admitting_.size());
+  const auto [kept, placed] = batch_->update(keep, sources(admitting_));
+  std::map<std::int64_t, Running> rows;
+  for (std::size_t i = 0; i < keep.size(); ++i) rows.emplace(kept[i], std::move(rows_.at(keep[i])));
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    const std::int64_t columns = admitting_[i]->length() + (source_end_ ? 1 : 0);
+    rows.emplace(placed[i], Running{admitting_[i], History(beams_, attention_ ? columns : 0)});
+  }
+  rows_ = std::move(rows);
+  admitting_.clear();
+  return true;
+}
+
+Sources Search::sources(const Sentences& sentences) const {
+  Sources sources;
+  for (const SentencePtr& sentence : sentences) {
+    sources.tokens.push_back(sentence->tokens);
+    sources.tokens.back().push_back(end_token_);
+    sources.max_lengths.push_back(sentence->options.max_length_for(sentence->length()));
+    sources.options.push_back(&sentence->options);
+  }
+  return sources;
+}
+
+// The forced token of each row at its position, or none; empty: all are free.
+std::vector<std::int64_t> Search::forced() const {
+  std::vector<std::int64_t> tokens;
+  for (const auto& [row, running] : rows_) {
+    const auto position = static_cast<std::size_t>(running.history.size());
+    if (position >= running.sentence->prefix.size()) continue;
+    if (tokens.empty()) tokens.assign(static_cast<std::size_t>(batch_->rows()), kFree);
+    tokens[static_cast<std::size_t>(row)] = running.sentence->prefix[position];
+  }
+  return tokens;
+}
+
+}  // namespace translate_trt::runtime

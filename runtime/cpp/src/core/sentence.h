@@ -1,0 +1,71 @@
+// A sentence to translate, and the history of its steps.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "api/options.h"
+#include "backends/backend.h"
+#include "text/tokenizer.h"
+
+namespace translate_trt::runtime {
+
+class Job;
+
+// Who submits: the sentences of one caller take turns with those of the others.
+using Caller = std::uint64_t;
+
+// A line, or a segment of a long one.
+struct Sentence {
+  std::size_t index;         // within its job
+  Tokens tokens;             // without the end symbol; not empty
+  Tokens prefix;             // forced first tokens, as forced_tokens in the contract has them
+  SearchOptions options;     // its own
+  Caller caller = 0;         // set by the scheduler
+  std::uint64_t number = 0;  // among all sentences of a scheduler; set by it
+  Job* job = nullptr;        // that it belongs to; set by the job
+  // Set to true once the result is no longer wanted: the batch drops the sentence. Null: never.
+  const std::atomic<bool>* dropped = nullptr;
+
+  std::int64_t length() const { return static_cast<std::int64_t>(tokens.size()); }
+  bool is_dropped() const { return dropped != nullptr && dropped->load(std::memory_order_relaxed); }
+};
+
+// Keeps the sentence's job alive as well.
+using SentencePtr = std::shared_ptr<const Sentence>;
+using Sentences = std::vector<SentencePtr>;
+
+// A sentence's T steps, K beams each, as the back-trace needs them.
+class History {
+ public:
+  // columns: of attention, or 0.
+  explicit History(std::int64_t beams, std::int64_t columns = 0);
+
+  // Append row `row` of a step.
+  void append(const StepResult& step, std::int64_t row);
+
+  std::int64_t size() const { return size_; }
+  std::int64_t columns() const { return columns_; }
+  std::int64_t token(std::int64_t step, std::int64_t beam) const { return tokens_[at(step, beam)]; }
+  std::int64_t parent(std::int64_t step, std::int64_t beam) const {
+    return parents_[at(step, beam)];
+  }
+  float log_prob(std::int64_t step, std::int64_t beam) const { return log_probs_[at(step, beam)]; }
+  const float* attention(std::int64_t step, std::int64_t beam) const {
+    return attention_.data() + at(step, beam) * static_cast<std::size_t>(columns_);
+  }
+
+ private:
+  std::size_t at(std::int64_t step, std::int64_t beam) const {
+    return static_cast<std::size_t>(step * beams_ + beam);
+  }
+
+  std::int64_t beams_, columns_, size_ = 0;
+  std::vector<std::int32_t> tokens_, parents_;  // [T, K]
+  std::vector<float> log_probs_;                // [T, K]
+  std::vector<float> attention_;                // [T, K, columns]
+};
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,328 @@
+#include "core/service.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/thread_time.h"
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace translate_trt::runtime {
+
+namespace {
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+Error deadline_exceeded() {
+  return Error(TT_DEADLINE_EXCEEDED, "the job's deadline passed before it was translated.");
+}
+
+}  // namespace
+
+int available_cores() {
+#if defined(__linux__)
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return std::max(1, CPU_COUNT(&cores));
+#endif
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+// A batch of a worker.
+struct Service::Turn {
+  Group group;
+  double spent = 0;  // seconds that its steps took, each divided by the callers in the batch
+  std::unique_ptr<Search> search;
+  double counted = 0;  // of `graph_seconds`, in the statistics
+};
+
+// What a batch of a worker takes its sentences from.
+class Service::OfWorker : public SentenceSource {
+ public:
+  OfWorker(Scheduler& scheduler, int worker, const Group& group)
+      : scheduler_(scheduler), worker_(worker), group_(group) {}
+
+  // Sentences need not wait for others to leave where the batch has capacity for more. In a batch
+  // of a few rows, each that joins makes a larger copy: that takes a part of a step, or less.
+  bool should_join(const Capacity& capacity, std::int64_t size) override {
+    const double least = std::max(1.0, static_cast<double>(size) * kJoin);
+    return static_cast<double>(scheduler_.ready(worker_, group_, capacity)) >= least;
+  }
+
+  Sentences take(const Capacity& capacity) override {
+    return scheduler_.take(worker_, group_, capacity);
+  }
+
+  void release(const Sentence& sentence) override { scheduler_.done(group_, sentence); }
+
+ private:
+  Scheduler& scheduler_;
+  int worker_;
+  const Group& group_;
+};
+
+Service::Service(const Settings& settings, MakeSearch make_search, Log log)
+    : settings_(settings), make_search_(std::move(make_search)), log_(std::move(log)) {
+  scheduler_ =
+      std::make_unique<Scheduler>(settings_.workers, settings_.batches, settings_.capacity);
+}
+
+Service::~Service() {
+  fail_all(Error(TT_CANCELLED, "the translator was freed before the job was translated."));
+  for (std::thread& thread : threads_) thread.join();
+}
+
+// ---- those who submit ----
+
+void Service::submit(const std::shared_ptr<Job>& job, Caller caller) {
+  start();
+  const auto sentences = Job::sentences(job);
+  if (sentences.empty()) {
+    job->finish(nullptr);
+    return;
+  }
+  scheduler_->submit(sentences, caller == 0 ? scheduler_->new_caller() : caller);
+  {
+    const std::lock_guard lock(mutex_);
+    if (job->is_finished()) return;
+    jobs_.emplace(job.get(), job);
+    if (job->deadline) deadlines_.emplace(*job->deadline, job);
+  }
+  // Whoever closed it may not have seen the job.
+  if (scheduler_->is_closed()) fail(job, backend_error("the translator has failed."));
+}
+
+bool Service::wait(const std::shared_ptr<Job>& job, Deadline until) {
+  check_process();
+  Deadline limit = until;
+  if (job->deadline && (!limit || *job->deadline < *limit)) limit = job->deadline;
+  if (job->wait(limit)) return true;
+  if (!job->deadline || Clock::now() < *job->deadline) return false;
+  fail(job, deadline_exceeded());
+  return true;
+}
+
+void Service::cancel(const std::shared_ptr<Job>& job) {
+  check_process();
+  fail(job, Error(TT_CANCELLED, "the job was cancelled."));
+}
+
+Statistics Service::statistics() const {
+  check_process();
+  const Load load = scheduler_->load();
+  const std::lock_guard lock(mutex_);
+  Statistics found = done_;
+  found.pending = load.pending;
+  found.running = load.running;
+  return found;
+}
+
+void Service::start() {
+  check_process();
+  const std::lock_guard lock(mutex_);
+  if (!threads_.empty()) return;
+  process_ = getpid();
+  try {
+    for (int worker = 0; worker < settings_.workers; ++worker) {
+      threads_.emplace_back(&Service::work, this, worker);
+    }
+  } catch (const std::exception& error) {
+    scheduler_->close();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();  // the destructor joins what is left
+    throw backend_error(std::string("cannot start a thread: ") + error.what() +
+                        ". Lower workers, and load the bundle again.");
+  }
+}
+
+void Service::check_process() const {
+  const int process = process_;
+  if (process == 0 || process == getpid()) return;
+  throw Error(TT_FORKED, "this translator was used by process " + std::to_string(process) +
+                             ", whose threads this process (" + std::to_string(getpid()) +
+                             "), forked from it, does not have. Load the bundle after the fork, or "
+                             "translate first after it.");
+}
+
+// ---- workers ----
+
+void Service::work(int worker) noexcept {
+  try {
+    serve(worker);
+  } catch (const std::exception& error) {
+    fail_all(backend_error(std::string("a worker of the translator has ended (") + error.what() +
+                           "), and the translator with it: load it again."));
+  }
+}
+
+// Runs batches of several groups, step by step.
+void Service::serve(int worker) {
+  std::vector<Turn> turns;  // oldest first
+  const auto spent_less = [](const Turn& one, const Turn& other) {
+    return one.spent < other.spent;
+  };
+  while (!scheduler_->is_closed()) {
+    const double started = thread_seconds();
+    if (const auto group = scheduler_->next_group(worker, turns.empty())) {
+      const auto least = std::min_element(turns.begin(), turns.end(), spent_less);
+      turns.push_back({*group, least == turns.end() ? 0 : least->spent, nullptr, 0});
+    } else if (turns.empty()) {
+      return;
+    }
+    // Of equals the newest, whose sentences have waited and may soon be done.
+    const auto turn = std::prev(std::min_element(turns.rbegin(), turns.rend(), spent_less).base());
+    const auto begin = Clock::now();
+    const bool goes_on = step(worker, *turn);
+    if (goes_on) {
+      const double share = scheduler_->share(worker, turn->search->unfinished());
+      turn->spent += seconds_since(begin) / std::max(share, 1.0);
+    }
+    expire();
+    count(*turn, started);
+    if (!goes_on) {
+      scheduler_->end(worker, turn->group);
+      turns.erase(turn);
+    }
+  }
+}
+
+// Adds a sentence and its best hypothesis to the statistics.
+void Service::count(const Sentence& sentence, const Hypothesis& best) {
+  const std::lock_guard lock(mutex_);
+  ++done_.sentences;
+  done_.source_tokens += sentence.tokens.size();
+  done_.target_tokens += best.tokens.size();
+}
+
+// Adds the processor time since the thread had used `started` seconds to the statistics.
+void Service::count(Turn& turn, double started) {
+  const double graphs = turn.search == nullptr ? turn.counted : turn.search->graph_seconds();
+  const std::lock_guard lock(mutex_);
+  done_.graph_seconds += graphs - std::exchange(turn.counted, graphs);
+  done_.worker_seconds += thread_seconds() - started;
+}
+
+// A step of a batch; false: it has run out, or has failed.
+bool Service::step(int worker, Turn& turn) {
+  Progress made;
+  try {
+    if (turn.search == nullptr) {
+      SearchOptions shared;
+      shared.beam_size = turn.group.beam_size;
+      shared.return_attention = turn.group.attention;
+      turn.search = make_search_(shared);
+    }
+    OfWorker source(*scheduler_, worker, turn.group);
+    made = turn.search->advance(source, [&](const SentencePtr& sentence, auto hypotheses) {
+      found(turn.group, sentence, std::move(hypotheses));
+    });
+  } catch (...) {
+    failed(worker, turn, std::current_exception());
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  done_.steps += static_cast<std::uint64_t>(made.steps);
+  done_.rows += static_cast<std::uint64_t>(made.rows);
+  return made.steps > 0;
+}
+
+void Service::found(const Group& group, const SentencePtr& sentence,
+                    std::vector<Hypothesis> hypotheses) {
+  const std::shared_ptr<Job> job(sentence, sentence->job);
+  std::optional<Error> error;
+  bool last = false;
+  try {
+    // An error of this sentence, and not of its batch.
+    if (hypotheses.empty()) throw no_hypothesis(*sentence);
+    count(*sentence, hypotheses.front());
+    last = job->found(*sentence, std::move(hypotheses));
+  } catch (const Error& thrown) {
+    error = thrown;
+  } catch (const std::exception& thrown) {
+    error = Error(TT_INTERNAL_ERROR, thrown.what());
+  }
+  scheduler_->done(group, *sentence);
+  if (last || error) finish(job, error ? &*error : nullptr);
+}
+
+// Retries the sentences of a failed batch once, one per batch; a second failure is final.
+void Service::failed(int worker, const Turn& turn, const std::exception_ptr& thrown) {
+  Sentences sentences;
+  if (turn.search != nullptr) sentences = turn.search->unfinished();
+  // Where there is not even a batch, the sentence that it was for has failed.
+  if (sentences.empty()) sentences = scheduler_->take(worker, turn.group, {1});
+  if (sentences.empty()) return;
+  std::optional<Error> known;
+  std::string what = "an exception of an unknown type";
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    known = error;
+    what = error.what();
+  } catch (const std::exception& error) {
+    what = error.what();
+  } catch (...) {
+  }
+  if (turn.group.alone == 0 && !(known && sentences.size() == 1)) {
+    log_("a batch failed (" + what + "); its " + std::to_string(sentences.size()) +
+         " sentences are retried");
+    scheduler_->retry(turn.group, sentences);
+    return;
+  }
+  const Error error = known ? *known
+                            : backend_error("translation failed twice: " + what +
+                                            ". If memory ran out, lower batch_tokens or workers.");
+  for (const SentencePtr& sentence : sentences) {
+    scheduler_->done(turn.group, *sentence);
+    fail({sentence, sentence->job}, error);
+  }
+}
+
+// Lets jobs fail whose deadline has passed.
+void Service::expire() {
+  const auto now = Clock::now();
+  std::vector<std::shared_ptr<Job>> expired;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [deadline, job] : deadlines_) {
+      if (deadline > now) break;
+      if (auto found = job.lock()) expired.push_back(std::move(found));
+    }
+  }
+  for (const auto& job : expired) fail(job, deadline_exceeded());
+}
+
+void Service::finish(const std::shared_ptr<Job>& job, const Error* error) {
+  if (!job->finish(error)) return;
+  forget(*job);
+  if (error != nullptr) scheduler_->forget_dropped();
+}
+
+void Service::fail(const std::shared_ptr<Job>& job, const Error& error) { finish(job, &error); }
+
+void Service::forget(const Job& job) {
+  const std::lock_guard lock(mutex_);
+  jobs_.erase(&job);
+  if (!job.deadline) return;
+  const auto [first, last] = deadlines_.equal_range(*job.deadline);
+  const auto entry = std::find_if(
+      first, last, [&](const auto& entry) { return entry.second.lock().get() == &job; });
+  if (entry != last) deadlines_.erase(entry);
+}
+
+void Service::fail_all(const Error& error) {
+  scheduler_->close();
+  std::map<const Job*, std::shared_ptr<Job>> jobs;
+  {
+    const std::lock_guard lock(mutex_);
+    jobs.swap(jobs_);
+  }
+  for (const auto& [key, job] : jobs) fail(job, error);
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,310 @@
+#include "core/translator.h"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+#include "backends/onnxruntime_backend.h"
+#include "core/errors.h"
+#include "engines/device_batch.h"
+#include "engines/engine_loader.h"
+#include "text/segments.h"
+#include "text/utf8.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+std::string text_of(const char* given) { return given == nullptr ? "" : given; }
+
+void check_at_least(const char* name, std::int64_t value, std::int64_t smallest) {
+  if (value >= smallest) return;
+  throw option_error(std::string(name) + " is " + std::to_string(value) + "; it must be at least " +
+                     std::to_string(smallest) + ".");
+}
+
+// As many as wanted, but no more than `each` for every available core; the log is told
+// (within_cores in runtime/cores.py).
+int within_cores(const Settings& settings, const char* name, int wanted, int each = 1) {
+  const int cores = available_cores(), most = each * cores;
+  if (wanted <= most) return wanted;
+  settings.log(std::string(name) + " is " + std::to_string(wanted) + "; " + std::to_string(most) +
+               " are used, since this process may use " + std::to_string(cores) +
+               " processor core" + (cores == 1 ? "" : "s"));
+  return most;
+}
+
+constexpr int kWorkersEach = 4;  // batches at once for each core: more translate nothing sooner
+
+Settings settings_of(const tt_load_options& options) {
+  Settings settings;
+  if (options.device != nullptr) settings.device = read_device(options.device);
+  settings.default_device = options.device == nullptr;
+  settings.onnxruntime = text_of(options.onnxruntime);
+  settings.kernels = text_of(options.kernels);
+  settings.log = [log = options.log, context = options.log_context](const std::string& message) {
+    if (log != nullptr) log(context, encode_utf8(decode_utf8(message)).c_str());
+  };
+  settings.workers = within_cores(settings, "workers", options.workers, kWorkersEach);
+  settings.threads = options.threads > 0 ? within_cores(settings, "threads", options.threads)
+                                         : std::max(1, available_cores() / settings.workers);
+  return settings;
+}
+
+// Made for TensorRT's engines, whose beams and slots are fixed.
+bool is_engine(const TargetEntry& target) {
+  return target.backend.rfind("tensorrt", 0) == 0 && target.contract.beams() &&
+         target.contract.slots() && !target.contract.shortlist;
+}
+
+EngineSettings engine_settings(const tt_engines& given) {
+  EngineSettings settings;
+  for (std::size_t i = 0; i < given.profile_count; ++i) {
+    const auto [batch, source_length] = given.profiles[i];
+    if (batch < 1 || source_length < 1) throw option_error("a profile of the engines is empty.");
+    settings.profiles.push_back({batch, source_length});
+  }
+  settings.poll_every = static_cast<std::size_t>(given.poll_every);
+  settings.cuda_graphs = given.cuda_graphs != 0;
+  return settings;
+}
+
+std::string number(std::int64_t value) { return std::to_string(value); }
+
+std::int64_t length(const Tokens& tokens) { return static_cast<std::int64_t>(tokens.size()); }
+
+// A source's n best as a line of one sentence; of an empty source an empty hypothesis.
+Translation without_text(const std::vector<std::vector<Hypothesis>>& sentences) {
+  Translation found;
+  const std::vector<Hypothesis> none(1);
+  for (const Hypothesis& one : sentences.empty() ? none : sentences.front()) {
+    found.push_back({"", one.score, {one}});
+  }
+  return found;
+}
+
+}  // namespace
+
+Translator::Translator(const std::filesystem::path& bundle, const tt_load_options& options)
+    : batch_tokens_(options.batch_tokens) {
+  check_at_least("threads", options.threads, 0);
+  check_at_least("workers", options.workers, 1);
+  check_at_least("batch_tokens", options.batch_tokens, 1);
+  check_at_least("batches", options.batches, 1);
+  check_at_least("capacity", options.capacity, 0);
+  const Settings settings = settings_of(options);
+  log_ = settings.log;
+  manifest_ = read_manifest(bundle);
+  source_languages_ = manifest_.source_languages();
+  target_languages_ = manifest_.target_languages();
+  std::optional<std::string> name;
+  if (options.target != nullptr) name = options.target;
+  target_ = manifest_.target(name, options.shortlist != 0);
+  verify_files(bundle, manifest_, target_, options.check_hashes != 0);
+  tokenizer_.emplace(manifest_.source_tokenizer.locate(bundle),
+                     manifest_.target_tokenizer.locate(bundle));
+  check_tokenizer();
+  load_backend(bundle, options.engines, settings);
+  const Service::Settings of_service = {settings.workers, options.batches,
+                                        static_cast<std::size_t>(options.capacity)};
+  const auto make_search = [this](const SearchOptions& shared) {
+    const ModelDescription& model = manifest_.model;
+    return std::make_unique<Search>(*backend_, shared, batch_tokens_, model.start_token,
+                                    model.end_token, model.source_end);
+  };
+  service_.emplace(of_service, make_search, log_);
+}
+
+void Translator::load_backend(const std::filesystem::path& bundle, const tt_engines* engines,
+                              const Settings& settings) {
+  if (target_.backend == "onnxruntime") {
+    auto backend = std::make_unique<OnnxRuntimeBackend>(target_.file("encoder").locate(bundle),
+                                                        target_.file("step").locate(bundle),
+                                                        target_.contract, settings);
+    kernels_ = backend->kernels();
+    onnxruntime_ = backend->version();
+    backend_ = std::move(backend);
+  } else if (engines != nullptr && is_engine(target_)) {
+    const tt_engines given = complete(engines);
+    backend_ = std::make_unique<DeviceBackend>(*given.functions, target_.contract,
+                                               engine_settings(given), settings.log);
+  } else if (is_engine(target_)) {
+    backend_ = load_engines(bundle, target_, settings);
+  } else {
+    throw bundle_error("the target runs on the backend " + in_quotes(target_.backend) +
+                       ", which this library does not have by itself (it has onnxruntime). Choose "
+                       "another target, or translate with Python, which runs engines.");
+  }
+}
+
+std::vector<Tokens> Translator::encode_prefixes(const std::vector<std::string_view>& texts) const {
+  std::vector<Tokens> found;
+  for (const std::string_view text : texts) found.push_back(tokenizer_->encode_target(text));
+  return found;
+}
+
+std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
+                                     const SearchOptions& options, std::vector<Tokens> prefixes,
+                                     std::size_t first) const {
+  check_options(options);
+  prefixes.resize(lines.size());
+  auto made = std::make_shared<Job>([this](const auto& sentences) { return join(sentences); });
+  for (std::size_t line = 0; line < lines.size(); ++line) {
+    const std::string name = "line " + std::to_string(line + first) + " of this call";
+    made->add_line(sentences(name, lines[line], prefixes[line], options));
+  }
+  return made;
+}
+
+std::shared_ptr<Job> Translator::job_of_ids(const std::vector<Tokens>& sources,
+                                            const SearchOptions& options,
+                                            std::vector<Tokens> prefixes) const {
+  check_options(options);
+  prefixes.resize(sources.size());
+  auto made = std::make_shared<Job>(without_text);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const std::string name = "source " + std::to_string(i);
+    Sentence one = sentence(name, sources[i], prefixes[i], options);
+    std::vector<Sentence> of_line;
+    if (!one.tokens.empty()) of_line.push_back(std::move(one));
+    made->add_line(std::move(of_line));
+  }
+  return made;
+}
+
+std::vector<Sentence> Translator::sentences(const std::string& name, std::string_view line,
+                                            const Tokens& prefix,
+                                            const SearchOptions& options) const {
+  const std::u32string characters = decode_utf8(line);
+  const auto [text, of_line] = manifest_.prompt.of_line(characters, options);
+  const auto encode = [this](const std::string& part) { return tokenizer_->encode_source(part); };
+  std::vector<Sentence> found;
+  for (const Tokens& source : split_text(text, encode, static_cast<std::size_t>(longest_text()))) {
+    found.push_back(sentence(name, source, found.empty() ? prefix : Tokens(), of_line));
+  }
+  return found;
+}
+
+Sentence Translator::sentence(const std::string& name, const Tokens& source, const Tokens& prefix,
+                              const SearchOptions& options) const {
+  check_tokens(name, source, prefix);
+  Sentence made = {};
+  if (source.empty()) return made;
+  made.tokens = manifest_.prompt.of_source(options);
+  made.tokens.insert(made.tokens.end(), source.begin(), source.end());
+  made.prefix = manifest_.prompt.of_target(options);
+  std::transform(prefix.begin(), prefix.end(), std::back_inserter(made.prefix), given);
+  made.options = options;
+  const std::int64_t longest = options.max_length_for(made.length());
+  if (length(made.prefix) >= longest) {
+    throw option_error("the target prefix of " + name + " has " + number(length(made.prefix)) +
+                       " tokens, which leaves no room in the maximum length of " + number(longest) +
+                       "; raise max_length or shorten the prefix.");
+  }
+  return made;
+}
+
+std::int64_t Translator::longest_text() const {
+  return manifest_.limits.max_source_length - 1 - manifest_.prompt.source_length();
+}
+
+Translation Translator::join(const std::vector<std::vector<Hypothesis>>& sentences) const {
+  if (sentences.empty()) return {TextHypothesis()};
+  std::size_t ranks = 0;
+  for (const auto& sentence : sentences) ranks = std::max(ranks, sentence.size());
+  Translation joined(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    TextHypothesis& hypothesis = joined[rank];
+    std::vector<std::string> texts;
+    for (const auto& sentence : sentences) {
+      // Where a sentence has fewer hypotheses than asked for, its last one is used again.
+      const Hypothesis& part = sentence[std::min(rank, sentence.size() - 1)];
+      std::string text = tokenizer_->decode(part.tokens);
+      if (!text.empty()) texts.push_back(std::move(text));
+      hypothesis.score += part.score;
+      hypothesis.pieces.push_back(part);
+    }
+    hypothesis.text = runtime::join(texts, " ");
+  }
+  return joined;
+}
+
+// ---- what can be wrong ----
+
+void Translator::check_tokenizer() const {
+  const ModelDescription& model = manifest_.model;
+  for (const auto& [pieces, expected] :
+       {std::pair{tokenizer_->source_vocabulary_size(), model.source_pieces},
+        std::pair{tokenizer_->vocabulary_size(), model.vocabulary_size}}) {
+    if (pieces == expected) continue;
+    throw bundle_error("the tokenizer has " + number(pieces) + " pieces, the model " +
+                       number(expected) +
+                       "; they do not belong together. Export the bundle again.");
+  }
+}
+
+void Translator::check_options(const SearchOptions& options) const {
+  const Limits& limits = manifest_.limits;
+  manifest_.prompt.check(options, manifest_.source_language, manifest_.target_language);
+  if (options.return_attention && !target_.contract.attention()) {
+    throw option_error(
+        "return_attention: this bundle's step graph does not return attention; export it again "
+        "with --attention.");
+  }
+  if (options.max_length && *options.max_length > limits.max_target_length) {
+    throw option_error("max_length " + number(*options.max_length) + " is more than the " +
+                       number(limits.max_target_length) +
+                       " tokens this bundle was exported for; export it with a larger "
+                       "--max-target-length.");
+  }
+  if (options.min_length > limits.max_target_length) {
+    throw option_error("min_length " + number(options.min_length) + " is more than the " +
+                       number(limits.max_target_length) +
+                       " tokens this bundle was exported for; export it with a larger "
+                       "--max-target-length.");
+  }
+  const auto beams = target_.contract.beams();
+  const std::string beam_size = "beam_size " + number(options.beam_size);
+  if (beams && options.beam_size != *beams) {
+    throw option_error(beam_size + ": " + target_.name + " was made for " + number(*beams) +
+                       " beams; ask for that, or export with --beam-size " +
+                       number(options.beam_size) + ".");
+  }
+  const std::int64_t choices = target_.contract.choices(manifest_.model.vocabulary_size);
+  if (options.beam_size > most_beams(choices)) {
+    throw option_error(beam_size + " is too large for a " +
+                       (target_.contract.shortlist ? "shortlist" : "vocabulary") + " of " +
+                       number(choices) + " pieces; at most " + number(most_beams(choices)) + ".");
+  }
+  if (options.beam_size > kManyBeams && !warned_of_beams_.exchange(true)) {
+    log_(beam_size + ": time and memory of a step grow with the square of the beam; more than " +
+         number(kManyBeams) + " beams seldom find anything better.");
+  }
+}
+
+void Translator::check_tokens(const std::string& name, const Tokens& source,
+                              const Tokens& prefix) const {
+  const ModelDescription& model = manifest_.model;
+  if (length(source) > longest_text()) {
+    throw input_error(name + " has " + number(length(source)) +
+                      " tokens; this bundle takes up to " + number(longest_text()) +
+                      " and the end symbol. Split it, or export with a larger "
+                      "--max-source-length.");
+  }
+  const std::string prefix_name = "the target prefix of " + name;
+  for (const auto& [side, list, pieces] :
+       {std::tuple{&name, &source, model.source_pieces},
+        std::tuple{&prefix_name, &prefix, model.vocabulary_size}}) {
+    for (const std::int64_t token : *list) {
+      if (token >= 0 && token < pieces) continue;
+      throw input_error(*side + " has token " + number(token) + ", outside the vocabulary of " +
+                        number(pieces) + " pieces.");
+    }
+  }
+  if (std::find(prefix.begin(), prefix.end(), model.end_token) != prefix.end()) {
+    throw input_error(prefix_name + " contains the end symbol; leave it out.");
+  }
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,448 @@
+#include "engines/device_batch.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "backends/initial_state.h"
+#include "core/errors.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+// Sources are filled up to a multiple, so that the encoder sees few shapes: TensorRT-RTX compiles
+// kernels for each.
+constexpr std::int64_t kEncoderStep = 8;
+
+// Neighbouring rows: the first, and how many.
+struct Run {
+  std::int64_t first, count;
+};
+
+// rows: ascending.
+std::vector<Run> runs_of(const Rows& rows) {
+  std::vector<Run> runs;
+  for (const std::int64_t row : rows) {
+    if (!runs.empty() && row == runs.back().first + runs.back().count) {
+      ++runs.back().count;
+    } else {
+      runs.push_back({row, 1});
+    }
+  }
+  return runs;
+}
+
+std::size_t unsigned_of(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+}  // namespace
+
+// ---- pool ----
+
+StreamContextPool::StreamContextPool(const tt_device_functions& functions, const Contract& contract,
+                                     EngineSettings settings,
+                                     std::function<void(const std::string&)> log)
+    : functions_(functions),
+      contract_(contract),
+      settings_(std::move(settings)),
+      log_(std::move(log)) {}
+
+std::unique_ptr<StreamContext> StreamContextPool::acquire() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      auto context = std::move(free_.back());
+      free_.pop_back();
+      return context;
+    }
+  }
+  return std::make_unique<StreamContext>(functions_, contract_, settings_, log_);
+}
+
+void StreamContextPool::release(std::unique_ptr<StreamContext> context) {
+  if (context->has_failed) return;
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(context));
+}
+
+// ---- the batch ----
+
+DeviceBatch::DeviceBatch(std::shared_ptr<StreamContextPool> pool, const SearchOptions& options,
+                         std::int64_t start_token)
+    : pool_(std::move(pool)),
+      context_(pool_->acquire()),
+      device_(context_->device()),
+      buffers_(context_->buffers()),
+      options_(options),
+      encoder_outputs_(context_->contract().encoder_outputs),
+      others_(context_->contract().caches()) {
+  others_.insert(others_.end(), buffers_.state().begin(), buffers_.state().end());
+  begin(start_token);  // a context that fails here goes with the batch
+}
+
+DeviceBatch::~DeviceBatch() {
+  // What became NaN is not worth finding for the next batch.
+  if (context_ && nan_rows_.empty()) pool_->release(std::move(context_));
+}
+
+std::int64_t DeviceBatch::rows() const {
+  return bucket_ ? context_->profiles()[*bucket_].batch : 0;
+}
+
+std::optional<std::int64_t> DeviceBatch::capacity_for(std::int64_t longest) const {
+  std::int64_t most = 0;
+  for (const Profile& one : context_->profiles()) {
+    if (one.source_length >= longest) most = std::max(most, one.batch);
+  }
+  return most;
+}
+
+// Marks the stream context unusable if `work` throws.
+template <class Work>
+auto DeviceBatch::failing(const Work& work) {
+  try {
+    return work();
+  } catch (...) {
+    context_->has_failed = true;
+    throw;
+  }
+}
+
+std::pair<Rows, Rows> DeviceBatch::update(const Rows& keep, const Sources& arriving) {
+  check_collected("update");
+  std::int64_t longest = 1;
+  for (const std::int64_t row : keep) longest = std::max(longest, rows_.at(row).length);
+  for (const Tokens& tokens : arriving.tokens) {
+    longest = std::max(longest, static_cast<std::int64_t>(tokens.size()));
+  }
+  const std::size_t sentences = std::max<std::size_t>(1, keep.size() + arriving.size());
+  const std::size_t bucket = context_->bucket(static_cast<std::int64_t>(sentences), longest);
+  return failing([&] {
+    clear_nan(keep);
+    const Rows kept = rearrange(keep, bucket);
+    Rows placed, idle;
+    for (std::int64_t row = 0; row < rows(); ++row) {
+      if (std::find(kept.begin(), kept.end(), row) != kept.end()) continue;
+      (placed.size() < arriving.size() ? placed : idle).push_back(row);
+    }
+    if (!placed.empty()) start(placed, arriving);
+    make_idle(idle);
+    send_request();
+    return std::pair(kept, placed);
+  });
+}
+
+const StepResults& DeviceBatch::step(const std::vector<std::int64_t>& forced) {
+  results_.clear();
+  failing([&] {
+    if (!forced.empty()) {  // a single one, not captured: it is rare
+      check_collected("force tokens");
+      buffers_.request("forced_tokens").send(forced.data(), sizeof(forced[0]) * forced.size());
+      forced_ = true;
+      enqueue(1);
+      collect();
+      return;
+    }
+    if (forced_) {
+      static_assert(kFree == -1, "all bits are set");
+      device_.fill(buffers_.request("forced_tokens").target(), 0xFF,
+                   sizeof(kFree) * unsigned_of(buffers_.sizes().n));
+      forced_ = false;
+    }
+    if (in_flight_.empty()) enqueue(context_->poll_every());
+    const bool goes_on = std::any_of(rows_.begin(), rows_.end(),
+                                     [](const auto& row) { return row.second.left > 0; });
+    if (goes_on) enqueue(context_->poll_every());
+    collect();
+  });
+  return results_;
+}
+
+const StepResults& DeviceBatch::drain() {
+  results_.clear();
+  failing([&] {
+    while (!in_flight_.empty()) collect();
+  });
+  return results_;
+}
+
+Pool DeviceBatch::pool(std::int64_t row) const { return pools_.at(row); }
+
+// The row takes part in the rounds that are on their way.
+void DeviceBatch::retire(std::int64_t row) {
+  rows_.erase(row);
+  failing([&] { make_idle({row}); });
+}
+
+// ---- steps ----
+
+// Asks for steps and for copies of what they find.
+void DeviceBatch::enqueue(std::size_t count) {
+  if (count == context_->poll_every()) {
+    context_->round(*bucket_);
+  } else {
+    context_->steps(*bucket_, count);
+  }
+  for (auto& [row, running] : rows_) running.left -= static_cast<std::int64_t>(count);
+  std::byte* results = context_->results(turn_);
+  device_.copy_out(results, buffers_.results(), buffers_.results_bytes());
+  std::byte* attention = options_.return_attention ? context_->attention(turn_) : nullptr;
+  const std::size_t size = buffers_.attention_bytes();
+  for (std::size_t place = 0; attention != nullptr && place < buffers_.places(); ++place) {
+    device_.copy_out(attention + place * size, buffers_.attention(place), size);
+  }
+  in_flight_.push_back({count, device_.record(), results, attention});
+  turn_ = 1 - turn_;
+}
+
+// Waits for the steps that are longest on their way, and appends what they found.
+void DeviceBatch::collect() {
+  const InFlight first = in_flight_.front();
+  in_flight_.pop_front();
+  device_.wait(first.arrived);
+  const Sizes sizes = context_->sizes(*bucket_);
+  std::size_t place = 0;
+  for (std::size_t index = 0; index < first.count; ++index) {
+    place = (index + 1) % buffers_.places();
+    results_.push_back(buffers_.read_result(first.results, first.attention, place, sizes));
+    add_nan_rows(results_.back(), sizes.k, nan_rows_);
+  }
+  for (auto& [row, running] : rows_) {
+    if (!results_.back().done[unsigned_of(row)] || pools_.count(row) > 0) continue;
+    running.left = 0;
+    // What a sentence has finished with does not change any more.
+    pools_[row] = buffers_.read_pool(first.results, place, row);
+  }
+}
+
+void DeviceBatch::check_collected(const char* what) const {
+  if (in_flight_.empty()) return;
+  throw std::logic_error(std::string("cannot ") + what +
+                         ": steps were taken ahead, which drain() fetches.");
+}
+
+// ---- rows ----
+
+// Everything that is the same for all sentences; all rows are idle.
+void DeviceBatch::begin(std::int64_t start_token) {
+  device_.activate();
+  buffers_.send_fresh(start_token);
+  Rows all;
+  for (std::int64_t row = 0; row < buffers_.sizes().n; ++row) all.push_back(row);
+  reset(all);
+  make_idle(all);
+  device_.fill(buffers_.request("forced_tokens").target(), 0xFF,
+               sizeof(kFree) * unsigned_of(buffers_.sizes().n));
+  send_request();
+}
+
+// What a sentence leaves behind that became NaN must not be hidden in the next one's row: NaN times
+// zero is NaN. The memory that rows are repacked by way of has what the encoder found for it.
+void DeviceBatch::clear_nan(const Rows& keep) {
+  if (nan_rows_.empty()) return;
+  const Sizes sizes = context_->sizes(*bucket_);
+  const auto clear = [&](const TensorSpec& spec, Address start, std::int64_t row) {
+    const std::size_t size = row_bytes(spec, sizes);
+    device_.fill(start + unsigned_of(row) * size, 0, size);
+  };
+  for (const std::int64_t row : nan_rows_) {
+    if (std::find(keep.begin(), keep.end(), row) != keep.end()) continue;
+    for (const TensorSpec& spec : context_->contract().caches()) clear(spec, address(spec), row);
+    for (const TensorSpec& spec : encoder_outputs_) {
+      if (spec.name != "source_bias") clear(spec, address(spec), row);
+    }
+  }
+  for (const TensorSpec& spec : encoder_outputs_) {
+    device_.fill(buffers_.encoded().at(spec.name), 0, buffers_.most(spec));
+  }
+  nan_rows_.clear();  // of those that go on, the next step says so again
+}
+
+// Into a bucket's rows, each as far as it can where it is; returns their rows there.
+Rows DeviceBatch::rearrange(const Rows& keep, std::size_t bucket) {
+  const std::int64_t rows = context_->profiles()[bucket].batch;
+  Rows kept;
+  std::vector<std::pair<std::int64_t, std::int64_t>> moves;  // to rows that nothing moves from
+  std::int64_t free = 0;
+  for (const std::int64_t row : keep) {
+    if (row < rows) {
+      kept.push_back(row);
+      continue;
+    }
+    while (std::find(keep.begin(), keep.end(), free) != keep.end()) ++free;
+    kept.push_back(free);
+    moves.emplace_back(row, free++);
+  }
+  const auto before = std::exchange(bucket_, bucket);
+  if (before && !keep.empty()) {
+    const Sizes now = context_->sizes(bucket), past = context_->sizes(*before);
+    const auto move = [&](const TensorSpec& spec) {
+      const std::size_t size = row_bytes(spec, now);
+      const Address start = address(spec);
+      for (const auto& [from, to] : moves) {
+        device_.copy(start + unsigned_of(to) * size, start + unsigned_of(from) * size, size);
+      }
+    };
+    for (const TensorSpec& spec : encoder_outputs_) {
+      if (now.s == past.s) {
+        move(spec);
+      } else {
+        repack(spec, keep, kept, past, now);
+      }
+    }
+    for (const TensorSpec& spec : others_) move(spec);
+  }
+  std::map<std::int64_t, Row> running;
+  for (std::size_t i = 0; i < keep.size(); ++i) {
+    running.emplace(kept[i], std::move(rows_.at(keep[i])));
+  }
+  rows_ = std::move(running);
+  pools_.clear();
+  return kept;
+}
+
+// Rows of an encoder's output for another S, by way of the memory for new sentences.
+void DeviceBatch::repack(const TensorSpec& spec, const Rows& keep, const Rows& kept,
+                         const Sizes& past, const Sizes& now) {
+  const Address start = buffers_.cross().at(spec.name), room = buffers_.encoded().at(spec.name);
+  const std::size_t size = row_bytes(spec, now);
+  for (std::size_t i = 0; i < keep.size(); ++i) {
+    const Address target = room + unsigned_of(kept[i]) * size;
+    blank(spec, target, 1, now);
+    copy_rows(spec, target, now, start + unsigned_of(keep[i]) * row_bytes(spec, past), past, 1);
+  }
+  Rows ascending = kept;
+  std::sort(ascending.begin(), ascending.end());
+  for (const auto& [first, count] : runs_of(ascending)) {
+    const std::size_t place = unsigned_of(first) * size;
+    device_.copy(start + place, room + place, unsigned_of(count) * size);
+  }
+}
+
+// Copies rows of an encoder's output between tensors of different S.
+void DeviceBatch::copy_rows(const TensorSpec& spec, Address target, const Sizes& target_sizes,
+                            Address source, const Sizes& source_sizes, std::int64_t rows) {
+  const auto axis = std::find(spec.axes.begin(), spec.axes.end(), kS);
+  const auto product = [&](auto first, auto last) {
+    std::size_t size = 1;
+    for (; first != last; ++first) size *= unsigned_of(target_sizes.of(*first));
+    return size;
+  };
+  const std::size_t inner = size_of(spec.type) * product(axis + 1, spec.axes.end());
+  const std::size_t outer = unsigned_of(rows) * product(spec.axes.begin() + 1, axis);
+  const std::size_t to = inner * unsigned_of(target_sizes.s);
+  const std::size_t from = inner * unsigned_of(source_sizes.s);
+  device_.copy_rows(target, to, source, from, std::min(to, from), outer);
+}
+
+// Hides all positions of rows; keys and values that are hidden may be what they are.
+void DeviceBatch::blank(const TensorSpec& spec, Address target, std::int64_t rows,
+                        const Sizes& sizes) {
+  if (spec.name != "source_bias") return;
+  device_.copy(target, buffers_.blank_bias(), unsigned_of(rows) * row_bytes(spec, sizes));
+}
+
+// Encodes sentences into rows and puts those before their first step.
+void DeviceBatch::start(const Rows& rows, const Sources& arriving) {
+  const Sizes now = context_->sizes(*bucket_), encoded = encode(arriving, now);
+  for (const TensorSpec& spec : encoder_outputs_) {
+    const Address start = buffers_.cross().at(spec.name), room = buffers_.encoded().at(spec.name);
+    std::int64_t done = 0;
+    for (const auto& [first, count] : runs_of(rows)) {
+      const Address target = start + unsigned_of(first) * row_bytes(spec, now);
+      blank(spec, target, count, now);
+      copy_rows(spec, target, now, room + unsigned_of(done) * row_bytes(spec, encoded), encoded,
+                count);
+      done += count;
+    }
+  }
+  reset(rows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const SearchOptions* own = arriving.options.empty() ? nullptr : arriving.options[i];
+    const std::int64_t most = arriving.max_lengths[i];
+    rows_.insert_or_assign(rows[i], Row{static_cast<std::int64_t>(arriving.tokens[i].size()), most,
+                                        most, own == nullptr ? options_ : *own});
+  }
+}
+
+// Runs the encoder; returns the sizes of what it found. sizes: of the bucket.
+Sizes DeviceBatch::encode(const Sources& arriving, const Sizes& sizes) {
+  std::size_t longest = 0;
+  for (const Tokens& tokens : arriving.tokens) longest = std::max(longest, tokens.size());
+  const auto whole = (static_cast<std::int64_t>(longest) + kEncoderStep - 1) / kEncoderStep;
+  Sizes encoded = sizes;
+  encoded.n = static_cast<std::int64_t>(arriving.size());
+  encoded.s = std::min(sizes.s, whole * kEncoderStep);
+  std::vector<std::int64_t> ids, lengths;
+  for (const Tokens& tokens : arriving.tokens) {
+    ids.insert(ids.end(), tokens.begin(), tokens.end());
+    ids.insert(ids.end(), unsigned_of(encoded.s) - tokens.size(), tokens.back());  // any valid id
+    lengths.push_back(static_cast<std::int64_t>(tokens.size()));
+  }
+  buffers_.source_ids().send(ids.data(), sizeof(ids[0]) * ids.size());
+  buffers_.source_lengths().send(lengths.data(), sizeof(lengths[0]) * lengths.size());
+  std::vector<DeviceTensor> tensors = {
+      {"source_ids", {encoded.n, encoded.s}, buffers_.source_ids().target()},
+      {"source_lengths", {encoded.n}, buffers_.source_lengths().target()}};
+  for (const auto& [name, address] : buffers_.encoded()) tensors.push_back({name, {}, address});
+  device_.launch(TT_ENGINE_ENCODER, context_->bucket(encoded.n, encoded.s), tensors);
+  return encoded;
+}
+
+// To the state before the first step.
+void DeviceBatch::reset(const Rows& rows) {
+  for (const TensorSpec& spec : buffers_.state()) {
+    const std::size_t size = row_bytes(spec, buffers_.sizes());
+    for (const auto& [first, count] : runs_of(rows)) {
+      device_.copy(address(spec) + unsigned_of(first) * size, buffers_.fresh(spec.name),
+                   unsigned_of(count) * size);
+    }
+  }
+}
+
+void DeviceBatch::make_idle(const Rows& rows) {
+  for (const auto& [first, count] : runs_of(rows)) {
+    device_.fill(buffers_.place("done", 0) + unsigned_of(first), 1, unsigned_of(count));
+  }
+}
+
+// Of each row its limits and options, where the device has not got them yet.
+void DeviceBatch::send_request() {
+  for (const TensorSpec& spec : context_->contract().request) {
+    if (spec.name == "forced_tokens") continue;  // which `step` sends
+    const std::size_t size = size_of(spec.type);
+    std::vector<std::byte> values(size * unsigned_of(buffers_.sizes().n));
+    for (std::int64_t row = 0; row < buffers_.sizes().n; ++row) {
+      const auto found = rows_.find(row);
+      const bool is_idle = found == rows_.end();
+      write_request(spec, values.data() + unsigned_of(row) * size,
+                    is_idle ? options_ : found->second.options, is_idle ? 1 : found->second.most);
+    }
+    std::vector<std::byte>& sent = sent_[spec.name];
+    if (values == sent) continue;
+    buffers_.request(spec.name).send(values.data(), values.size());
+    sent = std::move(values);
+  }
+}
+
+// Of a tensor with a row for each sentence, between steps.
+Address DeviceBatch::address(const TensorSpec& spec) const {
+  for (const Addresses* group : {&buffers_.cross(), &buffers_.caches()}) {
+    if (const auto found = group->find(spec.name); found != group->end()) return found->second;
+  }
+  return buffers_.place(spec.name, 0);
+}
+
+// ---- the backend ----
+
+DeviceBackend::DeviceBackend(const tt_device_functions& functions, const Contract& contract,
+                             EngineSettings settings, std::function<void(const std::string&)> log)
+    : pool_(std::make_shared<StreamContextPool>(functions, contract, std::move(settings),
+                                                std::move(log))) {}
+
+std::unique_ptr<Batch> DeviceBackend::batch(const SearchOptions& options,
+                                            std::int64_t start_token) const {
+  return std::make_unique<DeviceBatch>(pool_, options, start_token);
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,234 @@
+#include "engines/device_buffers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "backends/initial_state.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+// What the host reads after a step.
+constexpr const char* kResults[] = {
+    "parents",         "tokens",           "log_probs",        "done",
+    "finished_scores", "finished_lengths", "finished_parents", "finished_truncated"};
+
+bool is_result(const std::string& name) {
+  return std::any_of(std::begin(kResults), std::end(kResults),
+                     [&](const char* one) { return name == one; });
+}
+
+std::size_t elements(const TensorSpec& spec, const Sizes& sizes) {
+  std::size_t count = 1;
+  for (const std::int64_t axis : spec.sized(sizes)) count *= static_cast<std::size_t>(axis);
+  return count;
+}
+
+Specs without_caches(const Contract& contract) {
+  Specs specs;
+  std::copy_if(contract.state.begin(), contract.state.end(), std::back_inserter(specs),
+               [](const TensorSpec& spec) { return !spec.in_place; });
+  return specs;
+}
+
+Specs result_specs(const Contract& contract, const Specs& state) {
+  Specs specs;
+  std::copy_if(contract.results.begin(), contract.results.end(), std::back_inserter(specs),
+               [](const TensorSpec& spec) { return spec.name == "parents"; });
+  std::copy_if(state.begin(), state.end(), std::back_inserter(specs),
+               [](const TensorSpec& spec) { return is_result(spec.name); });
+  return specs;
+}
+
+Specs rest_specs(const Specs& state) {
+  Specs specs;
+  std::copy_if(state.begin(), state.end(), std::back_inserter(specs),
+               [](const TensorSpec& spec) { return !is_result(spec.name); });
+  return specs;
+}
+
+Sizes largest_sizes(const Contract& contract, const Profiles& profiles) {
+  Sizes sizes;
+  sizes.k = *contract.beams();
+  for (const Profile& one : profiles) {
+    sizes.n = std::max(sizes.n, one.batch);
+    sizes.s = std::max(sizes.s, one.source_length);
+  }
+  return sizes;
+}
+
+std::int64_t largest_source(const Profiles& profiles) {
+  std::int64_t most = 0;
+  for (const Profile& one : profiles) most = std::max(most, one.batch * one.source_length);
+  return most;
+}
+
+template <class T>
+std::vector<T> array_at(const std::byte* content, std::size_t count) {
+  const auto* values = reinterpret_cast<const T*>(content);
+  return {values, values + count};
+}
+
+}  // namespace
+
+std::string name_of(const Profile& profile) {
+  return std::to_string(profile.batch) + "x" + std::to_string(profile.source_length);
+}
+
+std::size_t tensor_bytes(const TensorSpec& spec, const Sizes& sizes) {
+  return elements(spec, sizes) * size_of(spec.type);
+}
+
+std::size_t row_bytes(const TensorSpec& spec, Sizes sizes) {
+  sizes.n = 1;
+  return tensor_bytes(spec, sizes);
+}
+
+Block::Block(const Specs& specs, const Sizes& sizes) {
+  for (const TensorSpec& spec : specs) {
+    offsets[spec.name] = size;
+    size += (tensor_bytes(spec, sizes) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+}
+
+DeviceBuffers::DeviceBuffers(Device& device, const Contract& contract, const Profiles& profiles,
+                             std::size_t places)
+    : device_(device),
+      contract_(contract),
+      places_(places),
+      sizes_(largest_sizes(contract, profiles)),
+      largest_(largest_source(profiles)),
+      state_(without_caches(contract)),
+      state_block_(state_, sizes_),
+      result_block_(result_specs(contract, state_), sizes_),
+      rest_block_(rest_specs(state_), sizes_),
+      source_ids_(device, sizeof(std::int64_t) * static_cast<std::size_t>(largest_)),
+      source_lengths_(device, sizeof(std::int64_t) * static_cast<std::size_t>(sizes_.n)),
+      fresh_(device, state_block_.size),
+      results_(zeros(places * result_block_.size)),
+      rest_(zeros(places * rest_block_.size)) {
+  for (const TensorSpec& spec : contract.encoder_outputs) {
+    cross_[spec.name] = zeros(most(spec));
+    encoded_[spec.name] = zeros(most(spec));
+  }
+  for (const TensorSpec& spec : contract.caches())
+    caches_[spec.name] = zeros(tensor_bytes(spec, sizes_));
+  for (const TensorSpec& spec : contract.request) {
+    requests_.emplace(spec.name, Upload(device, tensor_bytes(spec, sizes_)));
+  }
+  if (contract.attention()) {
+    attention_bytes_ = sizeof(float) * static_cast<std::size_t>(sizes_.k * largest_);
+    for (std::size_t i = 0; i < places; ++i) {
+      attention_.push_back(device.allocate(attention_bytes_));
+    }
+  }
+  const std::vector<float> masked(static_cast<std::size_t>(largest_), kMasked);
+  Upload blank(device, sizeof(float) * masked.size());
+  blank.send(masked.data(), sizeof(float) * masked.size());
+  blank_bias_ = blank.target();
+}
+
+Address DeviceBuffers::place(const std::string& name, std::size_t place) const {
+  const auto found = result_block_.offsets.find(name);
+  if (found != result_block_.offsets.end()) {
+    return results_ + place * result_block_.size + found->second;
+  }
+  return rest_ + place * rest_block_.size + rest_block_.offsets.at(name);
+}
+
+Address DeviceBuffers::fresh(const std::string& name) const {
+  return fresh_.target() + state_block_.offsets.at(name);
+}
+
+void DeviceBuffers::send_fresh(std::int64_t start_token) {
+  std::vector<std::byte> content(state_block_.size);
+  for (const TensorSpec& spec : state_) {
+    const std::size_t size = row_bytes(spec, sizes_);
+    std::byte* row = content.data() + state_block_.offsets.at(spec.name);
+    for (std::int64_t i = 0; i < sizes_.n; ++i, row += size) {
+      write_initial(spec, row, size / size_of(spec.type), start_token);
+    }
+  }
+  fresh_.send(content.data(), content.size());
+}
+
+std::vector<DeviceTensor> DeviceBuffers::step_tensors(std::size_t place, const Sizes& sizes) const {
+  const std::size_t following = (place + 1) % places_;
+  std::vector<DeviceTensor> tensors;
+  for (const TensorSpec& spec : contract_.step_inputs()) {
+    const std::string& name = spec.name;
+    Address address = 0;
+    if (const auto cross = cross_.find(name); cross != cross_.end()) {
+      address = cross->second;
+    } else if (const auto request = requests_.find(name); request != requests_.end()) {
+      address = request->second.target();
+    } else if (const auto cache = caches_.find(name); cache != caches_.end()) {
+      address = cache->second;
+      tensors.push_back({kNext + name, {}, address});
+    } else {
+      address = this->place(name, place);
+      tensors.push_back({kNext + name, {}, this->place(name, following)});
+    }
+    tensors.push_back({name, spec.sized(sizes), address});
+  }
+  tensors.push_back({"parents", {}, this->place("parents", following)});
+  if (!attention_.empty()) tensors.push_back({"attention", {}, attention_[following]});
+  return tensors;
+}
+
+void DeviceBuffers::copy_to_first(std::size_t place) {
+  device_.copy(results_, results_ + place * result_block_.size, result_block_.size);
+  device_.copy(rest_, rest_ + place * rest_block_.size, rest_block_.size);
+}
+
+StepResult DeviceBuffers::read_result(const std::byte* results, const std::byte* attention,
+                                      std::size_t place, const Sizes& sizes) const {
+  const auto rows = static_cast<std::size_t>(sizes.n);
+  const std::size_t beams = rows * static_cast<std::size_t>(sizes.k);
+  const auto at = [&](const char* name) { return result_at(results, name, place); };
+  StepResult result;
+  result.tokens = array_at<std::int64_t>(at("tokens"), beams);
+  result.parents = array_at<std::int64_t>(at("parents"), beams);
+  result.log_probs = array_at<float>(at("log_probs"), beams);
+  result.done = array_at<char>(at("done"), rows);
+  if (attention != nullptr) {
+    result.source_size = sizes.s;
+    result.attention = array_at<float>(attention + place * attention_bytes_,
+                                       beams * static_cast<std::size_t>(sizes.s));
+  }
+  return result;
+}
+
+Pool DeviceBuffers::read_pool(const std::byte* results, std::size_t place, std::int64_t row) const {
+  const auto beams = static_cast<std::size_t>(sizes_.k);
+  const auto read = [&](const char* name, auto one) {
+    const std::byte* all = result_at(results, name, place);
+    return array_at<decltype(one)>(all + sizeof(one) * beams * static_cast<std::size_t>(row),
+                                   beams);
+  };
+  return {read("finished_scores", float()), read("finished_lengths", std::int64_t()),
+          read("finished_parents", std::int64_t()), read("finished_truncated", char())};
+}
+
+const std::byte* DeviceBuffers::result_at(const std::byte* results, const char* name,
+                                          std::size_t place) const {
+  return results + place * result_block_.size + result_block_.offsets.at(name);
+}
+
+// Bytes of a tensor with the axes N and S in the profile where it is largest.
+std::size_t DeviceBuffers::most(const TensorSpec& spec) const {
+  Sizes sizes = sizes_;
+  sizes.n = 1;
+  sizes.s = largest_;
+  return tensor_bytes(spec, sizes);
+}
+
+// Zeros, since what is hidden must still be finite.
+Address DeviceBuffers::zeros(std::size_t size) {
+  const Address address = device_.allocate(size);
+  device_.fill(address, 0, size);
+  return address;
+}
+
+}  // namespace translate_trt::runtime

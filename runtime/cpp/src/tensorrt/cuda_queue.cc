@@ -1,0 +1,198 @@
+#include "tensorrt/cuda_queue.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "core/errors.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+constexpr const char* kChooseCpu = "Choose an onnx target to run on the CPU.";
+
+void* pointer_of(std::uint64_t address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+void check_cuda(cudaError_t code, const char* function) {
+  if (code == cudaSuccess) return;
+  // Otherwise who asks next for the last error, as TensorRT does, is told of this one.
+  static_cast<void>(cudaGetLastError());
+  if (code == cudaErrorMemoryAllocation) {
+    throw backend_error(
+        "the GPU is out of memory. Lower workers, or export engines with a smaller --max-batch or "
+        "--profiles.");
+  }
+  throw backend_error(std::string(function) + " failed: " + cudaGetErrorString(code) + ".");
+}
+
+void check_gpu(int gpu) {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    throw backend_error("no NVIDIA GPU can be used: " + std::string(cudaGetErrorString(code)) +
+                        ". nvidia-smi shows what the driver sees. " + kChooseCpu);
+  }
+  if (count == 0) throw backend_error(std::string("there is no NVIDIA GPU. ") + kChooseCpu);
+  if (gpu < count) return;
+  throw backend_error("there is no GPU cuda:" + std::to_string(gpu) + "; this process sees " +
+                      std::to_string(count) + ", which begin with cuda:0.");
+}
+
+std::string compute_capability(int gpu) {
+  int major = 0, minor = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu),
+             "cudaDeviceGetAttribute");
+  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu),
+             "cudaDeviceGetAttribute");
+  return std::to_string(major) + "." + std::to_string(minor);
+}
+
+// cudaSetDevice in the caller's thread, and back again, would leave a context of CUDA, and some
+// hundreds of megabytes, on a GPU that the program may never have used.
+void on_gpu(int gpu, const std::function<void()>& work) {
+  std::exception_ptr failure;
+  std::thread thread([&] {
+    try {
+      check_cuda(cudaSetDevice(gpu), "cudaSetDevice");
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+// ---- the queue ----
+
+CudaQueue::CudaQueue(int gpu) : gpu_(gpu) {
+  activate();
+  cudaStream_t stream = nullptr;
+  // Not the default stream, whose work cannot be captured, and none that waits for it.
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+             "cudaStreamCreateWithFlags");
+  stream_.reset(stream);
+}
+
+// Members go in an order in which nothing that is used is freed: the stream last.
+CudaQueue::~CudaQueue() { finish(); }
+
+void CudaQueue::finish() {
+  static_cast<void>(cudaStreamSynchronize(stream()));
+  graphs_.clear();
+}
+
+void CudaQueue::activate() { check_cuda(cudaSetDevice(gpu_), "cudaSetDevice"); }
+
+std::uint64_t CudaQueue::allocate(std::size_t size) {
+  void* memory = nullptr;
+  check_cuda(cudaMalloc(&memory, std::max<std::size_t>(1, size)), "cudaMalloc");
+  CudaOwned<void*, cudaFree> owned(memory);
+  memory_.push_back(std::move(owned));
+  return reinterpret_cast<std::uint64_t>(memory);
+}
+
+void* CudaQueue::pin(std::size_t size) {
+  void* memory = nullptr;
+  const cudaError_t code =
+      cudaHostAlloc(&memory, std::max<std::size_t>(1, size), cudaHostAllocDefault);
+  if (code == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    throw Error(TT_MEMORY_ERROR, "the host has no " + std::to_string(size) +
+                                     " bytes of memory left that can be pinned. Lower workers, or "
+                                     "export engines with a smaller --max-batch or --profiles.");
+  }
+  check_cuda(code, "cudaHostAlloc");
+  CudaOwned<void*, cudaFreeHost> owned(memory);
+  pinned_.push_back(std::move(owned));
+  return memory;
+}
+
+void CudaQueue::copy_in(std::uint64_t target, const void* source, std::size_t size) {
+  check_cuda(cudaMemcpyAsync(pointer_of(target), source, size, cudaMemcpyHostToDevice, stream()),
+             "cudaMemcpyAsync");
+}
+
+void CudaQueue::copy_out(void* target, std::uint64_t source, std::size_t size) {
+  check_cuda(cudaMemcpyAsync(target, pointer_of(source), size, cudaMemcpyDeviceToHost, stream()),
+             "cudaMemcpyAsync");
+}
+
+void CudaQueue::copy(std::uint64_t target, std::uint64_t source, std::size_t width,
+                     std::size_t height, std::size_t target_pitch, std::size_t source_pitch) {
+  if (height == 1 || (width == target_pitch && width == source_pitch)) {
+    check_cuda(cudaMemcpyAsync(pointer_of(target), pointer_of(source), width * height,
+                               cudaMemcpyDeviceToDevice, stream()),
+               "cudaMemcpyAsync");
+    return;
+  }
+  check_cuda(cudaMemcpy2DAsync(pointer_of(target), target_pitch, pointer_of(source), source_pitch,
+                               width, height, cudaMemcpyDeviceToDevice, stream()),
+             "cudaMemcpy2DAsync");
+}
+
+void CudaQueue::fill(std::uint64_t target, int value, std::size_t size) {
+  check_cuda(cudaMemsetAsync(pointer_of(target), value, size, stream()), "cudaMemsetAsync");
+}
+
+cudaEvent_t CudaQueue::record() {
+  if (spare_events_.empty()) {
+    cudaEvent_t made = nullptr;
+    // A thread that waits sleeps; the device has its next round already.
+    check_cuda(cudaEventCreateWithFlags(&made, cudaEventBlockingSync | cudaEventDisableTiming),
+               "cudaEventCreateWithFlags");
+    CudaOwned<cudaEvent_t, cudaEventDestroy> owned(made);
+    spare_events_.reserve(events_.size() + 1);  // so that `wait` cannot run out of memory
+    events_.push_back(std::move(owned));
+    spare_events_.push_back(made);
+  }
+  const cudaEvent_t event = spare_events_.back();
+  check_cuda(cudaEventRecord(event, stream()), "cudaEventRecord");
+  spare_events_.pop_back();
+  return event;
+}
+
+void CudaQueue::wait(cudaEvent_t event) {
+  spare_events_.push_back(event);  // it is recorded again after this at the earliest
+  check_cuda(cudaEventSynchronize(event), "cudaEventSynchronize");
+}
+
+void CudaQueue::begin_capture() {
+  // Thread-local: what other threads do with the GPU meanwhile is none of its business.
+  check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal),
+             "cudaStreamBeginCapture");
+  capturing_ = true;
+}
+
+cudaGraphExec_t CudaQueue::end_capture() {
+  capturing_ = false;
+  cudaGraph_t captured = nullptr;
+  check_cuda(cudaStreamEndCapture(stream(), &captured), "cudaStreamEndCapture");
+  const CudaOwned<cudaGraph_t, cudaGraphDestroy> graph(captured);
+  cudaGraphExec_t executable = nullptr;
+  // The function of this name takes the same arguments in CUDA 11.4, 12 and 13.
+  check_cuda(cudaGraphInstantiateWithFlags(&executable, captured, 0),
+             "cudaGraphInstantiateWithFlags");
+  CudaOwned<cudaGraphExec_t, cudaGraphExecDestroy> owned(executable);
+  graphs_.push_back(std::move(owned));
+  return executable;
+}
+
+void CudaQueue::discard_capture() {
+  capturing_ = false;
+  cudaGraph_t captured = nullptr;
+  static_cast<void>(cudaStreamEndCapture(stream(), &captured));
+  if (captured != nullptr) static_cast<void>(cudaGraphDestroy(captured));
+  static_cast<void>(cudaGetLastError());
+}
+
+void CudaQueue::replay(cudaGraphExec_t graph) {
+  check_cuda(cudaGraphLaunch(graph, stream()), "cudaGraphLaunch");
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,280 @@
+#include "tensorrt/tensorrt_device.h"
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <new>
+#include <string>
+
+#include "backends/onnxruntime_backend.h"
+#include "bundle/engine_record.h"
+#include "core/errors.h"
+#include "engines/device_batch.h"
+#include "engines/engine_loader.h"
+#include "text/utf8.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+std::string role_name(int role) { return role == TT_ENGINE_STEP ? "step" : "encoder"; }
+
+std::string shape_name(const tt_device_tensor& tensor) {
+  std::vector<std::string> sizes;
+  for (std::size_t i = 0; i < tensor.rank; ++i) sizes.push_back(std::to_string(tensor.shape[i]));
+  return "[" + join(sizes, ", ") + "]";
+}
+
+// nbDims is -1 for a shape that no TensorRT has.
+nvinfer1::Dims dims_of(const tt_device_tensor& tensor) {
+  nvinfer1::Dims dims = {};
+  dims.nbDims = -1;
+  if (tensor.rank > static_cast<std::size_t>(nvinfer1::Dims::MAX_DIMS)) return dims;
+  dims.nbDims = static_cast<std::int32_t>(tensor.rank);
+  std::copy_n(tensor.shape, tensor.rank, dims.d);
+  return dims;
+}
+
+bool same_dims(const nvinfer1::Dims& left, const nvinfer1::Dims& right) {
+  return left.nbDims == right.nbDims && left.nbDims >= 0 &&
+         std::equal(left.d, left.d + left.nbDims, right.d);
+}
+
+// Runs `work`, which frees something and does not throw, on the GPU; in the caller's thread if
+// there can be no other, or if the GPU is lost.
+template <class Work>
+void free_on_gpu(int gpu, const Work& work) noexcept {
+  bool done = false;
+  try {
+    on_gpu(gpu, [&] { work(), done = true; });
+  } catch (const std::exception&) {
+    if (!done) work();
+  }
+}
+
+// ---- functions of device.h ----
+
+// Turns exceptions, none of which may pass through C, into a status and its message.
+template <class Work>
+tt_status device_status(const Work& work) noexcept {
+  try {
+    work();
+    return TT_OK;
+  } catch (const Error& error) {
+    return tt_device_fail(error.status(), error.what());
+  } catch (const std::bad_alloc&) {
+    return tt_device_fail(TT_MEMORY_ERROR, "memory ran out. Lower batch_tokens or workers.");
+  } catch (const std::exception& error) {
+    return tt_device_fail(TT_BACKEND_ERROR, error.what());
+  }
+}
+
+TensorRtDevice& tensorrt_device(void* device) { return *static_cast<TensorRtDevice*>(device); }
+CudaQueue& queue_of(void* device) { return tensorrt_device(device).queue(); }
+
+// ---- what is loaded, and where ----
+
+int gpu_of(const Settings& settings) {
+  const SessionDevice& device = settings.device;
+  if (settings.default_device) return 0;
+  if (device.provider == Provider::kCuda) return device.index;
+  if (device.provider == Provider::kCpu) {
+    throw backend_error("engines run on a GPU alone; choose an onnx target to run on the CPU.");
+  }
+  throw option_error("device is " + in_quotes(device.name) +
+                     ", which is a provider of ONNX Runtime; for engines write cuda or cuda:1.");
+}
+
+bool same_profiles(const Profiles& left, const Profiles& right) {
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                    [](const Profile& a, const Profile& b) {
+                      return a.batch == b.batch && a.source_length == b.source_length;
+                    });
+}
+
+const EngineRecord& record_of(const EngineRecords& records, const TargetEntry& target,
+                              const std::string& role) {
+  const auto found = records.find(role);
+  const bool has_file = std::any_of(target.files.begin(), target.files.end(),
+                                    [&](const auto& file) { return file.first == role; });
+  if (found != records.end() && has_file) return found->second;
+  throw bundle_error("the target has no engine of the " + role + "; export the bundle again.");
+}
+
+// Batches of engines that are kept here.
+class TensorRtBackend : public Backend {
+ public:
+  TensorRtBackend(std::shared_ptr<TensorRtEngines> engines, const Contract& contract,
+                  EngineSettings settings, std::function<void(const std::string&)> log)
+      : engines_(std::move(engines)),
+        backend_(tensorrt_functions(engines_), contract, std::move(settings), std::move(log)) {}
+
+  std::unique_ptr<Batch> batch(const SearchOptions& options,
+                               std::int64_t start_token) const override {
+    return backend_.batch(options, start_token);
+  }
+
+ private:
+  std::shared_ptr<TensorRtEngines> engines_;
+  DeviceBackend backend_;
+};
+
+}  // namespace
+
+TensorRtEngines::TensorRtEngines(int index, Profiles both,
+                                 const std::filesystem::path& encoder_file,
+                                 const std::filesystem::path& step_file, const Contract& contract)
+    : gpu(index),
+      profiles(std::move(both)),
+      encoder(encoder_file, contract.encoder_inputs, contract.encoder_outputs),
+      step(step_file, contract.step_inputs(), contract.step_outputs()) {
+  encoder.check_profiles(profiles.size());
+  step.check_profiles(profiles.size());
+  step.check_aliases(contract.caches());
+}
+
+// ---- the device ----
+
+TensorRtDevice::TensorRtDevice(std::shared_ptr<TensorRtEngines> engines)
+    : engines_(std::move(engines)),
+      queue_(engines_->gpu),
+      scratch_bytes_(std::max(engines_->encoder.scratch_bytes(), engines_->step.scratch_bytes())),
+      scratch_(scratch_bytes_ > 0 ? queue_.allocate(scratch_bytes_) : 0) {}
+
+TensorRtDevice::~TensorRtDevice() {
+  queue_.finish();
+  contexts_.clear();
+}
+
+void TensorRtDevice::launch(const tt_launch& work) {
+  const std::string role = role_name(work.engine);
+  nvinfer1::IExecutionContext& runs = context(work.engine, static_cast<std::size_t>(work.profile));
+  for (std::size_t i = 0; i < work.tensor_count; ++i) {
+    const tt_device_tensor& tensor = work.tensors[i];
+    if (tensor.shape != nullptr) {
+      const nvinfer1::Dims dims = dims_of(tensor);
+      if (!same_dims(runs.getTensorShape(tensor.name), dims) &&
+          (dims.nbDims < 0 || !runs.setInputShape(tensor.name, dims))) {
+        throw backend_error("the " + role + " engine refuses " + tensor.name + " of shape " +
+                            shape_name(tensor) + ": " + tensorrt_reasons());
+      }
+    }
+    if (!runs.setTensorAddress(tensor.name, reinterpret_cast<void*>(tensor.address))) {
+      throw backend_error("the " + role + " engine has no " + tensor.name + ": " +
+                          tensorrt_reasons());
+    }
+  }
+  if (!runs.enqueueV3(queue_.stream())) {
+    throw backend_error("the " + role + " engine does not run: " + tensorrt_reasons());
+  }
+}
+
+nvinfer1::IExecutionContext& TensorRtDevice::context(int role, std::size_t profile) {
+  const auto key = std::pair(role, profile);
+  const auto found = contexts_.find(key);
+  if (found != contexts_.end()) return *found->second;
+  // TensorRT prepares kernels in the first run, which cannot be captured.
+  if (queue_.capturing()) throw backend_error("an engine must have run before it is captured.");
+  auto made = engines_->engine(role).context(profile, name_of(engines_->profiles.at(profile)),
+                                             queue_.stream());
+  if (scratch_bytes_ > 0) {
+    made->setDeviceMemoryV2(reinterpret_cast<void*>(scratch_),
+                            static_cast<std::int64_t>(scratch_bytes_));
+  }
+  return *(contexts_[key] = std::move(made));
+}
+
+tt_device_functions tensorrt_functions(std::shared_ptr<TensorRtEngines>& engines) {
+  tt_device_functions table = {};
+  table.struct_size = sizeof(table);
+  table.context = &engines;
+  table.open = [](void* context, void** device) {
+    return device_status([=] {
+      *device = new TensorRtDevice(*static_cast<std::shared_ptr<TensorRtEngines>*>(context));
+    });
+  };
+  table.close = [](void* device) {
+    free_on_gpu(queue_of(device).gpu(), [=] { delete &tensorrt_device(device); });
+  };
+  table.activate = [](void* device) { return device_status([=] { queue_of(device).activate(); }); };
+  table.allocate = [](void* device, size_t size, uint64_t* address) {
+    return device_status([=] { *address = queue_of(device).allocate(size); });
+  };
+  table.pin = [](void* device, size_t size, void** memory) {
+    return device_status([=] { *memory = queue_of(device).pin(size); });
+  };
+  table.copy_in = [](void* device, uint64_t target, const void* source, size_t size) {
+    return device_status([=] { queue_of(device).copy_in(target, source, size); });
+  };
+  table.copy_out = [](void* device, void* target, uint64_t source, size_t size) {
+    return device_status([=] { queue_of(device).copy_out(target, source, size); });
+  };
+  table.copy = [](void* device, uint64_t target, uint64_t source, size_t width, size_t height,
+                  size_t target_pitch, size_t source_pitch) {
+    return device_status(
+        [=] { queue_of(device).copy(target, source, width, height, target_pitch, source_pitch); });
+  };
+  table.fill = [](void* device, uint64_t target, int32_t value, size_t size) {
+    return device_status([=] { queue_of(device).fill(target, value, size); });
+  };
+  table.launch = [](void* device, const tt_launch* work) {
+    return device_status([=] { tensorrt_device(device).launch(*work); });
+  };
+  table.record = [](void* device, void** event) {
+    return device_status([=] { *event = queue_of(device).record(); });
+  };
+  table.wait = [](void* device, void* event) {
+    return device_status([=] { queue_of(device).wait(static_cast<cudaEvent_t>(event)); });
+  };
+  table.begin_capture = [](void* device) {
+    return device_status([=] { queue_of(device).begin_capture(); });
+  };
+  table.end_capture = [](void* device, void** graph) {
+    return device_status([=] {
+      if (graph == nullptr) {
+        queue_of(device).discard_capture();
+      } else {
+        *graph = queue_of(device).end_capture();
+      }
+    });
+  };
+  table.replay = [](void* device, void* graph) {
+    return device_status([=] { queue_of(device).replay(static_cast<cudaGraphExec_t>(graph)); });
+  };
+  return table;
+}
+
+// ---- loading ----
+
+std::unique_ptr<Backend> load_engines(const std::filesystem::path& bundle,
+                                      const TargetEntry& target, const Settings& settings) {
+  const EngineRecords records = read_engine_records(target, bundle);
+  const EngineRecord& step = record_of(records, target, "step");
+  const Profiles profiles = step.profiles;
+  if (!same_profiles(record_of(records, target, "encoder").profiles, profiles)) {
+    throw bundle_error("both engines must have the same profiles; export the bundle again.");
+  }
+  const int gpu = gpu_of(settings);
+  for (const auto& [role, record] : records) {
+    check_engine(record, tensorrt_version(), system_name(), target.name, bundle);
+  }
+  check_gpu(gpu);
+  const std::string capability = compute_capability(gpu);
+  for (const auto& [role, record] : records) {
+    check_engine_gpu(record, capability, target.name, bundle);
+  }
+  std::shared_ptr<TensorRtEngines> engines;
+  on_gpu(gpu, [&] {
+    auto loaded =
+        std::make_unique<TensorRtEngines>(gpu, profiles, target.file("encoder").locate(bundle),
+                                          target.file("step").locate(bundle), target.contract);
+    engines = {loaded.release(),
+               [gpu](TensorRtEngines* last) { free_on_gpu(gpu, [=] { delete last; }); }};
+  });
+  EngineSettings how;
+  how.profiles = profiles;
+  return std::make_unique<TensorRtBackend>(std::move(engines), target.contract, std::move(how),
+                                           settings.log);
+}
+
+}  // namespace translate_trt::runtime

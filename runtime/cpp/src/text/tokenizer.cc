@@ -1,0 +1,107 @@
+#include "text/tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "core/errors.h"
+#include "text/utf8.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+using sentencepiece::SentencePieceProcessor;
+
+constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581, what stands for a space
+
+std::unique_ptr<const SentencePieceProcessor> load(const std::filesystem::path& path) {
+  const std::string mend = "Copy the directory again or make it again.";
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  const std::string content(std::istreambuf_iterator<char>(file), {});
+  if (!file) {
+    throw bundle_error("cannot read the tokenizer model " + path.string() + ": " +
+                       std::strerror(errno) + ". " + mend);
+  }
+  if (content.empty()) {
+    throw bundle_error("the tokenizer model " + path.string() + " is empty. " + mend);
+  }
+  auto model = std::make_unique<SentencePieceProcessor>();
+  const auto status = model->LoadFromSerializedProto(content);
+  if (!status.ok()) {
+    throw bundle_error(path.string() + " is not a SentencePiece model, or only a part of one (" +
+                       status.ToString() + "). " + mend);
+  }
+  return model;
+}
+
+// Of a library that should not fail, since what it is given is UTF-8 and ids of its own.
+void check(const sentencepiece::util::Status& status) {
+  if (!status.ok()) throw std::runtime_error("SentencePiece failed: " + status.ToString());
+}
+
+// Whether tokens are what stands between spaces (_is_of_words in runtime/text/tokenizer.py).
+bool is_of_words(const SentencePieceProcessor& model) {
+  for (int piece = 0; piece < model.GetPieceSize(); ++piece) {
+    const bool special = model.IsControl(piece) || model.IsUnknown(piece);
+    if (!special && model.IdToPiece(piece).rfind(kSpace, 0) != 0) return false;
+  }
+  return true;
+}
+
+Tokens encode_words(const SentencePieceProcessor& model, std::string_view text) {
+  Tokens tokens;
+  while (!text.empty()) {
+    const auto word = text.substr(0, text.find(' '));
+    if (!word.empty()) tokens.push_back(model.PieceToId(std::string(kSpace).append(word)));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+  }
+  return tokens;
+}
+
+}  // namespace
+
+struct Tokenizer::Model {
+  explicit Model(const std::filesystem::path& path)
+      : processor(load(path)), of_words(is_of_words(*processor)) {}
+
+  Tokens encode(std::string_view text) const {
+    const std::string cleaned = clean(text);
+    // SentencePiece would make one token of unknown words that follow each other.
+    if (of_words) return encode_words(*processor, cleaned);
+    std::vector<int> ids;
+    check(processor->Encode(cleaned, &ids));
+    return {ids.begin(), ids.end()};
+  }
+
+  const std::unique_ptr<const SentencePieceProcessor> processor;
+  const bool of_words;
+};
+
+Tokenizer::Tokenizer(const std::filesystem::path& source_model,
+                     const std::filesystem::path& target_model)
+    : target_(std::make_shared<Model>(target_model)),
+      source_(source_model == target_model ? target_ : std::make_shared<Model>(source_model)) {}
+
+Tokens Tokenizer::encode_source(std::string_view text) const { return source_->encode(text); }
+
+Tokens Tokenizer::encode_target(std::string_view text) const { return target_->encode(text); }
+
+std::string Tokenizer::decode(const Tokens& tokens) const {
+  std::string text;
+  check(target_->processor->Decode(std::vector<int>(tokens.begin(), tokens.end()), &text));
+  return clean(text);
+}
+
+std::int64_t Tokenizer::source_vocabulary_size() const {
+  return source_->processor->GetPieceSize();
+}
+
+std::int64_t Tokenizer::vocabulary_size() const { return target_->processor->GetPieceSize(); }
+
+}  // namespace translate_trt::runtime
