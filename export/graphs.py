@@ -247,7 +247,7 @@ class StepGraph(nn.Module):
         return (parents, *following, ancestry, *free, *written, *full, *attention)
 
     def _listed(self, x: Tensor, shortlist: Tensor, forced_tokens: Tensor) -> Candidates:
-        """The best of a shortlist, as a call of the function that fused_ops/declarations.py gives a body.
+        """Take the best of a shortlist by the fused operator of fused_ops/declarations.py.
 
         Args:
             x: [N, K, d_model].

@@ -1,7 +1,7 @@
 """Device interface of engines: memory, one work queue, and execution contexts.
 
-The loop that uses it is libtranslate_trt's (`runtime/cpp/src/engines/device_batch.h`), which is handed
-these functions by `translate_trt.runtime.native.device_functions`.
+The loop that uses it is libtranslate_trt's (`runtime/cpp/src/engines/device_batch.h`), which is
+handed these functions by `translate_trt.runtime.native.device_functions`.
 """
 
 from __future__ import annotations

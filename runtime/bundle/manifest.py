@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn, get_type_hints
 
+from translate_trt.runtime.bundle import contract_fields
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.fields import AGAIN, Fields
-from translate_trt.runtime.bundle.manifest import contract_fields
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.io.atomic_files import clear_leftovers, write_json

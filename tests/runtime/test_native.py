@@ -28,9 +28,9 @@ from translate_trt.runtime import (
     SearchOptions,
     TranslationService,
     Translator,
-    core_service,
     kernels,
     native,
+    native_service,
 )
 from translate_trt.runtime.errors import (
     BackendError,
@@ -362,11 +362,11 @@ def test_what_a_callback_raises_is_logged(
             return ["translation"]
 
     with TranslationService(on_core(compiled_bundle, threads=1)) as service:
-        assert isinstance(service._service, core_service.CoreService)
-        future = core_service._Future()
+        assert isinstance(service._service, native_service.CoreService)
+        future = native_service._Future()
         future.job = Found()  # type: ignore[assignment]
         future.add_done_callback(fail)
-        service._service._finish(0, core_service._Line(future, 0, is_text=True))
+        service._service._finish(0, native_service._Line(future, 0, is_text=True))
         assert "a callback of a translation raised SystemExit()" in caplog.text
         submitted = service.submit("the cat")
         submitted.add_done_callback(lambda _: service.new_request())

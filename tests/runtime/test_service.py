@@ -20,11 +20,11 @@ from translate_trt.runtime import (
     Translation,
     TranslationService,
     Translator,
-    core_service,
     futures,
     kernels,
     native,
-    plain_service,
+    native_service,
+    reference_service,
 )
 from translate_trt.runtime.errors import BackendError, InputError, OptionError, TranslateTrtError
 
@@ -65,7 +65,7 @@ class Held:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.worked: list[Future[Translation]] = []
         self._begun, self._submitted, self._free = (threading.Event() for _ in range(3))
-        for module in (core_service, plain_service):
+        for module in (native_service, reference_service):
             monkeypatch.setattr(module, "resolve", self._resolve)
         finished = native.Completions.wait
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from translate_trt.runtime.cli import main
-from translate_trt.train.trainer.loop import loop as trainer
-from translate_trt.train.trainer.loop import steps
+from translate_trt.train.trainer import loop as trainer
+from translate_trt.train.trainer import steps
 
 RANK, ROUND = os.environ["RANK"], os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 taken: dict[tuple[int, int], list[int]] = {}

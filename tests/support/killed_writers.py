@@ -281,7 +281,7 @@ def _prepare(directory: Path, tokenizer: Path, version: str) -> None:
     import logging
 
     from translate_trt.runtime.io.locks import locked_directory
-    from translate_trt.train.data.batches import prepare as module
+    from translate_trt.train.data import prepare as module
     from translate_trt.train.data.corpora import PrepareOptions
     from translate_trt.train.data.prepare import Preparation, recover
     from translate_trt.train.data.text_sources import TextSource
@@ -340,8 +340,8 @@ def train(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
         numbered_checkpoints,
         open_checkpoint,
     )
+    from translate_trt.train.trainer import metrics
     from translate_trt.train.trainer.distributed import Group
-    from translate_trt.train.trainer.loop import metrics
     from translate_trt.train.trainer.run import prepare_job_from_data, train_model
 
     metrics._tensorboard = lambda *_: None  # it has threads and files of its own

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from translate_trt.export.contract import GraphForm, make_contract
+from translate_trt.runtime.bundle import contract_fields
 from translate_trt.runtime.bundle.contract import MASKED, NEXT, Contract, ShortlistForm, TensorSpec
 from translate_trt.runtime.bundle.fields import Fields
-from translate_trt.runtime.bundle.manifest import contract_fields
 
 DYNAMIC = make_contract(decoder_layers=2, heads=4, key_size=8, value_size=6)
 

@@ -11,7 +11,7 @@ import pytest
 from support.server import Site, serve
 
 from translate_trt.runtime.errors import DownloadError, OptionError, OutputError
-from translate_trt.train.data.batches import download as module
+from translate_trt.train.data import download as module
 from translate_trt.train.data.corpora import Archive
 from translate_trt.train.data.download import RECORD, download
 

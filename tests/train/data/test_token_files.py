@@ -17,8 +17,8 @@ import torch
 
 from translate_trt.runtime.errors import InputError, OutputError
 from translate_trt.runtime.text.tokenizer import Tokenizer
+from translate_trt.train.data import prepare as module
 from translate_trt.train.data.batches import FingerprintCheck, encode_parallel, epoch_batches
-from translate_trt.train.data.batches import prepare as module
 from translate_trt.train.data.corpora import PrepareOptions
 from translate_trt.train.data.prepare import Preparation, prepare
 from translate_trt.train.data.text_sources import TextSource, language_of

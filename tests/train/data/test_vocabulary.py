@@ -9,7 +9,7 @@ import sentencepiece
 from translate_trt.runtime.errors import InputError, TranslateTrtError
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END, PAD, START, UNKNOWN
-from translate_trt.train.data.batches import vocabulary as module
+from translate_trt.train.data import vocabulary as module
 from translate_trt.train.data.vocabulary import SMALLEST_VOCABULARY, sample_rows, train_tokenizer
 
 LINES = ["the cat sat on the mat", "der Hund läuft über die Straße", "a dog and a cat"] * 50

@@ -18,6 +18,7 @@ from translate_trt.runtime.io import atomic_files as files
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END, PAD
 from translate_trt.train.data.batches import TokenArray
+from translate_trt.train.shortlist import ibm_model1
 from translate_trt.train.shortlist.ibm_model1 import TokenPairs, TranslationTable, learn_table
 from translate_trt.train.shortlist.learning import (
     ShortlistSize,
@@ -31,7 +32,6 @@ from translate_trt.train.shortlist.table import (
     Shortlist,
     best_translations,
     copies_of,
-    ibm_model1,
     shared_copies,
     tokenizer_hash,
 )

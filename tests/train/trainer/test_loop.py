@@ -29,9 +29,9 @@ from translate_trt.train import checkpoint as checkpoint_module
 from translate_trt.train.checkpoint import AVERAGED, average_weights, numbered_checkpoints
 from translate_trt.train.data.batches import Batch
 from translate_trt.train.shutdown import StopRequest, exit_on_sigterm
+from translate_trt.train.trainer import loop as trainer_module
 from translate_trt.train.trainer.distributed import Group
 from translate_trt.train.trainer.loop import Job, Trainer
-from translate_trt.train.trainer.loop import loop as trainer_module
 from translate_trt.train.trainer.run import TextPair, prepare_job
 from translate_trt.train.trainer.steps import Step
 

@@ -24,9 +24,9 @@ from translate_trt.runtime.errors import (
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import AVERAGED, Usage, numbered_checkpoints, open_checkpoint
 from translate_trt.train.data.token_files import open_prepared
+from translate_trt.train.trainer import run as module
 from translate_trt.train.trainer.distributed import Group, choose_device
 from translate_trt.train.trainer.loop import Trainer
-from translate_trt.train.trainer.loop import run as module
 from translate_trt.train.trainer.run import (
     TextPair,
     prepare_job,
