@@ -22,13 +22,12 @@ from support.cpp_library import ROOT, SEARCHES, Library
 from support.kernels import LIBRARY_SOURCE
 from support.prompts import SOURCE, TARGET, with_prompt
 from support.shortlists import compile_with_shortlist, random_table
-from support.translations import random_sources
+from support.translations import random_sources, rounding
 
 from translate_trt.runtime import (
     SearchOptions,
     TranslationService,
     Translator,
-    kernels,
     native,
     native_service,
 )
@@ -80,11 +79,6 @@ def assert_same(found: Hypothesis, expected: Hypothesis, tolerance: float = 0) -
     assert (found.attention is None) == (expected.attention is None)
     if expected.attention is not None and found.attention is not None:
         np.testing.assert_allclose(found.attention, expected.attention, rtol=0, atol=tolerance)
-
-
-def rounding() -> float:
-    """By how much scores may differ where sentences are encoded in other groups (rule 9)."""
-    return 0 if kernels.status().startswith(("avx512", "amx")) else 1e-4
 
 
 # ---- what is found ----

@@ -17,6 +17,7 @@ import onnxruntime
 import pytest
 from filelock import FileLock
 
+from support.translations import rounding
 from translate_trt.runtime import kernels
 from translate_trt.runtime.results import Hypothesis, Translation
 
@@ -190,23 +191,27 @@ def probe(library: Library) -> Iterator[Probe]:
 
 
 def assert_same_hypothesis(found: Any, expected: Hypothesis) -> None:
-    """To the last bit."""
+    """To the last bit, where kernels keep rounding out of what shares a batch."""
+    tolerance = rounding()
     assert tuple(found["tokens"]) == tuple(expected.tokens)
     assert found["truncated"] == expected.truncated
-    assert found["score"] == expected.score
-    assert tuple(found["token_log_probs"]) == expected.token_log_probs
+    assert found["score"] == pytest.approx(expected.score, rel=0, abs=tolerance)
+    assert found["token_log_probs"] == pytest.approx(
+        list(expected.token_log_probs), rel=0, abs=tolerance
+    )
     attention = np.array(found["attention"], np.float32)
     right = np.zeros(0) if expected.attention is None else expected.attention
-    np.testing.assert_array_equal(attention, right)
+    np.testing.assert_allclose(attention, right, rtol=0, atol=tolerance)
 
 
 def assert_same_translations(found: Any, expected: Sequence[Translation]) -> None:
-    """To the last bit."""
+    """To the last bit, as `assert_same_hypothesis`."""
+    tolerance = rounding()
     for ours, theirs in zip(found, expected, strict=True):
         for one, other in zip(ours, theirs.hypotheses, strict=True):
             assert one["text"] == other.text
             # From Python 3.12 on, sums of floats are rounded otherwise.
-            assert one["score"] == pytest.approx(other.score, rel=1e-12)
+            assert one["score"] == pytest.approx(other.score, rel=1e-12, abs=9 * tolerance)
             for piece, right in zip(one["pieces"], other.pieces, strict=True):
                 assert_same_hypothesis(piece, right)
 
