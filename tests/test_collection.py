@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from support.collection import COLLECTED, LONGEST, SLOW_FILES, TESTS
-
-ROOT = Path(__file__).resolve().parent.parent
+from support.paths import ROOT
 
 
 def test_a_second_collection_finds_the_same_tests(request: pytest.FixtureRequest) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.paths import ROOT
 
 from translate_trt.runtime.cli import SUBCOMMANDS, main
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     "docs/data.md",
     "docs/train.md",

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from support.paths import ROOT
 
 
 def test_a_bundle(compiled_bundle: Path, tmp_path: Path) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from support.paths import ROOT
 
 
 def test_a_plan_by_hand() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.models import lively_model, save_model
+from support.paths import ROOT
 
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
@@ -17,7 +18,6 @@ from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer, pad, source_padding_bias
 from translate_trt.train.search import beam_search
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCES = [[5, 9, 11, 30, 8, 14], [7, 7, 21], [33, 12, 4, 6]]
 
 

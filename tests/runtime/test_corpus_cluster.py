@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from support import ray_hosts
+from support.paths import ROOT
 from support.ray_cluster import RayCluster
 from support.ray_hosts import Host
 
@@ -28,7 +29,6 @@ pytest.importorskip("torch", reason="the export packages are needed")
 
 pytestmark = pytest.mark.slow
 WAIT = 300
-ROOT = Path(__file__).resolve().parent.parent.parent
 WORDS = ["the", "cat", "dog", "house", "tree", "runs", "sleeps", "green", "big", "river", "walks"]
 BAD = b"not \xff UTF-8"
 

@@ -16,13 +16,12 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from support.kernels import LIBRARY_SOURCE
+from support.paths import ROOT
 
 from translate_trt.runtime import Translation, Translator, kernels
 from translate_trt.runtime.backends import Settings, load_graphs
 from translate_trt.runtime.bundle.manifest import FORMAT_VERSION, read_manifest
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 LINES = [
     "the cat runs.",

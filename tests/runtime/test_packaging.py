@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.paths import ROOT
 
 import translate_trt.runtime as runtime
 from translate_trt.runtime import errors
 from translate_trt.runtime.cli import main
 from translate_trt.train.checkpoint import Checkpoint
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("train", "export", "runtime")
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
 from translate_trt.runtime import kernels
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCES = ROOT / "runtime/cpp"
 PROGRAM = Path(__file__).with_name("tile_product.cc")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")

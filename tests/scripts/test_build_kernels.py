@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 NAME = "libtranslate_trt_kernels.so"
 HEADER = "onnxruntime_cxx_api.h"
 SYSTEM_HEADERS = Path("/usr/include/onnxruntime") / HEADER

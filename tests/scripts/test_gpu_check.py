@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
 from translate_trt.runtime.backends.engines import compute_capability
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "scripts/gpu_check.sh"
 
 BENCHMARK = "base, steps and throughput against torch.compile"

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL = "--device cpu --threads 1 --precision fp32 --d-model 32 --d-ff 32 --steps 6 --log-every 2"
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five-six": "fünf-sechs"}
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 import pytest
 
-TESTS = Path(__file__).resolve().parent.parent
+from support.paths import ROOT
+
+TESTS = ROOT / "tests"
 
 #: Files whose tests take more than some six seconds of processor time together, as measured: they
 #: compile, train, build, or start servers. They are in the whole suite and not in the quick tier.

@@ -17,11 +17,11 @@ import onnxruntime
 import pytest
 from filelock import FileLock
 
+from support.paths import ROOT
 from support.translations import rounding
 from translate_trt.runtime import kernels
 from translate_trt.runtime.results import Hypothesis, Translation
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SUPPRESSIONS = ROOT / "runtime/cpp/tests"
 
 #: Search options for comparisons of the library with Python.

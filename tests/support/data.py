@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from support.paths import ROOT
+
 DATA = Path(os.environ.get("TRANSLATE_TRT_DATA", ROOT.parent / "shared" / "data"))
 
 

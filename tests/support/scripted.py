@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from support.paths import ROOT
 from translate_trt.export.contract import GraphForm, make_contract
 from translate_trt.export.graphs import BeamSearchStep, SharedSlots, StaticCaches
 from translate_trt.runtime.bundle.contract import MASKED, NEXT, Contract, TensorSpec
@@ -24,7 +24,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Reference, Sentence
 from translate_trt.runtime.results import Hypothesis
 
-TRACES = Path(__file__).resolve().parent.parent / "data" / "search_traces.json"
+TRACES = ROOT / "tests" / "data" / "search_traces.json"
 END = 3
 START = 2
 

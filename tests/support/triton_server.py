@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from support.paths import ROOT
+
 PLACE = ROOT / ".cache/triton-server"
 CLIENT = ROOT / "benchmarks/triton_client.py"
 WAIT = 90

@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
 from translate_trt.train.checkpoint import Checkpoint
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/parity.md"
+PAGE = ROOT / "docs/parity.md"
 COMMANDS = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
 # What is to be seen of each, in the order of the page.
 SHOWN = ["passed: BLEU at most 0.1 lower", ": none", "[Op: TensorScatter]", "PASSED"]

@@ -17,6 +17,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file
+from support.paths import ROOT
 
 from translate_trt.runtime.cli import main
 from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints
@@ -24,7 +25,7 @@ from translate_trt.train.trainer.distributed import Group, choose_device
 from translate_trt.train.trainer.metrics import read_metrics
 from translate_trt.train.trainer.run import TextPair
 
-MEMBER = Path(__file__).parent.parent / "support/group_member.py"
+MEMBER = ROOT / "tests/support/group_member.py"
 Text = tuple[TextPair, TextPair]
 Settings = dict[str, Any]
 
