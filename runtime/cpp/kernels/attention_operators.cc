@@ -226,13 +226,17 @@ class SplitHeadsNode {
 }  // namespace
 
 void add_attention_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
-  add<CachedAttentionNode<float>>(domain, "CachedAttention", kernels);
-  add<CachedAttentionNode<Half>>(domain, "CachedAttention16", kernels);
-  add<BeamAttentionNode<float>>(domain, "BeamAttention", kernels);
-  add<BeamAttentionNode<Half>>(domain, "BeamAttention16", kernels);
-  add<SelfAttentionNode>(domain, "SelfAttention", kernels);
-  add<SplitHeadsNode<float>>(domain, "SplitHeads", kernels);
-  add<SplitHeadsNode<Half>>(domain, "SplitHeads16", kernels);
+  if (kernels.attention != nullptr) {
+    add<CachedAttentionNode<float>>(domain, "CachedAttention", kernels);
+    add<BeamAttentionNode<float>>(domain, "BeamAttention", kernels);
+    add<SelfAttentionNode>(domain, "SelfAttention", kernels);
+    add<SplitHeadsNode<float>>(domain, "SplitHeads", kernels);
+  }
+  if (kernels.attention16 != nullptr && kernels.to_half != nullptr) {
+    add<CachedAttentionNode<Half>>(domain, "CachedAttention16", kernels);
+    add<BeamAttentionNode<Half>>(domain, "BeamAttention16", kernels);
+    add<SplitHeadsNode<Half>>(domain, "SplitHeads16", kernels);
+  }
 }
 
 }  // namespace translate_trt

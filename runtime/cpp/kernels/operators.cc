@@ -426,34 +426,45 @@ class AddNormNode {
 
 namespace {
 
-void add_linear_operators(const Kernels& kernels, Ort::CustomOpDomain* domain) {
-  add<LinearNode>(*domain, "Linear", kernels, After::nothing);
-  add<LinearNode>(*domain, "LinearRelu", kernels, After::relu);
-  add<LinearNode>(*domain, "LinearGelu", kernels, After::gelu);
-  add<LinearNode>(*domain, "LinearSwish", kernels, After::swish);
-  add<LinearNode>(*domain, "LinearAdd", kernels, After::add);
-  add<LinearNode>(*domain, "LinearAddNorm", kernels, After::add_norm);
-  add<AndNorm<LinearNode>>(*domain, "LinearAddAndNorm", kernels, After::add_and_norm);
+void add_linear_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
+  add<LinearNode>(domain, "Linear", kernels, After::nothing);
+  add<LinearNode>(domain, "LinearRelu", kernels, After::relu);
+  add<LinearNode>(domain, "LinearGelu", kernels, After::gelu);
+  add<LinearNode>(domain, "LinearSwish", kernels, After::swish);
+  add<LinearNode>(domain, "LinearAdd", kernels, After::add);
+  add<LinearNode>(domain, "LinearAddNorm", kernels, After::add_norm);
+  add<AndNorm<LinearNode>>(domain, "LinearAddAndNorm", kernels, After::add_and_norm);
+}
+
+void add_linear8_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
   for (const bool positive : {false, true}) {
     const std::string name = positive ? "Linear8Positive" : "Linear8";
-    add<Linear8Node>(*domain, name, kernels, {positive, After::nothing});
-    add<Linear8Node>(*domain, name + "Relu", kernels, {positive, After::relu});
-    add<Linear8Node>(*domain, name + "Gelu", kernels, {positive, After::gelu});
-    add<Linear8Node>(*domain, name + "Swish", kernels, {positive, After::swish});
-    add<Linear8Node>(*domain, name + "Add", kernels, {positive, After::add});
-    add<Linear8Node>(*domain, name + "AddNorm", kernels, {positive, After::add_norm});
-    add<AndNorm<Linear8Node>>(*domain, name + "AddAndNorm", kernels,
+    add<Linear8Node>(domain, name, kernels, {positive, After::nothing});
+    add<Linear8Node>(domain, name + "Relu", kernels, {positive, After::relu});
+    add<Linear8Node>(domain, name + "Gelu", kernels, {positive, After::gelu});
+    add<Linear8Node>(domain, name + "Swish", kernels, {positive, After::swish});
+    add<Linear8Node>(domain, name + "Add", kernels, {positive, After::add});
+    add<Linear8Node>(domain, name + "AddNorm", kernels, {positive, After::add_norm});
+    add<AndNorm<Linear8Node>>(domain, name + "AddAndNorm", kernels,
                               {positive, After::add_and_norm});
   }
-  add<TopLogitsNode>(*domain, "TopLogits", kernels);
+}
+
+void add_candidates_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
   for (const bool biased : {false, true}) {
     const std::string name = biased ? "Biased" : "";
-    add<Candidates8Node>(*domain, name + "Candidates8", kernels);
-    add<VocabularyCandidatesNode>(*domain, name + "VocabularyCandidates", kernels, {biased});
-    add<ListedNode<float>>(*domain, name + "ListedCandidates", kernels, {biased});
-    add<ListedNode<std::int8_t>>(*domain, name + "ListedCandidates8", kernels, {biased});
+    if (kernels.candidates8 != nullptr) add<Candidates8Node>(domain, name + "Candidates8", kernels);
+    if (kernels.candidates != nullptr) {
+      add<VocabularyCandidatesNode>(domain, name + "VocabularyCandidates", kernels, {biased});
+    }
+    if (kernels.listed != nullptr) {
+      add<ListedNode<float>>(domain, name + "ListedCandidates", kernels, {biased});
+    }
+    if (kernels.listed8 != nullptr) {
+      add<ListedNode<std::int8_t>>(domain, name + "ListedCandidates8", kernels, {biased});
+    }
   }
-  add<AddNormNode>(*domain, "AddNorm", kernels);
+  if (kernels.top_logits != nullptr) add<TopLogitsNode>(domain, "TopLogits", kernels);
 }
 
 }  // namespace
@@ -462,8 +473,11 @@ void add_operators(const Kernels& kernels, OrtSessionOptions* options) {
   static const auto* const all = [&] {
     auto* domain = new Ort::CustomOpDomain("translate_trt");
     add_search_operators(kernels, *domain);
-    if (kernels.linear != nullptr) add_linear_operators(kernels, domain);
-    if (kernels.attention != nullptr) add_attention_operators(kernels, *domain);
+    if (kernels.linear != nullptr) add_linear_operators(kernels, *domain);
+    if (kernels.linear8 != nullptr) add_linear8_operators(kernels, *domain);
+    add_candidates_operators(kernels, *domain);
+    if (kernels.add_norm != nullptr) add<AddNormNode>(*domain, "AddNorm", kernels);
+    add_attention_operators(kernels, *domain);
     return domain;
   }();
   Ort::UnownedSessionOptions(options).Add(*all);
