@@ -28,7 +28,7 @@ from translate_trt.export.precision import precision_pass
 from translate_trt.export.taps import observed
 from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, declare, trace
-from translate_trt.runtime.bundle.contract import Contract, ShortlistForm, most_beams
+from translate_trt.runtime.bundle.contract import Contract, ShortlistForm, max_beams
 from translate_trt.runtime.bundle.manifest import (
     BUNDLE,
     FORMAT_VERSION,
@@ -142,10 +142,10 @@ def _copy_tokenizers(checkpoint: Checkpoint, bundle: Path) -> dict[str, FileEntr
 
 
 def _check_beams(beams: int, vocabulary_size: int) -> None:
-    if beams > most_beams(vocabulary_size):
+    if beams > max_beams(vocabulary_size):
         raise OptionError(
             f"beam_size {beams} is too large for a vocabulary of {vocabulary_size} pieces; at most "
-            f"{most_beams(vocabulary_size)}."
+            f"{max_beams(vocabulary_size)}."
         )
 
 

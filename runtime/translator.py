@@ -18,7 +18,7 @@ from translate_trt.runtime.backends import Settings, load_engines, load_graphs
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import PACKAGES, check_engines
 from translate_trt.runtime.bundle.checks import check_options, check_tokens, longest_text
-from translate_trt.runtime.bundle.contract import given
+from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.cores import share_cores
 from translate_trt.runtime.errors import (
@@ -495,7 +495,7 @@ class Translator:
         if not len(source):
             return Sentence((), (), options)
         prompt = self.manifest.prompt
-        forced = [*prompt.of_target(options), *map(given, prefix)]
+        forced = [*prompt.of_target(options), *map(unscored, prefix)]
         piece = Sentence([*prompt.of_source(options), *source], forced, options)
         if len(forced) >= piece.max_length:
             raise OptionError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from translate_trt.runtime.bundle.contract import most_beams
+from translate_trt.runtime.bundle.contract import max_beams
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
@@ -45,11 +45,11 @@ def check_options(manifest: Manifest, target: TargetEntry, options: SearchOption
             f"ask for that, or export with --beam-size {options.beam_size}."
         )
     choices = target.contract.choices(model.vocabulary_size)
-    if options.beam_size > most_beams(choices):
+    if options.beam_size > max_beams(choices):
         kind = "vocabulary" if target.contract.shortlist is None else "shortlist"
         raise OptionError(
             f"beam_size {options.beam_size} is too large for a {kind} of {choices} pieces; "
-            f"at most {most_beams(choices)}."
+            f"at most {max_beams(choices)}."
         )
 
 

@@ -52,7 +52,7 @@ CACHE_TYPES = ("float32", "float16", "bfloat16")
 TYPES = ("int64", "bool", *CACHE_TYPES)
 
 
-def given(token: int) -> int:
+def unscored(token: int) -> int:
     """In `forced_tokens`: that token, whose log-probability does not count.
 
     Callers' prefixes and prompts (`Prompt`) are forced in this way.
@@ -65,7 +65,7 @@ def forced_token(value: int) -> int:
     return max(value, -2 - value)
 
 
-def most_beams(choices: int) -> int:
+def max_beams(choices: int) -> int:
     """Every step looks for a beam's best 2K + 1 tokens, so there must be as many to choose from."""
     return (choices - 1) // 2
 
@@ -127,7 +127,7 @@ class ShortlistForm:
     always: int
     each: int
 
-    def places(self, source_size: int) -> int:
+    def width(self, source_size: int) -> int:
         """W for S source tokens."""
         return self.always + self.each * source_size
 
@@ -198,13 +198,13 @@ class Contract:
         }
 
     def choices(self, vocabulary_size: int) -> int:
-        """So many tokens a beam has to choose from in any sentence (see `most_beams`)."""
+        """So many tokens a beam has to choose from in any sentence (see `max_beams`)."""
         return vocabulary_size if self.shortlist is None else self.shortlist.always
 
     def source_sizes(self, source_size: int) -> dict[str, int]:
         """The axes that go with the length of the longest source, by their letters."""
-        places = 0 if self.shortlist is None else self.shortlist.places(source_size)
-        return {"S": source_size, "W": places}
+        width = 0 if self.shortlist is None else self.shortlist.width(source_size)
+        return {"S": source_size, "W": width}
 
     def with_types(self, types: Mapping[str, str]) -> Contract:
         """The same with other element types in place of some."""

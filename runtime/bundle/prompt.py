@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from translate_trt.runtime.bundle.contract import given
+from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
@@ -105,12 +105,12 @@ class Prompt:
         return tokens
 
     def of_target(self, options: SearchOptions) -> list[int]:
-        """The same before a translation, as a forced prefix (`contract.given`)."""
+        """The same before a translation, as a forced prefix (`contract.unscored`)."""
         tokens = [*self.target]
         languages = {} if self._before_source else self.target_languages
         if languages and options.target_language is not None:
             tokens.append(languages[options.target_language])
-        return [given(token) for token in tokens]
+        return [unscored(token) for token in tokens]
 
     def check(self, options: SearchOptions, languages: tuple[str | None, str | None]) -> None:
         """Find out whether a model of this prompt can do what the options say of languages.

@@ -35,7 +35,7 @@ from translate_trt.export.graphs import BeamSearchStep
 from translate_trt.export.passes.pipeline import COMMON, run_passes
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime import kernels
-from translate_trt.runtime.bundle.contract import NEXT, given
+from translate_trt.runtime.bundle.contract import NEXT, unscored
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.model import Transformer
@@ -604,7 +604,7 @@ def test_rule_10_a_forced_token_though_it_be_the_worst(graph_search: SearchStep)
 
 def test_rule_10_a_token_that_is_given_costs_nothing(graph_search: SearchStep) -> None:
     logits = np.stack([np.stack([row(t5=9, t3=8), row(t6=9, t3=8)])] * 2)
-    forced = [given(23), given(0)]
+    forced = [unscored(23), unscored(0)]
     out = one_step(graph_search, logits, forced_tokens=forced, log_probs=[[-1, -2]] * 2)
     assert out["tokens"].tolist() == [[23, 23], [0, 0]]
     assert out["parents"].tolist() == [[0, 1]] * 2

@@ -18,7 +18,7 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.graphs import SharedSlots
 from translate_trt.runtime import reference
-from translate_trt.runtime.bundle.contract import MASKED, given
+from translate_trt.runtime.bundle.contract import MASKED, unscored
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Batch, Sentence
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -118,9 +118,9 @@ def test_the_model_of_these_tests_finishes_and_is_cut_off(translator: Translator
     assert len({len(hypotheses[0].tokens) for hypotheses in found}) > 3
 
 
-def unscored(prefixes: list[list[int]]) -> list[list[int]]:
+def unscored_prefixes(prefixes: list[list[int]]) -> list[list[int]]:
     """Forced tokens as callers' prefixes are: their log-probabilities do not count."""
-    return [[given(token) for token in prefix] for prefix in prefixes]
+    return [[unscored(token) for token in prefix] for prefix in prefixes]
 
 
 def test_prefixes_of_different_lengths_in_one_batch(
@@ -132,7 +132,7 @@ def test_prefixes_of_different_lengths_in_one_batch(
     for beams in (1, 4):
         options = SearchOptions(beam_size=beams, num_hypotheses=beams, min_length=2)
         found = translator.translate_ids(sources, options, prefixes)
-        assert_same(found, beam_search(model, sources, options, unscored(prefixes)))
+        assert_same(found, beam_search(model, sources, options, unscored_prefixes(prefixes)))
         for hypotheses, prefix in zip(found, prefixes, strict=True):
             assert all(list(h.tokens[: len(prefix)]) == prefix for h in hypotheses)
 
@@ -237,7 +237,7 @@ def test_whoever_runs_beside_whom(
     prefixes = [[rng.randrange(4, 40) for _ in range(index % 4)] for index in range(40)]
     options = SearchOptions(num_hypotheses=4, return_attention=True)
     found = chosen.translate_ids(sources, options, prefixes)
-    assert_same(found, beam_search(model, sources, options, unscored(prefixes)))
+    assert_same(found, beam_search(model, sources, options, unscored_prefixes(prefixes)))
 
 
 @pytest.mark.usefixtures("python_loop")

@@ -89,12 +89,12 @@ def test_lists_are_those_of_the_table(table: Shortlist) -> None:
     hidden = torch.arange(longest) >= torch.tensor([len(s) for s in sources])[:, None]
     found = lists(ids, hidden).numpy()
     form = ShortlistForm(len(table.frequent), table.translations.shape[1])
-    assert found.shape == (3, form.places(longest))
+    assert found.shape == (3, form.width(longest))
     for row, source in zip(found, sources, strict=True):
         tokens = row[row > 0]
         np.testing.assert_array_equal(tokens, table.for_sentence(source))
         # A batch of shorter sentences has fewer places: what is cut off then must be empty.
-        assert not row[form.places(len(source)) :].any()
+        assert not row[form.width(len(source)) :].any()
 
 
 # ---- translations ----

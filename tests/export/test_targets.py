@@ -14,7 +14,7 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import Compiler, compile_bundle
 from translate_trt.export.targets import TARGETS, Target
 from translate_trt.export.trace import check
-from translate_trt.runtime.bundle.contract import ShortlistForm, given
+from translate_trt.runtime.bundle.contract import ShortlistForm, unscored
 from translate_trt.runtime.bundle.manifest import (
     SHORTLIST,
     hash_file,
@@ -115,7 +115,7 @@ def test_static_graphs_are_equal_to_the_reference(
         expected = beam_search(checkpoint.load_model(), sources, options)
         assert_same(translator.translate_ids(sources, options), expected)
     prefixes = [[5, 6][: index % 3] for index in range(len(sources))]
-    forced = [[given(token) for token in prefix] for prefix in prefixes]
+    forced = [[unscored(token) for token in prefix] for prefix in prefixes]
     expected = beam_search(checkpoint.load_model(), sources, SEARCH, forced)
     assert_same(translator.translate_ids(sources, SEARCH, prefixes), expected)
     with pytest.raises(OptionError, match="was made for 4 beams"):

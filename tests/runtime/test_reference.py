@@ -29,7 +29,7 @@ from support.translations import assert_same
 
 from translate_trt.export.contract import GraphForm, make_contract
 from translate_trt.runtime import reference
-from translate_trt.runtime.bundle.contract import FREE, NEXT, given
+from translate_trt.runtime.bundle.contract import FREE, NEXT, unscored
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Batch, Reference, Sentence
@@ -224,12 +224,12 @@ def test_sources_are_closed_and_limited_each_by_itself() -> None:
 def test_forced_tokens_position_by_position() -> None:
     graphs = WrittenGraphs(*[written([False, False])] * 4)
     options = SearchOptions(beam_size=2)
-    sentences = [Sentence([10], prefix, options) for prefix in ([given(6)], [5, 8, given(7)])]
+    sentences = [Sentence([10], prefix, options) for prefix in ([unscored(6)], [5, 8, unscored(7)])]
     batch = Batch(graphs, graphs.CONTRACT, sentences, START, END)
     for _ in range(4):
         batch.step()
     forced = [told["forced_tokens"].tolist() for told in graphs.told]
-    assert forced == [[given(6), 5], [FREE, 8], [FREE, given(7)], [FREE, FREE]]
+    assert forced == [[unscored(6), 5], [FREE, 8], [FREE, unscored(7)], [FREE, FREE]]
 
 
 def test_each_row_is_told_its_own_options() -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from translate_trt.runtime import kernels
-from translate_trt.runtime.bundle.contract import FREE, MASKED, given
+from translate_trt.runtime.bundle.contract import FREE, MASKED, unscored
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.train.config import END
 
@@ -162,7 +162,7 @@ def pool(rng: np.random.Generator, n: int, k: int) -> dict[str, Array]:
 def forced_tokens(rng: np.random.Generator, n: int) -> Array:
     """Free ones, forced ones, and such as are given."""
     tokens, kinds = rng.integers(4, 9, n), rng.random(n)
-    return np.where(kinds < 0.2, tokens, np.where(kinds < 0.4, given(tokens), FREE))
+    return np.where(kinds < 0.2, tokens, np.where(kinds < 0.4, unscored(tokens), FREE))
 
 
 def selection(kind: str, k: int, alpha: float, beta: float, n: int = 24) -> dict[str, Array]:
@@ -257,7 +257,7 @@ def test_selection_refuses_what_does_not_fit(
 
 @pytest.mark.parametrize("k", [1, 4])
 def test_what_candidates_are_asked_for(both: Any, k: int) -> None:
-    forced = np.array([7, FREE, 0, given(5), given(0)])
+    forced = np.array([7, FREE, 0, unscored(5), unscored(0)])
     tokens = np.zeros((len(forced), k), np.int64)
     columns, count = assert_equal(
         both("ForcedColumns", {"forced_tokens": forced, "tokens": tokens})

@@ -26,7 +26,7 @@ from support.translations import assert_same, random_sources
 from translate_trt.runtime import Hypothesis, SearchOptions, Translator
 from translate_trt.runtime.backends import Settings
 from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeGraphs
-from translate_trt.runtime.bundle.contract import given
+from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.errors import (
     BackendError,
@@ -276,7 +276,7 @@ def test_a_prefix_costs_nothing_and_counts_in_lengths(
     options, prefix = SearchOptions(num_hypotheses=4, length_penalty=1.5), [9, 31, 17]
     sources = random_sources(12, seed=8)
     found = translator.translate_ids(sources, options, [prefix] * len(sources))
-    forced = [[given(token) for token in prefix]] * len(sources)
+    forced = [[unscored(token) for token in prefix]] * len(sources)
     assert_same(found, beam_search(checkpoint.load_model(), sources, options, forced))
     for one in itertools.chain(*found):
         assert one.tokens[:3] == tuple(prefix)

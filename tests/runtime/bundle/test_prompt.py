@@ -16,7 +16,7 @@ from support.prompts import SOURCE, TARGET, with_prompt
 from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import SearchOptions, Translation, TranslationService, Translator
-from translate_trt.runtime.bundle.contract import FREE, forced_token, given
+from translate_trt.runtime.bundle.contract import FREE, forced_token, unscored
 from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import BundleError, CheckpointError, InputError, OptionError
@@ -55,9 +55,9 @@ def opus(translators: dict[str, Translator]) -> Translator:
 
 
 def test_what_stands_in_forced_tokens() -> None:
-    assert [forced_token(given(token)) for token in (0, 1, 77)] == [0, 1, 77]
+    assert [forced_token(unscored(token)) for token in (0, 1, 77)] == [0, 1, 77]
     assert [forced_token(token) for token in (0, 1, 77)] == [0, 1, 77]
-    assert max(given(0), given(1)) < FREE
+    assert max(unscored(0), unscored(1)) < FREE
 
 
 def test_tokens_stand_before_the_text(several: Translator, checkpoint: Checkpoint) -> None:
@@ -65,7 +65,7 @@ def test_tokens_stand_before_the_text(several: Translator, checkpoint: Checkpoin
     prefixes = [[9, 8, 7][: index % 4] for index in range(len(sources))]
     found = several.translate_ids(sources, ENGLISH, prefixes)
     whole = [[5, 21, *source] for source in sources]
-    begin = [[given(token) for token in (6, 31, *prefix)] for prefix in prefixes]
+    begin = [[unscored(token) for token in (6, 31, *prefix)] for prefix in prefixes]
     assert_same(found, beam_search(checkpoint.load_model(), whole, ENGLISH, begin))
     for hypotheses, prefix in zip(found, prefixes, strict=True):
         for one in hypotheses:
