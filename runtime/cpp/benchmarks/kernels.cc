@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "../kernels/kernels.h"
 #include "../kernels/beam_search.h"
+#include "../kernels/kernels.h"
 #include "../kernels/workspace.h"
 #include "../tests/numbers.h"
 
