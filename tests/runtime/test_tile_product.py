@@ -43,7 +43,7 @@ def compile_command() -> list[object]:
 def program(compile_command: list[object], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The C++ program, with sanitizers where the compiler has them."""
     path = tmp_path_factory.mktemp("tiles") / "tile_product"
-    command = [*compile_command, PROGRAM, SOURCES / "kernels/product8_amx.cc", "-o", path]
+    command = [*compile_command, PROGRAM, SOURCES / "kernels/gemm8_amx.cc", "-o", path]
     if run([*command, *SANITIZERS]).returncode != 0:
         done = run(command)
         assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@
 #include <memory>
 #include <random>
 
-#include "product8_amx.h"
+#include "gemm8_amx.h"
 
 namespace {
 

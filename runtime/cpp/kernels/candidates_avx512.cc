@@ -1,6 +1,6 @@
 // The best log-probabilities of every row without ever storing a row of the vocabulary.
 
-#include "top_avx512.h"
+#include "topk_avx512.h"
 
 namespace translate_trt::avx512 {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "product8_amx.h"
-#include "product8_avx512.h"
+#include "gemm8_amx.h"
+#include "gemm8_avx512.h"
 #include "rows_avx512.h"
 
 namespace translate_trt::avx512 {

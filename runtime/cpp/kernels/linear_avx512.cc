@@ -1,6 +1,6 @@
 // Products with what follows them.
 
-#include "product_avx512.h"
+#include "gemm_avx512.h"
 
 namespace translate_trt::avx512 {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kept_error.h"
+#include "first_error.h"
 #include "kernels.h"
 #include "operators.h"
 #include "workspace.h"
@@ -66,7 +66,7 @@ class Call final : public Executor {
  private:
   struct Tasks {
     const TaskFunction& task;
-    KeptError error;
+    FirstError error;
   };
 
   Ort::KernelContext context_;

@@ -17,7 +17,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "top_avx512.h"
+#include "topk_avx512.h"
 
 namespace translate_trt::avx512 {
 namespace {

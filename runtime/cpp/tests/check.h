@@ -34,7 +34,7 @@ inline bool contains(const std::string& text, const std::string& part) {
 }
 
 // Of each file.
-void test_kept_error();
+void test_first_error();
 void test_text();
 void test_prompt();
 void test_search();

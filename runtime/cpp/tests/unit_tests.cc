@@ -5,7 +5,7 @@
 
 int main() {
   namespace runtime = translate_trt::runtime;
-  runtime::test_kept_error();
+  runtime::test_first_error();
   runtime::test_text();
   runtime::test_prompt();
   runtime::test_search();

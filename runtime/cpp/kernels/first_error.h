@@ -8,7 +8,7 @@
 namespace translate_trt {
 
 // Keeps what tasks throw: no exception may leave a function that ONNX Runtime calls back.
-class KeptError {
+class FirstError {
  public:
   // Any thread. Nothing is begun once a task has failed.
   template <class Task>

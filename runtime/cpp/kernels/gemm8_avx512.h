@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "avx512.h"
+#include "gemm8_amx.h"
 #include "kernels.h"
-#include "product8_amx.h"
 #include "rows_avx512.h"
 
 namespace translate_trt::avx512 {

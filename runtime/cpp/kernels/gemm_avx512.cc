@@ -1,4 +1,4 @@
-#include "product_avx512.h"
+#include "gemm_avx512.h"
 
 #include <cstring>
 
@@ -6,7 +6,7 @@ namespace translate_trt::avx512 {
 namespace {
 
 inline void multiply_add(__m512& sums, __m512 a, __m512 b) {
-  // Not the intrinsic, as in product8_avx512.cc.
+  // Not the intrinsic, as in gemm8_avx512.cc.
   asm("vfmadd231ps %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
 }
 

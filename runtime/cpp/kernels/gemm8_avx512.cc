@@ -1,9 +1,9 @@
-#include "product8_avx512.h"
+#include "gemm8_avx512.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "product8_amx.h"
+#include "gemm8_amx.h"
 
 namespace translate_trt::avx512 {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "product8_avx512.h"
+#include "gemm8_avx512.h"
 
 namespace translate_trt::avx512 {
 

@@ -1,4 +1,4 @@
-#include "product8_amx.h"
+#include "gemm8_amx.h"
 
 #include <cstring>
 #include <utility>

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "../kernels/kept_error.h"
+#include "../kernels/first_error.h"
 #include "check.h"
 
 namespace translate_trt::runtime {
@@ -12,7 +12,7 @@ namespace translate_trt::runtime {
 namespace {
 
 void test_the_first_error_of_any_thread_is_thrown_once() {
-  KeptError error;
+  FirstError error;
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] { error.run([] { throw std::runtime_error("no memory"); }); });
@@ -35,6 +35,6 @@ void test_the_first_error_of_any_thread_is_thrown_once() {
 
 }  // namespace
 
-void test_kept_error() { test_the_first_error_of_any_thread_is_thrown_once(); }
+void test_first_error() { test_the_first_error_of_any_thread_is_thrown_once(); }
 
 }  // namespace translate_trt::runtime

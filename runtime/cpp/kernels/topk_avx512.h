@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "product8_avx512.h"
+#include "gemm8_avx512.h"
 
 namespace translate_trt::avx512 {
 
