@@ -198,14 +198,16 @@ void measure_candidates(const Kernels& kernels, Benchmark& benchmark, Serial& ex
     const auto x = numbers.floats(rows * kModel);
     Found found(rows, kCandidates);
     const auto out = found.candidates();
-    const Lists lists{sentences, kBeams, kListed, kModel, tokens.data(), nullptr};
+    const Shortlists lists{sentences, kBeams, kListed, kModel, tokens.data(), nullptr};
     const auto text = sizes(
         {{"sentences", sentences}, {"beams", kBeams}, {"tokens", kListed}, {"inputs", kModel}});
     const auto numbers_read = sentences * kListed * kModel;
-    benchmark.measure("listed", text, 4 * numbers_read, 2 * kBeams * numbers_read,
-                      [&] { kernels.listed(lists, columns.data(), x.data(), out, executor); });
+    benchmark.measure("listed", text, 4 * numbers_read, 2 * kBeams * numbers_read, [&] {
+      kernels.shortlist_candidates(lists, columns.data(), x.data(), out, executor);
+    });
     benchmark.measure("listed8", text, numbers_read, 2 * kBeams * numbers_read, [&] {
-      kernels.listed8(lists, weights.data(), scales.data(), sums.data(), x.data(), out, executor);
+      kernels.shortlist_candidates8(lists, weights.data(), scales.data(), sums.data(), x.data(),
+                                    out, executor);
     });
   }
 }
@@ -352,7 +354,7 @@ void measure_search(Benchmark& benchmark) {
 }
 
 void measure_all(const Options& options) {
-  const auto& kernels = kernels_here();
+  const auto& kernels = host_kernels();
   std::cerr << "kernels: " << kernels.name << "\n";
   Benchmark benchmark(options);
   Serial executor;

@@ -13,13 +13,13 @@ namespace translate_trt::avx512 {
 namespace {
 
 constexpr float kHidden = -1e8F;
-constexpr std::size_t kGroup = 4;  // queries, places and registers that are handled at once
+constexpr std::size_t kGroup = 4;  // queries, positions and registers that are handled at once
 constexpr std::size_t kMany = 16;  // queries that are more than the beams of a sentence
 
-// The places of a sentence that some query sees.
-struct Seen {
-  const std::int32_t* places;  // [count]
-  const float* bias;           // [bias_rows, width]
+// The positions of a sentence that some query sees.
+struct Visible {
+  const std::int32_t* positions;  // [count]
+  const float* bias;              // [bias_rows, width]
   std::size_t count;
   std::size_t width;  // at least count, and room for a whole register after the last
 };
@@ -33,45 +33,46 @@ inline __m512 numbers(__mmask16 mask, const Half* from) {
 }
 
 template <class Number>
-Seen seen_places(const Attention<Number>& a, std::size_t sentence, Arena& arena) {
-  const auto* bias = a.bias + sentence * a.bias_rows * a.places;
+Visible visible_positions(const Attention<Number>& a, std::size_t sentence, Arena& arena) {
+  const auto* bias = a.bias + sentence * a.bias_rows * a.positions;
   // A register is written at a time, so there is room for one more.
-  const auto width = (a.places / kLanes + 2) * kLanes;
-  auto* places = allocate<std::int32_t>(arena, width);
+  const auto width = (a.positions / kLanes + 2) * kLanes;
+  auto* positions = allocate<std::int32_t>(arena, width);
   auto* kept = allocate<float>(arena, a.bias_rows * width);
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512 hidden = _mm512_set1_ps(kHidden);
   std::size_t count = 0;
-  for (std::size_t place = 0; place < a.places; place += kLanes) {
-    const auto mask = first(a.places - place);
+  for (std::size_t position = 0; position < a.positions; position += kLanes) {
+    const auto mask = first(a.positions - position);
     __mmask16 seen = 0;
     for (std::size_t row = 0; row < a.bias_rows; ++row) {
-      const __m512 here = _mm512_maskz_loadu_ps(mask, bias + row * a.places + place);
+      const __m512 here = _mm512_maskz_loadu_ps(mask, bias + row * a.positions + position);
       seen |= _mm512_mask_cmp_ps_mask(mask, here, hidden, _CMP_GT_OQ);
     }
-    const __m512i here = _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(place)));
-    _mm512_storeu_si512(places + count, _mm512_maskz_compress_epi32(seen, here));
+    const __m512i here = _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(position)));
+    _mm512_storeu_si512(positions + count, _mm512_maskz_compress_epi32(seen, here));
     for (std::size_t row = 0; row < a.bias_rows; ++row) {
-      const __m512 here = _mm512_maskz_loadu_ps(mask, bias + row * a.places + place);
+      const __m512 here = _mm512_maskz_loadu_ps(mask, bias + row * a.positions + position);
       _mm512_storeu_ps(kept + row * width + count, _mm512_maskz_compress_ps(seen, here));
     }
     count += static_cast<std::size_t>(__builtin_popcount(seen));
   }
-  return {places, kept, count, width};
+  return {positions, kept, count, width};
 }
 
-// Scores of `Queries` queries at every place seen: weights[row * width + i]. `ahead` are the
+// Scores of `Queries` queries at every position seen: weights[row * width + i]. `ahead` are the
 // values.
 template <int Queries, class Number>
-void scores(const Attention<Number>& a, const Seen& seen, const float* query, const Number* keys,
-            const Number* ahead, float* weights) {
-  for (std::size_t i = 0; i < seen.count; i += kGroup) {
+void scores(const Attention<Number>& a, const Visible& visible, const float* query,
+            const Number* keys, const Number* ahead, float* weights) {
+  for (std::size_t i = 0; i < visible.count; i += kGroup) {
     const Number* key[kGroup];
     for (std::size_t j = 0; j < kGroup; ++j) {
-      const auto place = seen.places[std::min(i + j, seen.count - 1)] * a.place_stride;
-      key[j] = keys + place;
-      // What is read next lies at places that no processor guesses.
-      fetch(ahead + place, a.size * sizeof(Number));
+      const auto position =
+          visible.positions[std::min(i + j, visible.count - 1)] * a.position_stride;
+      key[j] = keys + position;
+      // What is read next lies at positions that no processor guesses.
+      fetch(ahead + position, a.size * sizeof(Number));
     }
     __m512 sums[16];
     std::fill_n(sums, 16, _mm512_setzero_ps());
@@ -91,7 +92,7 @@ void scores(const Attention<Number>& a, const Seen& seen, const float* query, co
     alignas(64) float found[16];
     _mm512_store_ps(found, sums_of_rows(sums));
     for (int row = 0; row < Queries; ++row) {
-      std::copy_n(found + row * kGroup, kGroup, weights + row * seen.width + i);
+      std::copy_n(found + row * kGroup, kGroup, weights + row * visible.width + i);
     }
   }
 }
@@ -121,7 +122,7 @@ float softmax(float* weights, const float* bias, std::size_t count) {
 // Weighted sums of values for `Queries` queries: context[row * stride + d]. `ahead` are the keys of
 // the next head, or these queries' own after the last.
 template <int Queries, class Number>
-void contexts(const Attention<Number>& a, const Seen& seen, const float* weights,
+void contexts(const Attention<Number>& a, const Visible& visible, const float* weights,
               const float* factors, const Number* values, const Number* ahead, float* context) {
   for (std::size_t d = 0; d < a.size; d += kGroup * kLanes) {
     __mmask16 masks[kGroup];
@@ -132,16 +133,16 @@ void contexts(const Attention<Number>& a, const Seen& seen, const float* weights
     for (auto& row : sums) {
       std::fill_n(row, kGroup, _mm512_setzero_ps());
     }
-    for (std::size_t i = 0; i < seen.count; ++i) {
-      const auto place = seen.places[i] * a.place_stride;
-      const Number* value = values + place + d;
-      fetch(ahead + place + d, std::min(a.size - d, kGroup * kLanes) * sizeof(Number));
+    for (std::size_t i = 0; i < visible.count; ++i) {
+      const auto position = visible.positions[i] * a.position_stride;
+      const Number* value = values + position + d;
+      fetch(ahead + position + d, std::min(a.size - d, kGroup * kLanes) * sizeof(Number));
       __m512 v[kGroup];
       for (std::size_t j = 0; j < kGroup; ++j) {
         v[j] = numbers(masks[j], value + j * kLanes);
       }
       for (int row = 0; row < Queries; ++row) {
-        const __m512 weight = _mm512_set1_ps(weights[row * seen.width + i]);
+        const __m512 weight = _mm512_set1_ps(weights[row * visible.width + i]);
         for (std::size_t j = 0; j < kGroup; ++j) {
           sums[row][j] = _mm512_fmadd_ps(weight, v[j], sums[row][j]);
         }
@@ -156,30 +157,31 @@ void contexts(const Attention<Number>& a, const Seen& seen, const float* weights
   }
 }
 
-// Queries [begin, begin + Queries) of one sentence and head; `weights` holds [Queries, seen.width].
+// Queries [begin, begin + Queries) of one sentence and head; `weights` holds [Queries,
+// visible.width].
 template <int Queries, class Number>
-void attend(const Attention<Number>& a, const Seen& seen, std::size_t sentence, std::size_t head,
-            std::size_t begin, float* weights) {
+void attend(const Attention<Number>& a, const Visible& visible, std::size_t sentence,
+            std::size_t head, std::size_t begin, float* weights) {
   const auto query = sentence * a.queries + begin;
   const auto plane = sentence * a.sentence_stride + head * a.head_stride;
   const auto next = head + 1 < a.heads ? plane + a.head_stride : plane;
-  scores<Queries>(a, seen, a.query + query * a.query_stride + head * a.size, a.key + plane,
+  scores<Queries>(a, visible, a.query + query * a.query_stride + head * a.size, a.key + plane,
                   a.value + plane, weights);
   float factors[Queries];
   for (int row = 0; row < Queries; ++row) {
     const auto bias_row = a.bias_rows == 1 ? 0 : begin + row;
-    factors[row] =
-        softmax(weights + row * seen.width, seen.bias + bias_row * seen.width, seen.count);
+    factors[row] = softmax(weights + row * visible.width, visible.bias + bias_row * visible.width,
+                           visible.count);
   }
-  contexts<Queries>(a, seen, weights, factors, a.value + plane, a.key + next,
+  contexts<Queries>(a, visible, weights, factors, a.value + plane, a.key + next,
                     a.context + (query * a.heads + head) * a.size);
 }
 
 template <class Number>
 void attend_heads(const Attention<Number>& a, std::size_t sentence, std::size_t begin,
                   std::size_t end, Arena& arena) {
-  const auto seen = seen_places(a, sentence, arena);
-  if (seen.count == 0) {  // an idle row
+  const auto visible = visible_positions(a, sentence, arena);
+  if (visible.count == 0) {  // an idle row
     const auto width = a.heads * a.size;
     for (auto query = sentence * a.queries; query < (sentence + 1) * a.queries; ++query) {
       std::fill(a.context + query * width + begin * a.size,
@@ -187,21 +189,21 @@ void attend_heads(const Attention<Number>& a, std::size_t sentence, std::size_t 
     }
     return;
   }
-  auto* weights = allocate<float>(arena, kGroup * seen.width);
+  auto* weights = allocate<float>(arena, kGroup * visible.width);
   for (auto head = begin; head < end; ++head) {
     for (std::size_t query = 0; query < a.queries; query += kGroup) {
       switch (std::min(kGroup, a.queries - query)) {
         case 1:
-          attend<1>(a, seen, sentence, head, query, weights);
+          attend<1>(a, visible, sentence, head, query, weights);
           break;
         case 2:
-          attend<2>(a, seen, sentence, head, query, weights);
+          attend<2>(a, visible, sentence, head, query, weights);
           break;
         case 3:
-          attend<3>(a, seen, sentence, head, query, weights);
+          attend<3>(a, visible, sentence, head, query, weights);
           break;
         default:
-          attend<4>(a, seen, sentence, head, query, weights);
+          attend<4>(a, visible, sentence, head, query, weights);
           break;
       }
     }
@@ -228,7 +230,7 @@ void attention(const Attention<float>& a, Executor& executor) { attend_sentences
 void attention16(const Attention<Half>& a, Executor& executor) { attend_sentences(a, executor); }
 
 void to_half(const float* x, std::size_t count, Half* y) {
-  const __m512 most = _mm512_set1_ps(kMostHalf), least = _mm512_set1_ps(-kMostHalf);
+  const __m512 most = _mm512_set1_ps(kMaxHalf), least = _mm512_set1_ps(-kMaxHalf);
   for (std::size_t i = 0; i < count; i += kLanes) {
     const auto mask = first(count - i);
     const __m512 values = _mm512_maskz_loadu_ps(mask, x + i);

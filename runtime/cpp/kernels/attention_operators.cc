@@ -83,15 +83,15 @@ class CachedAttentionNode {
   void run(Call& call) const {
     const auto merged = call.shape(0), cache = call.shape(1);
     require(merged.size() == 3 && cache.size() == 4, "wrong number of axes");
-    const auto joined = cache[1] * cache[3];
+    const auto hidden_size = cache[1] * cache[3];
     const Shape slots = {merged[0], merged[1]}, bias = {merged[0], 1, merged[1], cache[2]};
     require(call.shape(2) == cache && call.shape(3) == slots && call.shape(4) == bias &&
-                merged[0] == cache[0] && merged[2] == 3 * joined,
+                merged[0] == cache[0] && merged[2] == 3 * hidden_size,
             "projections, caches, slots and bias do not fit each other");
     const auto stride = static_cast<std::size_t>(merged[2]);
     const auto* qkv = call.input<float>(0);
-    auto* key = write(call, 1, cache, qkv + joined, stride);
-    auto* value = write(call, 2, cache, qkv + 2 * joined, stride);
+    auto* key = write(call, 1, cache, qkv + hidden_size, stride);
+    auto* value = write(call, 2, cache, qkv + 2 * hidden_size, stride);
     const Attention<Number> attention{
         product(merged, 0, 1),
         product(merged, 1, 2),
@@ -107,7 +107,7 @@ class CachedAttentionNode {
         product(cache, 3, 4),
         call.input<float>(4),
         product(merged, 1, 2),
-        call.output<float>(0, {merged[0], merged[1], joined}),
+        call.output<float>(0, {merged[0], merged[1], hidden_size}),
     };
     Cached<Number>::attend(kernels_, attention, call);
   }
@@ -157,7 +157,7 @@ class SelfAttentionNode {
             "projections are not queries, keys and values of that many heads");
     const Shape bias = {merged[0], 1, 1, merged[1]};
     require(call.shape(1) == bias, "projections and bias do not fit each other");
-    const auto joined = merged[2] / 3, size = joined / heads_;
+    const auto hidden_size = merged[2] / 3, size = hidden_size / heads_;
     const auto* qkv = call.input<float>(0);
     const Attention<float> attention{
         product(merged, 0, 1),
@@ -167,14 +167,14 @@ class SelfAttentionNode {
         static_cast<std::size_t>(size),
         qkv,
         product(merged, 2, 3),
-        qkv + joined,
-        qkv + 2 * joined,
+        qkv + hidden_size,
+        qkv + 2 * hidden_size,
         product(merged, 1, 3),
         static_cast<std::size_t>(size),
         product(merged, 2, 3),
         call.input<float>(1),
         1,
-        call.output<float>(0, {merged[0], merged[1], joined}),
+        call.output<float>(0, {merged[0], merged[1], hidden_size}),
     };
     kernels_.attention(attention, call);
   }

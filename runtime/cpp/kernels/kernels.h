@@ -116,28 +116,28 @@ struct Vocabulary {
 
 // The tokens that each sentence may choose from, besides `Candidates::column`, which is the same
 // for all beams of a sentence.
-struct Lists {
-  std::size_t sentences, beams, places, inputs;  // N, K, W; columns of the vocabulary's matrix
-  const std::int64_t* tokens;                    // [N, W], 0 in empty places
-  const float* bias;                             // [V], of the logits, or null
+struct Shortlists {
+  std::size_t sentences, beams, entries, inputs;  // N, K, W; columns of the vocabulary's matrix
+  const std::int64_t* tokens;                     // [N, W], 0 in empty places
+  const float* bias;                              // [V], of the logits, or null
 };
 
 // A number of binary16, by its bits.
 using Half = std::uint16_t;
 
-constexpr float kMostHalf = 65504;  // that there is
+constexpr float kMaxHalf = 65504;  // that there is
 
 // Attention of all queries of a sentence, its beams or its source tokens, over the same keys and
 // values, floats or of `Half`.
 template <class Number>
 struct Attention {
-  std::size_t sentences, queries, heads, places;  // N, K or S, H, P or S
-  std::size_t size;                               // D, of keys and of values
-  const float* query;                             // [N, queries, query_stride], head h at h * D
+  std::size_t sentences, queries, heads, positions;  // N, K or S, H, P or S
+  std::size_t size;                                  // D, of keys and of values
+  const float* query;                                // [N, queries, query_stride], head h at h * D
   std::size_t query_stride;
   const Number* key;  // of sentence n, head h and place p at the sum of these times their strides
   const Number* value;
-  std::size_t sentence_stride, head_stride, place_stride;
+  std::size_t sentence_stride, head_stride, position_stride;
   const float* bias;      // [N, bias_rows, places]; what is below -1e8 counts nothing
   std::size_t bias_rows;  // queries, or 1 for all of them
   float* context;         // [N, queries, H * D]
@@ -162,12 +162,12 @@ struct Kernels {
   void (*top_logits)(const float* logits, std::size_t rows, std::size_t columns, const Candidates&,
                      Executor&) = nullptr;
   // x [N, K, inputs] times rows of a matrix [V, inputs].
-  void (*listed)(const Lists&, const float* matrix, const float* x, const Candidates&,
-                 Executor&) = nullptr;
+  void (*shortlist_candidates)(const Shortlists&, const float* matrix, const float* x,
+                               const Candidates&, Executor&) = nullptr;
   // In 8 bits, with a scale [V] for each of its rows, and their sums [V].
-  void (*listed8)(const Lists&, const std::int8_t* matrix, const float* scales,
-                  const std::int32_t* row_sums, const float* x, const Candidates&,
-                  Executor&) = nullptr;
+  void (*shortlist_candidates8)(const Shortlists&, const std::int8_t* matrix, const float* scales,
+                                const std::int32_t* row_sums, const float* x, const Candidates&,
+                                Executor&) = nullptr;
   void (*attention)(const Attention<float>&, Executor&) = nullptr;
   void (*attention16)(const Attention<Half>&, Executor&) = nullptr;
   // The nearest of `Half`; what is beyond them becomes the largest.
@@ -177,7 +177,7 @@ struct Kernels {
 };
 
 // Those for this processor.
-const Kernels& kernels_here();
+const Kernels& host_kernels();
 
 // None: those operators alone that any processor computes alike (beam_search.h).
 extern const Kernels portable;

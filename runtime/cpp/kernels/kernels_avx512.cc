@@ -17,9 +17,10 @@ Vocabulary vocabulary(const float*, const float*, std::size_t, std::size_t, Aren
 void candidates(const Vocabulary&, const float*, const float*, std::size_t, const Candidates&,
                 Executor&);
 void top_logits(const float*, std::size_t, std::size_t, const Candidates&, Executor&);
-void listed(const Lists&, const float*, const float*, const Candidates&, Executor&);
-void listed8(const Lists&, const std::int8_t*, const float*, const std::int32_t*, const float*,
-             const Candidates&, Executor&);
+void shortlist_candidates(const Shortlists&, const float*, const float*, const Candidates&,
+                          Executor&);
+void shortlist_candidates8(const Shortlists&, const std::int8_t*, const float*, const std::int32_t*,
+                           const float*, const Candidates&, Executor&);
 void attention(const Attention<float>&, Executor&);
 void attention16(const Attention<Half>&, Executor&);
 void to_half(const float*, std::size_t, Half*);
@@ -56,8 +57,8 @@ constexpr Kernels with(const char* name) {
       avx512::vocabulary,
       avx512::candidates,
       avx512::top_logits,
-      avx512::listed,
-      avx512::listed8,
+      avx512::shortlist_candidates,
+      avx512::shortlist_candidates8,
       avx512::attention,
       avx512::attention16,
       avx512::to_half,

@@ -31,7 +31,7 @@ const Kernels* choose() {
 
 const Kernels portable = {"portable"};
 
-const Kernels& kernels_here() {
+const Kernels& host_kernels() {
   static const auto* const here = choose();
   return *here;
 }
@@ -42,7 +42,7 @@ const Kernels& kernels_here() {
 
 // Which kernels RegisterCustomOps registers on this processor; empty: none.
 TRANSLATE_TRT_EXPORT const char* translate_trt_kernels() {
-  return translate_trt::kernels_here().name;
+  return translate_trt::host_kernels().name;
 }
 
 // The bundles' format version whose graphs the operators are for: their inputs and attributes
@@ -60,7 +60,7 @@ TRANSLATE_TRT_EXPORT OrtStatus* RegisterCustomOps(OrtSessionOptions* options,
   }
   try {
     Ort::InitApi(api);
-    translate_trt::add_operators(translate_trt::kernels_here(), options);
+    translate_trt::add_operators(translate_trt::host_kernels(), options);
   } catch (const std::exception& error) {
     return api->CreateStatus(ORT_FAIL, error.what());
   }

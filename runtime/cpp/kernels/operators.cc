@@ -55,15 +55,15 @@ class Weights8 {
 };
 
 // The last gives the sum and, as a second output, what its norm makes of it.
-enum class After { nothing, relu, gelu, swish, add, add_norm, add_and_norm };
+enum class EpilogueKind { nothing, relu, gelu, swish, add, add_norm, add_and_norm };
 
-Activation activation(After after) {
-  switch (after) {
-    case After::relu:
+Activation activation(EpilogueKind kind) {
+  switch (kind) {
+    case EpilogueKind::relu:
       return Activation::relu;
-    case After::gelu:
+    case EpilogueKind::gelu:
       return Activation::gelu;
-    case After::swish:
+    case EpilogueKind::swish:
       return Activation::swish;
     default:
       return Activation::none;
@@ -71,52 +71,52 @@ Activation activation(After after) {
 }
 
 // What follows the product of an operator: its further inputs, from the bias on, and attributes.
-class Following {
+class EpilogueSpec {
  public:
-  static Types with_inputs(Types types, After after) {
-    types.insert(types.end(), norms(after) ? 4 : after == After::add ? 2 : 1, kFloat);
+  static Types with_inputs(Types types, EpilogueKind kind) {
+    types.insert(types.end(), norms(kind) ? 4 : kind == EpilogueKind::add ? 2 : 1, kFloat);
     return types;
   }
 
-  Following(After after, std::size_t bias, Ort::ConstKernelInfo info)
-      : after_(after),
+  EpilogueSpec(EpilogueKind kind, std::size_t bias, Ort::ConstKernelInfo info)
+      : kind_(kind),
         bias_(bias),
-        norm_{nullptr, nullptr, norms(after) ? info.GetAttribute<float>("epsilon") : 0} {}
+        norm_{nullptr, nullptr, norms(kind) ? info.GetAttribute<float>("epsilon") : 0} {}
 
   std::int64_t outputs(const Call& call) const { return call.shape(bias_).at(0); }
 
   // Of a result of this shape; `norm` is where it keeps a normalization.
   Epilogue read(Call& call, const Shape& shape, Norm& norm) const {
-    Epilogue epilogue{call.input<float>(bias_), activation(after_), nullptr, nullptr, nullptr};
-    if (after_ == After::add || norms(after_)) {
+    Epilogue epilogue{call.input<float>(bias_), activation(kind_), nullptr, nullptr, nullptr};
+    if (kind_ == EpilogueKind::add || norms(kind_)) {
       require(call.shape(bias_ + 1) == shape, "the residual has another shape than the product");
       epilogue.residual = call.input<float>(bias_ + 1);
     }
-    if (norms(after_)) {
+    if (norms(kind_)) {
       norm = norm_;
       norm.gamma = call.input<float>(bias_ + 2);
       norm.beta = call.input<float>(bias_ + 3);
       epilogue.norm = &norm;
     }
-    if (after_ == After::add_and_norm) {
+    if (kind_ == EpilogueKind::add_and_norm) {
       epilogue.normalized = call.output<float>(1, shape);
     }
     return epilogue;
   }
 
  private:
-  static bool norms(After after) {
-    return after == After::add_norm || after == After::add_and_norm;
+  static bool norms(EpilogueKind kind) {
+    return kind == EpilogueKind::add_norm || kind == EpilogueKind::add_and_norm;
   }
 
-  const After after_;
+  const EpilogueKind kind_;
   const std::size_t bias_;
   const Norm norm_;
 };
 
 struct Linear8Variant {
   bool positive = false;
-  After after = After::nothing;
+  EpilogueKind epilogue = EpilogueKind::nothing;
 };
 
 class Linear8Node {
@@ -124,7 +124,7 @@ class Linear8Node {
   using Variant = Linear8Variant;
 
   static Types inputs(const Variant& variant) {
-    return Following::with_inputs({kFloat, kInt8, kFloat}, variant.after);
+    return EpilogueSpec::with_inputs({kFloat, kInt8, kFloat}, variant.epilogue);
   }
   static Types outputs() { return {kFloat}; }
 
@@ -132,11 +132,11 @@ class Linear8Node {
       : kernels_(kernels),
         positive_(variant.positive),
         weights_(kernels, info, 1),
-        following_(variant.after, 3, info) {}
+        epilogue_(variant.epilogue, 3, info) {}
 
   void run(Call& call) const {
     auto shape = call.shape(0);
-    const auto outputs = following_.outputs(call);
+    const auto outputs = epilogue_.outputs(call);
     const auto rows = product(shape, 0, shape.size() - 1);
     const auto matrix = weights_.with(call.input<std::int8_t>(1), call.input<float>(2),
                                       static_cast<std::size_t>(outputs));
@@ -144,7 +144,7 @@ class Linear8Node {
             "the input has not the columns that the weights want");
     shape.back() = outputs;
     Norm norm;
-    const Linear8 linear{matrix, positive_, following_.read(call, shape, norm)};
+    const Linear8 linear{matrix, positive_, epilogue_.read(call, shape, norm)};
     kernels_.linear8(linear, call.input<float>(0), rows, call.output<float>(0, shape), call);
   }
 
@@ -152,7 +152,7 @@ class Linear8Node {
   const Kernels& kernels_;
   const bool positive_;
   const Weights8 weights_;
-  const Following following_;
+  const EpilogueSpec epilogue_;
 };
 
 // Weights in panels.
@@ -168,32 +168,32 @@ Matrix panels(const Call& call, std::size_t input, std::int64_t outputs) {
 
 class LinearNode {
  public:
-  using Variant = After;
+  using Variant = EpilogueKind;
 
-  static Types inputs(const Variant& after) {
-    return Following::with_inputs({kFloat, kFloat}, after);
+  static Types inputs(const Variant& kind) {
+    return EpilogueSpec::with_inputs({kFloat, kFloat}, kind);
   }
   static Types outputs() { return {kFloat}; }
 
-  LinearNode(const Kernels& kernels, const Variant& after, Ort::ConstKernelInfo info)
-      : kernels_(kernels), following_(after, 2, info) {}
+  LinearNode(const Kernels& kernels, const Variant& kind, Ort::ConstKernelInfo info)
+      : kernels_(kernels), epilogue_(kind, 2, info) {}
 
   void run(Call& call) const {
     auto shape = call.shape(0);
-    const auto outputs = following_.outputs(call);
+    const auto outputs = epilogue_.outputs(call);
     const auto rows = product(shape, 0, shape.size() - 1);
     const auto matrix = panels(call, 1, outputs);
     require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
             "the input has not the columns that the weights want");
     shape.back() = outputs;
     Norm norm;
-    const Linear linear{matrix, following_.read(call, shape, norm)};
+    const Linear linear{matrix, epilogue_.read(call, shape, norm)};
     kernels_.linear(linear, call.input<float>(0), rows, call.output<float>(0, shape), call);
   }
 
  private:
   const Kernels& kernels_;
-  const Following following_;
+  const EpilogueSpec epilogue_;
 };
 
 // A product whose last output is normalized, and the sum before it.
@@ -373,23 +373,24 @@ class ListedNode {
       require(call.shape(kBias) == Shape{matrix[0]}, "each logit must have a bias");
       bias = call.input<float>(kBias);
     }
-    const Lists lists{product(shape, 0, 1),
-                      product(shape, 1, 2),
-                      product(list, 1, 2),
-                      product(shape, 2, 3),
-                      call.input<std::int64_t>(tokens_),
-                      bias};
-    require(std::all_of(lists.tokens, lists.tokens + lists.sentences * lists.places,
+    const Shortlists lists{product(shape, 0, 1),
+                           product(shape, 1, 2),
+                           product(list, 1, 2),
+                           product(shape, 2, 3),
+                           call.input<std::int64_t>(tokens_),
+                           bias};
+    require(std::all_of(lists.tokens, lists.tokens + lists.sentences * lists.entries,
                         [&](auto t) { return t >= 0 && static_cast<std::size_t>(t) < size; }),
             "a listed token is out of range");
     const auto found = candidates(call, shape, size, tokens_ + 1, tokens_ + 2);
-    require(found.count <= lists.places, "more candidates than places were asked for");
+    require(found.count <= lists.entries, "more candidates than places were asked for");
     const auto* weights = call.input<Weight>(1);
     const auto* x = call.input<float>(0);
     if constexpr (kBytes) {
-      kernels_.listed8(lists, weights, call.input<float>(2), row_sums_.data(), x, found, call);
+      kernels_.shortlist_candidates8(lists, weights, call.input<float>(2), row_sums_.data(), x,
+                                     found, call);
     } else {
-      kernels_.listed(lists, weights, x, found, call);
+      kernels_.shortlist_candidates(lists, weights, x, found, call);
     }
   }
 
@@ -427,26 +428,26 @@ class AddNormNode {
 namespace {
 
 void add_linear_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
-  add<LinearNode>(domain, "Linear", kernels, After::nothing);
-  add<LinearNode>(domain, "LinearRelu", kernels, After::relu);
-  add<LinearNode>(domain, "LinearGelu", kernels, After::gelu);
-  add<LinearNode>(domain, "LinearSwish", kernels, After::swish);
-  add<LinearNode>(domain, "LinearAdd", kernels, After::add);
-  add<LinearNode>(domain, "LinearAddNorm", kernels, After::add_norm);
-  add<AndNorm<LinearNode>>(domain, "LinearAddAndNorm", kernels, After::add_and_norm);
+  add<LinearNode>(domain, "Linear", kernels, EpilogueKind::nothing);
+  add<LinearNode>(domain, "LinearRelu", kernels, EpilogueKind::relu);
+  add<LinearNode>(domain, "LinearGelu", kernels, EpilogueKind::gelu);
+  add<LinearNode>(domain, "LinearSwish", kernels, EpilogueKind::swish);
+  add<LinearNode>(domain, "LinearAdd", kernels, EpilogueKind::add);
+  add<LinearNode>(domain, "LinearAddNorm", kernels, EpilogueKind::add_norm);
+  add<AndNorm<LinearNode>>(domain, "LinearAddAndNorm", kernels, EpilogueKind::add_and_norm);
 }
 
 void add_linear8_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
   for (const bool positive : {false, true}) {
     const std::string name = positive ? "Linear8Positive" : "Linear8";
-    add<Linear8Node>(domain, name, kernels, {positive, After::nothing});
-    add<Linear8Node>(domain, name + "Relu", kernels, {positive, After::relu});
-    add<Linear8Node>(domain, name + "Gelu", kernels, {positive, After::gelu});
-    add<Linear8Node>(domain, name + "Swish", kernels, {positive, After::swish});
-    add<Linear8Node>(domain, name + "Add", kernels, {positive, After::add});
-    add<Linear8Node>(domain, name + "AddNorm", kernels, {positive, After::add_norm});
+    add<Linear8Node>(domain, name, kernels, {positive, EpilogueKind::nothing});
+    add<Linear8Node>(domain, name + "Relu", kernels, {positive, EpilogueKind::relu});
+    add<Linear8Node>(domain, name + "Gelu", kernels, {positive, EpilogueKind::gelu});
+    add<Linear8Node>(domain, name + "Swish", kernels, {positive, EpilogueKind::swish});
+    add<Linear8Node>(domain, name + "Add", kernels, {positive, EpilogueKind::add});
+    add<Linear8Node>(domain, name + "AddNorm", kernels, {positive, EpilogueKind::add_norm});
     add<AndNorm<Linear8Node>>(domain, name + "AddAndNorm", kernels,
-                              {positive, After::add_and_norm});
+                              {positive, EpilogueKind::add_and_norm});
   }
 }
 
@@ -457,10 +458,10 @@ void add_candidates_operators(const Kernels& kernels, Ort::CustomOpDomain& domai
     if (kernels.candidates != nullptr) {
       add<VocabularyCandidatesNode>(domain, name + "VocabularyCandidates", kernels, {biased});
     }
-    if (kernels.listed != nullptr) {
+    if (kernels.shortlist_candidates != nullptr) {
       add<ListedNode<float>>(domain, name + "ListedCandidates", kernels, {biased});
     }
-    if (kernels.listed8 != nullptr) {
+    if (kernels.shortlist_candidates8 != nullptr) {
       add<ListedNode<std::int8_t>>(domain, name + "ListedCandidates8", kernels, {biased});
     }
   }

@@ -130,17 +130,17 @@ void multiply(const typename Numbers::Weight* rows, const std::int64_t* tokens, 
 // fill(sentence, tokens, count, put) calls put(i, beam, logit) for all of the `count` tokens, of
 // which the last is the one that is looked up.
 template <class Fill>
-void best_of_lists(const Lists& lists, const Candidates& out, Executor& executor, Arena& arena,
+void best_of_lists(const Shortlists& lists, const Candidates& out, Executor& executor, Arena& arena,
                    const Fill& fill) {
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
   const auto rows = lists.sentences * lists.beams;
-  const auto stride = lists.places + 1;
+  const auto stride = lists.entries + 1;
   auto* tokens = allocate<std::int64_t>(arena, lists.sentences * stride);
   auto* counts = allocate<std::size_t>(arena, lists.sentences);
   parallel_for(executor, lists.sentences, [&](std::size_t n) {
     auto* here = tokens + n * stride;
-    const auto* list = lists.tokens + n * lists.places;
-    const auto* end = std::copy_if(list, list + lists.places, here, [](auto t) { return t != 0; });
+    const auto* list = lists.tokens + n * lists.entries;
+    const auto* end = std::copy_if(list, list + lists.entries, here, [](auto t) { return t != 0; });
     counts[n] = static_cast<std::size_t>(end - here);
     here[counts[n]] = out.column[n * lists.beams];
   });
@@ -184,8 +184,8 @@ void best_of_lists(const Lists& lists, const Candidates& out, Executor& executor
 
 }  // namespace
 
-void listed(const Lists& lists, const float* matrix, const float* x, const Candidates& out,
-            Executor& executor) {
+void shortlist_candidates(const Shortlists& lists, const float* matrix, const float* x,
+                          const Candidates& out, Executor& executor) {
   const Workspace workspace(executor.workspaces());
   const auto rows = lists.sentences * lists.beams;
   auto* inputs = allocate<const float*>(workspace.arena, rows);
@@ -208,9 +208,9 @@ void listed(const Lists& lists, const float* matrix, const float* x, const Candi
                 });
 }
 
-void listed8(const Lists& lists, const std::int8_t* matrix, const float* scales,
-             const std::int32_t* row_sums, const float* input, const Candidates& out,
-             Executor& executor) {
+void shortlist_candidates8(const Shortlists& lists, const std::int8_t* matrix, const float* scales,
+                           const std::int32_t* row_sums, const float* input, const Candidates& out,
+                           Executor& executor) {
   const Workspace workspace(executor.workspaces());
   const auto rows = lists.sentences * lists.beams;
   const auto x = quantize(input, rows, lists.inputs, false, by_vnni, executor, workspace.arena);

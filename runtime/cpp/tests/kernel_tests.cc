@@ -16,8 +16,8 @@ std::vector<const Kernels*> tables() {
 #ifdef TRANSLATE_TRT_AVX512
   if (has_avx512_vnni()) found.push_back(&avx512_vnni);
 #endif
-  if (kernels_here().linear != nullptr && (found.empty() || found[0] != &kernels_here())) {
-    found.push_back(&kernels_here());
+  if (host_kernels().linear != nullptr && (found.empty() || found[0] != &host_kernels())) {
+    found.push_back(&host_kernels());
   }
   return found;
 }

@@ -1,4 +1,4 @@
-// Attention of a sentence's queries over places that they share.
+// Attention of a sentence's queries over positions that they share.
 
 #include <algorithm>
 #include <cmath>
@@ -12,12 +12,12 @@ namespace {
 constexpr float kHidden = -1e9F;
 
 struct Size {
-  std::size_t sentences, queries, heads, places, size;
+  std::size_t sentences, queries, heads, positions, size;
   bool own_bias;  // for each query; else one for all
 
   std::string text() const {
     std::string text = own_bias ? "own bias" : "one bias";
-    for (const auto number : {sentences, queries, heads, places, size}) {
+    for (const auto number : {sentences, queries, heads, positions, size}) {
       text += " " + std::to_string(number);
     }
     return text;
@@ -52,13 +52,13 @@ class Case {
  public:
   Case(const Size& size, const Kernels& kernels, Numbers& numbers)
       : size_(size),
-        joined_(size.heads * size.size),
-        query_stride_(joined_ + 5),
+        hidden_size_(size.heads * size.size),
+        query_stride_(hidden_size_ + 5),
         bias_rows_(size.own_bias ? size.queries : 1),
         query_(numbers.floats(size.sentences * size.queries * query_stride_)),
-        key_(numbers.floats(size.sentences * size.places * joined_)),
-        value_(numbers.floats(size.sentences * size.places * joined_)),
-        bias_(numbers.floats(size.sentences * bias_rows_ * size.places)),
+        key_(numbers.floats(size.sentences * size.positions * hidden_size_)),
+        value_(numbers.floats(size.sentences * size.positions * hidden_size_)),
+        bias_(numbers.floats(size.sentences * bias_rows_ * size.positions)),
         keys_(rounded(kernels, key_, static_cast<const Number*>(nullptr))),
         values_(rounded(kernels, value_, static_cast<const Number*>(nullptr))) {
     for (auto& one : bias_) {
@@ -66,15 +66,15 @@ class Case {
     }
     // The last of several sentences is idle.
     if (size.sentences > 1) {
-      const auto count = bias_rows_ * size.places;
+      const auto count = bias_rows_ * size.positions;
       std::fill_n(bias_.end() - static_cast<std::ptrdiff_t>(count), count, kHidden);
     }
     // What no query sees is never read.
     for (std::size_t n = 0; n < size.sentences; ++n) {
-      for (std::size_t place = 0; place < size.places; ++place) {
-        if (is_seen(n, place)) continue;
+      for (std::size_t position = 0; position < size.positions; ++position) {
+        if (is_seen(n, position)) continue;
         for (std::size_t h = 0; h < size.heads; ++h) {
-          const auto at = ((n * size.heads + h) * size.places + place) * size.size;
+          const auto at = ((n * size.heads + h) * size.positions + position) * size.size;
           std::fill_n(keys_.data() + at, size.size, not_a_number(Number{}));
           std::fill_n(values_.data() + at, size.size, not_a_number(Number{}));
         }
@@ -84,16 +84,16 @@ class Case {
 
   std::vector<float> run(TestExecutor& executor,
                          void (*attend)(const Attention<Number>&, Executor&)) const {
-    std::vector<float> context(size_.sentences * size_.queries * joined_, 12345);
-    attend({size_.sentences, size_.queries, size_.heads, size_.places, size_.size, query_.data(),
-            query_stride_, keys_.data(), values_.data(), size_.places * joined_,
-            size_.places * size_.size, size_.size, bias_.data(), bias_rows_, context.data()},
+    std::vector<float> context(size_.sentences * size_.queries * hidden_size_, 12345);
+    attend({size_.sentences, size_.queries, size_.heads, size_.positions, size_.size, query_.data(),
+            query_stride_, keys_.data(), values_.data(), size_.positions * hidden_size_,
+            size_.positions * size_.size, size_.size, bias_.data(), bias_rows_, context.data()},
            executor);
     return context;
   }
 
   std::vector<float> expected() const {
-    std::vector<float> context(size_.sentences * size_.queries * joined_);
+    std::vector<float> context(size_.sentences * size_.queries * hidden_size_);
     for (std::size_t n = 0; n < size_.sentences; ++n) {
       for (std::size_t q = 0; q < size_.queries; ++q) {
         for (std::size_t h = 0; h < size_.heads; ++h) attend(n, q, h, context);
@@ -106,13 +106,13 @@ class Case {
   static float not_a_number(float) { return std::numeric_limits<float>::quiet_NaN(); }
   static Half not_a_number(Half) { return 0x7E00; }
 
-  float bias(std::size_t n, std::size_t q, std::size_t place) const {
-    return bias_[(n * bias_rows_ + (bias_rows_ == 1 ? 0 : q)) * size_.places + place];
+  float bias(std::size_t n, std::size_t q, std::size_t position) const {
+    return bias_[(n * bias_rows_ + (bias_rows_ == 1 ? 0 : q)) * size_.positions + position];
   }
 
-  bool is_seen(std::size_t n, std::size_t place) const {
+  bool is_seen(std::size_t n, std::size_t position) const {
     for (std::size_t q = 0; q < bias_rows_; ++q) {
-      if (bias(n, q, place) > -1e8F) return true;
+      if (bias(n, q, position) > -1e8F) return true;
     }
     return false;
   }
@@ -120,34 +120,35 @@ class Case {
   // One query and head, in double precision.
   void attend(std::size_t n, std::size_t q, std::size_t h, std::vector<float>& context) const {
     const auto* query = query_.data() + (n * size_.queries + q) * query_stride_ + h * size_.size;
-    std::vector<double> scores(size_.places, -INFINITY), sums(size_.size);
+    std::vector<double> scores(size_.positions, -INFINITY), sums(size_.size);
     double most = -INFINITY, total = 0;
-    for (std::size_t place = 0; place < size_.places; ++place) {
-      if (!is_seen(n, place)) continue;
-      scores[place] = bias(n, q, place);
+    for (std::size_t position = 0; position < size_.positions; ++position) {
+      if (!is_seen(n, position)) continue;
+      scores[position] = bias(n, q, position);
       for (std::size_t d = 0; d < size_.size; ++d) {
-        scores[place] += double{query[d]} * key_[at(n, h, place) + d];
+        scores[position] += double{query[d]} * key_[at(n, h, position) + d];
       }
-      most = std::max(most, scores[place]);
+      most = std::max(most, scores[position]);
     }
-    for (std::size_t place = 0; place < size_.places; ++place) {
-      if (!is_seen(n, place)) continue;
-      const double weight = std::exp(scores[place] - most);
+    for (std::size_t position = 0; position < size_.positions; ++position) {
+      if (!is_seen(n, position)) continue;
+      const double weight = std::exp(scores[position] - most);
       total += weight;
-      for (std::size_t d = 0; d < size_.size; ++d) sums[d] += weight * value_[at(n, h, place) + d];
+      for (std::size_t d = 0; d < size_.size; ++d)
+        sums[d] += weight * value_[at(n, h, position) + d];
     }
     for (std::size_t d = 0; d < size_.size; ++d) {
-      context[(n * size_.queries + q) * joined_ + h * size_.size + d] =
+      context[(n * size_.queries + q) * hidden_size_ + h * size_.size + d] =
           total == 0 ? 0 : static_cast<float>(sums[d] / total);
     }
   }
 
-  std::size_t at(std::size_t n, std::size_t h, std::size_t place) const {
-    return ((n * size_.heads + h) * size_.places + place) * size_.size;
+  std::size_t at(std::size_t n, std::size_t h, std::size_t position) const {
+    return ((n * size_.heads + h) * size_.positions + position) * size_.size;
   }
 
   const Size size_;
-  const std::size_t joined_, query_stride_, bias_rows_;
+  const std::size_t hidden_size_, query_stride_, bias_rows_;
   const std::vector<float> query_;
   std::vector<float> key_, value_, bias_;
   std::vector<Number> keys_, values_;

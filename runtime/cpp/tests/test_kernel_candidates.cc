@@ -243,13 +243,13 @@ void test_listed(const ListSize& size, const Kernels& kernels, TestExecutor& exe
   for (std::size_t row = 0; row < rows; ++row) {
     found.column[row] = static_cast<std::int64_t>(row / size.beams * 13 % kVocabulary);
   }
-  const Lists lists{size.sentences, size.beams,    size.places,
-                    size.inputs,    tokens.data(), biased ? bias.data() : nullptr};
+  const Shortlists lists{size.sentences, size.beams,    size.places,
+                         size.inputs,    tokens.data(), biased ? bias.data() : nullptr};
   if constexpr (kBytes) {
-    kernels.listed8(lists, bytes.data(), scales.data(), sums.data(), x.data(), found.out(),
-                    executor);
+    kernels.shortlist_candidates8(lists, bytes.data(), scales.data(), sums.data(), x.data(),
+                                  found.out(), executor);
   } else {
-    kernels.listed(lists, floats.data(), x.data(), found.out(), executor);
+    kernels.shortlist_candidates(lists, floats.data(), x.data(), found.out(), executor);
   }
   const auto logit = [&](std::size_t row, std::int64_t token) {
     const auto at = static_cast<std::size_t>(token);

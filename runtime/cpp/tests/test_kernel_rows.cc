@@ -69,7 +69,7 @@ void test_to_half() {
       add(middle, bits + bits % 2);  // to the even one
       add(std::nextafter(middle, infinity), bits + 1);
     }
-    for (const float large : {kMostHalf, 65519.0F, 65520.0F, 1e30F, infinity}) add(large, kLargest);
+    for (const float large : {kMaxHalf, 65519.0F, 65520.0F, 1e30F, infinity}) add(large, kLargest);
   }
   for (const auto* kernels : tables()) {
     std::vector<Half> y(x.size() + 1, 0xABCD);
