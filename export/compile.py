@@ -14,14 +14,14 @@ import onnx
 import onnx_ir as ir
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.contract import GraphForm, model_contract
+from translate_trt.export.contract import GraphLayout, model_contract
 from translate_trt.export.dump import Dump
 from translate_trt.export.engines.builder import build_engine
 from translate_trt.export.engines.cache import Engine
 from translate_trt.export.engines.network import Graph, load_builder
 from translate_trt.export.fused_ops.matching import add_functions
 from translate_trt.export.graphs import EncoderGraph, StepGraph
-from translate_trt.export.passes.mixed_precision import Half
+from translate_trt.export.passes.mixed_precision import MixedPrecision
 from translate_trt.export.passes.pipeline import Report, passes_for, run_passes
 from translate_trt.export.passes.value_bounds import Bound
 from translate_trt.export.precision import precision_pass
@@ -211,10 +211,10 @@ class Compiler:
 
     def contract(self, name: str) -> Contract:
         """Inputs and outputs of the graphs of the target of that name."""
-        form = self.form(name)
-        return model_contract(self._model.config, self._options.attention, form)
+        layout = self.layout(name)
+        return model_contract(self._model.config, self._options.attention, layout)
 
-    def form(self, name: str) -> GraphForm:
+    def layout(self, name: str) -> GraphLayout:
         """How the graphs of the target of that name are laid out."""
         options = self._options
         shortlist = None
@@ -222,14 +222,14 @@ class Compiler:
             shortlist = ShortlistForm(*(a.shape[-1] for a in (
                 self._shortlist.frequent, self._shortlist.translations
             )))  # fmt: skip
-        return TARGETS[name].form(options.beam_size, self._limits.max_target_length, shortlist)
+        return TARGETS[name].layout(options.beam_size, self._limits.max_target_length, shortlist)
 
     def graphs(self, name: str) -> dict[str, ir.Model]:
         """Both graphs of the target of that name, every pass applied."""
         target, contract = TARGETS[name], self.contract(name)
-        form = replace(self.form(name), cache_type="float32")  # which it gets from a pass
+        layout = replace(self.layout(name), cache_type="float32")  # which it gets from a pass
         traced = self._trace(
-            model_contract(self._model.config, self._options.attention, form), target.opset
+            model_contract(self._model.config, self._options.attention, layout), target.opset
         )
         dump = self._dumps.get(name)
         bounds: Mapping[str, Bound] = {}
@@ -251,7 +251,7 @@ class Compiler:
                 (model.graph.inputs, model.graph.outputs), contract.graphs[role], strict=True
             ):
                 declare(values, specs, role)
-            if isinstance(precision, Half):
+            if isinstance(precision, MixedPrecision):
                 bounds = precision.outputs
             graphs[role] = model
         return graphs

@@ -12,7 +12,7 @@ from translate_trt.train.config import ModelConfig
 
 
 @dataclass(frozen=True)
-class GraphForm:
+class GraphLayout:
     """How a target lays its graphs out.
 
     Attributes:
@@ -29,17 +29,17 @@ class GraphForm:
 
 
 def model_contract(
-    config: ModelConfig, attention: bool = False, form: GraphForm = GraphForm()
+    config: ModelConfig, attention: bool = False, layout: GraphLayout = GraphLayout()
 ) -> Contract:
     """The contract of a model's graphs.
 
     Args:
         config: of the model.
         attention: the step graph also returns cross-attention weights.
-        form: how the graphs are laid out.
+        layout: how the graphs are laid out.
     """
     sizes = (config.decoder_layers, config.heads, config.d_k, config.d_v)
-    return make_contract(*sizes, attention=attention, form=form)
+    return make_contract(*sizes, attention=attention, layout=layout)
 
 
 def make_contract(
@@ -48,7 +48,7 @@ def make_contract(
     key_size: int,
     value_size: int,
     attention: bool = False,
-    form: GraphForm = GraphForm(),
+    layout: GraphLayout = GraphLayout(),
 ) -> Contract:
     """The contract of a decoder of that many layers.
 
@@ -58,10 +58,10 @@ def make_contract(
         key_size: columns of a head's queries and keys.
         value_size: columns of a head's values.
         attention: the step graph also returns cross-attention weights.
-        form: how the graphs are laid out.
+        layout: how the graphs are laid out.
     """
-    k: str | int = form.beams or "K"
-    p: str | int = form.slots or "P"
+    k: str | int = layout.beams or "K"
+    p: str | int = layout.slots or "P"
     kinds = [
         (kind, layer, size)
         for layer in range(decoder_layers)
@@ -77,9 +77,9 @@ def make_contract(
         ),
         encoder_outputs=(
             TensorSpec("source_bias", "float32", ("N", 1, 1, "S")),
-            *(shortlist if form.shortlist is not None else ()),
+            *(shortlist if layout.shortlist is not None else ()),
             *(
-                TensorSpec(f"cross_{kind}_{layer}", form.cache_type, ("N", heads, "S", size))
+                TensorSpec(f"cross_{kind}_{layer}", layout.cache_type, ("N", heads, "S", size))
                 for kind, layer, size in kinds
             ),
         ),
@@ -107,10 +107,10 @@ def make_contract(
             TensorSpec("finished_truncated", "bool", ("N", k)),  # cut off
             # 0 for what is in a beam's past, MASKED all else.
             TensorSpec("ancestry", "float32", ("N", k, p), "masked"),
-            *(slots if form.slots is None else ()),
+            *(slots if layout.slots is None else ()),
             *(
                 TensorSpec(
-                    f"self_{kind}_{layer}", form.cache_type, ("N", heads, p, size), in_place=True
+                    f"self_{kind}_{layer}", layout.cache_type, ("N", heads, p, size), in_place=True
                 )
                 for kind, layer, size in kinds
             ),
@@ -118,8 +118,8 @@ def make_contract(
         results=(
             TensorSpec("parents", "int64", ("N", k)),
             # Fewer than K slots are free: the next step needs a larger P.
-            *((TensorSpec("full", "bool", ("N",)),) if form.slots is None else ()),
+            *((TensorSpec("full", "bool", ("N",)),) if layout.slots is None else ()),
             *((TensorSpec("attention", "float32", ("N", k, "S")),) if attention else ()),
         ),
-        shortlist=form.shortlist,
+        shortlist=layout.shortlist,
     )

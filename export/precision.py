@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from translate_trt.export.passes.base import Pass
 from translate_trt.export.passes.int8 import DynamicInt8
-from translate_trt.export.passes.mixed_precision import Half
+from translate_trt.export.passes.mixed_precision import MixedPrecision
 from translate_trt.export.passes.value_bounds import Bound
 
 _HALF = {"fp16": ir.DataType.FLOAT16, "bf16": ir.DataType.BFLOAT16}
@@ -22,5 +22,5 @@ def precision_pass(precision: str, bounds: Mapping[str, Bound]) -> Pass | None:
         bounds: of the graph's inputs, by name, as far as they are known (see `ranges`).
     """
     if precision in _HALF:
-        return Half(_HALF[precision], bounds)
+        return MixedPrecision(_HALF[precision], bounds)
     return DynamicInt8() if precision == "int8" else None

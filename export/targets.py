@@ -1,11 +1,11 @@
-"""What a bundle can be compiled for, and the form its graphs then have."""
+"""What a bundle can be compiled for, and the layout of its graphs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from translate_trt.export.contract import GraphForm
+from translate_trt.export.contract import GraphLayout
 from translate_trt.runtime.bundle.contract import ShortlistForm
 from translate_trt.runtime.bundle.manifest import SHORTLIST
 
@@ -41,9 +41,9 @@ class Target:
         """Of the graphs."""
         return DYNAMIC_OPSET if self.package is None else STATIC_OPSET
 
-    def form(
+    def layout(
         self, beam_size: int, max_target_length: int, shortlist: ShortlistForm | None = None
-    ) -> GraphForm:
+    ) -> GraphLayout:
         """How its graphs are laid out.
 
         Args:
@@ -53,8 +53,10 @@ class Target:
         """
         cache_type = _CACHE_TYPES.get(self.precision, "float32")
         if self.package is None:
-            return GraphForm(cache_type=cache_type, shortlist=shortlist if self.shortlist else None)
-        return GraphForm(beam_size, beam_size * max_target_length, cache_type)
+            return GraphLayout(
+                cache_type=cache_type, shortlist=shortlist if self.shortlist else None
+            )
+        return GraphLayout(beam_size, beam_size * max_target_length, cache_type)
 
 
 def _engine(package: str, precision: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _MOVES = {"Reshape": (0,), "Transpose": (0,), "Split": (0,), "ScatterND": (0, 2)
 _Place = tuple[ir.Node, int]  # among the node's inputs
 
 
-class HalfCaches(Pass):
+class Fp16KvCache(Pass):
     """Keys and values of self- and cross-attention in one graph."""
 
     name = "half-caches"

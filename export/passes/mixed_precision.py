@@ -52,7 +52,7 @@ def is_cache(value: ir.Value) -> bool:
 
 
 @dataclass
-class Half(Pass):
+class MixedPrecision(Pass):
     """Casts one graph to 16 bits where that is safe.
 
     Attributes:

@@ -11,33 +11,33 @@ import onnx_ir as ir
 from translate_trt.export.fused_ops.fuse import CallKernels
 from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
 from translate_trt.export.passes.base import Pass
-from translate_trt.export.passes.fp16_kv_cache import HalfCaches
+from translate_trt.export.passes.fp16_kv_cache import Fp16KvCache
 from translate_trt.export.passes.int8 import DynamicInt8
-from translate_trt.export.passes.mixed_precision import Half
+from translate_trt.export.passes.mixed_precision import MixedPrecision
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
 from translate_trt.export.passes.simplify import KeepSizes, Simplify
 from translate_trt.export.passes.top_k import TopKFirst
 from translate_trt.export.passes.weights import (
     FoldScales,
-    FoldScalesOfProducts,
-    MergeProducts,
-    StoredProducts,
+    FoldMatmulScales,
+    MergeMatmuls,
+    StoreWeights,
 )
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 
 #: What every target has first: the traced graph without what is known beforehand.
 COMMON: tuple[Pass, ...] = (
-    StoredProducts(),
+    StoreWeights(),
     Simplify(),
     FoldScales(),
-    MergeProducts(),
+    MergeMatmuls(),
     TopKFirst(),
     KeepSizes(),
 )
 
 # The embedding table is the vocabulary's matrix too: kernels for both read the same one.
 _WITH_TABLE_AS_IT_IS = tuple(
-    FoldScalesOfProducts() if isinstance(one, FoldScales) else one for one in COMMON
+    FoldMatmulScales() if isinstance(one, FoldScales) else one for one in COMMON
 )
 
 
@@ -72,14 +72,14 @@ def passes_for(backend: str, precision: Pass | None) -> tuple[Pass, ...]:
         precision: the pass that sets it; None keeps float32.
     """
     # Kernels are for CPUs, and 16 bits are for GPUs.
-    calls = backend == "onnxruntime" and not isinstance(precision, Half)
+    calls = backend == "onnxruntime" and not isinstance(precision, MixedPrecision)
     common = _WITH_TABLE_AS_IT_IS if calls else COMMON
     # Simplify also infers types, which a precision goes by.
     whole: tuple[Pass, ...] = (*common, *_FUSED[backend], Simplify())
     if precision is not None:
         whole = (*whole, precision, Simplify())
     if calls and isinstance(precision, DynamicInt8):
-        whole = (*whole, HalfCaches())
+        whole = (*whole, Fp16KvCache())
     return (*whole, CallKernels()) if calls else whole
 
 

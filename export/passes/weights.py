@@ -65,7 +65,7 @@ class _GemmToMatMul(Rule):
         )
 
 
-class StoredProducts(RewritePass):
+class StoreWeights(RewritePass):
     """The tied vocabulary matrix is the reason: [V, d_model] looks up, [d_model, V] multiplies."""
 
     name = "store-weights"
@@ -171,7 +171,7 @@ class FoldScales(RewritePass):
     )
 
 
-class FoldScalesOfProducts(FoldScales):
+class FoldMatmulScales(FoldScales):
     """The same but for the table, where a call of a kernel takes the factor along."""
 
     rules = (_BeforeTranspose, _BeforeReshape, _IntoBiasedProduct)
@@ -197,7 +197,7 @@ class _Projection:
         return int(array.shape[1])
 
 
-class MergeProducts(Pass):
+class MergeMatmuls(Pass):
     """x W_1 + b_1, x W_2 + b_2, ... -> Split(x [W_1 W_2 ...] + [b_1 b_2 ...]).
 
     Queries, keys and values of a self-attention; in the encoder, cross-attention keys and values of

@@ -159,15 +159,15 @@ def test_static_graphs_in_bf16_are_well_formed(checkpoint: Checkpoint, tmp_path:
 
 def test_forms() -> None:
     for name, target in TARGETS.items():
-        form = target.form(beam_size=3, max_target_length=70)
+        layout = target.layout(beam_size=3, max_target_length=70)
         engine = name.startswith("tensorrt")
         assert (target.package is not None) == engine
-        assert (form.beams, form.slots) == ((3, 210) if engine else (None, None))
+        assert (layout.beams, layout.slots) == ((3, 210) if engine else (None, None))
         assert target.opset == (24 if engine else 21)
         kinds = {"fp16": "float16", "bf16": "bfloat16", "int8": "float16"}
-        assert form.cache_type == kinds.get(target.precision, "float32")
+        assert layout.cache_type == kinds.get(target.precision, "float32")
         assert name.removesuffix(SHORTLIST).rsplit("-", 1)[1] == target.precision
         assert name.endswith(SHORTLIST) == target.shortlist
-        listed = target.form(3, 70, ShortlistForm(20, 5)).shortlist
+        listed = target.layout(3, 70, ShortlistForm(20, 5)).shortlist
         assert listed == (ShortlistForm(20, 5) if target.shortlist else None)
     assert isinstance(TARGETS["tensorrt-rtx-bf16"], Target)

@@ -27,7 +27,7 @@ from support.scripted import (
 )
 from support.translations import assert_same
 
-from translate_trt.export.contract import GraphForm, make_contract
+from translate_trt.export.contract import GraphLayout, make_contract
 from translate_trt.runtime import reference
 from translate_trt.runtime.bundle.contract import FREE, NEXT, unscored
 from translate_trt.runtime.errors import BackendError
@@ -251,13 +251,13 @@ def test_each_row_is_told_its_own_options() -> None:
 # ---- batches of sentences that follow scripts ----
 
 BEAMS, LONGEST = 3, 14
-SHARED = GraphForm()
-STATIC = GraphForm(beams=BEAMS, slots=BEAMS * LONGEST)
+SHARED = GraphLayout()
+STATIC = GraphLayout(beams=BEAMS, slots=BEAMS * LONGEST)
 OPTIONS = SearchOptions(
     beam_size=BEAMS, num_hypotheses=BEAMS, max_length=LONGEST, return_attention=True
 )
 
-FORMS = pytest.mark.parametrize("form", [SHARED, STATIC], ids=["shared", "static"])
+LAYOUTS = pytest.mark.parametrize("layout", [SHARED, STATIC], ids=["shared", "static"])
 
 
 def scripts_of(count: int) -> list[Script]:
@@ -318,13 +318,13 @@ def assert_right(
             np.testing.assert_array_equal(hypothesis.attention, expected)
 
 
-@FORMS
+@LAYOUTS
 @pytest.mark.parametrize(("batch_tokens", "workers"), [(1, 1), (40, 3), (100, 1), (400, 2)])
 def test_any_batches_and_workers_find_what_pytorch_finds(
-    form: GraphForm, batch_tokens: int, workers: int
+    layout: GraphLayout, batch_tokens: int, workers: int
 ) -> None:
     scripts, sentences = scripts_of(24), sentences_of(24)
-    graphs = ScriptedGraphs(scripts, form=form)
+    graphs = ScriptedGraphs(scripts, layout=layout)
     assert_right(translate(graphs, sentences, batch_tokens, workers), scripts, sentences)
     assert sum(count for count, _ in graphs.encoded) == 24
     assert all(n * s <= batch_tokens or n == 1 for n, s in graphs.encoded)
@@ -345,20 +345,22 @@ MIXED = [
 
 
 @pytest.mark.parametrize(
-    ("form", "batch_tokens"), [(SHARED, 40), (STATIC, 400)], ids=["shared", "static"]
+    ("layout", "batch_tokens"), [(SHARED, 40), (STATIC, 400)], ids=["shared", "static"]
 )
-def test_sentences_of_mixed_options_are_found_as_alone(form: GraphForm, batch_tokens: int) -> None:
+def test_sentences_of_mixed_options_are_found_as_alone(
+    layout: GraphLayout, batch_tokens: int
+) -> None:
     scripts = scripts_of(len(MIXED))
     random.Random(batch_tokens).shuffle(scripts)
     sentences = [
         Sentence(one.tokens, one.prefix, options)
         for one, options in zip(sentences_of(len(MIXED), seed=2), MIXED, strict=True)
     ]
-    graphs = ScriptedGraphs(scripts, form=form)
+    graphs = ScriptedGraphs(scripts, layout=layout)
     found = translate(graphs, sentences, batch_tokens)
     assert max(n for n, _, _ in graphs.sizes) > 1
     for one, together in zip(sentences, found, strict=True):
-        assert translate(ScriptedGraphs(scripts, form=form), [one]) == [together]
+        assert translate(ScriptedGraphs(scripts, layout=layout), [one]) == [together]
     assert_same(found, by_pytorch(scripts, sentences))
 
 
@@ -375,8 +377,8 @@ def test_attention_of_those_alone_who_asked() -> None:
     assert first.attention.shape == (len(first.token_log_probs), 3)  # without the end symbol
 
 
-@FORMS
-def test_who_is_done_waits_for_a_neighbour_however_long(form: GraphForm) -> None:
+@LAYOUTS
+def test_who_is_done_waits_for_a_neighbour_however_long(layout: GraphLayout) -> None:
     # The graphs refuse a position that a table of max_length has not.
     def ends_at_once(tokens: tuple[int, ...]) -> NDArray[np.float32]:
         logits = np.full(19, -9.0, np.float32)
@@ -389,7 +391,7 @@ def test_who_is_done_waits_for_a_neighbour_however_long(form: GraphForm) -> None
         logits += np.arange(19, dtype=np.float32) / 64
         return logits
 
-    graphs = ScriptedGraphs([ends_at_once, never_ends], form=form)
+    graphs = ScriptedGraphs([ends_at_once, never_ends], layout=layout)
     sentences = [Sentence([4], (), OPTIONS), Sentence([5], (), OPTIONS)]
     batch = Batch(graphs, graphs.contract, sentences, START, END)
     while not batch.is_done:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from support.paths import ROOT
-from translate_trt.export.contract import GraphForm, make_contract
+from translate_trt.export.contract import GraphLayout, make_contract
 from translate_trt.export.graphs import BeamSearchStep, SharedSlots, StaticCaches
 from translate_trt.runtime.bundle.contract import MASKED, NEXT, Contract, TensorSpec
 from translate_trt.runtime.options import SearchOptions
@@ -186,12 +186,12 @@ def assert_declared(arrays: Arrays, specs: Sequence[TensorSpec]) -> None:
         assert list(array.shape) == expected, spec.name
 
 
-SHARED_SLOTS = GraphForm()
+SHARED_SLOTS = GraphLayout()
 
 
-def contract_of(form: GraphForm) -> Contract:
+def contract_of(layout: GraphLayout) -> Contract:
     """Of a decoder of one layer, one head and one column."""
-    return make_contract(1, 1, 1, 1, attention=True, form=form)
+    return make_contract(1, 1, 1, 1, attention=True, layout=layout)
 
 
 class ScriptedGraphs:
@@ -213,10 +213,10 @@ class ScriptedGraphs:
 
     def __init__(
         self, scripts: Sequence[Script], search: SearchStep = torch_step,
-        form: GraphForm = SHARED_SLOTS,
+        layout: GraphLayout = SHARED_SLOTS,
     ) -> None:  # fmt: skip
         self.scripts, self.search = scripts, search
-        self.contract = contract_of(form)
+        self.contract = contract_of(layout)
         self.sizes: list[tuple[int, int, int]] = []
         self.used: list[int] = []
         self.encoded: list[tuple[int, int]] = []  # (N, S) of each run of the encoder

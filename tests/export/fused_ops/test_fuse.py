@@ -25,7 +25,7 @@ from translate_trt.export.fused_ops.declarations import DOMAIN, NAMES, function
 from translate_trt.export.fused_ops.fuse import CallKernels
 from translate_trt.export.importers.vocabulary import NEVER
 from translate_trt.export.passes.base import Outcome
-from translate_trt.export.passes.fp16_kv_cache import HalfCaches
+from translate_trt.export.passes.fp16_kv_cache import Fp16KvCache
 from translate_trt.export.passes.int8 import DynamicInt8
 from translate_trt.export.passes.top_k import TopKFirst
 from translate_trt.export.targets import DYNAMIC_OPSET
@@ -486,7 +486,7 @@ def test_attention_over_caches_of_16_bits() -> None:
                      ("vs", "next_self_value_0")):  # fmt: skip
         values = (*model.graph.inputs, *model.graph.outputs)
         next(x for x in values if x.name == old).name = new
-    HalfCaches().run(model)
+    Fp16KvCache().run(model)
     hidden = np.where(np.random.default_rng(0).random((2, 1, 3, 9)) < 0.5, MASKED, 0.0)
     given: dict[str, Array] = {**SLOTS, "bias": hidden.astype(np.float32)}
     assert assert_rewrites(CallKernels(), model, 1, given=given) == {"CachedAttention16": 1}
@@ -536,7 +536,7 @@ def halves_over_source(*kept: str) -> ir.Model:
     for value in model.graph.inputs:
         if value.name in kept:
             value.name = f"cross_{value.name}"
-    HalfCaches().run(model)
+    Fp16KvCache().run(model)
     return model
 
 
@@ -603,7 +603,7 @@ def handed_on(*more: NodeProto, outputs: tuple[str, ...] = ("cross_key_0", "cros
 def test_heads_that_an_encoder_hands_on(half: bool) -> None:
     model = handed_on()
     if half:
-        HalfCaches().run(model)
+        Fp16KvCache().run(model)
     name = "SplitHeads16" if half else "SplitHeads"
     assert assert_same_bits(model, 2) == {name: 2}
     key, value = calls(model)

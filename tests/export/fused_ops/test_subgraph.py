@@ -13,7 +13,7 @@ from onnx_ir.passes import common
 from support.graphs import Array, Axes, build, feeds, node, operators, run
 
 from translate_trt.export.compile import trace_graphs
-from translate_trt.export.contract import GraphForm, model_contract
+from translate_trt.export.contract import GraphLayout, model_contract
 from translate_trt.export.fused_ops.declarations import DOMAIN
 from translate_trt.export.fused_ops.fuse import CallKernels
 from translate_trt.export.fused_ops.matching import Call, add_functions
@@ -143,14 +143,14 @@ def test_functions_stand_in_the_same_order_in_every_process() -> None:
 # ---- the search of a step ----
 
 
-def trace_step(checkpoint: Checkpoint, form: GraphForm, opset: int) -> ir.Model:
-    contract = model_contract(checkpoint.model, form=form)
+def trace_step(checkpoint: Checkpoint, layout: GraphLayout, opset: int) -> ir.Model:
+    contract = model_contract(checkpoint.model, layout=layout)
     return trace_graphs(checkpoint.load_model(), Limits(48, 98), contract, opset)["step"]
 
 
 @pytest.fixture(scope="module")
 def traced(checkpoint: Checkpoint) -> ir.Model:
-    return trace_step(checkpoint, GraphForm(), DYNAMIC_OPSET)
+    return trace_step(checkpoint, GraphLayout(), DYNAMIC_OPSET)
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def test_a_search_that_reads_something_else_is_left_alone(traced: ir.Model) -> N
 
 
 def test_static_caches_have_no_slots_to_follow(checkpoint: Checkpoint) -> None:
-    form = TARGETS["tensorrt-fp32"].form(beam_size=3, max_target_length=98)
-    model = trace_step(checkpoint, form, STATIC_OPSET)
+    layout = TARGETS["tensorrt-fp32"].layout(beam_size=3, max_target_length=98)
+    model = trace_step(checkpoint, layout, STATIC_OPSET)
     run_passes(model, passes_for("onnxruntime", None))
     assert not {"ExtendAncestry", "FollowAncestry"} & operators(model).keys()

@@ -20,7 +20,7 @@ from support.graphs import (
     written,
 )
 
-from translate_trt.export.passes.fp16_kv_cache import HalfCaches
+from translate_trt.export.passes.fp16_kv_cache import Fp16KvCache
 
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 SIZE, HEADS = 16, 2
@@ -87,7 +87,7 @@ def test_caches_alone_are_in_16_bits(
     for name in kept:  # numbers that both types have
         inputs[name] = inputs[name].astype(np.float16).astype(np.float32)
     right, before = run(model, inputs), operators(model)
-    outcome = HalfCaches().run(model)
+    outcome = Fp16KvCache().run(model)
     assert (outcome.matches, outcome.refused) == (matches, ())
     for value in (*model.graph.inputs, *model.graph.outputs):
         cache = str(value.name).startswith(("self_", "next_self_", "cross_"))
@@ -101,13 +101,13 @@ def test_caches_alone_are_in_16_bits(
     assert added["Cast"] == casts
     assert added["Clip"] == added.total() - casts
     after = written(model)
-    HalfCaches().run(model)
+    Fp16KvCache().run(model)
     assert written(model) == after
 
 
 def test_numbers_are_cast_before_they_are_moved() -> None:
     for model, name in ((encoder(), "both"), (step(), "k")):
-        HalfCaches().run(model)
+        Fp16KvCache().run(model)
         clips = [n for n in model.graph if n.op_type == "Clip"]
         assert {str(n.inputs[0].name) for n in clips if n.inputs[0]} == {name}
         moved = [n for n in model.graph if n.op_type in ("Reshape", "Split")]
@@ -116,7 +116,7 @@ def test_numbers_are_cast_before_they_are_moved() -> None:
 
 def test_what_is_beyond_16_bits_becomes_the_largest() -> None:
     model = step()
-    HalfCaches().run(model)
+    Fp16KvCache().run(model)
     inputs = feeds(model)
     inputs["k"][0, 0, :2] = [1e6, -1e30]
     found = run(model, inputs)["next_self_key_0"]

@@ -25,7 +25,7 @@ from support.graphs import (
     written,
 )
 
-from translate_trt.export.passes.mixed_precision import Half
+from translate_trt.export.passes.mixed_precision import MixedPrecision
 from translate_trt.export.passes.value_bounds import Bound
 from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.errors import TranslateTrtError
@@ -112,7 +112,7 @@ def types(model: ir.Model) -> dict[str, ir.DataType | None]:
 def test_products_and_caches_have_16_bits_and_islands_32(dtype: ir.DataType) -> None:
     model = layer()
     before = signature(model)
-    outcome = Half(dtype).run(model)
+    outcome = MixedPrecision(dtype).run(model)
     assert operators(model)["MatMul"] == 9
     fine = dtype == FP16  # enough for logits
     assert outcome.matches == (9 if fine else 8)
@@ -146,9 +146,9 @@ def test_products_and_caches_have_16_bits_and_islands_32(dtype: ir.DataType) -> 
 @pytest.mark.parametrize("dtype", [FP16, BF16])
 def test_a_second_run_changes_nothing(dtype: ir.DataType) -> None:
     model = layer()
-    Half(dtype).run(model)
+    MixedPrecision(dtype).run(model)
     before = written(model)
-    assert Half(dtype).run(model).matches == 0
+    assert MixedPrecision(dtype).run(model).matches == 0
     assert written(model) == before
 
 
@@ -156,7 +156,7 @@ def test_fp16_is_near_fp32() -> None:
     model = layer()
     inputs = feeds(model)
     right = run(model, inputs)
-    Half(FP16).run(model)
+    MixedPrecision(FP16).run(model)
     caches = {n: a.astype(np.float16) for n, a in inputs.items() if n.startswith("self_")}
     found = run(model, {**inputs, **caches})
     assert found["next_self_key_0"].dtype == np.float16
@@ -171,8 +171,8 @@ def test_weights_beyond_fp16_are_refused_by_name(value: float) -> None:
     table[3, 4] = value
     message = "the weights embedding reach .*, beyond FP16's 65504; choose a bf16 or fp32"
     with pytest.raises(TranslateTrtError, match=message):
-        Half(FP16).run(layer(embedding=table))
-    assert Half(BF16).run(layer(embedding=table)).matches == 8
+        MixedPrecision(FP16).run(layer(embedding=table))
+    assert MixedPrecision(BF16).run(layer(embedding=table)).matches == 8
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_matrix_beyond_fp16_leaves_its_product_in_fp32(value: float, reason: s
     matrix = SCALED * weights(SIZE, INNER)
     matrix[3, 4] = value
     model = layer(w_inner=matrix)
-    outcome = Half(FP16).run(model)
+    outcome = MixedPrecision(FP16).run(model)
     assert outcome.refused[0].startswith("inner_p: kept in FP32: ")
     assert reason in outcome.refused[0]
     assert model.graph.initializers["w_inner"].dtype == FLOAT
@@ -234,7 +234,7 @@ def test_a_product_that_could_overflow_stays_in_fp32() -> None:
     inputs = feeds(model)
     right = run(model, inputs)
     assert not np.isfinite(run_naive(model, inputs)[0]).all()
-    outcome = Half(FP16).run(model)
+    outcome = MixedPrecision(FP16).run(model)
     assert outcome.matches == 1
     (reason,) = outcome.refused
     assert reason.startswith("outer_p: kept in FP32: the result could reach")
@@ -243,7 +243,7 @@ def test_a_product_that_could_overflow_stays_in_fp32() -> None:
 
 def test_bf16_reaches_as_far_as_fp32() -> None:
     model = feed_forward()
-    outcome = Half(BF16).run(model)
+    outcome = MixedPrecision(BF16).run(model)
     assert (outcome.matches, outcome.refused) == (2, ())
 
 
@@ -254,7 +254,7 @@ def test_a_bias_that_lifts_the_result_beyond_counts() -> None:
         "w_a": weights(SIZE, SIZE), "b_a": np.full(SIZE, 4e4, np.float32),
     }  # fmt: skip
     model = build([norm("x", "n"), *product("n", "a", "y")], {"x": rows}, {"y": rows}, constants)
-    (reason,) = Half(FP16).run(model).refused
+    (reason,) = MixedPrecision(FP16).run(model).refused
     assert reason.startswith("y_p: kept in FP32: the result could reach 4e+04")
 
 
@@ -263,10 +263,10 @@ def test_a_value_without_a_bound_stays_in_fp32() -> None:
     model = build([node("MatMul", "x w", "y")], {"x": rows}, {"y": rows},
                   {"w": weights(SIZE, SIZE)})  # fmt: skip
     before = written(model)
-    assert Half(FP16).run(model).refused == ("y: kept in FP32: no bound is known for x",)
+    assert MixedPrecision(FP16).run(model).refused == ("y: kept in FP32: no bound is known for x",)
     assert written(model) == before
     bound = Bound(np.full(SIZE, 10.0), 40.0)
-    assert Half(FP16, {"x": bound}).run(model).matches == 1
+    assert MixedPrecision(FP16, {"x": bound}).run(model).matches == 1
 
 
 def test_an_input_that_is_too_large() -> None:
@@ -274,7 +274,7 @@ def test_an_input_that_is_too_large() -> None:
     model = build([node("MatMul", "x w", "y")], {"x": rows}, {"y": rows},
                   {"w": 1e-3 * weights(SIZE, SIZE)})  # fmt: skip
     bound = Bound.of(np.full(SIZE, 4e4))
-    outcome = Half(FP16, {"x": bound}).run(model)
+    outcome = MixedPrecision(FP16, {"x": bound}).run(model)
     assert outcome.refused == ("y: kept in FP32: x could reach 4e+04",)
 
 
@@ -288,7 +288,7 @@ def test_outputs_that_are_no_caches_keep_their_type() -> None:
     model = build(nodes, {"x": rows}, {"y": rows, "z": rows}, constants)
     before, inputs = signature(model), feeds(model)
     right = run(model, inputs)
-    assert Half(FP16).run(model).matches == 1
+    assert MixedPrecision(FP16).run(model).matches == 1
     assert signature(model) == before
     assert_close(run(model, inputs), right, "float16")
 
@@ -326,9 +326,9 @@ def test_caches_that_could_overflow_are_refused(
     static: bool, factor: float, normed: bool, message: str
 ) -> None:
     with pytest.raises(TranslateTrtError, match=message):
-        Half(FP16).run(caching(factor, normed, static))
+        MixedPrecision(FP16).run(caching(factor, normed, static))
     model = caching(factor, normed, static)
-    Half(BF16).run(model)
+    MixedPrecision(BF16).run(model)
     assert types(model)["next_self_key_0"] == BF16
 
 
@@ -337,7 +337,7 @@ def test_caches_are_read_and_written_in_16_bits(static: bool) -> None:
     model = caching(1.0, static=static)
     inputs = feeds(model)
     right = run(model, inputs)
-    Half(FP16).run(model)
+    MixedPrecision(FP16).run(model)
     found = run(model, {**inputs, "self_key_0": inputs["self_key_0"].astype(np.float16)})
     assert found["next_self_key_0"].dtype == np.float16
     assert_close(found, right, "float16")
@@ -348,7 +348,7 @@ def test_what_leaves_an_encoder_in_32_bits_is_cast_at_its_end() -> None:
     nodes = [node("MatMul", "x w", "cross_key_0")]
     rows: Axes = ["N", "T", SIZE]
     model = build(nodes, {"x": rows}, {"cross_key_0": rows}, {"w": 1e-3 * weights(SIZE, SIZE)})
-    half = Half(FP16, {"x": Bound.of(np.full(SIZE, 4e4))})
+    half = MixedPrecision(FP16, {"x": Bound.of(np.full(SIZE, 4e4))})
     assert half.run(model).matches == 0
     assert types(model)["cross_key_0"] == FP16
     assert operators(model) == {"MatMul": 1, "Cast": 1}
@@ -396,7 +396,7 @@ def test_a_row_that_sees_nothing_is_no_nan(operator: str) -> None:
     bias[1, :, :, 3:] = MASKED
     inputs = feeds(model, given={"bias": bias})
     right = run(model, inputs)
-    outcome = Half(FP16).run(model)
+    outcome = MixedPrecision(FP16).run(model)
     assert outcome.refused == ()
     assert operators(model)["Max"] == (operator != "MatMul")  # whose bias is added in FP32
     found = run(model, inputs)
@@ -409,5 +409,5 @@ def test_a_row_that_sees_nothing_is_no_nan(operator: str) -> None:
 def test_a_copy_in_16_bits_leaves_the_original_as_it_was() -> None:
     model = layer()
     before = written(model)
-    Half(FP16).run(model.clone())
+    MixedPrecision(FP16).run(model.clone())
     assert written(model) == before

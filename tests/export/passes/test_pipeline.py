@@ -138,12 +138,12 @@ class Compiled(NamedTuple):
 
 
 def compiled(config: ModelConfig, target: str, attention: bool = False) -> dict[str, Compiled]:
-    form = TARGETS[target].form(beam_size=3, max_target_length=98)
-    form = dataclasses.replace(form, cache_type="float32")  # as it is traced
+    layout = TARGETS[target].layout(beam_size=3, max_target_length=98)
+    layout = dataclasses.replace(layout, cache_type="float32")  # as it is traced
     passes = passes_for(TARGETS[target].backend, precision_pass(TARGETS[target].precision, {}))
     graphs = {}
     traced = trace_graphs(
-        Transformer(config).eval(), Limits(48, 98), model_contract(config, attention, form),
+        Transformer(config).eval(), Limits(48, 98), model_contract(config, attention, layout),
         TARGETS[target].opset,
     )  # fmt: skip
     for role, model in traced.items():

@@ -19,7 +19,7 @@ from support.graphs import (
     weights,
 )
 
-from translate_trt.export.passes.weights import FoldScales, MergeProducts, StoredProducts
+from translate_trt.export.passes.weights import FoldScales, MergeMatmuls, StoreWeights
 
 X: dict[str, Axes] = {"x": ["N", "T", 8]}
 FLAT: dict[str, Axes] = {"x": ["N", 8]}
@@ -42,7 +42,7 @@ def gemm(**attributes: Any) -> ir.Model:
 )
 def test_gemm_becomes_product_and_sum(attributes: dict[str, Any]) -> None:
     model = gemm(**attributes)
-    assert_rewrites(StoredProducts(), model, 1 + attributes.get("transB", 0))
+    assert_rewrites(StoreWeights(), model, 1 + attributes.get("transB", 0))
     assert operators(model) == {"MatMul": 1, "Add": 1}
     stored = model.graph.initializers[str(next(iter(model.graph)).inputs[1].name)]
     assert stored.shape == ir.Shape([8, 6])
@@ -51,18 +51,18 @@ def test_gemm_becomes_product_and_sum(attributes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("attributes", [{"alpha": 0.5}, {"beta": 2.0}, {"transA": 1}])
 def test_gemm_that_does_more_is_left(attributes: dict[str, Any]) -> None:
     model = gemm(transB=1, **attributes)
-    assert_left_alone(StoredProducts(), model, "alpha, beta or transA is set")
+    assert_left_alone(StoreWeights(), model, "alpha, beta or transA is set")
 
 
 def test_gemm_of_two_inputs_is_left() -> None:
     inputs: dict[str, Axes] = {"x": ["N", 8], "z": [8, 6]}
     model = build([node("Gemm", "x z b", "y")], inputs, {"y": ["N", 6]}, {"b": weights(6)})
-    assert_left_alone(StoredProducts(), model, "its second operand is not a constant matrix")
+    assert_left_alone(StoreWeights(), model, "its second operand is not a constant matrix")
 
 
 def test_gemm_without_bias_is_left() -> None:
     model = build([node("Gemm", "x w", "y")], FLAT, {"y": ["N", 6]}, {"w": weights(8, 6)})
-    assert_left_alone(StoredProducts(), model)
+    assert_left_alone(StoreWeights(), model)
 
 
 def test_only_constant_matrices_are_transposed() -> None:
@@ -73,7 +73,7 @@ def test_only_constant_matrices_are_transposed() -> None:
     ]
     constants = {"stack": weights(2, 3, 4), "numbers": np.arange(6).reshape(2, 3)}
     outputs: dict[str, Axes] = {"a": ["N", 8, "T"], "b": [2, 4, 3], "c": [3, 2]}
-    assert_left_alone(StoredProducts(), build(nodes, X, outputs, constants, types={"c": "int"}))
+    assert_left_alone(StoreWeights(), build(nodes, X, outputs, constants, types={"c": "int"}))
 
 
 def test_a_tied_matrix_is_stored_for_lookups_and_for_products() -> None:
@@ -87,7 +87,7 @@ def test_a_tied_matrix_is_stored_for_lookups_and_for_products() -> None:
         nodes, {"ids": ["N", "T"], **X}, {"logits": OUT, "more": OUT}, {"table": weights(12, 8)},
         types={"ids": "int"},
     )  # fmt: skip
-    left = assert_rewrites(StoredProducts(), model, 1)
+    left = assert_rewrites(StoreWeights(), model, 1)
     assert left == {"Gather": 1, "MatMul": 2}
     shapes = sorted(str(v.shape) for v in model.graph.initializers.values())
     assert shapes == ["[12,8]", "[8,12]"]
@@ -221,18 +221,18 @@ def projections(sizes: list[int], without_bias: tuple[int, ...] = ()) -> ir.Mode
 @pytest.mark.parametrize("sizes", [[6, 4], [6, 6, 6], [1, 2, 3] * 4])
 def test_projections_of_one_input_become_one(sizes: list[int]) -> None:
     model = projections(sizes)  # every sum is an output of the graph
-    assert assert_rewrites(MergeProducts(), model, 1) == {"MatMul": 1, "Add": 1, "Split": 1}
+    assert assert_rewrites(MergeMatmuls(), model, 1) == {"MatMul": 1, "Add": 1, "Split": 1}
 
 
 def test_one_without_bias_stays_alone() -> None:
     model = projections([6, 4, 5], without_bias=(1,))
     reason = "the product without its bias is an output of the graph"
-    left = assert_rewrites(MergeProducts(), model, 1, [reason])
+    left = assert_rewrites(MergeMatmuls(), model, 1, [reason])
     assert left == {"MatMul": 2, "Add": 1, "Split": 1}
 
 
 def test_nothing_to_merge_with() -> None:
-    assert_left_alone(MergeProducts(), projections([6]))
+    assert_left_alone(MergeMatmuls(), projections([6]))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_products_that_are_no_projections(nodes: list[NodeProto], reason: str) -
     }  # fmt: skip
     inputs: dict[str, Axes] = {**X, "r": ["N", "T", 6]}
     model = build([*first, *nodes], inputs, {"y0": OUT, "y1": OUT}, constants)
-    assert_left_alone(MergeProducts(), model, reason)
+    assert_left_alone(MergeMatmuls(), model, reason)
 
 
 def test_a_product_that_is_itself_an_output_is_left() -> None:
@@ -265,7 +265,7 @@ def test_a_product_that_is_itself_an_output_is_left() -> None:
     constants = {"w": weights(8, 6), "v": weights(8, 6, seed=1), "b": weights(6)}
     model = build(nodes, X, {"p": OUT, "y": OUT, "z": OUT}, constants)
     reason = "the product without its bias is an output of the graph"
-    assert_left_alone(MergeProducts(), model, reason)
+    assert_left_alone(MergeMatmuls(), model, reason)
 
 
 def test_two_inputs_make_two_products_even_if_their_first_matrix_is_the_same() -> None:
@@ -280,4 +280,4 @@ def test_two_inputs_make_two_products_even_if_their_first_matrix_is_the_same() -
     }  # fmt: skip
     outputs: dict[str, Axes] = {n.output[0]: OUT for n in nodes if n.op_type == "Add"}
     model = build(nodes, {**X, "z": ["N", "T", 8]}, outputs, constants)
-    assert assert_rewrites(MergeProducts(), model, 2) == {"MatMul": 2, "Add": 2, "Split": 2}
+    assert assert_rewrites(MergeMatmuls(), model, 2) == {"MatMul": 2, "Add": 2, "Split": 2}

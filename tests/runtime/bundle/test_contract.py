@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from translate_trt.export.contract import GraphForm, make_contract
+from translate_trt.export.contract import GraphLayout, make_contract
 from translate_trt.runtime.bundle import contract_fields
 from translate_trt.runtime.bundle.contract import MASKED, NEXT, Contract, ShortlistForm, TensorSpec
 from translate_trt.runtime.bundle.fields import Fields
@@ -101,7 +101,7 @@ def test_cross_attention_is_kept_per_sentence_and_not_per_beam() -> None:
     assert not any("K" in axes for axes in specs.values())
 
 
-STATIC = make_contract(2, 4, 8, 6, form=GraphForm(beams=3, slots=12, cache_type="float16"))
+STATIC = make_contract(2, 4, 8, 6, layout=GraphLayout(beams=3, slots=12, cache_type="float16"))
 
 
 def test_static_caches_have_one_size_and_their_form_s_type() -> None:
@@ -124,8 +124,8 @@ def test_static_caches_have_one_size_and_their_form_s_type() -> None:
     [
         DYNAMIC,
         STATIC,
-        make_contract(1, 2, 4, 4, True, GraphForm(shortlist=ShortlistForm(20, 5))),
-        make_contract(1, 2, 4, 4, form=GraphForm(2, 8, "bfloat16")),
+        make_contract(1, 2, 4, 4, True, GraphLayout(shortlist=ShortlistForm(20, 5))),
+        make_contract(1, 2, 4, 4, layout=GraphLayout(2, 8, "bfloat16")),
     ],
     ids=["dynamic", "static", "shortlist", "bfloat16"],
 )
@@ -147,7 +147,7 @@ def test_state_that_the_host_knows_nothing_of_is_read_and_begins_as_it_says() ->
 
 @pytest.mark.parametrize(("kind", "stored"), [("float16", "float16"), ("bfloat16", "uint16")])
 def test_static_caches_start_hidden_and_of_their_own_size(kind: str, stored: str) -> None:
-    contract = make_contract(1, 4, 8, 6, form=GraphForm(3, 12, kind))
+    contract = make_contract(1, 4, 8, 6, layout=GraphLayout(3, 12, kind))
     state = contract.initial_state(sentences=2, beams=3, start_token=7, slots=5)
     assert state["self_key_0"].shape == (2, 4, 12, 8)
     assert state["self_key_0"].dtype == np.dtype(stored)
