@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from report import parser, write
 
-from translate_trt.train.checkpoint import Usage, save_checkpoint
+from translate_trt.train.checkpoint import DecodingDefaults, save_checkpoint
 from translate_trt.train.config import TrainConfig, preset
 from translate_trt.train.model import Transformer
 
@@ -49,8 +49,13 @@ def checkpoint(directory: Path, tokenizer: Path) -> Path:
     model = Transformer(config)
     path = directory / "checkpoint"
     save_checkpoint(
-        path, model.state_dict(), config, TrainConfig(), (tokenizer, tokenizer), Usage("en", "de")
-    )
+        path,
+        model.state_dict(),
+        config,
+        TrainConfig(),
+        (tokenizer, tokenizer),
+        DecodingDefaults("en", "de"),
+    )  # fmt: skip
     return path
 
 

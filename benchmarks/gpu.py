@@ -39,7 +39,7 @@ from translate_trt.runtime.bundle.contract import NEXT, Contract, request_values
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest
 from translate_trt.runtime.native import Core
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.train.checkpoint import Usage, open_checkpoint, save_checkpoint
+from translate_trt.train.checkpoint import DecodingDefaults, open_checkpoint, save_checkpoint
 from translate_trt.train.config import END, PAD, START, UNKNOWN, TrainConfig, preset
 from translate_trt.train.model import Transformer
 
@@ -222,7 +222,7 @@ def build(given: argparse.Namespace, model: Transformer, directory: Path) -> tup
     tokenizer = _tokenizer(directory / "tokenizer.model", given.vocabulary)
     save_checkpoint(
         directory / "checkpoint", model.state_dict(), model.config, TrainConfig(),
-        (tokenizer, tokenizer), Usage("en", "de"),
+        (tokenizer, tokenizer), DecodingDefaults("en", "de"),
     )  # fmt: skip
     profiles = tuple(Profile(count, SOURCE_LENGTH) for count in given.batches)
     options = BuildOptions(

@@ -53,7 +53,7 @@ def make_trainer(name: str, batch_tokens: int, precision: str, threads: int) -> 
     """A trainer of that preset, and its steps, on random text; it saves nothing."""
     import torch
 
-    from translate_trt.train.checkpoint import Usage
+    from translate_trt.train.checkpoint import DecodingDefaults
     from translate_trt.train.config import preset
     from translate_trt.train.data.batches import encode_parallel
     from translate_trt.train.trainer.distributed import Group
@@ -75,8 +75,8 @@ def make_trainer(name: str, batch_tokens: int, precision: str, threads: int) -> 
     ]
     data = encode_parallel(lines[0], lines[1], None)
     job = Job(
-        Path(), chosen.model, recipe, data, Validation(data, [], []), (Path(), Path()), 0, Usage(),
-        None,
+        Path(), chosen.model, recipe, data, Validation(data, [], []), (Path(), Path()), 0,
+        DecodingDefaults(), None,
     )  # fmt: skip
     trainer = Trainer(job, Group(torch.device("cpu")))
     trainer.model.train()

@@ -269,7 +269,7 @@ def main() -> None:
             tokenizer.write_bytes(add_unused_pieces(checkpoint.tokenizer.read_bytes(), added))
             save_checkpoint(
                 given.out, wide.state_dict(), wide.config, recipe, (tokenizer, tokenizer),
-                checkpoint.usage,
+                checkpoint.decoding,
             )  # fmt: skip
     except TranslateTrtError as error:
         raise SystemExit(f"error: {error}") from error

@@ -86,7 +86,7 @@ IMPORTED = Kind("imported checkpoint", "translate-trt import", imported_files)
 
 
 @dataclass(frozen=True)
-class Usage:
+class DecodingDefaults:
     """How a model is used: what a checkpoint says beside shape, recipe and tokenizers.
 
     Its fields stand in config.json by their names, and in a run's run.json: every checkpoint of the
@@ -99,7 +99,7 @@ class Usage:
     prompt: Prompt = field(default_factory=Prompt)  # what stands before texts
 
     @classmethod
-    def read(cls, path: Path, values: dict[str, Any]) -> Usage:
+    def read(cls, path: Path, values: dict[str, Any]) -> DecodingDefaults:
         """What such a file says; of a field that it lacks, the default.
 
         Raises:
@@ -130,7 +130,7 @@ class Usage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint(Usage):
+class Checkpoint(DecodingDefaults):
     """A trained model on disk, its weights not yet read."""
 
     path: Path
@@ -139,9 +139,11 @@ class Checkpoint(Usage):
     tokenizers: tuple[Path, Path]  # SentencePiece models of source and target; may be the same
 
     @property
-    def usage(self) -> Usage:
+    def decoding(self) -> DecodingDefaults:
         """That alone."""
-        return Usage(**{one.name: getattr(self, one.name) for one in dataclasses.fields(Usage)})
+        return DecodingDefaults(
+            **{one.name: getattr(self, one.name) for one in dataclasses.fields(DecodingDefaults)}
+        )
 
     @property
     def tokenizer(self) -> Path:
@@ -351,7 +353,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         )
     file = path / CONFIG
     return Checkpoint(
-        **vars(Usage.read(file, values)),
+        **vars(DecodingDefaults.read(file, values)),
         path=path,
         model=config_from_json(ModelConfig, values.get("model"), file),
         train=values.get("train", {}),
@@ -447,7 +449,7 @@ def save_checkpoint(
     model_config: ModelConfig,
     train_config: TrainConfig,
     tokenizers: tuple[Path, Path],
-    usage: Usage,
+    decoding: DecodingDefaults,
     state: TrainingState | None = None,
     origin: dict[str, Any] | None = None,
 ) -> None:
@@ -459,7 +461,7 @@ def save_checkpoint(
         model_config: shape of the model.
         train_config: its recipe.
         tokenizers: SentencePiece files of source and target to copy in; may be the same.
-        usage: how it is used.
+        decoding: how it is used.
         state: what resuming needs; None for a checkpoint that is only to be used.
         origin: the checkpoint that its training began with, for the record.
 
@@ -469,7 +471,7 @@ def save_checkpoint(
     models = tokenizers[0].read_bytes(), tokenizers[1].read_bytes()
     train = dataclasses.asdict(train_config) | ({"from": origin} if origin else {})
     with new_directory(path, force=True, kind=CHECKPOINT) as directory:
-        _write(directory, model, model_config, train, models, usage)
+        _write(directory, model, model_config, train, models, decoding)
         if state is not None:
             state.save(directory / "training")
 
@@ -480,7 +482,7 @@ def _write(
     model_config: ModelConfig,
     train: dict[str, Any],
     tokenizers: tuple[bytes, bytes],
-    usage: Usage,
+    decoding: DecodingDefaults,
 ) -> None:
     weights = {name: tensor.contiguous() for name, tensor in model.items()}
     save_file(weights, directory / WEIGHTS)
@@ -490,7 +492,7 @@ def _write(
         "model": dataclasses.asdict(model_config),
         "train": train,
         "tokenizers": tokenizer_names(paths),
-        **usage.to_json(),
+        **decoding.to_json(),
         "sha256": file_hashes(directory / WEIGHTS, *paths),
     }
     text = json.dumps(config, indent=1, ensure_ascii=False)
@@ -525,9 +527,9 @@ def save_imported(
         OutputError: there is one, or it is not apart from the inputs; the disk is full or not
             writable.
     """
-    usage = Usage(*languages, search, prompt)
+    decoding = DecodingDefaults(*languages, search, prompt)
     with new_directory(path, force, kind=IMPORTED, inputs=inputs) as directory:
-        _write(directory, model.state_dict(), model.config, origin, tokenizers, usage)
+        _write(directory, model.state_dict(), model.config, origin, tokenizers, decoding)
 
 
 def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:

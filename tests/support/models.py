@@ -13,7 +13,7 @@ import torch
 from sentencepiece import sentencepiece_model_pb2
 
 from translate_trt.runtime.bundle.prompt import Prompt
-from translate_trt.train.checkpoint import Usage, save_checkpoint, save_imported
+from translate_trt.train.checkpoint import DecodingDefaults, save_checkpoint, save_imported
 from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.data.batches import encode_parallel
 from translate_trt.train.model import Transformer
@@ -71,7 +71,7 @@ def save_model(model: Transformer, path: Path, tokenizer: Path) -> Path:
         model.config,
         TrainConfig(max_length=48),
         (tokenizer, tokenizer),
-        Usage("en", "de"),
+        DecodingDefaults("en", "de"),
     )
     return path
 

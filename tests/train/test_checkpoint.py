@@ -17,8 +17,8 @@ from translate_trt.runtime.errors import CheckpointError, OutputError
 from translate_trt.train import checkpoint as checkpoint_module
 from translate_trt.train.checkpoint import (
     AVERAGED,
+    DecodingDefaults,
     TrainingState,
-    Usage,
     average_weights,
     find_checkpoint,
     numbered_checkpoints,
@@ -45,7 +45,7 @@ def test_what_was_saved_comes_back(saved: Path) -> None:
     expected = Transformer(CONFIG).state_dict()
     opened = open_checkpoint(saved)
     assert opened.model == CONFIG
-    assert opened.usage == Usage("en", "de")
+    assert opened.decoding == DecodingDefaults("en", "de")
     model = opened.load_model()
     assert not model.training
     assert model.state_dict().keys() == expected.keys()
@@ -242,7 +242,7 @@ def test_a_full_disk_leaves_what_was_there(
     with pytest.raises(OutputError, match="space"):
         save_checkpoint(
             saved.parent / "checkpoint-00000020", Transformer(CONFIG).state_dict(), CONFIG,
-            TrainConfig(), (tokenizer_model,) * 2, Usage(), state,
+            TrainConfig(), (tokenizer_model,) * 2, DecodingDefaults(), state,
         )  # fmt: skip
     assert (saved / "model.safetensors").read_bytes() == before
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]

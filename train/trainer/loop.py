@@ -22,8 +22,8 @@ from translate_trt.train.checkpoint import (
     AVERAGED,
     PREFIX,
     CheckpointWriter,
+    DecodingDefaults,
     TrainingState,
-    Usage,
     average_weights,
     load_weights,
     numbered_checkpoints,
@@ -72,7 +72,7 @@ class Job:
     Attributes:
         tokenizers: SentencePiece models of source and target; may be the same.
         fingerprint: by which a resumed run knows its data again.
-        usage: how its checkpoints are used.
+        decoding: how its checkpoints are used.
         origin: of a run that fine-tunes, the checkpoint it began with (`Settings`); its weights
             are in `out`, as those of step 0.
     """
@@ -84,7 +84,7 @@ class Job:
     validation: Validation
     tokenizers: tuple[Path, Path]
     fingerprint: int
-    usage: Usage = field(default_factory=Usage)
+    decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
     origin: dict[str, Any] | None = None
 
 
@@ -303,12 +303,12 @@ class Trainer:
         if metrics is not None:
             self.model.eval()
             tokenizer = Tokenizer(*self.job.tokenizers)
-            usage, source = self.job.usage, self.job.validation.source
+            decoding, source = self.job.decoding, self.job.validation.source
             # Decoding has other shapes at every step; compiled layers are for training's.
             with torch.compiler.set_stance("force_eager"):
                 loss = validation_loss(self.model, self.job.validation.data)
                 texts, _ = translate_reference(
-                    self.model, tokenizer, source, usage.greedy, usage.prompt
+                    self.model, tokenizer, source, decoding.greedy, decoding.prompt
                 )
             score = bleu(texts, self.job.validation.reference)
             self.model.train()
@@ -436,7 +436,7 @@ def save_beginning(job: Job, model: Transformer) -> None:
 
 def _save(job: Job, path: Path, weights: dict[str, Tensor], state: TrainingState | None) -> None:
     save_checkpoint(
-        path, weights, job.model, job.train, job.tokenizers, job.usage, state, job.origin
+        path, weights, job.model, job.train, job.tokenizers, job.decoding, state, job.origin
     )
 
 

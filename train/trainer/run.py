@@ -28,7 +28,7 @@ from translate_trt.train.checkpoint import (
     TOKENIZER,
     TOKENIZERS,
     Checkpoint,
-    Usage,
+    DecodingDefaults,
     checkpoint_files,
     numbered_checkpoints,
     open_checkpoint,
@@ -142,7 +142,7 @@ def _obsolete(out: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True)
-class _Material:
+class LoadedData:
     """What a job is made of beside its settings."""
 
     data: ParallelData
@@ -181,7 +181,7 @@ def prepare_job(
         OutputError: `out` exists.
     """
 
-    def read(settings: Settings, scratch: Path) -> _Material:
+    def read(settings: Settings, scratch: Path) -> LoadedData:
         source, target = _read(train)
         valid_source, valid_target = _read(valid)
         if not source:
@@ -193,10 +193,10 @@ def prepare_job(
             tokenizers = _train_vocabulary(source, target, settings, scratch / TOKENIZER)
         tokenizer, longest = Tokenizer(*tokenizers), settings.model.longest
         limit = min(settings.train.max_length, longest or settings.train.max_length)
-        data = _tokenize(tokenizer, settings.usage, source, target, limit)
-        valid_data = _tokenize(tokenizer, settings.usage, valid_source, valid_target, longest)
+        data = _tokenize(tokenizer, settings.decoding, source, target, limit)
+        valid_data = _tokenize(tokenizer, settings.decoding, valid_source, valid_target, longest)
         validation = Validation(valid_data, valid_source, valid_target)
-        return _Material(data, validation, tokenizers, train.languages)
+        return LoadedData(data, validation, tokenizers, train.languages)
 
     inputs = (*vars(train).values(), *vars(valid).values())
     return _make_job(read, out, (preset_name, None), overrides, resume, force, start, inputs)
@@ -222,7 +222,7 @@ def prepare_job_from_data(
     """
     prepared = open_prepared(directory)
 
-    def read(settings: Settings, scratch: Path) -> _Material:
+    def read(settings: Settings, scratch: Path) -> LoadedData:
         _check_vocabulary(prepared, settings)
         size = prepared.vocabulary_size
         if overrides.get("vocabulary_size", size) != size:
@@ -243,7 +243,7 @@ def prepare_job_from_data(
         validation = Validation(prepared.split("valid"), source, target)
         tokenizers = (prepared.tokenizer, prepared.tokenizer)
         languages = (prepared.source_language, prepared.target_language)
-        return _Material(prepared.split("train"), validation, tokenizers, languages)
+        return LoadedData(prepared.split("train"), validation, tokenizers, languages)
 
     recipe = preset_name, prepared.name
     return _make_job(read, out, recipe, overrides, resume, force, start, (directory,))
@@ -251,7 +251,7 @@ def prepare_job_from_data(
 
 def _check_vocabulary(prepared: PreparedData, settings: Settings) -> None:
     """That the data's vocabulary is the model's, if that has one, and its text needs no prompt."""
-    if settings.usage.prompt != Prompt():
+    if settings.decoding.prompt != Prompt():
         raise OptionError(
             f"{prepared.path} lacks the tokens that this model reads before its texts. Give the "
             "text itself, with --train and --valid."
@@ -285,7 +285,7 @@ def _read(pair: TextPair) -> tuple[list[str], list[str]]:
 
 def _tokenize(
     tokenizer: Tokenizer,
-    usage: Usage,
+    decoding: DecodingDefaults,
     source: Sequence[str],
     target: Sequence[str],
     max_length: int | None,
@@ -294,7 +294,7 @@ def _tokenize(
 
     What other special tokens a model reads is a matter of `ParallelData.batch`.
     """
-    prompt, greedy = usage.prompt, usage.greedy
+    prompt, greedy = decoding.prompt, decoding.greedy
     asked = [prompt.of_line(line, greedy) for line in source]
     sources = _encode(tokenizer.encode_source_batch, [line for line, _ in asked])
     targets = _encode(tokenizer.encode_target_batch, target)
@@ -316,7 +316,7 @@ def _encode(
 
 
 def _make_job(
-    read: Callable[[Settings, Path], _Material],
+    read: Callable[[Settings, Path], LoadedData],
     out: Path,
     recipe: tuple[str, str | None],  # preset and corpus
     overrides: dict[str, Any],
@@ -345,19 +345,19 @@ def _make_job(
     # What can be wrong with text and settings shows in `read`, which writes into a directory of
     # its own: none of it may cost the run that is in `out`.
     with tempfile.TemporaryDirectory() as scratch:
-        material = read(settings, Path(scratch))
-        settings = _completed(settings, material)
+        loaded = read(settings, Path(scratch))
+        settings = _completed(settings, loaded)
         if begun:
             settings.write(out)
         else:
-            settings = _begin(out, settings, material, beginning)
-    data = material.data
+            settings = _begin(out, settings, loaded, beginning)
+    data = loaded.data
     log.info("%d training pairs, %d target tokens", len(data), len(data.target.tokens))
-    return _job(out, settings, material)
+    return _job(out, settings, loaded)
 
 
 def _begin(
-    out: Path, settings: Settings, material: _Material, beginning: Transformer | None
+    out: Path, settings: Settings, loaded: LoadedData, beginning: Transformer | None
 ) -> Settings:
     """Replace the run in `out`, if there is one, by what a new one begins with."""
     try:
@@ -365,26 +365,26 @@ def _begin(
     except OSError as error:
         raise OutputError(f"{out} cannot be made: {error.strerror}.") from error
     clear_leftovers_in(out)
-    models = material.tokenizers[0].read_bytes(), material.tokenizers[1].read_bytes()
+    models = loaded.tokenizers[0].read_bytes(), loaded.tokenizers[1].read_bytes()
     with new_contents(out, _obsolete, SETTINGS) as new:
         settings = dataclasses.replace(settings, tokenizers=write_tokenizers(new, models))
         settings.write(new)
         if beginning is not None:
-            save_beginning(_job(new, settings, material), beginning)
+            save_beginning(_job(new, settings, loaded), beginning)
         source, target = (path.name for path in settings.tokenizers or ())
     return dataclasses.replace(settings, tokenizers=(out / source, out / target))
 
 
-def _job(out: Path, settings: Settings, material: _Material) -> Job:
+def _job(out: Path, settings: Settings, loaded: LoadedData) -> Job:
     return Job(
         out,
         settings.model,
         settings.train,
-        material.data,
-        material.validation,
-        settings.tokenizers or material.tokenizers,
-        material.data.fingerprint(),
-        settings.usage,
+        loaded.data,
+        loaded.validation,
+        settings.tokenizers or loaded.tokenizers,
+        loaded.data.fingerprint(),
+        settings.decoding,
         settings.origin,
     )
 
@@ -400,18 +400,18 @@ def _open_start(start: Path, out: Path) -> Checkpoint:
     return checkpoint
 
 
-def _completed(settings: Settings, material: _Material) -> Settings:
+def _completed(settings: Settings, loaded: LoadedData) -> Settings:
     """With what only the text tells: the vocabulary's size, and languages nobody has named."""
-    model, usage = settings.model, settings.usage
+    model, decoding = settings.model, settings.decoding
     if settings.tokenizers is None:
-        size = Tokenizer(*material.tokenizers).vocabulary_size
+        size = Tokenizer(*loaded.tokenizers).vocabulary_size
         model = dataclasses.replace(model, vocabulary_size=size)
-    usage = dataclasses.replace(
-        usage,
-        source_language=usage.source_language or material.languages[0],
-        target_language=usage.target_language or material.languages[1],
+    decoding = dataclasses.replace(
+        decoding,
+        source_language=decoding.source_language or loaded.languages[0],
+        target_language=decoding.target_language or loaded.languages[1],
     )
-    return dataclasses.replace(settings, model=model, usage=usage)
+    return dataclasses.replace(settings, model=model, decoding=decoding)
 
 
 def in_turn(group: Group, prepare: Callable[[bool], Job]) -> Job:

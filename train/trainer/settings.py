@@ -12,7 +12,7 @@ from translate_trt.runtime.io.atomic_files import write_json
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     Checkpoint,
-    Usage,
+    DecodingDefaults,
     file_hashes,
     named_tokenizers,
     open_checkpoint,
@@ -46,7 +46,7 @@ class Settings:
         model: its shape.
         train: its recipe.
         tokenizers: of source and target; None: the text has yet to give them.
-        usage: how its checkpoints are used.
+        decoding: how its checkpoints are used.
         origin: of a run that fine-tunes, the checkpoint it began with: `path`, `sha256` of its
             weights, and what it said of its own training (`train`).
     """
@@ -54,7 +54,7 @@ class Settings:
     model: ModelConfig
     train: TrainConfig
     tokenizers: tuple[Path, Path] | None = None
-    usage: Usage = field(default_factory=Usage)
+    decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
     origin: dict[str, Any] | None = None
 
     def write(self, out: Path) -> None:
@@ -66,7 +66,7 @@ class Settings:
         values = {
             "model": dataclasses.asdict(self.model),
             "train": dataclasses.asdict(self.train),
-            **self.usage.to_json(),
+            **self.decoding.to_json(),
             **({} if self.origin is None else {"from": self.origin}),
         }
         if self.tokenizers is not None:
@@ -101,7 +101,7 @@ def new_settings(preset_name: str, corpus: str | None, overrides: dict[str, Any]
 def fine_tuning_settings(
     checkpoint: Checkpoint, recipe_name: str, corpus: str | None, overrides: dict[str, Any]
 ) -> Settings:
-    """Of a run that begins with a checkpoint: its shape, its tokenizers and its usage.
+    """Of a run that begins with a checkpoint: its shape, its tokenizers and its decoding.
 
     Args:
         checkpoint: to begin with.
@@ -123,14 +123,14 @@ def fine_tuning_settings(
         )
     _check_vocabularies(checkpoint)
     search = checkpoint.search | {name: overrides[name] for name in LANGUAGES if name in overrides}
-    usage = dataclasses.replace(checkpoint.usage, search=search)
-    checkpoint.check_languages(usage.greedy)
+    decoding = dataclasses.replace(checkpoint.decoding, search=search)
+    checkpoint.check_languages(decoding.greedy)
     dropout = overrides.get("dropout", checkpoint.model.dropout or _DROPOUT)
     return Settings(
         dataclasses.replace(checkpoint.model, dropout=dropout),
         apply(recipe(recipe_name, corpus), overrides),
         checkpoint.tokenizers,
-        usage,
+        decoding,
         {
             "path": str(checkpoint.path),
             "sha256": checkpoint.weights_sha256,
@@ -155,9 +155,9 @@ def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = 
     values = read_json(path)
     model = config_from_json(ModelConfig, values.get("model"), path)
     train = config_from_json(TrainConfig, values.get("train"), path)
-    usage = Usage.read(path, values)
+    decoding = DecodingDefaults.read(path, values)
     before = {**dataclasses.asdict(model), **dataclasses.asdict(train)}
-    before |= {name: usage.search.get(name) for name in LANGUAGES}
+    before |= {name: decoding.search.get(name) for name in LANGUAGES}
     changed = [
         name for name, value in overrides.items() if name != "steps" and value != before[name]
     ]
@@ -175,7 +175,7 @@ def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = 
         model,
         apply(train, {k: v for k, v in overrides.items() if k == "steps"}),
         named_tokenizers(path, values),
-        usage,
+        decoding,
         origin,
     )
 

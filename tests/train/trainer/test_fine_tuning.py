@@ -36,7 +36,7 @@ from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import (
     AVERAGED,
     Checkpoint,
-    Usage,
+    DecodingDefaults,
     numbered_checkpoints,
     open_checkpoint,
 )
@@ -153,7 +153,7 @@ def test_an_imported_model_learns_and_stays_what_it_is(
     assert vars(after.model) == {**vars(before.model), "dropout": 0.1}
     contents = [[path.read_bytes() for path in one.tokenizers] for one in (before, after)]
     assert contents[0] == contents[1]
-    assert after.usage.search == before.usage.search != {}
+    assert after.decoding.search == before.decoding.search != {}
     # Tokens that never come are as they were, bit by bit, in every checkpoint.
     model, other = before.load_model(), after.load_model()
     never = model.never
@@ -255,7 +255,7 @@ def test_settings(text: Text, tmp_path: Path, tokenizer_model: Path, start: Path
     plain = job("plain", path.parent, "fine-tune")  # the run means its checkpoint
     assert plain.train == FINE_TUNE
     assert plain.model.dropout == 0.3
-    assert (plain.usage.source_language, plain.usage.target_language) == ("en", "de")
+    assert (plain.decoding.source_language, plain.decoding.target_language) == ("en", "de")
     assert plain.origin is not None
     assert plain.origin["path"] == str(path)
     assert job("none", start, "fine-tune", dropout=0.0).model.dropout == 0.0
@@ -300,14 +300,14 @@ def test_a_prompt(text: Text, tmp_path: Path, tokenizer_model: Path) -> None:
     line = text[0].source.read_text().splitlines()[1].removeprefix(">>deu<< ")
     assert second[:4].tolist() == [5, 7, *tokenizer.encode_source(line)[:2]]
     assert job.data.target.tokens[:2].tolist() == [6, tokenizer.encode_target("eins zwei")[0]]
-    assert job.usage == Usage("en", "de", {"length_penalty": 1.0}, prompt)
+    assert job.decoding == DecodingDefaults("en", "de", {"length_penalty": 1.0}, prompt)
     trainer = Trainer(job, CPU)
     metrics = Metrics(job.out, 0, 1)
     trainer.validate("validation", metrics)
     metrics.close()
     assert open_checkpoint(tmp_path / "run").prompt == prompt
     again = prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, resume=True)
-    assert (again.usage, again.fingerprint) == (job.usage, job.fingerprint)
+    assert (again.decoding, again.fingerprint) == (job.decoding, job.fingerprint)
 
 
 def test_a_model_that_must_be_told_a_language(
@@ -322,7 +322,7 @@ def test_a_model_that_must_be_told_a_language(
     french = QUICK | {"target_language": "fra"}
     job = prepare_job(*text, out, "fine-tune", french, start=start)
     assert (job.data.target.tokens[job.data.target.offsets[:-1]] == 8).all()
-    assert job.usage.search["target_language"] == "fra"
+    assert job.decoding.search["target_language"] == "fra"
     again = prepare_job(*text, out, "fine-tune", french, resume=True)
     assert again.fingerprint == job.fingerprint
     with pytest.raises(OptionError, match="a resumed run keeps its settings; target_language"):

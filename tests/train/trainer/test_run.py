@@ -22,7 +22,12 @@ from translate_trt.runtime.errors import (
     TranslateTrtError,
 )
 from translate_trt.runtime.text.tokenizer import Tokenizer
-from translate_trt.train.checkpoint import AVERAGED, Usage, numbered_checkpoints, open_checkpoint
+from translate_trt.train.checkpoint import (
+    AVERAGED,
+    DecodingDefaults,
+    numbered_checkpoints,
+    open_checkpoint,
+)
 from translate_trt.train.data.token_files import open_prepared
 from translate_trt.train.trainer import run as module
 from translate_trt.train.trainer.distributed import Group, choose_device
@@ -47,7 +52,7 @@ def test_a_job_is_what_the_files_and_settings_say(
     text: Text, settings: Settings, tmp_path: Path
 ) -> None:
     job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "vocabulary_size": 5000})
-    assert job.usage == Usage("en", "de")
+    assert job.decoding == DecodingDefaults("en", "de")
     assert len(job.data) == 200
     assert len(job.validation.data) == len(job.validation.source) == 10
     assert job.validation.reference == text[1].target.read_text().splitlines()
@@ -268,7 +273,7 @@ def test_a_job_of_prepared_data(prepared: Path, settings: Settings, tmp_path: Pa
     data = open_prepared(prepared)
     assert job.model.vocabulary_size == data.vocabulary_size
     assert (out / "tokenizer.spm").read_bytes() == (prepared / "tokenizer.spm").read_bytes()
-    assert job.usage == Usage("en", "de")
+    assert job.decoding == DecodingDefaults("en", "de")
     assert len(job.validation.source) == 10
     averaged = train_model(job, Group(torch.device("cpu")))
     assert averaged is not None
