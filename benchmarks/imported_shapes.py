@@ -23,7 +23,7 @@ from report import alternate, parser, write
 
 from translate_trt.export.compile import trace_graphs
 from translate_trt.export.contract import model_contract
-from translate_trt.export.importers.vocabulary import NEVER
+from translate_trt.export.importers.vocabulary import BANNED_BIAS
 from translate_trt.export.passes.pipeline import passes_for
 from translate_trt.export.precision import precision_pass
 from translate_trt.export.targets import DYNAMIC_OPSET
@@ -57,7 +57,7 @@ def random_model(changes: dict[str, Any]) -> Transformer:
     if model.output_bias is not None:
         with torch.no_grad():
             model.output_bias.normal_()
-            model.output_bias[[PAD, START]] = NEVER
+            model.output_bias[[PAD, START]] = BANNED_BIAS
     return model
 
 

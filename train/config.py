@@ -15,7 +15,7 @@ PAD, UNKNOWN, START, END = 0, 1, 2, 3
 
 #: The logit's bias of a token that may never come: beside any logit its probability is zero, and
 #: FP16 holds it.
-NEVER = -1e4
+BANNED_BIAS = -1e4
 
 
 def _setting(

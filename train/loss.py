@@ -25,7 +25,7 @@ def _losses_and_gradient(
     targets: Tensor,
     smoothing: float,
     bias: Tensor | None = None,
-    never: Tensor | None = None,
+    banned_tokens: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Smoothed loss and negative log-likelihood, summed, and the logits' gradient.
 
@@ -34,19 +34,19 @@ def _losses_and_gradient(
         targets: [C].
         smoothing: eps.
         bias: [V], added to them.
-        never: [n] tokens that have no probability and no gradient; no target is one.
+        banned_tokens: [n] tokens that have no probability and no gradient; no target is one.
     """
     columns = targets[:, None]
     if bias is not None:
         logits.add_(bias)
     target_logits = logits.gather(1, columns)
-    if never is None:
+    if banned_tokens is None:
         size = logits.shape[1]
         mean_logits = logits.mean(1, keepdim=True)
     else:
-        size = logits.shape[1] - len(never)
-        mean_logits = logits.index_fill_(1, never, 0.0).sum(1, keepdim=True) / size
-        logits.index_fill_(1, never, -torch.inf)
+        size = logits.shape[1] - len(banned_tokens)
+        mean_logits = logits.index_fill_(1, banned_tokens, 0.0).sum(1, keepdim=True) / size
+        logits.index_fill_(1, banned_tokens, -torch.inf)
     top = logits.amax(1, keepdim=True)
     shares = logits.sub_(top).exp_()
     total = shares.sum(1, keepdim=True)
@@ -55,8 +55,8 @@ def _losses_and_gradient(
     likelihood = (log_total - target_logits).sum()
     smoothed = (log_total - (1 - smoothing) * target_logits - smoothing * mean_logits).sum()
     gradient = shares.div_(total).sub_(smoothing / size)
-    if never is not None:
-        gradient.index_fill_(1, never, 0.0)
+    if banned_tokens is not None:
+        gradient.index_fill_(1, banned_tokens, 0.0)
     gradient.scatter_add_(1, columns, gradient.new_full((1, 1), smoothing - 1).expand_as(columns))
     return smoothed, likelihood, gradient
 
@@ -77,7 +77,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         smoothing: float,
         fuse: bool,
-        never: Tensor | None,
+        banned_tokens: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         size = weight.shape[0]
         at_once = ELEMENTS_AT_ONCE if hidden.device.type == "cpu" else ELEMENTS_AT_ONCE_ACCELERATOR
@@ -97,7 +97,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             strict=True,
         ):
             logits = (hidden_rows @ matrix.T).float()  # [C, V]
-            one, other, gradient = compute(logits, target_rows, smoothing, bias, never)
+            one, other, gradient = compute(logits, target_rows, smoothing, bias, banned_tokens)
             smoothed += one
             likelihood += other
             if grad_bias is not None:
@@ -131,7 +131,7 @@ def projected_cross_entropy(
     smoothing: float,
     fuse: bool = False,
     bias: Tensor | None = None,
-    never: Tensor | None = None,
+    banned_tokens: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sum over tokens of the label-smoothed cross-entropy (section 5.4), in nats.
 
@@ -145,11 +145,11 @@ def projected_cross_entropy(
         smoothing: eps.
         fuse: compile what is between the products (torch.compile).
         bias: [V] of the logits (`ModelConfig.output_bias`).
-        never: [n] tokens that never come (`Transformer.never`): their rows of `weight` and `bias`
-            get no gradient. None of the targets may be one.
+        banned_tokens: [n] tokens of probability 0 (`Transformer.banned_tokens`), absent from
+            `targets`. Their rows of `weight` and `bias` get no gradient.
 
     Returns:
         The smoothed loss (differentiable) and the plain negative log-likelihood, both sums over M.
     """
-    inputs = (hidden, weight, bias, targets, smoothing, fuse, never)
+    inputs = (hidden, weight, bias, targets, smoothing, fuse, banned_tokens)
     return _ProjectedCrossEntropy.apply(*inputs)  # type: ignore[no-any-return,no-untyped-call]

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.errors import OptionError
-from translate_trt.train.config import NEVER, PAD, ModelConfig
+from translate_trt.train.config import BANNED_BIAS, PAD, ModelConfig
 
 
 def scaled_dot_product_attention(
@@ -416,11 +416,11 @@ class Transformer(nn.Module):
         return self.embedding.weight if self.output_weight is None else self.output_weight
 
     @property
-    def never(self) -> Tensor | None:
+    def banned_tokens(self) -> Tensor | None:
         """[n] tokens that no translation has, by their logits' bias; None: all may come."""
         if self.output_bias is None:
             return None
-        found = (self.output_bias.detach() <= NEVER).nonzero()[:, 0]
+        found = (self.output_bias.detach() <= BANNED_BIAS).nonzero()[:, 0]
         return found if len(found) else None
 
     @property

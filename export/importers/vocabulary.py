@@ -19,7 +19,7 @@ from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.train.config import END, NEVER, PAD, START, UNKNOWN
+from translate_trt.train.config import BANNED_BIAS, END, PAD, START, UNKNOWN
 
 #: Names of the special pieces that a vocabulary lacks, by their ids.
 _NAMES = {PAD: "<pad>", UNKNOWN: "<unk>", START: "<s>", END: "</s>"}
@@ -163,7 +163,7 @@ class Numbering:
         if bias is None and not self._silent:
             return None
         found = torch.zeros(self.size) if bias is None else self.matrix(bias)
-        found[sorted(self._silent)] = NEVER
+        found[sorted(self._silent)] = BANNED_BIAS
         return found
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from translate_trt.train import loss as loss_module
-from translate_trt.train.config import NEVER
+from translate_trt.train.config import BANNED_BIAS
 from translate_trt.train.loss import projected_cross_entropy
 
 
@@ -46,14 +46,14 @@ def test_a_bias_and_tokens_that_never_come(
 ) -> None:
     monkeypatch.setattr(loss_module, "ELEMENTS_AT_ONCE", 8 * 40)
     torch.manual_seed(0)
-    never = torch.tensor([0, 7, 39])
-    rest = torch.tensor([place for place in range(40) if place not in never])
+    banned_tokens = torch.tensor([0, 7, 39])
+    rest = torch.tensor([place for place in range(40) if place not in banned_tokens])
     hidden = torch.randn(21, 12, requires_grad=True)
     weight = torch.randn(40, 12, requires_grad=True)
-    bias = torch.randn(40).index_fill_(0, never, NEVER).requires_grad_()
+    bias = torch.randn(40).index_fill_(0, banned_tokens, BANNED_BIAS).requires_grad_()
     targets = rest[torch.randint(len(rest), (21,))]
     value, likelihood = projected_cross_entropy(
-        hidden, weight, targets, smoothing, bias=bias, never=never
+        hidden, weight, targets, smoothing, bias=bias, banned_tokens=banned_tokens
     )
     (2.5 * value).backward()
     found = [hidden.grad, weight.grad, bias.grad]
@@ -68,7 +68,7 @@ def test_a_bias_and_tokens_that_never_come(
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
     for gradient in found[1:]:
         assert gradient is not None
-        assert (gradient[never] == 0).all()  # exactly: Adam then changes nothing
+        assert (gradient[banned_tokens] == 0).all()  # exactly: Adam then changes nothing
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])

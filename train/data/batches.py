@@ -113,7 +113,7 @@ class ParallelData:
         known_fingerprint: what `fingerprint` would find, where it was written down beside the data:
             tens of gigabytes need not be read for it.
         source_end: batches have the source's end symbol (`ModelConfig.source_end`).
-        never: tokens that the model never says: batches have them as previous tokens alone.
+        banned_tokens: tokens that the model never says: batches have them as previous tokens alone.
         vocabulary_sizes: of source and target, where known: batches refuse other ids.
         name: what messages call the data.
     """
@@ -122,7 +122,7 @@ class ParallelData:
     target: TokenArray
     known_fingerprint: int | None = None
     source_end: bool = True
-    never: NDArray[np.int64] | None = None
+    banned_tokens: NDArray[np.int64] | None = None
     vocabulary_sizes: tuple[int, int] | None = None
     name: str = "the training text"
 
@@ -131,11 +131,11 @@ class ParallelData:
 
     def for_model(self, model: Transformer) -> ParallelData:
         """The same data, with batches as that model reads them."""
-        never = None if model.never is None else model.never.cpu().numpy()
+        banned_tokens = None if model.banned_tokens is None else model.banned_tokens.cpu().numpy()
         return replace(
             self,
             source_end=model.config.source_end,
-            never=never,
+            banned_tokens=banned_tokens,
             vocabulary_sizes=(model.config.source_pieces, model.config.vocabulary_size),
         )
 
@@ -143,9 +143,9 @@ class ParallelData:
         """Tokens to predict in those pairs."""
         offsets = self.target.offsets
         count = int((offsets[rows + 1] - offsets[rows]).sum())
-        if self.never is not None:
+        if self.banned_tokens is not None:
             sentences = (self.target.tokens[offsets[row] : offsets[row + 1]] for row in rows)
-            count -= sum(int(np.isin(tokens, self.never).sum()) for tokens in sentences)
+            count -= sum(int(np.isin(tokens, self.banned_tokens).sum()) for tokens in sentences)
         return count
 
     def batch(self, rows: NDArray[np.int64]) -> Batch:
@@ -161,8 +161,8 @@ class ParallelData:
         self._check_ids(source, target)
         previous = torch.cat((target.new_full((len(rows), 1), START), target[:, :-1]), dim=1)
         inside = torch.arange(target.shape[1]) < target_lengths[:, None]
-        if self.never is not None:
-            inside &= ~torch.isin(target, torch.from_numpy(self.never))
+        if self.banned_tokens is not None:
+            inside &= ~torch.isin(target, torch.from_numpy(self.banned_tokens))
         index = inside.flatten().nonzero()[:, 0]
         bias = source_padding_bias(source, source_lengths)
         return Batch(source, source_lengths, bias, previous, target.flatten()[index], index)

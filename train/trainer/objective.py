@@ -27,7 +27,7 @@ class Objective(nn.Module):
         self, model: Transformer, smoothing: float, dtype: torch.dtype, fuse: bool
     ) -> None:
         super().__init__()
-        self.never = model.never
+        self.banned_tokens = model.banned_tokens
         self.model, self.smoothing, self.dtype, self.fuse = model, smoothing, dtype, fuse
         if fuse:
             for layer in (*model.encoder, *model.decoder):
@@ -43,5 +43,5 @@ class Objective(nn.Module):
             hidden = self.model(batch.source, batch.source_bias, batch.previous)
         hidden = hidden.flatten(0, 1)[batch.target_index].to(self.dtype)
         return projected_cross_entropy(
-            hidden, weight, batch.targets, self.smoothing, self.fuse, bias, self.never
+            hidden, weight, batch.targets, self.smoothing, self.fuse, bias, self.banned_tokens
         )

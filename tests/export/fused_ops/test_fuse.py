@@ -23,7 +23,7 @@ from support.graphs import (
 
 from translate_trt.export.fused_ops.declarations import DOMAIN, NAMES, function
 from translate_trt.export.fused_ops.fuse import CallKernels
-from translate_trt.export.importers.vocabulary import NEVER
+from translate_trt.export.importers.vocabulary import BANNED_BIAS
 from translate_trt.export.passes.base import Outcome
 from translate_trt.export.passes.fp16_kv_cache import Fp16KvCache
 from translate_trt.export.passes.int8 import DynamicInt8
@@ -346,7 +346,7 @@ def test_candidates(columns: int, int8: bool) -> None:
 @pytest.mark.parametrize("columns", [32, 37])
 def test_candidates_with_a_bias(columns: int, int8: bool) -> None:
     bias = 9 * weights(columns, seed=3)
-    bias[[0, 5]] = NEVER
+    bias[[0, 5]] = BANNED_BIAS
     model = ranked(int8=int8, columns=columns, bias=bias)
     name = "BiasedCandidates8" if int8 else "BiasedVocabularyCandidates"
     assert assert_same_bits(model, 2) == {name: 1}
@@ -366,7 +366,7 @@ def test_a_bias_for_all_columns_alike_is_no_bias_of_candidates(int8: bool) -> No
 @pytest.mark.parametrize("int8", [True, False])
 def test_columns_that_fill_up_are_no_candidates(int8: bool, biased: bool) -> None:
     # 15 of 32 fill up, or 47 of 64
-    bias = np.full(17, NEVER, np.float32) if biased else None
+    bias = np.full(17, BANNED_BIAS, np.float32) if biased else None
     model = ranked(int8=int8, columns=17, count=17, bias=bias)
     CallKernels().run(model)
     found = run(model, feeds(model))

@@ -26,7 +26,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
-from translate_trt.train.config import END, NEVER, PAD, START
+from translate_trt.train.config import BANNED_BIAS, END, PAD, START
 from translate_trt.train.model import pad
 from translate_trt.train.search import beam_search
 
@@ -103,7 +103,7 @@ def test_logits(both: Pair) -> None:
         )
     # Their padding, which bad_words_ids forbids, and our second name of it.
     assert model.output_bias is not None
-    assert model.output_bias[[PAD, START]].tolist() == [NEVER, NEVER]
+    assert model.output_bias[[PAD, START]].tolist() == [BANNED_BIAS, BANNED_BIAS]
 
 
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (3, 0.8), (4, 1.0), (5, 0.6)])
@@ -142,7 +142,7 @@ def test_what_generation_asks_for(both: Pair, translator: Translator) -> None:
     older = import_marian(path)
     assert SearchOptions(**older.search) == SearchOptions(5, 0.0, "length", early_stopping=True)
     assert older.model.output_bias is not None
-    assert older.model.output_bias[PAD].item() == NEVER
+    assert older.model.output_bias[PAD].item() == BANNED_BIAS
 
 
 def generated(both: Pair, directory: Path, **generate: Any) -> tuple[list[Any], list[Any]]:

@@ -26,7 +26,7 @@ from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import open_checkpoint
-from translate_trt.train.config import NEVER, PAD, START, UNKNOWN
+from translate_trt.train.config import BANNED_BIAS, PAD, START, UNKNOWN
 
 WIDTH, INNER, HEADS = 32, 48, 4
 SPECIAL = ["</s>", "<unk>"]
@@ -193,7 +193,7 @@ def test_logits(name: str, tmp_path: Path) -> None:
     config = imported.model.config
     assert {field: getattr(config, field) for field in fields} == fields
     assert imported.model.output_bias is not None
-    assert imported.model.output_bias[[PAD, UNKNOWN, START]].tolist() == [NEVER] * 3
+    assert imported.model.output_bias[[PAD, UNKNOWN, START]].tolist() == [BANNED_BIAS] * 3
     rng = random.Random(2)
     columns = [0, *range(2, len(TARGET))]
     for _ in range(30):
@@ -391,8 +391,8 @@ def test_tokens_that_marian_never_chooses(tokenizer_model: Path, tmp_path: Path)
     def banned() -> set[str]:
         imported = import_marian_npz(path, spm)
         names = tokenizer_of(imported.tokenizers).target_pieces(range(rows))
-        assert imported.model.never is not None
-        found = imported.model.never.tolist()
+        assert imported.model.banned_tokens is not None
+        found = imported.model.banned_tokens.tolist()
         return {names[place] for place in found if place not in (PAD, START)}
 
     control = {f"<0x{code:02X}>" for code in range(32)}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.train.config import NEVER, ModelConfig
+from translate_trt.train.config import BANNED_BIAS, ModelConfig
 from translate_trt.train.data.batches import (
     ParallelData,
     TokenArray,
@@ -139,7 +139,7 @@ def test_a_batch_for_a_model_without_source_ends_and_with_tokens_that_never_come
     config = ModelConfig(40, 1, 1, 8, 8, 2, tied="none", output_bias=True, source_end=False)
     model = Transformer(config)
     assert model.output_bias is not None
-    model.output_bias.data[[0, 22]] = NEVER
+    model.output_bias.data[[0, 22]] = BANNED_BIAS
     data = encode_parallel([[10, 11], [12]], [[20], [21, 22, 23]], None)
     batch = data.for_model(model).batch(np.array([1, 0]))
     assert batch.source.tolist() == [[12, 3], [10, 11]]

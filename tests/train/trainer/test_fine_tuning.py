@@ -40,7 +40,7 @@ from translate_trt.train.checkpoint import (
     numbered_checkpoints,
     open_checkpoint,
 )
-from translate_trt.train.config import FINE_TUNE, NEVER, PAD, START, ModelConfig
+from translate_trt.train.config import BANNED_BIAS, FINE_TUNE, PAD, START, ModelConfig
 from translate_trt.train.evaluation.validation import validation_loss
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
@@ -79,7 +79,7 @@ def imported(
     model = Transformer(ModelConfig(vocabulary_size=size, dropout=0.0, **(SIZES | changes)))
     assert model.output_bias is not None
     pieces = tokenizer.target_pieces(range(size))
-    model.output_bias.data[[PAD, START, pieces.index(SILENT_PIECE)]] = NEVER
+    model.output_bias.data[[PAD, START, pieces.index(SILENT_PIECE)]] = BANNED_BIAS
     return save_imported_model(model, directory / "checkpoint", tokenizer_model, prompt)
 
 
@@ -156,15 +156,15 @@ def test_an_imported_model_learns_and_stays_what_it_is(
     assert after.decoding.search == before.decoding.search != {}
     # Tokens that never come are as they were, bit by bit, in every checkpoint.
     model, other = before.load_model(), after.load_model()
-    never = model.never
-    assert never is not None
-    assert len(never) >= 3
+    banned_tokens = model.banned_tokens
+    assert banned_tokens is not None
+    assert len(banned_tokens) >= 3
     for found in (other, open_checkpoint(numbered_checkpoints(out)[-1]).load_model()):
-        assert found.never is not None
-        assert torch.equal(found.never, never)
+        assert found.banned_tokens is not None
+        assert torch.equal(found.banned_tokens, banned_tokens)
         for name in ("output_bias", "output_weight"):
             one, two = getattr(model, name), getattr(found, name)
-            assert one is None or torch.equal(one[never], two[never])
+            assert one is None or torch.equal(one[banned_tokens], two[banned_tokens])
             assert one is None or not torch.equal(one, two)
     if kind != "learned positions":  # which tests/export/test_imported_models.py exports
         # Those with which other tests compile models of the same structure.
@@ -188,8 +188,8 @@ def test_every_weight_gets_a_gradient(text: Text, tmp_path: Path, tokenizer_mode
 def test_a_silent_token_costs_nothing(text: Text, start: Path, tmp_path: Path) -> None:
     job = prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, start=start)
     model = open_checkpoint(start).load_model()
-    assert model.never is not None
-    assert np.isin(job.data.target.tokens, model.never.numpy()).any()
+    assert model.banned_tokens is not None
+    assert np.isin(job.data.target.tokens, model.banned_tokens.numpy()).any()
     trainer = Trainer(job, CPU)
     data = job.data.for_model(trainer.model)
     smoothed, likelihood = trainer.objective(data.batch(np.arange(200)))
