@@ -94,7 +94,7 @@ class Sender:
             except InferenceServerException as error:
                 found = {"error": error.message(), "status": error.status()}
                 gone = any(word in f"{error.status()} {error.message()}" for word in _NO_SERVER)
-            except (OSError, asyncio.TimeoutError) as error:
+            except (TimeoutError, OSError) as error:
                 found, gone = {"error": repr(error), "status": None}, True
             except Exception as error:  # aiohttp's own, of a connection that is lost
                 if type(error).__module__.partition(".")[0] != "aiohttp":

@@ -1,8 +1,9 @@
 # Sourced by the other scripts: makes (or brings up to date) the virtual environment in .venv, with
-# the versions of constraints.txt, and activates it. Needs Python >= 3.10 with venv, and the package
+# the versions of constraints.txt, and activates it. Needs Python 3.11 or newer with venv, and the package
 # index. PYTHON chooses another interpreter, TRANSLATE_TRT_VENV another place; TRANSLATE_TRT_VENV=none
 # takes the environment that is active already, as it is.
 
+# shellcheck shell=bash
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -12,11 +13,10 @@ python=${PYTHON:-python3}
 
 say() { printf '\n== %s\n' "$*" >&2; }
 
-# shellcheck disable=SC2317  # called by the scripts that source this file
 make_environment() { # extra
     [ "$venv" != none ] || return 0
-    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
-        echo "translate-trt needs Python 3.10 or newer; $python is $("$python" -V 2>&1)." >&2
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+        echo "translate-trt needs Python 3.11 or newer; $python is $("$python" -V 2>&1)." >&2
         echo "Name another one, for example: PYTHON=python3.12 bash $0" >&2
         exit 1
     }
@@ -35,7 +35,6 @@ make_environment() { # extra
 
 # libtranslate_trt and the compiled kernels where they can be built; what lacks for that is said, and no
 # error.
-# shellcheck disable=SC2317  # called by the scripts that source this file
 make_libraries() { # what becomes of it if there are none
     local status=0
     bash scripts/build_library.sh || status=$?

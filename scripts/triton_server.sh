@@ -5,14 +5,14 @@
 #   bash scripts/triton_server.sh     # then .cache/triton-server/bin/tritonserver
 #
 # The server is the one of NVIDIA's package nvidia-pytriton. Its backend runs the runtime of this very
-# tree. It needs Linux on x86-64, Python 3.10 to 3.12 as a shared library, and the package index; the
+# tree. It needs Linux on x86-64, Python 3.11 or 3.12 as a shared library, and the package index; the
 # exit code is 3 if one of these is missing.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 readonly place=$root/.cache/triton-server
 # numpy: the backend was compiled for versions before 2. The rest is what the runtime is checked with.
 readonly server=nvidia-pytriton==0.7.0
-readonly packages=(tritonclient[grpc,http]==2.51.0 numpy==1.26.4 onnxruntime sentencepiece click tqdm)
+readonly packages=("tritonclient[grpc,http]==2.51.0" "numpy==1.26.4" onnxruntime sentencepiece click tqdm)
 
 missing() { # what, what to do
     printf 'The Triton server cannot be made: %s. %s\n' "$1" "$2" >&2
@@ -25,8 +25,8 @@ inside() { # Python code, in the environment
 
 check_machine() {
     [ "$(uname -sm)" = "Linux x86_64" ] || missing "this is $(uname -sm)" "Use Linux on x86-64"
-    "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' ||
-        missing "$python is $("$python" -V 2>&1)" "Name Python 3.10, 3.11 or 3.12 with PYTHON"
+    "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' ||
+        missing "$python is $("$python" -V 2>&1)" "Name Python 3.11 or 3.12 with PYTHON"
 }
 
 # The server without what its package needs to embed it in a Python program, which we do not do.

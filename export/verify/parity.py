@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -229,7 +229,7 @@ def verify(
             engine_not_run=reason,
             source_sha256=_hash_lines(source),
             reference_sha256=_hash_lines(reference),
-            date=datetime.now(timezone.utc).date().isoformat(),
+            date=datetime.now(UTC).date().isoformat(),
         )
     with changing(bundle):
         _record(bundle, entries, found)

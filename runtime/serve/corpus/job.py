@@ -38,6 +38,7 @@ from translate_trt.runtime.io.atomic_files import (
     output_error,
     write_json,
 )
+from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.runtime.io.locks import locked
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.options import SearchOptions
@@ -48,7 +49,6 @@ from translate_trt.runtime.version import version
 log = logging.getLogger("translate_trt")
 
 _FORMAT_VERSION = 1
-_BLOCK_BYTES = 1 << 20
 _READERS = 16  # of small files, on disks that are far away
 
 T = TypeVar("T", bound="_Record")
@@ -363,11 +363,7 @@ def file_hash(path: Path) -> str:
     Raises:
         InputError: it cannot be read.
     """
-    digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                digest.update(block)
+        return sha256_of_file(path)[0]
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from error
-    return digest.hexdigest()
