@@ -9,6 +9,8 @@
 # TENSORRT_ROOT or the system's folders, engines are run from C++, too. What was built and logged
 # stays in OUT. Each check prints a row of docs/gpu.md's table; the exit code is 1 if one fails, 3
 # if there is no GPU.
+#
+# shellcheck disable=SC2329  # exported functions run through `check`
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 case ${1:-} in -*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac

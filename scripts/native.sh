@@ -1,12 +1,11 @@
 # Sourced by the scripts that build C++, after environment.sh: tools, headers and libraries that it takes,
 # found or, on Debian, fetched into .cache/ as any user. They set `built`, what their messages call it.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154  # environment.sh and the caller set root and built
 
 readonly header=onnxruntime_cxx_api.h
 readonly headers_package=libonnxruntime-dev headers_suite=trixie  # 1.21, the oldest that works
 
 missing() { # what, what to do
-    # shellcheck disable=SC2154  # set by the caller
     printf '%s cannot be built: %s. %s\n' "$built" "$1" "$2" >&2
     exit 3
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up .venv on a fresh machine, builds the compiled libraries where there is a compiler, then runs
-# every check: lint, format, types, tests.
+# every check: scripts/lint.sh, then the tests.
 #
 #   bash scripts/test.sh [--quick] [arguments of pytest]
 #
@@ -15,12 +15,7 @@ fi
 make_environment dev
 make_libraries "Tests of compiled libraries will be skipped."
 
-say "ruff"
-ruff check .
-ruff format --check .
-
-say "mypy"
-bash scripts/typecheck.sh
+bash scripts/lint.sh
 
 say "pytest"
 # Three processes for two cores, since tests of servers and clusters often wait. Tests of a file share what

@@ -1,0 +1,69 @@
+"""scripts/check_words.py: house terms that must not come back."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import pytest
+from support.paths import ROOT
+
+
+@pytest.fixture(scope="module")
+def check_words() -> ModuleType:
+    path = ROOT / "scripts/check_words.py"
+    spec = importlib.util.spec_from_file_location("check_words", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def found(check_words: ModuleType, path: str, text: str) -> list[str]:
+    configuration = check_words.read_configuration()
+    return [find.text for find in check_words.finds_in(path, text, configuration)]
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("the yardstick of the stand-in", ["yardstick", "stand-in"]),
+        ("_yardstick(lane_count)", ["yardstick", "lane"]),
+        ("It mends what is dear.", ["mends", "dear"]),
+        ("Nobody and anybody", ["Nobody", "anybody"]),
+        ("the product before it", ["product"]),
+        ("a dot product, the product of both, production, itertools.product8", []),
+        ("written in place, in-place, replaced", []),
+        ("amended, deary_me, planes", []),
+    ],
+)
+def test_terms_are_found_where_they_are_no_parts_of_words(
+    check_words: ModuleType, text: str, terms: list[str]
+) -> None:
+    assert found(check_words, "docs/page.md", text) == terms
+
+
+def test_a_directory_can_be_excepted(check_words: ModuleType) -> None:
+    assert found(check_words, "runtime/cpp/kernels/rows.cc", "// 16 lanes") == []
+    assert found(check_words, "runtime/cpp/src/core/search.cc", "// 16 lanes") == ["lanes"]
+
+
+def test_docstrings_do_not_begin_with_a_question_word(check_words: ModuleType) -> None:
+    text = "".join(
+        f'def f():\n    """{line}"""\n' for line in ("What it does.", "Whose.", "Whole.")
+    )
+    assert found(check_words, "train/a.py", text) == ["What", "Whose"]
+    assert found(check_words, "docs/a.md", "What a page may say.") == []
+
+
+def test_the_enforced_files_exist_and_pass(
+    check_words: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configuration = check_words.read_configuration()
+    missing = [path for path in configuration.enforced if not (ROOT / path).exists()]
+    assert missing == []
+    assert check_words.main([]) == 0, capsys.readouterr().out
+    assert check_words.main(["scripts/words.toml"]) == 0  # the list itself is ignored
