@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import parser
 from processes import Process
-from report import parser
 from roofline import Peaks, work
 from systems import OURS, SYSTEMS, Models, Setting
 
@@ -37,6 +37,9 @@ PEERS = {
     "fp32": ("ctranslate2", "onnx-host-search", "torch", "torch-compiled"),
 }
 DEFAULT = ("ctranslate2",)
+
+#: Timed parts of a translation: tokenization, search, detokenization.
+PARTS = ("encode", "translate", "decode")
 
 #: Of trials that differ by less, either could be the faster one.
 NOISE = 0.03
@@ -298,14 +301,21 @@ def sentences_per_second(made: Models, texts: Sequence[str]) -> Any:
 
 
 def described(setting: Setting) -> str:
-    """A setting in a line."""
+    """Describe a setting in a line."""
+    return f"{setting.label}: {cores_and_batch(setting)}"
+
+
+def cores_and_batch(setting: Setting) -> str:
+    """Describe what `best_setting` varies."""
     variables = "".join(f", {name}={value}" for name, value in setting.environment)
     return (
-        f"{setting.label}: {setting.workers} x {setting.threads} threads, "
-        f"{setting.batch_tokens} tokens{variables}"
+        f"{setting.workers} x {setting.threads} threads, {setting.batch_tokens} tokens{variables}"
     )
 
 
-def as_json(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Trials as a report keeps them."""
-    return [dataclasses.asdict(trial) for trial in trials]
+def as_json(trials: Sequence[Trial]) -> dict[str, float]:
+    """Return what each trial reached, by its setting; the final one of a setting is marked."""
+    return {
+        f"{cores_and_batch(trial.setting)}{', all lines' if trial.final else ''}": trial.figure
+        for trial in trials
+    }

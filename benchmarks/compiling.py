@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from report import parser, write
+from harness import parser, spread, write
 
 from translate_trt.train.checkpoint import DecodingDefaults, save_checkpoint
 from translate_trt.train.config import TrainConfig, preset
@@ -72,6 +72,14 @@ def measure(given: Path, out: Path, targets: list[str], cache: Path) -> tuple[fl
     return seconds, memory
 
 
+def summarize(samples: dict[str, Any]) -> dict[str, Any]:
+    """Return the spread of seconds and memory of each export."""
+    return {
+        name: {unit: spread(values) for unit, values in found.items()}
+        for name, found in samples.items()
+    }
+
+
 def main() -> None:
     """Measure and write."""
     options = parser(__doc__)
@@ -91,7 +99,7 @@ def main() -> None:
                 samples[name]["seconds"].append(seconds)
                 samples[name]["gib"].append(gib)
     settings = {"vocabulary": VOCABULARY, "preset": "base"}
-    print(write("compiling", settings, samples, args.out))
+    print(write("compiling", settings, summarize(samples), args, samples))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from report import alternate, parser, write
+from harness import alternate, parser, ratios, spread, write
 
 from translate_trt.runtime import Translator
 from translate_trt.runtime.bundle.manifest import read_manifest
@@ -77,6 +77,22 @@ def by_one_process(bundle: Path, target: str, source: Input) -> dict[str, Any]:
     }
 
 
+def summarize(samples: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return each way's size, seconds, and how many times as fast as the first it is."""
+    seconds = {name: [one["seconds"] for one in rounds] for name, rounds in samples.items()}
+    first = next(iter(samples))
+    return {
+        name: {
+            "lines": rounds[0]["lines"],
+            "tokens": rounds[0]["tokens"],
+            "seconds": spread(seconds[name]),
+            "start_seconds": spread(one["start_seconds"] for one in rounds),
+            "first / this": ratios(seconds, first, name),
+        }
+        for name, rounds in samples.items()
+    }
+
+
 def main() -> None:
     """Measure and write."""
     options = parser(__doc__)
@@ -105,9 +121,9 @@ def main() -> None:
         samples = alternate(systems, given.rounds, warmup=0)
     settings = {
         "target": given.target, "lines": given.lines, "shard_lines": given.shard_lines,
-        "note": given.note,
+        "note": given.note, "rounds": given.rounds,
     }  # fmt: skip
-    print(write("corpus", settings, samples, given.out))
+    print(write("corpus", settings, summarize(samples), given, samples))
 
 
 if __name__ == "__main__":

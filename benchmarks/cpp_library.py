@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
@@ -32,7 +31,7 @@ from time import perf_counter, thread_time
 from typing import Any
 
 import onnxruntime
-from report import alternate, parser, ratios, write
+from harness import alternate, compared, parser, spread, write
 
 from translate_trt.runtime import TranslationService, Translator, kernels, native
 
@@ -268,6 +267,24 @@ def python_service(
     return {**samples, "lock": [hand_over() for _ in range(given.rounds)]}
 
 
+def summarize(samples: dict[str, Any]) -> dict[str, Any]:
+    """Return the spread of each figure, and ratios to Python's loop, one call and one penalty."""
+    found = {}
+    for target, one in samples.items():
+        service = dict(one["service"])
+        lock = service.pop("lock")
+        found[target] = {
+            "differing": one["differing"],
+            "seconds": {
+                part: compared(seconds, "Python") for part, seconds in one["seconds"].items()
+            },
+            "clients": compared(one["clients"], "one call"),
+            "service": {"seconds": compared(service, "one penalty"), "lock": spread(lock)},
+            "processor time": one["processor time"],
+        }
+    return found
+
+
 def main() -> None:
     """Measure, show, write."""
     options = parser(__doc__)
@@ -280,23 +297,12 @@ def main() -> None:
     manifest = json.loads((given.bundle / "manifest.json").read_text())
     samples: dict[str, Any] = {}
     for target in given.target or manifest["targets"]:
-        samples[target] = compare(given, target, lines)
-        print(f"{target}: {samples[target]['differing']} lines differed with several workers")
-        for name, seconds in samples[target]["seconds"].items():
-            medians = ", ".join(f"{n} {statistics.median(v):.3f} s" for n, v in seconds.items())
-            print(f"  {name:13} {medians}")
-            for system in ("Python on the library", "C++"):
-                middle, low, high = ratios(seconds, system, "Python")
-                print(f"  {'':13} Python / {system} {middle:.2f} [{low:.2f}, {high:.2f}]")
-        clients = samples[target]["clients"] = compare_clients(given, target, lines)
-        middle, low, high = ratios(clients, "clients", "one call")
-        print(f"  {CLIENTS} threads, of one call: {middle:.2f} [{low:.2f}, {high:.2f}]")
-        service = samples[target]["service"] = python_service(given, target, lines)
-        middle, low, high = ratios(service, "64 penalties", "one penalty")
-        print(f"  64 length penalties, of one: {middle:.2f} [{low:.2f}, {high:.2f}]")
-        print(f"  lock held, us per sentence: {statistics.median(service['lock']):.1f}")
-        processor = samples[target]["processor time"] = processor_time(given, target, lines)
-        print(f"  processor time of workers, ms per sentence: {processor}")
+        samples[target] = {
+            **compare(given, target, lines),
+            "clients": compare_clients(given, target, lines),
+            "service": python_service(given, target, lines),
+            "processor time": processor_time(given, target, lines),
+        }
     settings = {
         "lines": len(lines),
         "line_by_line": min(ONE_BY_ONE, len(lines)),
@@ -304,8 +310,14 @@ def main() -> None:
         "clients": CLIENTS,
         "model": manifest["model"],
         "note": given.note,
+        "rounds": given.rounds,
     }
-    print(write("cpp-library", settings, samples, given.out))
+    results = summarize(samples)
+    for target, found in results.items():
+        print(f"{target}: {found['differing']} lines differed with several workers")
+        for part, figures in found.items():
+            print(f"  {part}: {figures}")
+    print(write("cpp-library", settings, results, given, samples))
 
 
 if __name__ == "__main__":

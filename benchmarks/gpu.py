@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from report import alternate, parser, write
+from harness import alternate, parser, spread, write
 from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor
 
@@ -242,7 +242,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     limits = Limits(SOURCE_LENGTH, SOURCE_LENGTH + 50)
     options = SearchOptions(min_length=given.steps, max_length=given.steps)
     dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[given.precision]
-    samples: dict[str, Any] = {"gpu": torch.cuda.get_device_name()}
+    samples: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         bundle, target = build(given, model, Path(name))
         contract = read_manifest(bundle).target(target).contract
@@ -255,10 +255,13 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
                 search = EngineSearch(bundle, target, count, graphs)
                 systems[label] = partial(search.run, sources, given.steps)
             found = alternate(systems, given.rounds, warmup=2)
-            samples[f"batch {count}"] = found
-            for label, rounds in found.items():
-                best = min(one["microseconds_per_step"] for one in rounds)
-                speed = max(one["tokens_per_second"] for one in rounds)
+            samples[f"batch {count}"] = {
+                label: {unit: [one[unit] for one in rounds] for unit in rounds[0]}
+                for label, rounds in found.items()
+            }
+            for label, figures in samples[f"batch {count}"].items():
+                best = min(figures["microseconds_per_step"])
+                speed = max(figures["tokens_per_second"])
                 print(f"batch {count:4} {label:28} {best:10.1f} us/step {speed:12.0f} tokens/s")
     return samples
 
@@ -292,7 +295,16 @@ def main() -> None:
         name: getattr(given, name)
         for name in ("package", "precision", "preset", "vocabulary", "steps", "batches")
     }
-    print(write(f"gpu-{given.preset}-{given.precision}", settings, measure(given), given.out))
+    samples = measure(given)
+    results = {
+        name: {
+            label: {unit: spread(values) for unit, values in figures.items()}
+            for label, figures in found.items()
+        }
+        for name, found in samples.items()
+    }
+    settings["gpu"] = torch.cuda.get_device_name()
+    print(write(f"gpu-{given.preset}-{given.precision}", settings, results, given, samples))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ of ONNX Runtime's own; and the graph as it is where there are no compiled kernel
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 import torch
-from report import alternate, parser, seconds_of, write
+from harness import alternate, compared, parser, seconds_of, write
 
 from translate_trt.export.compile import trace_graphs
 from translate_trt.export.contract import model_contract
@@ -107,6 +106,11 @@ def typed(session: Any, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     }
 
 
+def summarize(samples: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+    """Return seconds of both steps, and of the other step over the shipped one's."""
+    return {name: compared(found, "other") for name, found in samples.items()}
+
+
 def main() -> None:
     """Measure and write."""
     options = parser(__doc__)
@@ -136,13 +140,11 @@ def main() -> None:
                 }
                 found = alternate(systems, args.rounds, warmup=2)
                 samples[f"{precision}, {name}, {sentences} sentences"] = found
-                ratio = statistics.median(
-                    b / a for a, b in zip(found["shipped"], found["other"], strict=True)
-                )
+                ratio, *_ = compared(found, "other")["other / shipped"]
                 print(f"{precision}, {name}, {sentences}: {ratio:.3f}", flush=True)
     settings = {"threads": args.threads, "vocabulary": VOCABULARY, "beams": BEAMS,
                 "tokens": TOKENS, "source": SOURCE}  # fmt: skip
-    print(write("graph-choices", settings, samples, args.out))
+    print(write("graph-choices", settings, summarize(samples), args, samples))
 
 
 if __name__ == "__main__":

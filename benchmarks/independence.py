@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from report import parser, write
+from harness import parser, write
 
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.results import TextHypothesis, Translation
@@ -88,7 +88,7 @@ def main() -> None:
         target: compare(args.bundle, target, lines, args.batches, options) for target in args.target
     }
     settings = {"beam_size": args.beam_size, "lines": len(lines), "batches": args.batches}
-    print(write("independence", settings, samples, args.out))
+    print(write("independence", settings, samples, args))
 
 
 if __name__ == "__main__":

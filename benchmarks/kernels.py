@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from report import alternate, parser, write
+from harness import alternate, parser, write
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build/native/tests/translate_trt_kernel_benchmark"
@@ -84,7 +84,11 @@ def main() -> None:
             f"{one['giga_operations_per_second']:8.1f} GOP/s{ratio}"
         )
     settings = {"rounds": args.rounds, "samples of a round": SAMPLES}
-    print(write("kernels", settings, samples, args.out))
+    results = {
+        name: {f"{kernel}, {shape}": one for (kernel, shape), one in found.items()}
+        for name, found in best.items()
+    }
+    print(write("kernels", settings, results, args, samples))
 
 
 if __name__ == "__main__":

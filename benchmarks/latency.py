@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from comparison import (
+    PARTS,
     TestSet,
     as_json,
     best_setting,
@@ -29,9 +32,8 @@ from comparison import (
     systems,
     test_set,
 )
-from performance import PARTS, pair_ratios, percentiles
+from harness import write
 from processes import Process, processes
-from report import write
 from roofline import measure_peaks
 
 from translate_trt.train.checkpoint import open_checkpoint
@@ -60,6 +62,47 @@ def compare(running: dict[str, Process], texts: TestSet, rounds: int) -> dict[st
     return {"source_tokens": lengths, "systems": found}
 
 
+def summarize(samples: dict[str, Any]) -> dict[str, Any]:
+    """Return percentiles over all sentences and rounds, and ratios to the first of a precision."""
+    systems, first = {}, {}
+    for label, found in samples["systems"].items():
+        ours = first.setdefault(found["setting"]["precision"], found)
+        compared = pair_ratios(ours, found)
+        ends = (compared[round(share * (len(compared) - 1))] for share in (0.05, 0.95))
+        systems[label] = {
+            "target_tokens": sum(found["tokens"]),
+            "milliseconds": percentiles(found),
+            "milliseconds_with_tokenization": percentiles(found, PARTS),
+            "this / first": [statistics.median(compared), *ends],
+            **{name: found[name] for name in ("memory", "work", "roofline", "setting")},
+        }
+    return {
+        "source_tokens": sum(samples["source_tokens"]),
+        "systems": systems,
+        "peaks": samples["peaks"],
+        "trials": samples["trials"],
+    }
+
+
+def percentiles(system: dict[str, Any], parts: Sequence[str] = ("translate",)) -> list[float]:
+    """Return p50, p95 and p99 over all rounds and sentences, in ms, of the sum of those parts."""
+    sums = [
+        1e3 * sum(times)
+        for one in system["rounds"]
+        for times in zip(*(one[part] for part in parts), strict=True)
+    ]
+    return [float(value) for value in np.percentile(sums, (50, 95, 99))]
+
+
+def pair_ratios(ours: dict[str, Any], theirs: dict[str, Any]) -> list[float]:
+    """Return theirs / ours of every sentence in every round, sorted."""
+    return sorted(
+        b / a
+        for one, other in zip(ours["rounds"], theirs["rounds"], strict=True)
+        for a, b in zip(one["translate"], other["translate"], strict=True)
+    )
+
+
 def main() -> None:
     """Choose threads, measure, write."""
     arguments = options(__doc__)
@@ -86,20 +129,12 @@ def main() -> None:
         shapes = [searched(given, made, setting, texts.source) for setting in settings]
     peaks = measure_peaks(given.threads)
     samples["peaks"] = dataclasses.asdict(peaks)
-    first = samples["systems"][settings[0].label]
     for setting, shape in zip(settings, shapes, strict=True):
         found = samples["systems"][setting.label]
         lengths = (samples["source_tokens"], found["tokens"])
         whole = statistics.median(sum(one["translate"]) for one in found["rounds"])
         one_by_one = dataclasses.replace(setting, batch_tokens=1)
         hold_to_limit(found, one_by_one, shape, lengths, whole, peaks)
-        ratio = pair_ratios(first, found)
-        shown = ", ".join(f"{value:.0f}" for value in percentiles(found))
-        print(
-            f"{setting.label:34} p50, p95, p99: {shown} ms  "
-            f"{100 * found['roofline']:.0f} % of the limit  "
-            f"this/first {statistics.median(ratio):.2f}"
-        )
     samples["trials"] = {label: as_json(trials) for label, (_, trials) in chosen.items()}
     described = {
         "lines": len(texts.source),
@@ -107,7 +142,14 @@ def main() -> None:
         "rounds": given.rounds,
         "model": dataclasses.asdict(config),
     }
-    print(write(report_name("latency", given), described, samples, given.out))
+    results = summarize(samples)
+    for label, found in results["systems"].items():
+        shown = ", ".join(f"{value:.0f}" for value in found["milliseconds"])
+        print(
+            f"{label:34} p50, p95, p99: {shown} ms  {100 * found['roofline']:.0f} % of the limit  "
+            f"this/first {found['this / first'][0]:.2f}"
+        )
+    print(write(report_name("latency", given), described, results, given, samples))
 
 
 if __name__ == "__main__":

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-from report import RESULTS
+from harness import RESULTS
 from serving import RUNTIME
 
 PLOT_DIRECTORY = RESULTS.parent.parent / "docs" / "plots"
 
-#: Of each plot: the growth it shows, its axes, and what a point's height is.
-PLOTS: dict[str, tuple[str, str, str]] = {
-    "throughput-batch": ("batch", "sentences in the batch", "target tokens/s"),
-    "latency-length": ("length", "source tokens", "ms per sentence"),
-    "throughput-threads": ("threads", "threads", "target tokens/s"),
-    "memory-batch": ("batch", "sentences in the batch", "peak memory, MiB"),
-    "memory-length": ("length", "source tokens", "peak memory, MiB"),
+
+class Plot(NamedTuple):
+    """A plot: the growth that it shows, and its axes."""
+
+    growth: str
+    across: str
+    up: str
+
+
+PLOTS = {
+    "throughput-batch": Plot("batch", "sentences in the batch", "target tokens/s"),
+    "latency-length": Plot("length", "source tokens", "ms per sentence"),
+    "throughput-threads": Plot("threads", "threads", "target tokens/s"),
+    "memory-batch": Plot("batch", "sentences in the batch", "peak memory, MiB"),
+    "memory-length": Plot("length", "source tokens", "peak memory, MiB"),
 }
 
 
@@ -26,7 +32,7 @@ def height(unit: str, point: dict[str, Any], seconds: float) -> float:
     """What a plot shows of a point that took that long."""
     if unit.startswith("peak"):
         return float(point["memory"]) / 2**20
-    return sum(point["tokens"]) / seconds if "/s" in unit else 1e3 * seconds
+    return point["target_tokens"] / seconds if "/s" in unit else 1e3 * seconds
 
 
 def pyplot(report: dict[str, Any], directory: Path) -> Any:
@@ -41,16 +47,14 @@ def pyplot(report: dict[str, Any], directory: Path) -> Any:
     return plt
 
 
-def plot(report: dict[str, Any], directory: Path) -> None:
+def plot_scaling(report: dict[str, Any], directory: Path) -> None:
     """One SVG for each of PLOTS."""
     plt = pyplot(report, directory)
-    for name, (growth, across, up) in PLOTS.items():
+    for name, (growth, across, up) in ((n, p) for n, p in PLOTS.items()):
         figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-        for label, points in report["samples"][growth].items():
+        for label, points in report["results"][growth].items():
             numbers = [int(number) for number in points]
-            values = [
-                height(up, point, statistics.median(point["seconds"])) for point in points.values()
-            ]
+            values = [height(up, point, point["seconds"][0]) for point in points.values()]
             (line,) = axes.plot(numbers, values, marker="o", markersize=3, label=label)
             if not up.startswith("peak"):
                 limit = [height(up, point, point["least_seconds"]) for point in points.values()]
@@ -65,29 +69,19 @@ def plot(report: dict[str, Any], directory: Path) -> None:
         plt.close(figure)
 
 
-def serving_percentiles(rounds: list[dict[str, Any]]) -> list[float]:
-    """p50, p95 and p99 over all rounds' requests, in seconds."""
-    latencies = [value for one in rounds for value in one["latencies"]]
-    return [float(value) for value in np.percentile(latencies, (50, 95, 99))]
-
-
 def plot_serving(report: dict[str, Any], directory: Path) -> None:
     """Throughput and latency against the number of clients."""
     plt = pyplot(report, directory)
-    samples = dict(report["samples"])
-    alone = statistics.median(one["lines"] / one["seconds"] for one in samples.pop(RUNTIME))
-    clients = [int(count) for count in samples]
+    results = dict(report["results"])
+    alone = results.pop(RUNTIME)["sentences_per_second"][0]
+    clients = [int(count) for count in results]
     figure, (speed, latency) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-    speeds = [
-        statistics.median(len(one["latencies"]) / one["seconds"] for one in rounds)
-        for rounds in samples.values()
-    ]
+    speeds = [found["sentences_per_second"][0] for found in results.values()]
     speed.plot(clients, speeds, marker="o", markersize=3, label="server")
     speed.axhline(alone, linestyle=":", linewidth=1, color="black", label=RUNTIME)
     speed.set(ylabel="sentences/s", ylim=(0, None))
-    found = [serving_percentiles(rounds) for rounds in samples.values()]
-    for name, values in zip(("p50", "p95", "p99"), zip(*found, strict=True), strict=True):
-        milliseconds = [1e3 * value for value in values]
+    found = [one["milliseconds"] for one in results.values()]
+    for name, milliseconds in zip(("p50", "p95", "p99"), zip(*found, strict=True), strict=True):
         latency.plot(clients, milliseconds, marker="o", markersize=3, label=name)
     latency.set(ylabel="ms per request")
     latency.set_yscale("log", base=2)

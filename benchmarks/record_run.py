@@ -14,7 +14,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from report import write
+from harness import write
 
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.train.trainer.metrics import read_metrics
@@ -48,7 +48,7 @@ def main() -> None:
     options.add_argument("--bundle", type=Path, required=True)
     options.add_argument("--command", required=True, help="what made them")
     options.add_argument("--note", default="", help="under which conditions")
-    options.add_argument("--out", type=Path)
+    options.add_argument("--out", type=Path, help="JSON file; default: benchmarks/results/...")
     given = options.parse_args()
     manifest = read_manifest(given.bundle)
     targets = {
@@ -63,12 +63,12 @@ def main() -> None:
         "note": given.note,
         **json.loads((given.run / "run.json").read_text()),
     }
-    samples = {
+    results = {
         "parameters": manifest.model.parameters,
         "training": training(given.run),
         "targets": targets,
     }
-    print(write(f"run-{given.name}", settings, samples, given.out))
+    print(write(f"run-{given.name}", settings, results, given))
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from comparison import best_setting, libraries, models, options, systems, test_set
-from plots import PLOT_DIRECTORY, plot
+from harness import alternate, spread, write
+from plots import PLOT_DIRECTORY, plot_scaling
 from processes import Process, processes
-from report import alternate, write
 from roofline import Peaks, Work, measure_peaks, work
 from systems import Models, Setting
 
@@ -142,6 +142,25 @@ def growth_of_threads(
     return found
 
 
+def summarize(samples: dict[str, Any]) -> dict[str, Any]:
+    """Return tokens, seconds, memory and the limit of each point."""
+    return {
+        growth: {
+            label: {
+                str(number): {
+                    "target_tokens": sum(point["tokens"]),
+                    "seconds": spread(point["seconds"]),
+                    "memory": point["memory"],
+                    "least_seconds": point["least_seconds"],
+                }
+                for number, point in points.items()
+            }
+            for label, points in systems.items()
+        }
+        for growth, systems in samples.items()
+    }
+
+
 def main() -> None:
     """Measure, write, plot."""
     arguments = options(__doc__)
@@ -172,9 +191,9 @@ def main() -> None:
         "batch": [dataclasses.asdict(one) for one in large.values()],
         "length": [dataclasses.asdict(one) for one in small.values()],
     }
-    path = write("scaling", described, samples, given.out)
+    path = write("scaling", described, summarize(samples), given, samples)
     print(path)
-    plot(json.loads(path.read_text()), given.plots or PLOT_DIRECTORY)
+    plot_scaling(json.loads(path.read_text()), given.plots or PLOT_DIRECTORY)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from report import alternate, parser, write
+import numpy as np
+from harness import alternate, parser, spread, write
 
 from translate_trt.runtime import Translator
 from translate_trt.runtime.cores import available_cores
@@ -116,6 +117,25 @@ def by_runtime(translator: Translator, lines: Sequence[str]) -> dict[str, Any]:
     return {"seconds": round(monotonic() - begun, 4), "lines": len(lines)}
 
 
+def summarize(samples: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return speeds by rounds, and percentiles of the latencies of all rounds."""
+    found: dict[str, Any] = {}
+    for clients, rounds in samples.items():
+        if clients == RUNTIME:
+            speeds = [one["lines"] / one["seconds"] for one in rounds]
+            found[clients] = {"sentences_per_second": spread(speeds)}
+            continue
+        latencies = [1e3 * one for part in rounds for one in part["latencies"]]
+        found[clients] = {
+            "requests": len(latencies),
+            "sentences_per_second": spread(
+                len(one["latencies"]) / one["seconds"] for one in rounds
+            ),
+            "milliseconds": [float(one) for one in np.percentile(latencies, (50, 95, 99))],
+        }
+    return found
+
+
 def main() -> None:
     """Measure and write."""
     options = parser(__doc__)
@@ -140,22 +160,22 @@ def main() -> None:
         with server(repository, Path(directory, "log")) as (address, version, _):
             systems = {
                 str(count): lambda count=count: by_clients(
-                    address, served.name, spread(text, max(given.requests, 8 * count)), count
+                    address, served.name, evenly(text, max(given.requests, 8 * count)), count
                 )
                 for count in given.clients
             }
             most = max(given.requests, 8 * max(given.clients))
-            systems[RUNTIME] = lambda: by_runtime(translator, spread(text, most))
+            systems[RUNTIME] = lambda: by_runtime(translator, evenly(text, most))
             samples = alternate(systems, given.rounds, warmup=0)
     settings = {
         "target": given.target, "instances": given.instances, "queue_delay": given.queue_delay,
-        "triton": version, "source": given.source.name, "note": given.note,
+        "triton": version, "source": given.source.name, "note": given.note, "rounds": given.rounds,
     }  # fmt: skip
     several = "" if given.instances == 1 else f"-{given.instances}-instances"
-    print(write(f"serving{several}", settings, samples, given.out))
+    print(write(f"serving{several}", settings, summarize(samples), given, samples))
 
 
-def spread(lines: Sequence[str], count: int) -> list[str]:
+def evenly(lines: Sequence[str], count: int) -> list[str]:
     """So many lines from all over the text."""
     step = max(1, len(lines) // count)
     return list(islice(cycle(lines[::step]), count))

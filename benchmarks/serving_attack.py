@@ -29,8 +29,8 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
-from report import parser, write
-from serving import PLACE, by_clients, request, server, spread
+from harness import parser, write
+from serving import PLACE, by_clients, evenly, request, server
 
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.serve.triton.repository import write_repository
@@ -143,7 +143,7 @@ def main() -> None:
     options.add_argument("--note", default="", help="what else the machine did")
     given = options.parse_args()
     text = given.source.read_text(encoding="utf-8").split("\n")[:-1]
-    lines = spread(text, given.requests)
+    lines = evenly(text, given.requests)
     longest = read_manifest(given.bundle).limits.max_target_length
     costly = many_rows(text[0], ROWS, CHARACTERS, BEAM_SIZE=BEAM, MIN_LENGTH=min(longest, 10**9))
     plain = many_rows(text[0], ROWS, CHARACTERS)
@@ -170,44 +170,38 @@ def main() -> None:
                 samples["cancelled"].append(part)
                 samples["as many"].append(cancelled(address, instance, with_rows(rows), 3_600.0))
             samples["200 clients"] = [
-                by_clients(address, served.name, spread(text, 600), 200)
+                by_clients(address, served.name, evenly(text, 600), 200)
                 for _ in range(given.rounds)
             ]
     settings = {
         "target": given.target, "triton": version, "source": given.source.name,
         "note": given.note, "requests": given.requests,
     }  # fmt: skip
-    for name, value in summary(samples).items():
+    results = summarize(samples)
+    for name, value in results.items():
         print(f"{name}: {value}")
-    print(write("serving-attack", settings, samples, given.out))
+    print(write("serving-attack", settings, results, given, samples))
 
 
-def summary(samples: dict[str, Any]) -> dict[str, str]:
-    """Summarize the samples."""
-
-    def median(name: str) -> float:
-        return statistics.median(one for round in samples[name] for one in round["latencies"])
-
-    alone = median("alone")
+def summarize(samples: dict[str, Any]) -> dict[str, Any]:
+    """Return p50 and p95 of latencies, and the processor time of cancelled requests."""
+    found: dict[str, Any] = {}
+    for name in ("alone", "beside 16 beams", "beside equal options", "200 clients"):
+        latencies = sorted(1e3 * one for part in samples[name] for one in part["latencies"])
+        p95 = latencies[int(0.95 * (len(latencies) - 1))]
+        times = [statistics.median(latencies), p95]
+        found[name] = {"requests": len(latencies), "milliseconds": times}
 
     def per_sentence(name: str) -> float:
-        found = samples[name]
-        seconds = sum(one["processor_seconds"] for one in found)
-        return float(seconds / sum(one["sentences"] for one in found))
+        seconds = sum(one["processor_seconds"] for one in samples[name])
+        return float(seconds / sum(one["sentences"] for one in samples[name]))
 
-    many = [one for round in samples["200 clients"] for one in round["latencies"]]
-    found = {"alone": f"median {1e3 * alone:.0f} ms"}
-    for name in ("beside 16 beams", "beside equal options"):
-        found[name] = f"median {1e3 * median(name):.0f} ms, {median(name) / alone:.2f} times alone"
-    begun = [one["sentences"] for one in samples["cancelled"]]
-    ratio = per_sentence("cancelled") / per_sentence("as many")
-    found["cancelled"] = (
-        f"{min(begun):.0f} to {max(begun):.0f} sentences begun; processor time of each {ratio:.2f} "
-        "times that in a request of as many"
-    )
-    found["200 clients"] = (
-        f"{len(many)} requests, median {1e3 * statistics.median(many):.0f} ms, no errors"
-    )
+    found["cancelled"] = {
+        "sentences begun": [one["sentences"] for one in samples["cancelled"]],
+        "processor seconds per sentence": per_sentence("cancelled"),
+        "processor seconds per sentence / as many": per_sentence("cancelled")
+        / per_sentence("as many"),
+    }
     return found
 
 

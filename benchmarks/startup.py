@@ -10,14 +10,13 @@ model (files are in the page cache after the warm-up), and translating one sente
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
 from comparison import libraries, models, options, systems, test_set
+from harness import alternate, spread, write
 from processes import Process
-from report import alternate, write
 from systems import Models, Setting
 
 
@@ -40,6 +39,18 @@ def one_start(setting: Setting, made: Models, text: str) -> Callable[[], dict[st
     return run
 
 
+def summarize(samples: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return the spread of each part's seconds, and of the memory."""
+    parts = ("first translation", "load", "translate")
+    return {
+        label: {
+            **{part: spread(one[part] for one in found) for part in parts},
+            "peak_memory": spread(one["memory"]["peak"] for one in found),
+        }
+        for label, found in samples.items()
+    }
+
+
 def main() -> None:
     """Measure and write."""
     given = options(__doc__).parse_args()
@@ -51,11 +62,11 @@ def main() -> None:
     with models(given, settings) as made:
         runs = {one.label: one_start(one, made, text) for one in settings}
         samples = alternate(runs, given.rounds)
-    for label, found in samples.items():
-        times = [one["first translation"] for one in found]
-        print(f"{label:34} {statistics.median(times):6.2f} s [{min(times):.2f}, {max(times):.2f}]")
+    results = summarize(samples)
+    for label, found in results.items():
+        print("{:34} {:6.2f} s [{:.2f}, {:.2f}]".format(label, *found["first translation"]))
     described = {"characters": len(text), "settings": [dataclasses.asdict(one) for one in settings]}
-    print(write("startup", described, samples, given.out))
+    print(write("startup", described, results, given, samples))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,10 @@ import os
 import statistics
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
-from report import parser, write
+from harness import parser, write
 
 from translate_trt.runtime import SearchOptions, Translator
 
@@ -41,6 +42,23 @@ def arguments() -> argparse.Namespace:
     return options.parse_args()
 
 
+def summarize(samples: dict[str, list[float]]) -> dict[str, Any]:
+    """Return the most memory and the median speed of both halves of a run."""
+    memory, speed = samples["resident_mib"][1:], samples["sentences_per_second"]
+    half = len(speed) // 2
+    return {
+        "most_resident_mib": {
+            "after a tenth": max(memory[: max(1, len(speed) // 10)]),
+            "first half": max(memory[:half]),
+            "second half": max(memory[half:]),
+        },
+        "sentences_per_second": {
+            "first half": statistics.median(speed[:half]),
+            "second half": statistics.median(speed[half:]),
+        },
+    }
+
+
 def main() -> None:
     """Measure and write."""
     args = arguments()
@@ -59,20 +77,14 @@ def main() -> None:
         speed.append(CALL / (perf_counter() - begin))
         assert all(hypotheses for hypotheses in found)
         memory.append(resident_mib())
-    warm = memory[1 : 1 + max(1, len(speed) // 10)]
-    late = memory[1 + len(speed) // 2 :]
-    first, second = (
-        statistics.median(part) for part in (speed[: len(speed) // 2], speed[len(speed) // 2 :])
-    )
-    print(
-        f"{len(speed) * CALL} sentences: {max(warm):.0f} MiB at most in the first tenth, "
-        f"{max(late):.0f} MiB in the second half; {first:.1f} and {second:.1f} sentences/s"
-    )
     settings = {"sentences": len(speed) * CALL, "longest": longest, "max_length": args.max_length,
                 "workers": args.workers, "threads": threads,
                 "target": translator.target.name}  # fmt: skip
     samples = {"resident_mib": memory, "sentences_per_second": speed}
-    print(write("steady", settings, samples, args.out))
+    results = summarize(samples)
+    for name, found in results.items():
+        print(f"{name}: {found}")
+    print(write("steady", settings, results, args, samples))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from report import write
+from harness import write
 
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.config import TABLE3, TABLE3_MODELS
@@ -52,17 +52,19 @@ def main() -> None:
     options.add_argument("runs", type=Path, help="what scripts/table3.sh was given as OUT")
     options.add_argument("--preset", default="base", help="what the rows vary")
     options.add_argument("--note", default="", help="under which conditions")
-    options.add_argument("--json", type=Path, help="default: benchmarks/results/...")
+    options.add_argument(
+        "--json", type=Path, dest="out", help="JSON file; default: benchmarks/results/..."
+    )
     given = options.parse_args()
-    samples = {}
+    results = {}
     for name in ("plain", *TABLE3):
         if (given.runs / name / "scores.json").exists():
-            samples[name] = measured(given.runs / name)
+            results[name] = measured(given.runs / name)
     print(
         f"{'':14} {'PPL':>7} {'tokenized BLEU':>14} {'params':>9}    paper's: PPL, tokenized BLEU, "
         "10^6 parameters"
     )
-    for name, found in samples.items():
+    for name, found in results.items():
         row = TABLE3_MODELS.get(given.preset) if name == "plain" else TABLE3[name]
         paper = f"{row.perplexity} {row.bleu} {row.parameters or ''}" if row else ""
         print(
@@ -70,7 +72,7 @@ def main() -> None:
             f"{found['tokenized_bleu']:14.2f} {found['parameters'] / 1e6:8.1f}M    {paper}"
         )
     settings = {"preset": given.preset, "note": given.note}
-    print(write(f"table3-{given.preset}", settings, samples, given.json))
+    print(write(f"table3-{given.preset}", settings, results, given))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from comparison import (
+    PARTS,
     TestSet,
     as_json,
     best_setting,
@@ -30,8 +32,8 @@ from comparison import (
     throughput_stages,
     tokens_per_second,
 )
+from harness import alternate, spread, write
 from processes import Process, processes
-from report import alternate, write
 from roofline import measure_peaks
 from systems import Models, Setting
 
@@ -66,10 +68,7 @@ def compare(running: dict[str, Process], texts: TestSet, rounds: int) -> dict[st
         last = process.ask("last")
         found["systems"][label] = {
             "tokens": samples[label][-1]["tokens"],
-            "rounds": [
-                {part: one[part] for part in ("encode", "translate", "decode")}
-                for one in samples[label]
-            ],
+            "rounds": [{part: one[part] for part in PARTS} for one in samples[label]],
             "bleu": bleu(last["texts"], texts.reference).score,
             "memory": process.memory(),
             "ids": last["ids"],
@@ -77,19 +76,45 @@ def compare(running: dict[str, Process], texts: TestSet, rounds: int) -> dict[st
     return found
 
 
-def show(label: str, found: dict[str, Any], first: dict[str, Any]) -> None:
-    """A line for a system, its speed relative to the first one's."""
-    seconds = [one["translate"] for one in found["rounds"]]
-    count = sum(found["tokens"])
-    speeds = [count / one for one in seconds]
-    base = [sum(first["tokens"]) / one["translate"] for one in first["rounds"]]
-    ratio = [ours / theirs for ours, theirs in zip(base, speeds, strict=True)]
-    print(
-        f"{label:34} {statistics.median(speeds):8.1f} tokens/s  BLEU {found['bleu']:5.2f}  "
-        f"{found['memory']['peak'] / 2**20:6.0f} MiB  {100 * found['roofline']:4.0f} % of the limit"
-        f"  first/this {statistics.median(ratio):.2f} [{min(ratio):.2f}, {max(ratio):.2f}]",
-        flush=True,
-    )
+def seconds_of_rounds(system: dict[str, Any], parts: Sequence[str] = ("translate",)) -> list[float]:
+    """Return the sum of those parts in each round."""
+    return [sum(one[part] for part in parts) for one in system["rounds"]]
+
+
+def speed_ratios(one: dict[str, Any], other: dict[str, Any]) -> list[float]:
+    """Return the spread of how many times as many tokens per second `one` reaches as `other`."""
+    scale = sum(other["tokens"]) / sum(one["tokens"])
+    pairs = zip(seconds_of_rounds(one), seconds_of_rounds(other), strict=True)
+    return spread(theirs / ours / scale for ours, theirs in pairs)
+
+
+def summarize(samples: dict[str, Any]) -> dict[str, Any]:
+    """Return speed, memory and BLEU of each system, and ratios to the first of its precision."""
+    systems, first = {}, {}
+    kept = ("bleu", "memory", "work", "roofline", "setting", "identical_to_first")
+    for label, found in samples["systems"].items():
+        ours = first.setdefault(found["setting"]["precision"], found)
+        systems[label] = {
+            "sentences": len(found["tokens"]),
+            "target_tokens": sum(found["tokens"]),
+            "seconds": spread(seconds_of_rounds(found)),
+            "seconds_with_tokenization": spread(seconds_of_rounds(found, PARTS)),
+            "first / this": speed_ratios(ours, found),
+            **{name: found[name] for name in kept},
+        }
+    # Peers without int8: what a user gains who leaves such a peer.
+    across = {
+        f"translate-trt int8 / {label}": speed_ratios(first["int8"], found)
+        for label, found in samples["systems"].items()
+        if "int8" in first and label.startswith("torch")
+    }
+    return {
+        "source_tokens": sum(samples["source_tokens"]),
+        "systems": systems,
+        "int8 / fp32": across,
+        "peaks": samples["peaks"],
+        "trials": samples["trials"],
+    }
 
 
 def main() -> None:
@@ -118,7 +143,6 @@ def main() -> None:
         hold_to_limit(found, setting, shape, lengths, seconds, peaks)
         same = sum(a == b for a, b in zip(found["ids"], ids, strict=True))
         found["identical_to_first"] = same / len(ids)
-        show(setting.label, found, first)
     for found in samples["systems"].values():
         del found["ids"]
     samples["trials"] = {label: as_json(trials) for label, (_, trials) in chosen.items()}
@@ -128,7 +152,15 @@ def main() -> None:
         "trial_lines": given.trial_lines,
         "model": dataclasses.asdict(config),
     }
-    print(write(report_name("throughput", given), described, samples, given.out))
+    results = summarize(samples)
+    for label, found in results["systems"].items():
+        print(
+            f"{label:34} {found['target_tokens'] / found['seconds'][0]:8.1f} tokens/s  "
+            f"BLEU {found['bleu']:5.2f}  {found['memory']['peak'] / 2**20:6.0f} MiB  "
+            f"{100 * found['roofline']:4.0f} % of the limit  "
+            "first/this {:.2f} [{:.2f}, {:.2f}]".format(*found["first / this"])
+        )
+    print(write(report_name("throughput", given), described, results, given, samples))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Training speed on a CPU: one epoch, and the choices in train/ that it comes from.
+"""Measure training speed: an epoch on a CPU beside JoeyNMT, or steps of any preset.
 
     python benchmarks/training.py --source train.en --target train.de
         [--pairs 4000] [--joeynmt PYTHON]    an interpreter whose environment has JoeyNMT 2.3
-        [--parts]                            instead: dropout, loss and padding one by one
     python benchmarks/training.py --data DIR --preset base [--device cuda] [--peak-tflops 989]
 
 The third form measures steps of any preset on data of `translate-trt data prepare`: tokens per
@@ -36,22 +35,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import sentencepiece
 import torch
-from report import alternate, parser, ratios, seconds_of, throughput_figures, write
-from torch import nn
+from harness import alternate, compared, parser, seconds_of, write
 
-from translate_trt.train import loss as loss_module
-from translate_trt.train.config import PAD, ModelConfig, TrainConfig, preset
+from translate_trt.train.config import ModelConfig, TrainConfig, preset
 from translate_trt.train.data.batches import (
     ParallelData,
     encode_parallel,
     epoch_batches,
-    plan_batches,
 )
 from translate_trt.train.data.vocabulary import train_tokenizer
-from translate_trt.train.model import Dropout, scaled_dot_product_attention
 from translate_trt.train.trainer.distributed import Group, choose_device
 from translate_trt.train.trainer.flops import training_flops
 from translate_trt.train.trainer.loop import Trainer
@@ -184,89 +178,6 @@ def tokenized(directory: Path) -> ParallelData:
     return encode_parallel(sides[0], sides[1], 256)
 
 
-def parts(data: ParallelData, rounds: int) -> dict[str, Any]:
-    """Dropout, loss, attention and padding, each beside the plain way."""
-    model = preset("small").model
-    x = torch.randn(BATCH_TOKENS, model.d_model)
-    ours, plain = Dropout(model.dropout).train(), nn.Dropout(model.dropout).train()
-    runs: dict[str, Callable[[], float]] = {
-        "16 bits an element": seconds_of(lambda: ours(x)),
-        "torch.nn.Dropout": seconds_of(lambda: plain(x)),
-    }
-    dropout = alternate(runs, 4 * rounds, warmup=3)
-
-    weight = torch.randn(model.vocabulary_size, model.d_model, requires_grad=True)
-    hidden = torch.randn(BATCH_TOKENS, model.d_model, requires_grad=True)
-    targets = torch.randint(4, model.vocabulary_size, (BATCH_TOKENS,))
-
-    def fused(elements: int) -> Callable[[], float]:
-        def run() -> None:
-            loss_module.ELEMENTS_AT_ONCE = elements
-            value, _ = loss_module.projected_cross_entropy(hidden, weight, targets, 0.1)
-            value.backward()  # type: ignore[no-untyped-call]
-
-        return seconds_of(run)
-
-    def unfused() -> None:
-        logits = nn.functional.linear(hidden, weight)
-        value = nn.functional.cross_entropy(
-            logits, targets, label_smoothing=0.1, ignore_index=PAD, reduction="sum"
-        )
-        value.backward()  # type: ignore[no-untyped-call]
-
-    heads = (272, model.heads, 15, model.d_v)  # a batch of Multi30k
-    sides = (torch.randn(heads, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
-    query, key, value = sides
-
-    def attention(function: Callable[..., torch.Tensor]) -> Callable[[], float]:
-        return seconds_of(
-            lambda: function(query, key, value, is_causal=True).sum().backward()  # type: ignore[no-untyped-call]
-        )
-
-    def by_products(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool) -> Any:
-        return scaled_dot_product_attention(q, k, v, causal=is_causal)
-
-    kinds = {
-        "products": attention(by_products),
-        "torch's fused kernel": attention(nn.functional.scaled_dot_product_attention),
-    }
-    attending = alternate(kinds, 4 * rounds, warmup=3)
-
-    before = loss_module.ELEMENTS_AT_ONCE
-    sizes = {f"fused, {n:,} logits at once": fused(n) for n in (512_000, before, 8_192_000)}
-    loss = alternate({**sizes, "F.cross_entropy": seconds_of(unfused)}, rounds)
-    loss_module.ELEMENTS_AT_ONCE = before
-    samples = {"dropout, s": dropout, "loss, s": loss, "attention in bfloat16, s": attending}
-    samples |= {"padding": padding(data)}
-    for name, values in itertools.chain(dropout.items(), loss.items(), attending.items()):
-        print(f"{name:40} {1e3 * statistics.median(values):8.1f} ms")
-    for name, share in samples["padding"].items():
-        print(f"{name:40} {100 * share:8.1f} % padding")
-    return samples
-
-
-def padding(data: ParallelData) -> dict[str, float]:
-    """Share of places that hold no token, for batches by our order and by the target's length."""
-    source, target = data.source.lengths, data.target.lengths
-
-    def share(batches: list[np.ndarray]) -> float:
-        places = sum(len(rows) * (source[rows].max() + target[rows].max()) for rows in batches)
-        return float(1 - (source.sum() + target.sum()) / places)
-
-    by_target = np.lexsort((source, target))
-    cuts: list[list[int]] = [[]]
-    for row in by_target:
-        widest = max([source[r] for r in cuts[-1]] + [source[row], target[row]])
-        if widest * (len(cuts[-1]) + 1) > BATCH_TOKENS:
-            cuts.append([])
-        cuts[-1].append(row)
-    ours = plan_batches(source, target, BATCH_TOKENS, np.random.default_rng(1))
-    return {
-        "by the longer side, up and down": share(ours),
-        "by target, then source length": share([np.array(cut) for cut in cuts]),
-    }
-
-
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     """Operations per second of a large matrix product."""
     size = 8_192 if device.type == "cuda" else 2_048
@@ -357,10 +268,39 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def print_throughput(samples: dict[str, Any]) -> None:
-    """The figures that throughput() measured, in words."""
-    for name, value in throughput_figures(samples).items():
-        print(f"{name:44} {value:,.4g}")
+def figures(samples: dict[str, Any]) -> dict[str, float]:
+    """Return medians over the rounds of `throughput`, in the units of the report."""
+
+    def median(of: Callable[[dict[str, float]], float]) -> float:
+        return statistics.median(of(one) for one in samples["rounds"])
+
+    steps, schedule = samples["steps_a_round"], samples["schedule_steps"]
+    return {
+        "target tokens per second": median(lambda one: one["target"] / one["seconds"]),
+        "source and target tokens per second": median(
+            lambda one: (one["source"] + one["target"]) / one["seconds"]
+        ),
+        "padding of a whole epoch, %": 100 * samples["padding_of_an_epoch"],
+        "waiting for input, % of the time": 100
+        * median(lambda one: one["waiting"] / one["seconds"]),
+        "input pipeline alone, target tokens per second": samples["input_target_tokens_per_second"],
+        "model-FLOPs utilization, %": 100
+        * median(lambda one: one["flops"] / one["seconds"])
+        / samples["peak_flops"],
+        "hours for the schedule": schedule * median(lambda one: one["seconds"]) / steps / 3600,
+        "FLOPs for the schedule": schedule * median(lambda one: one["flops"]) / steps,
+    }
+
+
+def summarize_steps(samples: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of `throughput`, and what they are relative to."""
+    kept = ("peak_flops", "peak_is", "device", "precision")
+    return {"figures": figures(samples), **{name: samples[name] for name in kept}}
+
+
+def summarize_epochs(samples: dict[str, list[float]]) -> dict[str, Any]:
+    """Return the spread of each system's speed, and the ratio pair by pair."""
+    return {"target_tokens_per_second": compared(samples, "translate-trt")}
 
 
 def arguments() -> argparse.Namespace:
@@ -370,7 +310,6 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--target", type=Path, help="its translation")
     options.add_argument("--pairs", type=int, default=4_000, help="pairs of the epoch")
     options.add_argument("--joeynmt", metavar="PYTHON", help="interpreter that has JoeyNMT")
-    options.add_argument("--parts", action="store_true", help="measure the parts instead")
     options.add_argument("--data", type=Path, help="directory of `translate-trt data prepare`")
     options.add_argument("--preset", default="base", help="with --data: model and recipe")
     options.add_argument("--device", default="auto", help="with --data: auto, cpu or cuda")
@@ -402,11 +341,13 @@ def main() -> None:
     given = arguments()
     torch.set_num_threads(given.threads)
     if given.data is not None:
-        samples = throughput(given)
-        print_throughput(samples)
+        steps = throughput(given)
+        results = summarize_steps(steps)
+        for figure, value in results["figures"].items():
+            print(f"{figure:44} {value:,.4g}")
         settings = {"preset": given.preset, "threads": given.threads, "set": given.set}
         settings["note"] = given.note
-        print(write(f"training-{given.preset}", settings, samples, given.out))
+        print(write(f"training-{given.preset}", settings, results, given, steps))
         return
     texts = [
         path.read_text(encoding="utf-8").split("\n")[:-1][: given.pairs]
@@ -421,25 +362,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         write_corpus(directory, *texts)
-        if given.parts:
-            print(
-                write(
-                    "training-parts", settings, parts(tokenized(directory), given.rounds), given.out
-                )
-            )
-            return
         systems: dict[str, Callable[[], float]] = {
             "translate-trt": lambda: run_ours(directory, given.threads)
         }
         if given.joeynmt:
             systems["joeynmt"] = lambda: run_joeynmt(directory, given.joeynmt, given.threads)
         samples = alternate(systems, given.rounds, warmup=0)
-    for system, values in samples.items():
-        print(f"{system:14} {statistics.median(values):8.0f} target tokens/s")
-    if given.joeynmt:
-        middle, low, high = ratios(samples, "joeynmt", "translate-trt")
-        print(f"ratio {middle:.2f} [{low:.2f}, {high:.2f}]")
-    print(write("training", settings, {"target_tokens_per_second": samples}, given.out))
+    results = summarize_epochs(samples)
+    for name, (middle, least, most) in results["target_tokens_per_second"].items():
+        print(f"{name:28} {middle:10.4g} [{least:.4g}, {most:.4g}]")
+    print(write("training", settings, results, given, samples))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from report import alternate, parser, ratios, write
+from harness import alternate, compared, parser, write
 
 ONE_BY_ONE = 50  # lines
 
@@ -148,7 +148,7 @@ def compare(
         texts = [all_[-1]["texts"] for all_ in answers.values()]
         differing = sum(a != b for a, b in zip(*texts, strict=True))
         found[way] = {"seconds": seconds, "lines": len(some), "differing": differing}
-        median, least, most = ratios(seconds, "this", "before")
+        median, least, most = compared(seconds, "before")["before / this"]
         print(
             f"{target:22} {way:12} before / this {median:.3f} "
             f"[{least:.3f}, {most:.3f}]  {differing} of {len(some)} lines differ"
@@ -181,7 +181,7 @@ def compare_starts(
     found: dict[str, Any] = {}
     for what in ("seconds", "peak_mib"):
         found[what] = {name: [one[what] for one in all_] for name, all_ in answers.items()}
-        median, least, most = ratios(found[what], "this", "before")
+        median, least, most = compared(found[what], "before")["before / this"]
         print(f"{target:22} start, {what} before / this {median:.3f} [{least:.3f}, {most:.3f}]")
     return found
 
@@ -202,6 +202,15 @@ def compare_exactly(
         found[name] = {"lines": len(lines), "differing": differing, "texts": in_texts}
         print(f"{target:22} {name:24} {differing} of {len(lines)} lines differ, {in_texts} in text")
     return found
+
+
+def summarize(samples: Any) -> Any:
+    """Return the samples with the spread of both versions and their ratio for each list of both."""
+    if not isinstance(samples, dict):
+        return samples
+    if samples.keys() == {"this", "before"} and isinstance(samples["this"], list):
+        return compared(samples, "before")
+    return {name: summarize(one) for name, one in samples.items()}
 
 
 def arguments() -> argparse.Namespace:
@@ -242,7 +251,7 @@ def main() -> None:
                 pythons, bundles, target, lines[0], args.rounds
             )
     settings = {"lines": len(lines), "one by one": ONE_BY_ONE, "rounds": args.rounds}
-    print(write("versions", settings, samples, args.out))
+    print(write("versions", settings, summarize(samples), args, samples))
 
 
 if __name__ == "__main__":

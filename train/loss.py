@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 # Logits at once: 256 rows of an 8,000-piece vocabulary, 8 MB, stay in the last-level cache. Fewer
-# are slower, since their products are small; more gain nothing and take memory (docs/results.md,
-# made by benchmarks/training.py --parts).
+# are slower, since their products are small; more gain nothing and take memory
+# (docs/adr/0008-training-on-a-cpu.md).
 ELEMENTS_AT_ONCE = 2_048_000
 ELEMENTS_AT_ONCE_ACCELERATOR = 134_217_728
 

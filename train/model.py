@@ -49,7 +49,7 @@ def _attention_by_products(
     """The same, as the products it is made of.
 
     In bfloat16 on a CPU the gradient of torch's fused kernel took half of a whole training step,
-    six times as long as this (docs/results.md, made by benchmarks/training.py --parts).
+    six times as long as this (docs/adr/0008-training-on-a-cpu.md).
     """
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)  # [N, H, T, S]
     if bias is not None:
@@ -94,7 +94,7 @@ class Dropout(nn.Module):
 
     On a CPU, torch draws one random number per element in a single thread, which made dropout one
     of the dearest parts of a step; 16 random bits per element take less than half the time
-    (docs/results.md, made by benchmarks/training.py --parts). The rate is thereby rounded to a
+    (docs/adr/0008-training-on-a-cpu.md). The rate is thereby rounded to a
     multiple of 2^-16.
     """
 

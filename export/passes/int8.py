@@ -6,7 +6,7 @@ with scale(W) one number per column of W, scale(x) one per row of x: largest mag
 scale is shared between two rows, hence none between two sentences: what stands beside a sentence in
 the batch cannot change its translation. Activations are unsigned with zero point 128 and weights
 signed, the pair ONNX Runtime has fast kernels for: signed activations are ten times slower and
-more, unsigned weights up to several times (docs/results.md, made by benchmarks/int8_product.py).
+more, unsigned weights up to several times (docs/adr/0006-operators-of-onnx-runtime.md).
 What comes out of a ReLU has no sign to store: its zero point is 0 and its scale largest / 255,
 twice as fine. Embedding tables are stored in 8 bits per row as well.
 """

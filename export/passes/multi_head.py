@@ -2,7 +2,7 @@
 
 The operator reads queries as their projection wrote them and writes what it found the same way, so
 that no transposed copy of either is made. Of the ways to write an attention for the CPU
-none was faster at any size tried (benchmarks/operator_choices.py).
+none was faster at any size tried (docs/adr/0006-operators-of-onnx-runtime.md).
 
 Where the attention weights are read, too (--attention), what computes them stays beside it: scores
 are computed twice in that layer, and translations are those of a target without weights.

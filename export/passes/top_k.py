@@ -3,7 +3,7 @@
 log_softmax(x) = x - logsumexp(x) shifts a whole row by one number, so the best of x are the best of
 log_softmax(x). With the largest of the row at hand, its own probability gives that number,
 logsumexp(x) = max(x) - log(softmax(x)[argmax x]), through a softmax that reads the row once.
-benchmarks/operator_choices.py has what this and the alternatives cost.
+docs/adr/0006-operators-of-onnx-runtime.md has what this and the alternatives cost.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ _OLDEST = (1, 21)
 
 
 # ONNX Runtime would fuse residual sums into its SkipLayerNormalization, which takes several times
-# as long on a CPU as a sum and a LayerNormalization (docs/results.md, "residual norm", made by
-# benchmarks/operator_choices.py).
+# as long on a CPU as a sum and a LayerNormalization ("residual norm" in
+# docs/adr/0006-operators-of-onnx-runtime.md).
 _DISABLED_OPTIMIZERS = "SkipLayerNormFusion"
 
 #: Session option: on x86 without VNNI, compute 8-bit matmuls in ONNX Runtime's exact kernel, not in

@@ -52,8 +52,8 @@ def test_table_3_is_trained_and_printed(data: Path, tmp_path: Path) -> None:
     arguments = ("table3.sh", data, tmp_path / "out", "tiny", "plain", "h1", "smoothing0.0")
     done = run(*arguments, PARALLEL="2", OPTIONS=SMALL)
     report = json.loads((tmp_path / "out/table3.json").read_text())
-    assert list(report["samples"]) == ["plain", "h1", "smoothing0.0"]
-    for name, found in report["samples"].items():
+    assert list(report["results"]) == ["plain", "h1", "smoothing0.0"]
+    for name, found in report["results"].items():
         assert found["perplexity"] > 1
         assert found["steps"] == 6
         line = next(line for line in done.stdout.splitlines() if f"{name:12} " in line)

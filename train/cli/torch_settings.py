@@ -13,7 +13,7 @@ SPIN_COUNT = "1000"
 #: Primitives that oneDNN and torch's layer above it keep, by shape, each 1,024 by default. Shapes
 #: of batches hardly recur, and what is kept fragments the heap; but the layers of one step have
 #: shapes in common. Of the products of `small` (2,048 tokens) 16 shapes find 86.2 %, 1,024 shapes
-#: 87.5 % (benchmarks/shared_machine.py --reuse).
+#: 87.5 % (docs/adr/0008-training-on-a-cpu.md).
 PRIMITIVES_KEPT = "16"
 
 

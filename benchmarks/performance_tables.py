@@ -1,0 +1,212 @@
+"""Tables of docs/performance.md and of the README: comparisons with peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from plots import PLOTS
+from tables import table, where
+
+Report = dict[str, Any]
+
+
+def by_precision(report: Report) -> dict[str, dict[str, Any]]:
+    """Return systems by precision, then by label; ours is the first of each."""
+    found: dict[str, dict[str, Any]] = {}
+    for label, system in report["results"]["systems"].items():
+        found.setdefault(system["setting"]["precision"], {})[label] = system
+    return found
+
+
+def model_of(report: Report) -> str:
+    """Describe the model's shape in a few words."""
+    model = report["settings"]["model"]
+    return (
+        f"{model['encoder_layers']}+{model['decoder_layers']} layers, d_model {model['d_model']}, "
+        f"d_ff {model['d_ff']}, {model['heads']} heads, vocabulary {model['vocabulary_size']:,}"
+    )
+
+
+def peaks_of(report: Report) -> str:
+    """Describe the machine's measured peaks."""
+    peaks = report["results"]["peaks"]
+    return (
+        f"Peaks in that run: {peaks['int8'] / 1e9:.0f} billion operations/s in 8 bits, "
+        f"{peaks['fp32'] / 1e9:.0f} in fp32, {peaks['copy'] / 1e9:.1f} GB/s copied."
+    )
+
+
+def ratio(values: list[float]) -> str:
+    """Format a median with its extremes in brackets."""
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*values)
+
+
+def mebibytes(count: float) -> str:
+    """Format a number of bytes."""
+    return f"{count / 2**20:,.0f} MiB"
+
+
+def render_throughput(report: Report) -> str:
+    """Render a whole test set: a table per precision, and int8 against peers without it."""
+    settings = report["settings"]
+    tables = "\n".join(throughput_table(systems) for systems in by_precision(report).values())
+    across = [[name, ratio(found)] for name, found in report["results"]["int8 / fp32"].items()]
+    return (
+        f"{where(report)} {settings['lines']:,} lines, {settings['cores']} cores, "
+        f"{model_of(report)}. {peaks_of(report)}\n\n{tables}"
+    ) + ("\n" + table(["", "tokens/s, ratio"], across) if across else "")
+
+
+def throughput_table(systems: dict[str, Any]) -> str:
+    """Render the systems of one precision."""
+    rows = []
+    for label, system in systems.items():
+        tokens, seconds = system["target_tokens"], system["seconds"][0]
+        rows.append(
+            [
+                label,
+                f"{tokens / seconds:.0f}",
+                f"{system['sentences'] / seconds:.1f}",
+                f"{tokens / system['seconds_with_tokenization'][0]:.0f}",
+                f"{system['bleu']:.2f}",
+                mebibytes(system["memory"]["peak"]),
+                f"{system['setting']['workers']} x {system['setting']['threads']}",
+                f"{100 * system['roofline']:.0f} %",
+                ratio(system["first / this"]),
+            ]
+        )
+    header = ["", "target tokens/s", "sentences/s", "tokens/s with tokenization", "BLEU"]
+    header += ["memory, peak", "workers x threads", "of the limit", "first / this"]
+    return table(header, rows)
+
+
+def render_latency(report: Report) -> str:
+    """Render single sentences: a table per precision."""
+    settings = report["settings"]
+    tables = "\n".join(latency_table(systems) for systems in by_precision(report).values())
+    return (
+        f"{where(report)} {settings['lines']:,} sentences, {settings['rounds']} times each, up to "
+        f"{settings['cores']} threads, {model_of(report)}. {peaks_of(report)}\n\n{tables}"
+    )
+
+
+def latency_table(systems: dict[str, Any]) -> str:
+    """Render the systems of one precision."""
+    rows = []
+    for label, system in systems.items():
+        rows.append(
+            [
+                label,
+                *(f"{value:.0f}" for value in system["milliseconds"]),
+                f"{system['milliseconds_with_tokenization'][0]:.0f}",
+                str(system["setting"]["threads"]),
+                f"{100 * system['roofline']:.0f} %",
+                ratio(system["this / first"]),
+            ]
+        )
+    header = ["", "p50, ms", "p95", "p99", "p50 with tokenization", "threads", "of the limit"]
+    return table([*header, "this / first"], rows)
+
+
+def render_startup(report: Report) -> str:
+    """Render the time from the start of a process to its first translation."""
+    rows = [
+        [
+            label,
+            *(f"{found[part][0]:.2f}" for part in ("first translation", "load", "translate")),
+            mebibytes(found["peak_memory"][0]),
+        ]
+        for label, found in report["results"].items()
+    ]
+    header = ["", "to the first translation, s", "of which loading", "of which translating"]
+    return f"{where(report)}\n\n" + table([*header, "memory, peak"], rows)
+
+
+def growth_table(points: dict[str, Any], unit: str, show: Callable[[dict[str, Any]], str]) -> str:
+    """Render a row per system and a column per point."""
+    numbers = list(next(iter(points.values())))
+    rows = [[label, *(show(one[number]) for number in numbers)] for label, one in points.items()]
+    return table([unit, *numbers], rows)
+
+
+def speed_of(point: dict[str, Any]) -> str:
+    """Format target tokens per second."""
+    return f"{point['target_tokens'] / point['seconds'][0]:.0f}"
+
+
+def render_scaling(report: Report) -> str:
+    """Render growth with the batch, the sentence and the threads: plots, then tables."""
+    results = report["results"]
+    pictures = "\n".join(
+        f"![{one.up} by {one.across}](plots/{name}.svg)" for name, one in PLOTS.items()
+    )
+    tables = (
+        growth_table(results["batch"], "tokens/s by sentences in the batch", speed_of),
+        growth_table(
+            results["length"],
+            "ms by source tokens",
+            lambda point: f"{1e3 * point['seconds'][0]:.0f}",
+        ),
+        growth_table(results["threads"], "tokens/s by threads", speed_of),
+        growth_table(
+            results["batch"],
+            "memory by sentences in the batch, MiB",
+            lambda point: f"{point['memory'] / 2**20:.0f}",
+        ),
+    )
+    return f"{where(report)} {model_of(report)}. Dotted lines: the limit.\n\n{pictures}\n\n" + (
+        "\n".join(tables)
+    )
+
+
+def render_steady(report: Report) -> str:
+    """Render memory and speed over a very long run."""
+    results, settings = report["results"], report["settings"]
+    rows = []
+    for part, most in results["most_resident_mib"].items():
+        speed = results["sentences_per_second"].get(part)
+        rows.append([part, f"{most:.0f} MiB", "" if speed is None else f"{speed:.0f}"])
+    return (
+        f"{where(report)} {settings['sentences']:,} sentences of up to {settings['longest']} "
+        f"tokens, translations of up to {settings['max_length']}, {settings['workers']} worker.\n\n"
+        + table(["", "memory at most", "sentences/s, median"], rows)
+    )
+
+
+def render_readme(throughput: Report, latency: Report) -> str:
+    """Render the README's table: speed from one report, latency from the other."""
+    rows = []
+    alone = latency["results"]["systems"]
+    for label, system in throughput["results"]["systems"].items():
+        speed = system["target_tokens"] / system["seconds"][0]
+        times = alone[label]["milliseconds"][:2] if label in alone else []
+        shown = [f"{one:.0f}" for one in times] or ["", ""]
+        peak = mebibytes(system["memory"]["peak"])
+        rows.append([label, f"{speed:.0f}", f"{system['bleu']:.2f}", *shown, peak])
+    header = ["", "target tokens/s", "BLEU", "one sentence: p50, ms", "p95", "memory, peak"]
+    return (
+        f"{where(throughput)} {throughput['settings']['lines']:,} lines, "
+        f"{model_of(throughput)}; every system at its own best on "
+        f"{throughput['settings']['cores']} cores, in turn, in one run "
+        f"([docs/performance.md](docs/performance.md)).\n\n{table(header, rows)}"
+    )
+
+
+#: Part of docs/performance.md for each report, by the report's name.
+PARTS_OF_PAGE: dict[str, Callable[[Report], str]] = {
+    "throughput": render_throughput,
+    "throughput-no-tiles": render_throughput,
+    "throughput-newstest": render_throughput,
+    "throughput-torch": render_throughput,
+    "throughput-shortlist": render_throughput,
+    "throughput-vnni": render_throughput,
+    "throughput-beam-1": render_throughput,
+    "latency": render_latency,
+    "latency-no-tiles": render_latency,
+    "latency-newstest": render_latency,
+    "latency-vnni": render_latency,
+    "startup": render_startup,
+    "scaling": render_scaling,
+    "steady": render_steady,
+}

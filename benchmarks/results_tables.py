@@ -1,0 +1,390 @@
+"""Tables of docs/results.md and of single pages: everything but the comparisons with peers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from serving import RUNTIME
+from tables import table, where
+
+from translate_trt.train.config import TABLE3, TABLE3_MODELS
+
+Report = dict[str, Any]
+
+
+def note_of(report: Report) -> str:
+    """Return the conditions that whoever measured has noted, as the next sentence."""
+    note = report["settings"].get("note")
+    return f" {note}" if note else ""
+
+
+def ratio(values: list[float], digits: int = 2) -> str:
+    """Format a median with its extremes in brackets."""
+    middle, least, most = (f"{value:.{digits}f}" for value in values)
+    return f"{middle} [{least}, {most}]"
+
+
+# ---- trained models ----
+
+
+def render_run(report: Report) -> str:
+    """Render a trained model: its shape, its training, and the parity of every target."""
+    settings, results = report["settings"], report["results"]
+    training, model = results["training"], settings["model"]
+    quiet = not settings["note"]  # other work on the machine changes times, and nothing else
+    rows, emulated = [], False
+    for name, target in results["targets"].items():
+        parity = target["parity"]
+        low, high = parity["bleu_difference_interval"]
+        not_run = parity.get("engine_not_run") is not None
+        emulated = emulated or not_run
+        rows.append(
+            [
+                name,
+                f"{parity['bleu']:.2f}",
+                f"{parity['bleu_difference']:+.2f} [{low:+.2f}, {high:+.2f}]",
+                f"{parity['identical_percent']:.1f} %",
+                "" if not_run or not quiet else f"{parity['sentences_per_second']:.1f}",
+                f"{target['bytes'] / 1e6:.1f} MB",
+                ("passed" if parity["passed"] else "FAILED") + (" (its graph)" if not_run else ""),
+            ]
+        )
+    rows.insert(
+        0,
+        ["PyTorch beam search", f"{parity['reference_bleu']:.2f}", "", "",
+         f"{parity['reference_sentences_per_second']:.1f}" if quiet else "", "", ""],
+    )  # fmt: skip
+    header = ["", "BLEU", "difference (95 %)", "identical", "sentences/s", "size", "gate"]
+    note = "" if quiet else " Times are left out: the machine did other work meanwhile."
+    time = (
+        f" in {training['wall_seconds'] / 60:.0f} minutes "
+        f"({training['median_target_tokens_per_second']:.0f} target tokens/s)"
+    )
+    if emulated:
+        note += (
+            " Engines could not run there; the graphs they are built from did, in ONNX Runtime on "
+            "the CPU with every operator rounding as its type does."
+        )
+    return (
+        f"`{settings['command']}`\n\n{where(report)}{note}\n\n"
+        f"{model['encoder_layers']}+{model['decoder_layers']} layers, d_model {model['d_model']}, "
+        f"d_ff {model['d_ff']}, {model['heads']} heads, vocabulary {model['vocabulary_size']:,}, "
+        f"dropout {model['dropout']}, {results['parameters']:,} parameters; "
+        f"{settings['train']['steps']:,} steps of up to {settings['train']['batch_tokens']:,} "
+        f"tokens{time if quiet else ''}.\n\n"
+        f"{table(header, rows)}\n"
+        f"{parity['sentences']} sentences, beam {parity['beam_size']}, length penalty "
+        f"{parity['length_penalty']}, `{parity['signature']}`.\n"
+    )
+
+
+def render_table3(report: Report) -> str:
+    """Render the trained rows of the paper's Table 3."""
+    settings, results = report["settings"], report["results"]
+    rows = []
+    for name, found in results.items():
+        row = TABLE3.get(name)
+        rows.append(
+            [
+                row.group if row else "",
+                name,
+                f"{found['perplexity']:.2f}",
+                f"{found['bleu']:.2f}",
+                # Reports of older versions lack it.
+                f"{found['tokenized_bleu']:.2f}" if "tokenized_bleu" in found else "",
+                f"{found['parameters'] / 1e6:.2f}",
+                f"{row.perplexity:.2f}" if row else f"{TABLE3_MODELS['base'].perplexity:.2f}",
+                f"{row.bleu:.1f}" if row else f"{TABLE3_MODELS['base'].bleu:.1f}",
+            ]
+        )
+    header = ["", "row", "perplexity", "BLEU", "tokenized BLEU", "10^6 parameters"]
+    header += ["paper's perplexity (of base)", "paper's tokenized BLEU"]
+    first = next(iter(results.values()))
+    return (
+        f"`bash scripts/table3.sh DATA OUT {settings['preset']} {' '.join(results)}`\n\n"
+        f"{where(report)}{note_of(report)} Variations of `{settings['preset']}`, "
+        f"{first['steps']:,} steps, the last checkpoint, beam 4, length penalty 0.6; perplexity "
+        "per piece and BLEU of the "
+        f"validation text (`{first['signature']}`).\n\n{table(header, rows)}"
+    )
+
+
+# ---- training speed ----
+
+
+def render_training(report: Report) -> str:
+    """Render training speed beside a peer."""
+    settings, speeds = report["settings"], dict(report["results"]["target_tokens_per_second"])
+    compared = speeds.pop("translate-trt / joeynmt", None)
+    rows = [
+        [name, f"{middle:.0f}", f"{least:.0f} to {most:.0f}"]
+        for name, (middle, least, most) in speeds.items()
+    ]
+    text = table(["", "target tokens/s, median", "range"], rows)
+    if compared is not None:
+        text += f"\nRatio, pair by pair: {ratio(compared)}.\n"
+    return (
+        "`python benchmarks/training.py --source train.en --target train.de --joeynmt PYTHON`\n\n"
+        f"{where(report)} One epoch over {settings['pairs']:,} pairs of Multi30k, batches of "
+        f"{settings['batch_tokens']:,} tokens, the `small` preset's shape, each system at "
+        f"its default precision on this processor (JoeyNMT: fp32).\n\n{text}"
+    )
+
+
+def render_training_steps(report: Report) -> str:
+    """Render the training steps of one preset."""
+    settings, results = report["settings"], report["results"]
+    rows = [[name, f"{value:,.4g}"] for name, value in results["figures"].items()]
+    return (
+        f"`python benchmarks/training.py --data DIR --preset {settings['preset']}`\n\n"
+        f"{where(report)} {settings['note']} On {results['device']} in {results['precision']}; "
+        "the utilization is of "
+        f"{results['peak_flops'] / 1e12:.3g} TFLOP/s ({results['peak_is']}).\n\n"
+        f"{table(['', 'median'], rows)}"
+    )
+
+
+# ---- compiling ----
+
+
+def render_compiling(report: Report) -> str:
+    """Render seconds and memory of exports."""
+    rows = [
+        [name, f"{one['seconds'][0]:.0f} s", f"{one['gib'][2]:.1f} GiB"]
+        for name, one in report["results"].items()
+    ]
+    header = ["`translate-trt export` of base", "seconds, median", "memory, peak"]
+    return (
+        f"{report['settings']['vocabulary']:,} pieces, a fresh process each.\n\n"
+        f"`python benchmarks/compiling.py`; {where(report)}\n\n{table(header, rows)}"
+    )
+
+
+def render_graph_choices(report: Report) -> str:
+    """Render the time of a step without each pass, relative to the step as it is shipped."""
+    parts: dict[str, dict[int, list[float]]] = {}
+    for name, found in report["results"].items():
+        part, _, sentences = name.rpartition(", ")
+        parts.setdefault(part, {})[int(sentences.split()[0])] = found["other / shipped"]
+    sizes = list(next(iter(parts.values())))
+    rows = []
+    for part, by_size in parts.items():
+        precision, _, what = part.partition(", ")
+        rows.append([precision, what, *(ratio(by_size[size]) for size in sizes)])
+    header = ["", "a step of base", *(f"{size} sentences" for size in sizes)]
+    return (
+        "Time relative to the step as it is shipped (above 1: the pass helps), median and extremes "
+        f"of the pairs; {report['settings']['threads']} thread. Dropping one pass leaves the "
+        "others, and ONNX Runtime's own optimizer, to make up for part of it.\n\n"
+        f"`python benchmarks/graph_choices.py`; {where(report)}\n\n{table(header, rows)}"
+    )
+
+
+# ---- two versions, neighbours in a batch ----
+
+
+def render_independence(report: Report) -> str:
+    """Render how many sentences differ between random batches and alone."""
+    settings = report["settings"]
+    rows = [
+        [
+            target,
+            f"{found['lines']:,}",
+            str(len(found["batches"])),
+            f"{min(one['workers'] for one in found['batches'])} to "
+            f"{max(one['workers'] for one in found['batches'])}",
+            str(sum(one["other tokens"] for one in found["batches"])),
+            str(sum(one["other numbers"] for one in found["batches"])),
+        ]
+        for target, found in report["results"].items()
+    ]
+    header = ["", "lines", "batchings", "workers", "with other tokens", "with other scores"]
+    return (
+        "`python benchmarks/independence.py --bundle DIR --source train.en`\n\n"
+        f"{where(report)} Every line alone and in random batches of several sizes, beam "
+        f"{settings['beam_size']}; tokens and scores are compared bit by bit.\n\n"
+        f"{table(header, rows)}"
+    )
+
+
+def render_versions(report: Report) -> str:
+    """Render the time of the revision before, relative to this one."""
+    rows = []
+    for target, found in report["results"].items():
+        for way in ("batches", "one by one"):
+            compared = ratio(found[way]["seconds"]["before / this"], 3)
+            counts = str(found[way]["lines"]), str(found[way]["differing"])
+            rows.append([target, way, counts[0], compared, counts[1]])
+        for what, name in (("seconds", "time"), ("peak_mib", "peak memory")):
+            # Reports of older versions lack it.
+            if (measured := found.get("start", {}).get(what)) is not None:
+                label = f"start to first translation, {name}"
+                rows.append([target, label, "1", ratio(measured["before / this"], 3), ""])
+    header = ["", "", "lines", "before / after", "differing translations"]
+    return (
+        "`python benchmarks/versions.py --before PYTHON --bundle DIR --source test.en`\n\n"
+        f"{where(report)} Time of the revision before over time after, pair by pair, "
+        f"{report['settings']['rounds']} rounds in turn (below 1: the change costs).\n\n"
+        f"{table(header, rows)}"
+    )
+
+
+def render_exact(report: Report) -> str:
+    """Render the number of lines for which two revisions find anything different."""
+    rows, has_texts = [], False
+    for target, found in report["results"].items():
+        counted = {name: one for name, one in found.items() if name != "kernels"}
+        for name, one in counted.items():
+            has_texts = has_texts or "texts" in one
+            texts = [str(one["texts"])] if "texts" in one else []
+            rows.append([target, name, f"{one['lines']:,}", str(one["differing"]), *texts])
+    header = ["", "search", "lines", "differing", *(["in text"] if has_texts else [])]
+    return (
+        "`python benchmarks/versions.py --exact --before PYTHON --bundle DIR --source train.en`\n\n"
+        f"{where(report)} Texts, scores and log-probabilities of all that is found are compared "
+        f"bit by bit.\n\n{table(header, rows)}"
+    )
+
+
+# ---- clusters and servers ----
+
+
+def render_corpus(report: Report) -> str:
+    """Render a corpus translated by workers of a cluster, and by one process."""
+    settings, results = report["settings"], report["results"]
+    first = next(iter(results))
+    rows = [
+        [
+            f"{name} worker{'s' if name != '1' else ''}" if name.isdigit() else name,
+            f"{found['lines'] / found['seconds'][0]:.1f}",
+            f"{found['tokens'] / found['seconds'][0]:.0f}",
+            ratio(found["first / this"]),
+            f"{found['start_seconds'][0]:.1f} s",
+        ]
+        for name, found in results.items()
+    ]
+    header = ["", "sentences/s", "target tokens/s", f"times {first} worker", "start"]
+    return (
+        f"{where(report)}{note_of(report)} {settings['lines']:,} lines, shards of "
+        f"{settings['shard_lines']}, {settings['target']}, median of {settings['rounds']} rounds "
+        f"in turn; pair by pair, smallest and largest in brackets.\n\n{table(header, rows)}"
+    )
+
+
+def render_serving(report: Report) -> str:
+    """Render a Triton server against the number of clients."""
+    settings, results = report["settings"], dict(report["results"])
+    alone = results.pop(RUNTIME)
+    rows = []
+    for clients, found in results.items():
+        middle, least, most = found["sentences_per_second"]
+        rows.append(
+            [
+                clients,
+                f"{middle:.1f} [{least:.1f}, {most:.1f}]",
+                *(f"{value:.0f}" for value in found["milliseconds"]),
+                str(found["requests"]),
+            ]
+        )
+    several = settings["instances"] > 1
+    flag = f" --instances {settings['instances']}" if several else ""
+    header = ["clients", "sentences/s", "p50, ms", "p95", "p99", "requests"]
+    text = (
+        f"`python benchmarks/serving.py --bundle DIR --source {settings['source']}{flag}`\n\n"
+        f"{where(report)}{note_of(report)} Triton {settings['triton']}, {settings['target']}, "
+        f"instances: {settings['instances']}; gRPC, a line a request, each client sends its next "
+        "when it has an answer; server and clients share the cores. Speeds are medians of "
+        f"{settings['rounds']} rounds, smallest and largest in brackets. Latencies are of the "
+        "requests of all rounds. The runtime alone, all lines in "
+        f"one call: {alone['sentences_per_second'][0]:.1f} sentences/s.\n\n{table(header, rows)}"
+    )
+    picture = "\n![throughput and latency](plots/serving-clients.svg)\n"
+    return text if several else text + picture
+
+
+def render_serving_attack(report: Report) -> str:
+    """Render the latency of a client beside expensive requests, and the cost of cancelled ones."""
+    settings, results = report["settings"], report["results"]
+    alone = results["alone"]["milliseconds"][0]
+    rows = []
+    for name, what in (
+        ("alone", "one client, short lines"),
+        ("beside 16 beams", "beside 16 rows of 9,950 characters, 16 beams, again and again"),
+        ("beside equal options", "beside the same with its own search options"),
+        ("200 clients", "200 clients"),
+    ):
+        middle, p95 = results[name]["milliseconds"]
+        times = f"{middle / alone:.2f}" if name.startswith("beside") else ""
+        rows.append([what, str(results[name]["requests"]), f"{middle:.0f}", f"{p95:.0f}", times])
+    cancelled = results["cancelled"]["processor seconds per sentence / as many"]
+    header = ["", "requests", "p50, ms", "p95", "p50 / alone"]
+    return (
+        f"`python benchmarks/serving_attack.py --bundle DIR --source {settings['source']}`\n\n"
+        f"{where(report)}{note_of(report)} Triton {settings['triton']}, {settings['target']}, "
+        f"gRPC; server and clients share the cores.\n\n{table(header, rows)}\n"
+        "A request of 64 rows whose client cancels it: processor time of each sentence begun, "
+        f"{cancelled:.2f} times that of a request of as many sentences.\n"
+    )
+
+
+# ---- the C++ library ----
+
+
+def render_cpp_library(report: Report) -> str:
+    """Render the C++ library beside Python's reference loop."""
+    settings, results = report["settings"], report["results"]
+    counts = {"all lines": settings["lines"], "line by line": settings["line_by_line"]}
+    first = next(iter(next(iter(results.values()))["seconds"].values()))
+    systems = [name for name in first if " / " not in name]
+    rows, clients, spent, service = [], [], [], []
+    for target, found in results.items():
+        for part, seconds in found["seconds"].items():
+            medians = [seconds[name][0] for name in systems]
+            shown = (
+                [f"{1000 * one:.0f} ms" for one in medians]
+                if part not in counts
+                else [f"{counts[part] / one:.1f} sentences/s" for one in medians]
+            )
+            shown += [ratio(seconds[f"Python / {name}"]) for name in systems[1:]]
+            rows.append([target, part, *shown])
+        speeds = [
+            f"{settings['lines'] / found['clients'][name][0]:.1f}"
+            for name in ("one call", "clients")
+        ]
+        clients.append([target, *speeds, ratio(found["clients"]["one call / clients"])])
+        names = {"clients": f"{settings['clients']} threads"}
+        spent += [
+            [target, names.get(way, way), f"{one['in graphs']:.2f}", f"{one['outside']:.2f}"]
+            for way, one in found["processor time"].items()
+        ]
+        seconds = found["service"]["seconds"]
+        speeds = [
+            f"{settings['lines'] / seconds[name][0]:.1f}"
+            for name in ("one penalty", "64 penalties")
+        ]
+        compared = ratio(seconds["one penalty / 64 penalties"])
+        service.append([target, *speeds, compared, f"{found['service']['lock'][0]:.0f} us"])
+    differing = max(found["differing"] for found in results.values())
+    return (
+        "`python benchmarks/cpp_library.py --bundle DIR --source test.en`\n\n"
+        f"{where(report)}{note_of(report)} {settings['lines']:,} lines in one call with "
+        f"{settings['workers']} workers of one thread, {settings['line_by_line']} lines in a call "
+        "each with one; tokenization included; a model of "
+        f"{settings['model']['parameters'] / 1e6:.1f} million parameters. "
+        f"Median of {settings['rounds']} rounds in turn; "
+        "relative to Python without the library pair by pair (above 1: faster), smallest and "
+        "largest in brackets. Line by line, translations are the same, byte for byte; in calls "
+        f"with several workers, {differing} of {settings['lines']:,} lines differed.\n\n"
+        + table(["", "", *systems, *(f"{name} / Python" for name in systems[1:])], rows)
+        + f"\nThe library alone, sentences/s: {settings['workers']} workers, all lines in one "
+        f"call, and the same lines submitted one at a time by each of {settings['clients']} "
+        "threads.\n\n"
+        + table(["", "one call", f"{settings['clients']} threads", "threads / call"], clients)
+        + "\nProcessor time of its workers' threads, ms per sentence, in ONNX Runtime's graphs and "
+        "outside of them (scheduling, batches, back-trace, detokenization):\n\n"
+        + table(["", "", "in the graphs", "outside"], spent)
+        + "\nPython's `TranslationService` on the library, sentences/s: lines submitted one by "
+        "one, with one length penalty and with 64 different ones; and how long each sentence holds "
+        "the interpreter lock when its result is handed over:\n\n"
+        + table(["", "one length penalty", "64 penalties", "64 / one", "lock held"], service)
+    )
