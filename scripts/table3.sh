@@ -38,7 +38,7 @@ train_row() { # row
 }
 export -f train_row say
 export data out preset
+# shellcheck disable=SC2016  # bash -c expands $1
 printf '%s\n' "${rows[@]}" |
-    # shellcheck disable=SC2016  # bash -c expands $1
     xargs -P "${PARALLEL:-1}" -I{} bash -c 'set -euo pipefail; train_row "$1"' _ {}
 python benchmarks/table3.py "$out" --preset "$preset" --json "$out/table3.json"

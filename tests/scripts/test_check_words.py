@@ -52,9 +52,8 @@ def test_a_directory_can_be_excepted(check_words: ModuleType) -> None:
 
 
 def test_docstrings_do_not_begin_with_a_question_word(check_words: ModuleType) -> None:
-    text = "".join(
-        f'def f():\n    """{line}"""\n' for line in ("What it does.", "Whose.", "Whole.")
-    )
+    firsts = ("What it does.", "Whose.", "Whole.")
+    text = "".join(f'def f():\n    """{first}"""\n' for first in firsts)
     assert found(check_words, "train/a.py", text) == ["What", "Whose"]
     assert found(check_words, "docs/a.md", "What a page may say.") == []
 
