@@ -21,7 +21,7 @@ make_environment() { # extra
         exit 1
     }
     local wanted installed
-    wanted="$1 $(cat pyproject.toml constraints.txt | sha256sum)"
+    wanted="$1 $(cat pyproject.toml constraints.txt | cksum)"
     installed=$(cat "$venv/installed" 2>/dev/null || true)
     if [ "$installed" != "$wanted" ]; then
         say "setting up $venv"

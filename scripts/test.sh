@@ -2,12 +2,16 @@
 # Sets up .venv on a fresh machine, builds the compiled libraries where there is a compiler, then runs
 # every check: scripts/lint.sh, then the tests.
 #
-#   bash scripts/test.sh [--quick] [arguments of pytest]
+#   bash scripts/test.sh [--tests-only] [--quick] [arguments of pytest]
 #
-# --quick leaves out the tests that are marked slow: under three minutes on two cores, once the
-# environment is there.
+# --tests-only leaves out scripts/lint.sh. --quick leaves out the tests that are marked slow: under three
+# minutes on two cores, once the environment is there.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-tests=()
+lint=true tests=()
+if [ "${1:-}" = --tests-only ]; then
+    shift
+    lint=false
+fi
 if [ "${1:-}" = --quick ]; then
     shift
     tests=(-m "not slow")
@@ -15,10 +19,10 @@ fi
 make_environment dev
 make_libraries "Tests of compiled libraries will be skipped."
 
-bash scripts/lint.sh
+if "$lint"; then bash scripts/lint.sh; fi
 
 say "pytest"
 # Three processes for two cores, since tests of servers and clusters often wait. Tests of a file share what
 # they build, and the longest files go first, as tests/support/collection.py says. -n 0 among the
 # arguments: one process, as with --pdb.
-python -m pytest --durations=20 -n 3 --dist loadfile --no-loadscope-reorder "${tests[@]}" "$@"
+python -m pytest --durations=20 -n 3 --dist loadfile --no-loadscope-reorder ${tests[@]+"${tests[@]}"} "$@"  # bash 3.2 calls an empty array unset
