@@ -28,13 +28,13 @@ BATCH_TOKENS = (64, 4096)  # at least, at most
 
 def tokens(translation: Translation) -> list[tuple[int, ...]]:
     """Token ids of all hypotheses, one after the other."""
-    return [tuple(piece.tokens) for one in translation.hypotheses for piece in one.pieces]
+    return [tuple(segment.tokens) for one in translation.hypotheses for segment in one.segments]
 
 
 def numbers(hypotheses: Sequence[TextHypothesis]) -> list[str]:
     """Scores and log-probabilities, to the last bit."""
-    pieces = [piece for one in hypotheses for piece in one.pieces]
-    return [value.hex() for one in pieces for value in (one.score, *one.token_log_probs)]
+    segments = [segment for one in hypotheses for segment in one.segments]
+    return [value.hex() for one in segments for value in (one.score, *one.token_log_probs)]
 
 
 def compare(

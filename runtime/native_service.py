@@ -202,7 +202,7 @@ class CoreService:
             if line.is_text:
                 return only
             # The library gives no text where it was given none.
-            return self._translator.join([[one.pieces[0] for one in only.hypotheses]])
+            return self._translator.join([[one.segments[0] for one in only.hypotheses]])
 
         try:
             resolve(line.future, found)

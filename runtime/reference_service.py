@@ -44,7 +44,7 @@ class PlainService:
     ) -> Future[Translation]:
         """See `TranslationService`."""
         check_process(self._process)
-        pieces = self._translator.prepare(source, options, target_prefix)
+        segments = self._translator.prepare(source, options, target_prefix)
         future = Future[Translation]()
         with self._changed:
             while len(self._lines) >= (self._capacity or float("inf")) and not self._closed:
@@ -52,7 +52,7 @@ class PlainService:
             if self._closed:
                 raise closed_error()
             self._lines[future] = self.new_request() if request is None else request
-            self._pool.submit(self._run, future, pieces)
+            self._pool.submit(self._run, future, segments)
         return future
 
     def new_request(self) -> int:
@@ -88,25 +88,25 @@ class PlainService:
 
     # ---- a worker ----
 
-    def _run(self, future: Future[Translation], pieces: Sequence[Sentence]) -> None:
+    def _run(self, future: Future[Translation], segments: Sequence[Sentence]) -> None:
         self._own_thread.here = True
         with self._changed:
             self._running += 1
         try:
-            resolve(future, lambda: self._translator.translate_prepared(pieces))
+            resolve(future, lambda: self._translator.translate_prepared(segments))
         finally:
             with self._changed:
                 self._running -= 1
                 del self._lines[future]
                 if not future.cancelled() and future.exception() is None:
-                    self._count(pieces, future.result())
+                    self._count(segments, future.result())
                 self._changed.notify_all()
 
-    def _count(self, pieces: Sequence[Sentence], found: Translation) -> None:
-        best = found.hypotheses[0].pieces
+    def _count(self, segments: Sequence[Sentence], found: Translation) -> None:
+        best = found.hypotheses[0].segments
         self._done = replace(
             self._done,
-            sentences=self._done.sentences + len(pieces),
-            source_tokens=self._done.source_tokens + sum(len(one.tokens) for one in pieces),
+            sentences=self._done.sentences + len(segments),
+            source_tokens=self._done.source_tokens + sum(len(one.tokens) for one in segments),
             target_tokens=self._done.target_tokens + sum(len(one.tokens) for one in best),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,24 +58,30 @@ def check_found(found: list[Hypothesis], source_tokens: int) -> list[Hypothesis]
 class TextHypothesis:
     """A hypothesis as text, with what `Hypothesis` tells of it.
 
-    `pieces` has one `Hypothesis` for an ordinary line, several for a line that was too long for
-    the model and was translated in pieces, none for a line without a single token. `score` is the
-    sum over the pieces.
+    `segments` has one `Hypothesis` for an ordinary line, several for a line that was too long for
+    the model and was translated in segments, none for a line without a single token. `score` is the
+    sum over the segments.
     """
 
     text: str
     score: float
-    pieces: tuple[Hypothesis, ...] = ()
+    segments: tuple[Hypothesis, ...] = ()
 
     @property
     def token_log_probs(self) -> tuple[float, ...]:
-        """Log-probability of every generated token, piece after piece."""
-        return tuple(value for piece in self.pieces for value in piece.token_log_probs)
+        """Log-probability of every generated token, segment after segment."""
+        return tuple(value for segment in self.segments for value in segment.token_log_probs)
 
     @property
     def truncated(self) -> bool:
-        """True if any piece reached the maximum length before its end symbol."""
-        return any(piece.truncated for piece in self.pieces)
+        """True if any segment reached the maximum length before its end symbol."""
+        return any(segment.truncated for segment in self.segments)
+
+    @property
+    def pieces(self) -> tuple[Hypothesis, ...]:
+        """Deprecated name of `segments`."""
+        _warn_of_old_name("TextHypothesis.pieces", "segments")
+        return self.segments
 
 
 @dataclass(frozen=True)
@@ -94,9 +101,24 @@ class Translation:
         return self.hypotheses[0].score
 
     @property
+    def segment_count(self) -> int:
+        """Into how many segments the line was cut: 1 for nearly all, 0 for an empty one."""
+        return len(self.hypotheses[0].segments)
+
+    @property
     def piece_count(self) -> int:
-        """Into how many pieces the line was cut: 1 for nearly all, 0 for an empty one."""
-        return len(self.hypotheses[0].pieces)
+        """Deprecated name of `segment_count`."""
+        _warn_of_old_name("Translation.piece_count", "segment_count")
+        return self.segment_count
+
+
+def _warn_of_old_name(old: str, new: str) -> None:
+    """Warn the caller of a property that has been renamed."""
+    warnings.warn(
+        f"{old} is now {new}; the old name will go in the next version.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
 
 
 @dataclass(frozen=True)

@@ -249,7 +249,7 @@ class Translator:
     ) -> Translation | list[Translation]:
         """Translate a line of text, or several.
 
-        A line of more tokens than the bundle allows is cut in pieces, at ends of sentences where
+        A line of more tokens than the bundle allows is cut in segments, at ends of sentences where
         it has any, and their translations are joined.
 
         Args:
@@ -344,12 +344,12 @@ class Translator:
         if (core := self.core) is not None:
             return core.submit(lines, options, target_prefixes, first=first).result()
         prefixes = self._prefix_tokens(target_prefixes, len(lines))
-        pieces = [
-            self._pieces(f"line {number} of this call", line, prefix, options)
+        segments = [
+            self._segments(f"line {number} of this call", line, prefix, options)
             for number, (line, prefix) in enumerate(zip(lines, prefixes, strict=True), first)
         ]
-        found = iter(self._search([piece for line in pieces for piece in line]))
-        return [self.join([next(found) for _ in line]) for line in pieces]
+        found = iter(self._search([segment for line in segments for segment in line]))
+        return [self.join([next(found) for _ in line]) for line in segments]
 
     def translate_ids(
         self,
@@ -388,12 +388,12 @@ class Translator:
         ]
         if (core := self.core) is not None:
             found = core.submit_ids(given, options, begins).result()
-            return [[one.pieces[0] for one in line.hypotheses] for line in found]
-        pieces = [
-            self._piece(f"source {n}", source, prefix, options)
+            return [[one.segments[0] for one in line.hypotheses] for line in found]
+        segments = [
+            self._sentence(f"source {n}", source, prefix, options)
             for n, (source, prefix) in enumerate(zip(given, begins, strict=True))
         ]
-        return self._search(pieces)
+        return self._search(segments)
 
     def check(
         self,
@@ -414,7 +414,7 @@ class Translator:
         """
         options = self._checked(options)
         if source is not None:
-            self._piece(name, token_ids(name, source), (), options)
+            self._sentence(name, token_ids(name, source), (), options)
 
     # ---- of `TranslationService` ----
 
@@ -434,55 +434,55 @@ class Translator:
         else:
             prefix = token_ids("the target prefix of the line", prefix)
         if isinstance(source, str):
-            return self._pieces("the line", source, prefix, options)
+            return self._segments("the line", source, prefix, options)
         tokens = token_ids("the line", source)
-        return [self._piece("the line", tokens, prefix, options)] if tokens else []
+        return [self._sentence("the line", tokens, prefix, options)] if tokens else []
 
-    def translate_prepared(self, pieces: Sequence[Sentence]) -> Translation:
+    def translate_prepared(self, segments: Sequence[Sentence]) -> Translation:
         """Translate what `prepare` made of a line.
 
         Raises:
             BackendError: the backend failed, or found nothing.
         """
         self._check_open()
-        return self.join(self._search(pieces))
+        return self.join(self._search(segments))
 
-    def join(self, pieces: list[list[Hypothesis]]) -> Translation:
-        """The n best of a line from those of its pieces, the i-th best of each together.
+    def join(self, segments: list[list[Hypothesis]]) -> Translation:
+        """The n best of a line from those of its segments, the i-th best of each together.
 
         Args:
-            pieces: of each in order, its n best; a line without any has an empty translation.
+            segments: of each in order, its n best; a line without any has an empty translation.
         """
-        if not pieces:
+        if not segments:
             return Translation((TextHypothesis("", 0.0),))
         joined = []
-        for rank in range(max(map(len, pieces))):
-            # A piece may have found fewer hypotheses than asked for: its last stands in.
-            parts = tuple(piece[min(rank, len(piece) - 1)] for piece in pieces)
+        for rank in range(max(map(len, segments))):
+            # A segment may have found fewer hypotheses than asked for: its last stands in.
+            parts = tuple(segment[min(rank, len(segment) - 1)] for segment in segments)
             texts = self.tokenizer.decode_batch([part.tokens for part in parts])
             score = sum(part.score for part in parts)
             joined.append(TextHypothesis(" ".join(filter(None, texts)), score, parts))
         return Translation(tuple(joined))
 
-    def _search(self, pieces: Sequence[Sentence]) -> list[list[Hypothesis]]:
-        """The n best of each piece; of one without tokens an empty one."""
+    def _search(self, segments: Sequence[Sentence]) -> list[list[Hypothesis]]:
+        """The n best of each segment; of one without tokens an empty one."""
         if (reference := self._reference) is None:  # closed since
             raise _closed_error()
-        found = iter(reference.translate([one for one in pieces if len(one.tokens)]))
-        return [next(found) if len(one.tokens) else [_EMPTY] for one in pieces]
+        found = iter(reference.translate([one for one in segments if len(one.tokens)]))
+        return [next(found) if len(one.tokens) else [_EMPTY] for one in segments]
 
-    def _pieces(
+    def _segments(
         self, name: str, line: str, prefix: Sequence[int], options: SearchOptions
     ) -> list[Sentence]:
-        """A line in as many pieces as it needs, the first of which alone begins with the prefix."""
+        """Cut a line into segments and check them; only the first begins with the prefix."""
         text, options = self.manifest.prompt.of_line(line, options)
         sources = split_text(text, self.tokenizer.encode_source, longest_text(self.manifest))
         return [
-            self._piece(name, source, () if number else prefix, options)
+            self._sentence(name, source, () if number else prefix, options)
             for number, source in enumerate(sources)
         ]
 
-    def _piece(
+    def _sentence(
         self, name: str, source: Sequence[int], prefix: Sequence[int], options: SearchOptions
     ) -> Sentence:
         """A text's tokens and forced prefix with what the model wants before them, checked.
@@ -496,13 +496,14 @@ class Translator:
             return Sentence((), (), options)
         prompt = self.manifest.prompt
         forced = [*prompt.of_target(options), *map(unscored, prefix)]
-        piece = Sentence([*prompt.of_source(options), *source], forced, options)
-        if len(forced) >= piece.max_length:
+        sentence = Sentence([*prompt.of_source(options), *source], forced, options)
+        if len(forced) >= sentence.max_length:
             raise OptionError(
                 f"the target prefix of {name} has {len(forced)} tokens, which leaves no room in "
-                f"the maximum length of {piece.max_length}; raise max_length or shorten the prefix."
+                f"the maximum length of {sentence.max_length}; raise max_length or shorten the "
+                "prefix."
             )
-        return piece
+        return sentence
 
     def _prefix_tokens(self, prefixes: Sequence[str] | None, lines: int) -> list[list[int]]:
         if prefixes is None:

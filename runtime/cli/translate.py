@@ -125,7 +125,7 @@ def translate(
 
     Search options that are not given are the bundle's own. A JSON object has the source and the
     hypotheses, best first, each with text, score, token_log_probs and truncated; with --attention
-    also attention: for each piece of the line (nearly always one) a matrix with a row for each
+    also attention: for each segment of the line (nearly always one) a matrix with a row for each
     token written and a column for each source token.
     """
     inputs = inputs or (STDIN,)
@@ -162,7 +162,7 @@ def translate(
         count = cut = 0
         for chunk in chunks:
             translations = translator.translate(chunk.lines, options, prefixes.take(chunk))
-            _warn_of_pieces(chunk, translations, translator)
+            _warn_of_segments(chunk, translations, translator)
             results.write(list(map(form, chunk.lines, translations)))
             bar.update(len(chunk.lines))
             count += len(translations)
@@ -248,17 +248,17 @@ class _Prefixes:
             )
 
 
-def _warn_of_pieces(
+def _warn_of_segments(
     chunk: Chunk, translations: Sequence[Translation], translator: Translator
 ) -> None:
     for number, translation in enumerate(translations, start=chunk.first_number):
-        if translation.piece_count > 1:
+        if translation.segment_count > 1:
             log.warning(
-                "%s, line %d: longer than the model's %d tokens; translated in %d pieces",
+                "%s, line %d: longer than the model's %d tokens; translated in %d segments",
                 chunk.name,
                 number,
                 translator.manifest.limits.max_source_length,
-                translation.piece_count,
+                translation.segment_count,
             )
 
 
@@ -283,7 +283,9 @@ def _json_hypothesis(hypothesis: TextHypothesis) -> dict[str, Any]:
         "token_log_probs": [_json_number(number) for number in hypothesis.token_log_probs],
         "truncated": hypothesis.truncated,
     }
-    attention = [piece.attention for piece in hypothesis.pieces if piece.attention is not None]
+    attention = [
+        segment.attention for segment in hypothesis.segments if segment.attention is not None
+    ]
     if attention:
         value["attention"] = [matrix.astype(float).round(6).tolist() for matrix in attention]
     return value

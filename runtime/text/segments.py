@@ -10,7 +10,7 @@ _SPACE = re.compile(r"\s+")
 
 
 def split_text(text: str, encode: Callable[[str], list[int]], limit: int) -> list[list[int]]:
-    """Tokens of a text, in as many pieces as it needs.
+    """Tokens of a text, in as many segments as it needs.
 
     A text of more than `limit` tokens is halved near its middle: after a sentence if one ends in
     its middle half, else between words, else (a single word of that length) between characters;
@@ -19,10 +19,10 @@ def split_text(text: str, encode: Callable[[str], list[int]], limit: int) -> lis
     Args:
         text: one line.
         encode: text to tokens.
-        limit: most tokens of one piece.
+        limit: most tokens of one segment.
 
     Returns:
-        The tokens of each piece; no piece is empty, so a blank text has none.
+        The tokens of each segment; no segment is empty, so a blank text has none.
     """
     tokens = encode(text)
     if len(tokens) <= limit or len(text) < 2:

@@ -53,14 +53,14 @@ class FakeTranslator:
     def _translate(self, line: str, options: SearchOptions) -> Translation:
         words = line.replace("\u2028", " ").split()
         limit = self.manifest.limits.max_source_length
-        pieces = [words[start : start + limit] for start in range(0, len(words), limit)]
+        segments = [words[start : start + limit] for start in range(0, len(words), limit)]
         text = " ".join(reversed(words))
         return Translation(
             tuple(
                 TextHypothesis(
                     f"{text} #{rank}" if rank else text,
                     float(-rank),
-                    tuple(self._hypothesis(piece, options) for piece in pieces),
+                    tuple(self._hypothesis(segment, options) for segment in segments),
                 )
                 for rank in range(options.num_hypotheses)
             )

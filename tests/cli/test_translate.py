@@ -154,7 +154,7 @@ def test_long_lines_are_told_with_file_and_line(run: Callable[..., Result], tmp_
     assert result.stdout.count("\n") == 3
     assert result.stderr == (
         f"translate-trt: warning: {tmp_path / 'in'}, line 2: longer than the model's 16 tokens; "
-        "translated in 3 pieces\n"
+        "translated in 3 segments\n"
     )
 
 

@@ -113,7 +113,7 @@ def test_each_side_has_its_vocabulary(everything_else: Checkpoint) -> None:
         translator.translate_ids([[300]])
     with pytest.raises(InputError, match=f"prefix of source 0 has token {size}, .* {size} pieces"):
         translator.translate_ids([[299]], target_prefixes=[[size]])
-    assert translator.translate(["the dog"])[0].hypotheses[0].pieces
+    assert translator.translate(["the dog"])[0].hypotheses[0].segments
     with pytest.raises(CheckpointError, match="a vocabulary for each language"):
         _ = everything_else.tokenizer
 

@@ -49,8 +49,8 @@ class Upper:
 
     def _one(self, line: str) -> Translation:
         tokens = tuple(range(len(line.split())))
-        piece = Hypothesis(tokens, 0.0, (0.0,) * (len(tokens) + 1))
-        return Translation((TextHypothesis(line.upper(), 0.0, (piece,) if tokens else ()),))
+        segment = Hypothesis(tokens, 0.0, (0.0,) * (len(tokens) + 1))
+        return Translation((TextHypothesis(line.upper(), 0.0, (segment,) if tokens else ()),))
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ def test_each_sentence_has_options_of_its_own(machine: Machine, reference: Trans
     translator = machine.translator()
     with TranslationService(translator) as service:
         futures = [service.submit(*given) for given in zip(sources, own, strict=True)]
-        found = [[one.pieces[0] for one in future.result().hypotheses] for future in futures]
+        found = [[one.segments[0] for one in future.result().hypotheses] for future in futures]
     for one, source, options_of in zip(found, sources, own, strict=True):
         assert_same([one], reference.translate_ids([source], options_of))
     statistics = translator.core.statistics()  # type: ignore[union-attr]
@@ -290,7 +290,7 @@ def test_a_line_that_is_cancelled(machine: Machine, reference: Translator) -> No
     with TranslationService(machine.translator()) as service:
         futures = [service.submit(source, long) for source in sources]
         assert all(future.cancel() for future in futures[::2])
-        found = [[one.pieces[0] for one in f.result().hypotheses] for f in futures[1::2]]
+        found = [[one.segments[0] for one in f.result().hypotheses] for f in futures[1::2]]
     assert_same(found, reference.translate_ids(sources[1::2], long))
 
 

@@ -97,8 +97,8 @@ def test_it_finds_what_python_finds(
         assert [one.text for one in found.hypotheses] == [one.text for one in expected.hypotheses]
         for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
             assert one.score == pytest.approx(other.score, rel=1e-12, abs=9 * tolerance)  # a sum
-            for piece, right in zip(one.pieces, other.pieces, strict=True):
-                assert_same(piece, right, tolerance)
+            for segment, right in zip(one.segments, other.segments, strict=True):
+                assert_same(segment, right, tolerance)
 
 
 def test_all_lines_at_once(core: Path, compiled_bundle: Path, compiled_kernels: str) -> None:
@@ -301,7 +301,7 @@ def test_a_service(core: Path, compiled_bundle: Path, compiled_kernels: str) -> 
         assert [one.result() for one in other] == others
         right = on_python(compiled_bundle, threads=1).translate_ids(sources)
         for one, hypotheses in zip(ids, right, strict=True):
-            assert one.result().hypotheses[0].pieces[0].tokens == hypotheses[0].tokens
+            assert one.result().hypotheses[0].segments[0].tokens == hypotheses[0].tokens
             assert one.result().text
         statistics = service.statistics()
         assert statistics.waiting == statistics.running == 0
@@ -322,7 +322,9 @@ def test_a_service_whose_lines_are_wrong(core: Path, compiled_bundle: Path) -> N
             service.submit("the cat", {"beam_size": 4})  # type: ignore[arg-type]
         with pytest.raises(InputError, match=r"the target prefix of line 1 .* outside the vocab"):
             service.submit("the cat", None, [10**9])
-        prefix = service.submit("the cat", None, [5, 6]).result().hypotheses[0].pieces[0].tokens[:2]
+        prefix = (
+            service.submit("the cat", None, [5, 6]).result().hypotheses[0].segments[0].tokens[:2]
+        )
         assert prefix == (5, 6)
         assert service.submit("the cat", None, "Haus").result().text.startswith("Haus")
         assert service.submit([5, 6], None, "Haus").result().text.startswith("Haus")

@@ -127,7 +127,7 @@ def held(start: Start, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
 
 def assert_found(found: Translation, expected: Translation) -> None:
     assert [one.text for one in found.hypotheses] == [one.text for one in expected.hypotheses]
-    ours, theirs = ([list(one.pieces) for one in line.hypotheses] for line in (found, expected))
+    ours, theirs = ([list(one.segments) for one in line.hypotheses] for line in (found, expected))
     assert_same(ours, theirs)
 
 
@@ -202,7 +202,7 @@ def test_it_finds_what_the_translator_finds(start: Start, compiled_bundle: Path)
 def test_attention_of_a_line(start: Start, translator: Translator) -> None:
     options = SearchOptions(return_attention=True)
     found = start().submit(LINES[0], options).result(60)
-    assert found.hypotheses[0].pieces[0].attention is not None
+    assert found.hypotheses[0].segments[0].attention is not None
     assert_found(found, translator.translate(LINES[0], options))
 
 
@@ -213,12 +213,12 @@ def test_statistics(start: Start, compiled_bundle: Path) -> None:
     found = [service.submit(line) for line in LINES]
     ids = service.submit([5, 6])
     service.close()
-    pieces = [one for line in LINES for one in translator.prepare(line, SearchOptions(), "")]
-    best = [one for line in (*found, ids) for one in line.result().hypotheses[0].pieces]
+    segments = [one for line in LINES for one in translator.prepare(line, SearchOptions(), "")]
+    best = [one for line in (*found, ids) for one in line.result().hypotheses[0].segments]
     statistics = service.statistics()
     assert (statistics.waiting, statistics.running) == (0, 0)
-    assert statistics.sentences == len(pieces) + 1
-    assert statistics.source_tokens == sum(len(one.tokens) for one in pieces) + 2
+    assert statistics.sentences == len(segments) + 1
+    assert statistics.source_tokens == sum(len(one.tokens) for one in segments) + 2
     assert statistics.target_tokens == sum(len(one.tokens) for one in best)
 
 
@@ -424,16 +424,16 @@ def test_a_cancelled_future_is_not_translated(
 ) -> None:
     service = start()
     runs = held.submit(service, LINES[0])
-    waits, pieces, last = (service.submit(line) for line in (LINES[2], LINES[-1], LINES[3]))
+    waits, segments, last = (service.submit(line) for line in (LINES[2], LINES[-1], LINES[3]))
     assert not runs.cancel()
     assert waits.cancel()
-    assert pieces.cancel()
+    assert segments.cancel()
     held.let_go()
     assert_found(runs.result(60), expected[LINES[0]])
     assert_found(last.result(60), expected[LINES[3]])
-    assert wait([waits, pieces], 60).not_done == set()  # whoever waits for them is told
+    assert wait([waits, segments], 60).not_done == set()  # whoever waits for them is told
     assert held.worked == [runs, last]
-    for one in (waits, pieces):
+    for one in (waits, segments):
         with pytest.raises(CancelledError):
             one.result()
 
@@ -564,6 +564,6 @@ def test_a_with_block_waits_for_all(
 
 def test_no_tokens_are_refused_once_it_is_closed(compiled_bundle: Path) -> None:
     with TranslationService(Translator(compiled_bundle, threads=1)) as service:
-        assert service.submit([]).result(60).piece_count == 0
+        assert service.submit([]).result(60).segment_count == 0
     with pytest.raises(TranslateTrtError, match="closed"):
         service.submit([])

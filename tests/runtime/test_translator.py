@@ -60,8 +60,8 @@ def test_one_translation_per_line_in_order(translator: Translator) -> None:
         assert alone.text == translation.text
         assert alone.score == pytest.approx(translation.score, abs=1e-4)
     assert translator.translate(LINES[::-1])[::-1] == together
-    assert together[1].piece_count == 0
-    assert together[0].piece_count == 1
+    assert together[1].segment_count == 0
+    assert together[0].segment_count == 1
 
 
 @pytest.mark.usefixtures("python_loop")
@@ -239,7 +239,7 @@ def test_n_best(translator: Translator) -> None:
         assert len(scores) == 5
         assert scores == sorted(scores, reverse=True)
         for hypothesis in translation.hypotheses:
-            assert len(hypothesis.token_log_probs) == len(hypothesis.pieces[0].tokens) + 1
+            assert len(hypothesis.token_log_probs) == len(hypothesis.segments[0].tokens) + 1
             assert all(value <= 1e-5 for value in hypothesis.token_log_probs)
 
 
@@ -248,12 +248,12 @@ def test_a_long_line_goes_in_pieces(translator: Translator) -> None:
     line = "the cat runs. a dog sleeps. " * 60
     options = SearchOptions(beam_size=2, num_hypotheses=2)
     (translation,) = translator.translate([line], options)
-    assert translation.piece_count > 1
+    assert translation.segment_count > 1
     assert len(translator.tokenizer.encode_source(line)) > limit
     best = translation.hypotheses[0]
-    assert best.score == pytest.approx(sum(piece.score for piece in best.pieces))
+    assert best.score == pytest.approx(sum(segment.score for segment in best.segments))
     assert best.text == " ".join(
-        filter(None, (translator.tokenizer.decode(piece.tokens) for piece in best.pieces))
+        filter(None, (translator.tokenizer.decode(segment.tokens) for segment in best.segments))
     )
 
 
@@ -264,7 +264,8 @@ def test_a_prefix_begins_the_translation(translator: Translator) -> None:
     assert found[1].text.startswith("Hund")
     tokens = translator.tokenizer.encode_target("Hund")
     begins = [
-        piece.tokens[: len(tokens)] == tuple(tokens) for piece in found[1].hypotheses[0].pieces
+        segment.tokens[: len(tokens)] == tuple(tokens)
+        for segment in found[1].hypotheses[0].segments
     ]
     assert begins[0]
     assert not all(begins)
@@ -287,11 +288,11 @@ def test_a_prefix_costs_nothing_and_counts_in_lengths(
 
 def test_attention(translator: Translator) -> None:
     (found,) = translator.translate(["the dog"], SearchOptions(return_attention=True))
-    piece = found.hypotheses[0].pieces[0]
-    assert piece.attention is not None
+    segment = found.hypotheses[0].segments[0]
+    assert segment.attention is not None
     source = len(translator.tokenizer.encode_source("the dog")) + 1
-    assert piece.attention.shape == (len(piece.token_log_probs), source)
-    np.testing.assert_allclose(piece.attention.sum(axis=1), 1.0, atol=1e-5)
+    assert segment.attention.shape == (len(segment.token_log_probs), source)
+    np.testing.assert_allclose(segment.attention.sum(axis=1), 1.0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -588,7 +589,7 @@ def test_the_n_best_of_pieces_are_joined_rank_by_rank(
     nothing = Hypothesis((), -8.0)
 
     def found(sources: list[list[int]], *_: object) -> list[list[Hypothesis]]:
-        # The second piece found one hypothesis only, the last an empty one too.
+        # The second segment found one hypothesis only, the last an empty one too.
         assert len(sources) >= 4
         rest = [[nothing] for _ in sources[4:]]
         return [[haus], [haus, hund], [fluss], [nothing, haus], *rest]
@@ -599,11 +600,11 @@ def test_the_n_best_of_pieces_are_joined_rank_by_rank(
         lambda line, *_: [[5]] * int(line) if line else [],
     )
     one, blank, three = translator.translate(["1", "", "3"])
-    assert (one.text, one.score, one.piece_count) == ("Haus", -1.0, 1)
-    assert (blank.text, blank.score, blank.piece_count) == ("", 0.0, 0)
+    assert (one.text, one.score, one.segment_count) == ("Haus", -1.0, 1)
+    assert (blank.text, blank.score, blank.segment_count) == ("", 0.0, 0)
     assert [h.text for h in three.hypotheses] == ["Haus Fluss", "Hund Fluss Haus"]
     assert [h.score for h in three.hypotheses] == [-1.0 - 4.0 - 8.0, -2.0 - 4.0 - 1.0]
-    assert three.hypotheses[1].pieces == (hund, fluss, haus)
+    assert three.hypotheses[1].segments == (hund, fluss, haus)
 
 
 def test_without_hashes_a_changed_byte_goes_unseen(compiled_bundle: Path, tmp_path: Path) -> None:

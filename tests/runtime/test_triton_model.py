@@ -225,8 +225,8 @@ def test_the_tokens_of_a_text_that_goes_in_pieces(model: Any, translator: Transl
     line = "the cat runs. " * 12
     (response,) = answers(model, [request(line)])
     (translation,) = translator.translate([line])
-    assert translation.piece_count > 1
-    tokens = [token for piece in translation.hypotheses[0].pieces for token in piece.tokens]
+    assert translation.segment_count > 1
+    tokens = [token for segment in translation.hypotheses[0].segments for token in segment.tokens]
     assert response.outputs["TRANSLATION_TOKENS"][0, 0].tolist() == tokens
 
 

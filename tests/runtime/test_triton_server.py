@@ -97,7 +97,7 @@ def of_tokens(tokens: Sequence[int], **options: Any) -> dict[str, Any]:
 
 
 def expensive(characters: int, **more: Any) -> dict[str, Any]:
-    """16 texts, each translated by 16 beams to the maximum length of every piece."""
+    """16 texts, each translated by 16 beams to the maximum length of every segment."""
     text = ("the cat runs over the green tree. " * 300)[:characters]
     options = {"BEAM_SIZE": 16, "MIN_LENGTH": 90}
     given = {name: [value] * LIMIT for name, value in options.items()}
@@ -278,7 +278,7 @@ def test_an_expensive_request_beside_cheap_ones(
     after = {name: value - before[name] for name, value in settled(server).items()}
     outcomes = ("success", "busy", "timeout", "cancelled", "failed")
     assert [after[name] for name in outcomes] == [20, 0, 1, 1, 0]
-    # Of the two, what was not begun was not translated: a piece has less than 48 characters.
+    # Of the two, what was not begun was not translated: a segment has less than 48 characters.
     assert 0 < after["sentences_total"] < text / 48 / 2
     assert after["waiting_sentences"] == after["running_sentences"] == 0
     assert after["request_seconds_count"] == 20

@@ -212,8 +212,8 @@ def assert_same_translations(found: Any, expected: Sequence[Translation]) -> Non
             assert one["text"] == other.text
             # From Python 3.12 on, sums of floats are rounded otherwise.
             assert one["score"] == pytest.approx(other.score, rel=1e-12, abs=9 * tolerance)
-            for piece, right in zip(one["pieces"], other.pieces, strict=True):
-                assert_same_hypothesis(piece, right)
+            for segment, right in zip(one["pieces"], other.segments, strict=True):
+                assert_same_hypothesis(segment, right)
 
 
 def texts(found: Any) -> list[str]:

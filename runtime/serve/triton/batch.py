@@ -203,7 +203,7 @@ class Answer:
 
         if not self.lines:
             call(self)
-        # Cutting a text into pieces takes a while, during which no lock is held.
+        # Cutting a text into segments takes a while, during which no lock is held.
         for line in self.lines:
             if self._cancelled.is_set():
                 break
@@ -284,9 +284,9 @@ def _filled(
 
 
 def _token_table(table: Sequence[Sequence[TextHypothesis]], width: int) -> Array:
-    """[sentences, width, longest], the tokens of a line's pieces one after the other."""
+    """[sentences, width, longest], the tokens of a line's segments one after the other."""
     tokens = [
-        [[token for piece in one.pieces for token in piece.tokens] for one in best]
+        [[token for segment in one.segments for token in segment.tokens] for one in best]
         for best in table
     ]
     longest = max((len(one) for best in tokens for one in best), default=0)

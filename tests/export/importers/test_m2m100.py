@@ -117,7 +117,7 @@ def test_what_a_model_says_of_its_languages(m2m100: Pair, translator: Translator
     (found,) = translator.translate(["the cat runs."], german)
     assert found.text
     assert "_" not in found.text
-    (tokens,) = (piece.tokens for piece in found.hypotheses[0].pieces)
+    (tokens,) = (segment.tokens for segment in found.hypotheses[0].segments)
     assert tokens[0] == prompt.target_languages["de"]
     assert found.text == m2m100.tokenizer.decode(tokens)
 

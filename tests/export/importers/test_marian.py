@@ -302,7 +302,7 @@ def test_languages_before_the_source(both: Pair, translator: Translator) -> None
     (by_line,) = translator.translate([">>deu<< the cat"], SearchOptions(2))
     (whole,) = translator.translate_ids([tokens], SearchOptions(2))
     assert by_option.text == by_line.text
-    assert by_option.hypotheses[0].pieces[0].tokens == whole[0].tokens
+    assert by_option.hypotheses[0].segments[0].tokens == whole[0].tokens
 
 
 # ---- tokenizers ----

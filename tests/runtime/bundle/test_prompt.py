@@ -40,8 +40,8 @@ def translators(
 
 
 def said(translations: list[Translation]) -> list[list[tuple[int, ...]]]:
-    """Tokens of each line's best pieces: scores are not equal to the last bit in other batches."""
-    return [[piece.tokens for piece in one.hypotheses[0].pieces] for one in translations]
+    """Tokens of each line's best segments; scores differ in the last bit between batches."""
+    return [[segment.tokens for segment in one.hypotheses[0].segments] for one in translations]
 
 
 @pytest.fixture
@@ -90,8 +90,14 @@ def test_a_line_says_its_language_itself_in_all_its_pieces(opus: Translator) -> 
     german, dutch = (SearchOptions(target_language=code) for code in ("deu", "nld"))
     lines = [f"  >>deu<<{long}", ">>nld<< the cat", ">>xxx<< the cat", "the cat", ""]
     found = opus.translate(lines, german)
-    assert [one.piece_count for one in found] == [len(found[0].hypotheses[0].pieces), 1, 1, 1, 0]
-    assert found[0].piece_count > 1
+    assert [one.segment_count for one in found] == [
+        len(found[0].hypotheses[0].segments),
+        1,
+        1,
+        1,
+        0,
+    ]
+    assert found[0].segment_count > 1
     # A language that it does not know is text; a line's own stands above the options.
     texts = [
         (long, german),
@@ -114,8 +120,8 @@ def test_sources_leave_room_for_the_prompt(several: Translator) -> None:
     with pytest.raises(InputError, match=f"has {longest + 1} tokens; .* takes up to {longest} "):
         several.translate_ids([[7] * (longest + 1)], ENGLISH)
     (found,) = several.translate(["the dog runs. " * 40], ENGLISH)
-    assert found.piece_count > 1
-    assert all(piece.tokens[:2] == (6, 31) for piece in found.hypotheses[0].pieces)
+    assert found.segment_count > 1
+    assert all(segment.tokens[:2] == (6, 31) for segment in found.hypotheses[0].segments)
     with pytest.raises(OptionError, match=r"prefix of source 0 has 3 tokens, .* length of 3"):
         several.translate_ids([[7]], dataclasses.replace(ENGLISH, max_length=3), [[8]])
 
@@ -251,6 +257,6 @@ def test_a_checkpoint_has_it(several: Translator, checkpoint: Checkpoint, tmp_pa
     )
     expected = several.translate(lines, ENGLISH)
     assert texts == [one.text for one in expected]
-    assert found[0][0].tokens == expected[0].hypotheses[0].pieces[0].tokens
+    assert found[0][0].tokens == expected[0].hypotheses[0].segments[0].tokens
     with pytest.raises(OptionError, match="source_language is not given"):
         told.check_languages(SearchOptions())

@@ -33,10 +33,10 @@ def test_every_word_is_kept_in_order_and_no_piece_is_too_long(seed: int) -> None
     text = " ".join(
         str(rng.randrange(10**6)) + rng.choice(["", "", ".", "?"]) for _ in range(10_000)
     )
-    pieces = split_text(text, words, 50)
-    assert [token for piece in pieces for token in piece] == words(text)
-    assert max(map(len, pieces)) <= 50
-    assert min(map(len, pieces)) > 0
+    segments = split_text(text, words, 50)
+    assert [token for segment in segments for token in segment] == words(text)
+    assert max(map(len, segments)) <= 50
+    assert min(map(len, segments)) > 0
 
 
 def test_it_prefers_ends_of_sentences() -> None:
@@ -50,16 +50,16 @@ def test_it_prefers_ends_of_sentences() -> None:
 
 
 def test_one_giant_word_is_cut_between_characters() -> None:
-    pieces = split_text("x" * 1000, characters, 64)
-    assert [token for piece in pieces for token in piece] == [ord("x")] * 1000
-    assert max(map(len, pieces)) <= 64
+    segments = split_text("x" * 1000, characters, 64)
+    assert [token for segment in segments for token in segment] == [ord("x")] * 1000
+    assert max(map(len, segments)) <= 64
 
 
 def test_text_without_spaces() -> None:
     text = "漢字は難しい。" * 40
-    pieces = split_text(text, characters, 30)
-    assert [token for piece in pieces for token in piece] == characters(text)
-    assert max(map(len, pieces)) <= 30
+    segments = split_text(text, characters, 30)
+    assert [token for segment in segments for token in segment] == characters(text)
+    assert max(map(len, segments)) <= 30
 
 
 def test_one_character_of_many_tokens() -> None:
@@ -88,15 +88,15 @@ def test_any_text_and_any_limit(encode: Callable[[str], list[int]], limit: int) 
     for length in [*range(13), *(rng.randint(13, 300) for _ in range(20))]:
         for _ in range(4):
             text = "".join(rng.choices("abcdefgh.!?   \u2026\u3002\uff01漢字é\U0001f600", k=length))
-            pieces = split_text(text, encode, limit)
-            assert [token for piece in pieces for token in piece] == encode(text)
-            assert all(0 < len(piece) <= limit for piece in pieces)
+            segments = split_text(text, encode, limit)
+            assert [token for segment in segments for token in segment] == encode(text)
+            assert all(0 < len(segment) <= limit for segment in segments)
 
 
 @pytest.mark.parametrize("text", ["漢字 ", "漢 ", " 漢字", "é  ", "漢\u3000 "])
 def test_a_short_text_that_ends_in_a_space_gets_shorter_too(text: str) -> None:
-    pieces = split_text(text, code_bytes, 1)
-    assert [token for piece in pieces for token in piece] == code_bytes(text)
+    segments = split_text(text, code_bytes, 1)
+    assert [token for segment in segments for token in segment] == code_bytes(text)
 
 
 @pytest.mark.parametrize("end", ["! ", '." ', ".) ", "\u2026 ", "?\u201d ", "。 "])
@@ -114,20 +114,20 @@ def test_an_end_of_sentence_far_from_the_middle_is_not_worth_a_lopsided_cut() ->
 
 
 def test_pieces_are_not_crumbs() -> None:
-    pieces = split_text(" ".join(["word"] * 10_000), letters, 100)
-    assert min(map(len, pieces)) > 100 / 4
+    segments = split_text(" ".join(["word"] * 10_000), letters, 100)
+    assert min(map(len, segments)) > 100 / 4
 
 
 def test_characters_stay_whole() -> None:
     text = "吾輩は猫である名前はまだ無い" * 30
-    pieces = split_text(text, code_bytes, 90)
-    assert "".join(bytes(piece).decode() for piece in pieces) == text
+    segments = split_text(text, code_bytes, 90)
+    assert "".join(bytes(segment).decode() for segment in segments) == text
 
 
 def test_with_a_real_tokenizer(tokenizer_model: Path) -> None:
     tokenizer = Tokenizer(tokenizer_model, tokenizer_model)
     text = "The cat sleeps under the big tree. A dog walks over the river! " * 20
-    pieces = split_text(text, tokenizer.encode_source, 47)
-    assert len(pieces) > 1
-    assert max(map(len, pieces)) <= 47
-    assert " ".join(map(tokenizer.decode, pieces)).split() == text.split()
+    segments = split_text(text, tokenizer.encode_source, 47)
+    assert len(segments) > 1
+    assert max(map(len, segments)) <= 47
+    assert " ".join(map(tokenizer.decode, segments)).split() == text.split()
