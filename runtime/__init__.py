@@ -1,4 +1,4 @@
-"""Bundles in, translations out. Needs no torch; `from translate_trt.runtime import Translator`."""
+"""Runtime for translation bundles; PyTorch is not required."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
-    # Looked up when first used: every module of the package passes through here, and
+    # Imported on first use: every module of the package passes through here, and
     # `translate-trt --help` should not wait for numpy.
     if name == "__version__":
         return importlib.import_module(f"{__name__}.version").version()

@@ -1,4 +1,4 @@
-"""The command line, as `python -m translate_trt.runtime`."""
+"""Command line for `python -m translate_trt.runtime`."""
 
 from translate_trt.runtime.cli import main
 

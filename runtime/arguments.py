@@ -1,4 +1,4 @@
-"""Checks of what callers give instead of text, tokens or options."""
+"""Validation of arguments that must be texts, token lists or other iterables."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ T = TypeVar("T")
 
 
 def shown(value: object) -> str:
-    """An argument of a wrong type, as a message tells it: short, and with its type."""
+    """Format an argument of the wrong type for an error message: abbreviated, with its type."""
     text = repr(value)
     text = text if len(text) <= 40 else f"{text[:37]}..."
     return f"{text} ({type(value).__name__})"
 
 
-def checked_iterable(name: str, what: str, given: Iterable[T]) -> Iterable[T]:
-    """Return the argument as it is, which must be iterable, and no string or bytes.
+def checked_iterable(name: str, what: str, values: Iterable[T]) -> Iterable[T]:
+    """Return an iterable argument unchanged, after checking that it is not a string or bytes.
 
     Raises:
-        InputError: it is something else.
+        InputError: The argument is a string, bytes, or not iterable.
     """
-    if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
-        raise InputError(f"{name} is {shown(given)}; give a list, or another iterable, of {what}.")
-    return given
+    if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Iterable):
+        raise InputError(f"{name} is {shown(values)}; give a list, or another iterable, of {what}.")
+    return values
 
 
-def checked_texts(name: str, one: str, given: Iterable[str]) -> Iterator[str]:
-    """The texts of an iterable, each checked as it is asked for; an error calls one by a number."""
+def checked_texts(name: str, one: str, values: Iterable[str]) -> Iterator[str]:
+    """Iterate over texts, checking each when it is requested; errors number them from 1."""
 
     def checked(number: int, text: object) -> str:
         if not isinstance(text, str):
@@ -39,22 +39,22 @@ def checked_texts(name: str, one: str, given: Iterable[str]) -> Iterator[str]:
             raise InputError(f"{one} {number} is {shown(text)} and not a string{how}.")
         return text
 
-    return itertools.starmap(checked, enumerate(checked_iterable(name, "strings", given), 1))
+    return itertools.starmap(checked, enumerate(checked_iterable(name, "strings", values), 1))
 
 
-def token_ids(name: str, given: Iterable[object]) -> list[int]:
-    """Token ids as Python's numbers.
+def token_ids(name: str, values: Iterable[object]) -> list[int]:
+    """Convert token ids to a list of Python ints.
 
     Raises:
-        InputError: something else was given.
+        InputError: The argument is not an iterable of integers.
     """
-    if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
+    if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Iterable):
         how = " Text in bytes becomes a string by text.decode('utf-8')."
         raise InputError(
-            f"{name} is {shown(given)}; it must be a list of token ids."
-            + (how if isinstance(given, (bytes, bytearray)) else "")
+            f"{name} is {shown(values)}; it must be a list of token ids."
+            + (how if isinstance(values, (bytes, bytearray)) else "")
         )
-    tokens = list(given)
+    tokens = list(values)
     try:
         return list(map(index, tokens))  # type: ignore[arg-type]
     except TypeError as error:

@@ -1,11 +1,11 @@
-"""Which sentences run together."""
+"""Length-sorted batching."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# What a sentence costs at least, in tokens: the decoder's work per step does not shrink with the
-# source, and hundreds of one-word lines would need logits for all of them at once.
+# Minimum cost of a sentence in tokens: the decoder's work per step does not shrink with the source,
+# and hundreds of one-word lines would need logits for all of them at once.
 SMALLEST_COST = 8
 
 
@@ -13,13 +13,14 @@ def length_sorted_batches(lengths: Sequence[int], batch_tokens: int) -> list[lis
     """Group sentences of similar length.
 
     Args:
-        lengths: source tokens of each sentence, the end symbol included.
-        batch_tokens: tokens per batch, padding included and no sentence counted as less than
-            `SMALLEST_COST`; a longer sentence runs alone.
+        lengths: Source tokens of each sentence, the end symbol included.
+        batch_tokens: Maximum tokens per batch, padding included. A sentence counts at least
+            `SMALLEST_COST`; a sentence above the maximum forms a batch of its own.
 
     Returns:
-        Indices into `lengths`, longest sentences first (so that a batch too large for memory shows
-        at once), each index exactly once. Equal lengths keep the input's order.
+        Batches of indices into `lengths`, each index exactly once. The longest sentences come
+        first, which shows at once if a batch is too large for memory. Equal lengths keep their
+        order.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     batches: list[list[int]] = []

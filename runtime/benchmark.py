@@ -1,8 +1,7 @@
-"""How fast a bundle translates a user's own text on the user's own machine.
+"""Throughput, latency and memory of a bundle's targets on the user's machine and text.
 
-Each target runs in a process of its own, so that its memory is its own and nothing that another
-one loaded or started is in its way. Figures of different machines, or of different days on a shared
-one, do not compare; those of one run do.
+Each target runs in its own process, unaffected by what other targets have loaded or started.
+Compare only numbers of one run; other machines, and other days on a shared one, differ.
 """
 
 from __future__ import annotations
@@ -28,27 +27,27 @@ _PERCENTILES = (50, 95, 99)
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What to measure."""
+    """Benchmark settings."""
 
-    rounds: int = 3  # times that the whole text is translated; the median counts
-    latency_lines: int = 100  # translated one at a time, evenly spaced in the text
-    cores: int | None = None  # processor cores to use; None: all
-    batch_tokens: int = 512  # source tokens in a batch
+    rounds: int = 3  # translations of the whole text; the median counts
+    latency_lines: int = 100  # lines translated one at a time, evenly spaced in the text
+    cores: int | None = None  # CPU cores to use; None: all
+    batch_tokens: int = 512  # source tokens per batch
 
 
 @dataclass(frozen=True)
 class BenchResult:
-    """One target's figures.
+    """Measurements of one target.
 
     Attributes:
-        target: its name.
-        load_seconds: to check and load the bundle.
-        lines_per_second: of the text, one worker of one thread per core; each round's.
-        tokens_per_second: target tokens, the end symbol included; each round's.
-        latency_ms: percentile -> milliseconds of one line alone, one worker with all cores.
-        peak_memory_mib: largest resident set of the process while it translated the text, or None
-            where the system does not tell.
-        kernels: what ONNX Runtime was given on this CPU, such as "avx512_vnni", or why nothing.
+        target: Name of the target.
+        load_seconds: Time to check and load the bundle.
+        lines_per_second: Throughput of each round with one single-threaded worker per core.
+        tokens_per_second: Target tokens per second of each round, end symbols included.
+        latency_ms: Latency of single lines by percentile, with one worker on all cores.
+        peak_memory_mib: Largest resident set of the process during the rounds; None if the
+            system does not report it.
+        kernels: Compiled kernels used on this CPU, such as "avx512_vnni", or why none are.
     """
 
     target: str
@@ -70,14 +69,14 @@ def bench(
     """Measure targets one after the other.
 
     Args:
-        bundle: directory of the bundle.
-        lines: the text.
-        targets: names of targets.
-        search: how to search.
-        options: what to measure.
+        bundle: Directory of the bundle.
+        lines: Lines of the text.
+        targets: Names of the targets.
+        search: Search options.
+        options: Benchmark settings.
 
     Raises:
-        TranslateTrtError: as of `Translator`.
+        TranslateTrtError: See `Translator`.
     """
     cores = available_cores() if options.cores is None else within_cores("cores", options.cores)
     options = replace(options, cores=cores)
@@ -92,7 +91,7 @@ def bench(
 def _bench_target(
     bundle: Path, lines: list[str], target: str, search: SearchOptions, options: BenchOptions
 ) -> BenchResult:
-    return_large_blocks()  # as `translate` does; the process is this function's
+    return_large_blocks()  # as the command `translate` does; this process runs nothing else
     cores = options.cores or available_cores()
     begin = perf_counter()
     translator = Translator(
@@ -135,7 +134,7 @@ def _latency(
 
 
 def peak_memory_mib() -> float | None:
-    """The largest resident set of this process so far; None on a system that does not tell."""
+    """Largest resident set of this process so far; None if the system does not report it."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows

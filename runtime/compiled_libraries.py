@@ -1,4 +1,4 @@
-"""Choice of a compiled library: the one beside its module, or what the environment names."""
+"""Selection of a compiled library: the installed file, or a path from the environment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from translate_trt.runtime.errors import OptionError
 
-#: Value of an environment variable that switches a library off.
+#: Value of the environment variable that disables a library.
 NONE = "none"
 
 
@@ -15,15 +15,15 @@ def find_library(variable: str, built: Path, script: str) -> Path | None:
     """Find a compiled library.
 
     Args:
-        variable: environment variable: NONE, or the path of a library to use instead.
-        built: where the script puts the library.
-        script: builds it; named in errors.
+        variable: Environment variable that holds NONE or the path of a library to use instead.
+        built: Path at which the build script installs the library.
+        script: The build script, named in errors.
 
     Returns:
-        The library to use; None: it is not built, or switched off.
+        Path of the library; None if it is not built or is disabled.
 
     Raises:
-        OptionError: the environment variable names a file that does not exist.
+        OptionError: The environment variable names a file that does not exist.
     """
     chosen = os.environ.get(variable, "")
     if chosen == NONE:

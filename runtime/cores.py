@@ -1,4 +1,4 @@
-"""Processor cores: how many there are, and how threads and workers share them."""
+"""CPU cores available to this process, and their division among workers and threads."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ log = logging.getLogger("translate_trt")
 
 
 def available_cores() -> int:
-    """Processor cores that this process may use."""
+    """Number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-#: Batches at once for each core: more of them take memory and time, and translate nothing sooner.
+#: Maximum number of workers per core; more would cost memory and time without being faster.
 _WORKERS_EACH = 4
 
 
 def share_cores(threads: int | None, workers: int) -> tuple[int, int]:
-    """Threads of each worker, and workers; a warning says which of both was lowered.
+    """Return threads per worker and the number of workers, reduced to the cores with a warning.
 
     Args:
-        threads: that were asked for; None shares out the cores.
-        workers: that were asked for.
+        threads: Requested threads per worker; None divides the cores evenly.
+        workers: Requested number of workers.
     """
     workers = within_cores("workers", workers, _WORKERS_EACH)
     if threads is None:
@@ -33,9 +33,9 @@ def share_cores(threads: int | None, workers: int) -> tuple[int, int]:
 
 
 def within_cores(name: str, wanted: int, each: int = 1) -> int:
-    """As many as wanted, but with a warning no more than `each` for every available core.
+    """Limit a number to `each` per available core, with a warning if it is reduced.
 
-    ONNX Runtime hangs where it starts some thousands of threads, and more than there are cores
+    ONNX Runtime hangs when it starts thousands of threads, and threads beyond the number of cores
     wait for each other.
     """
     cores = available_cores()

@@ -1,38 +1,38 @@
-"""Every error that a user can cause, under one base class.
+"""Exceptions for errors that users can cause, under one base class.
 
-A message says what was wrong, where (file, line or option) and what to do about it.
+Every message says what was wrong, where (file, line or option) and what to do about it.
 """
 
 from __future__ import annotations
 
 
 class TranslateTrtError(Exception):
-    """Base of all errors raised on purpose by translate-trt."""
+    """Base class of all exceptions raised by translate-trt itself."""
 
 
 class InputError(TranslateTrtError):
-    """Text or a file that cannot be read or used as it is."""
+    """Invalid or unreadable input: text, tokens or files."""
 
 
 class OptionError(TranslateTrtError):
-    """An option with a value that is out of range, or that this bundle was not compiled for."""
+    """Invalid option value, or an option that the bundle was not compiled for."""
 
 
 class BundleError(TranslateTrtError):
-    """A bundle that is missing, incomplete, changed, or of a format this version does not read."""
+    """Missing, incomplete, changed or incompatible bundle."""
 
 
 class CheckpointError(TranslateTrtError):
-    """A checkpoint that is missing, incomplete, changed, or does not fit what is asked of it."""
+    """Missing, incomplete, changed or unsuitable checkpoint."""
 
 
 class DownloadError(TranslateTrtError):
-    """A file that a server does not have, does not send whole, or that is not the right one."""
+    """Failed download: file not found, transfer incomplete, or wrong content."""
 
 
 class OutputError(TranslateTrtError):
-    """A result that cannot be written where it was asked to go."""
+    """Output that cannot be written to the requested path."""
 
 
 class BackendError(TranslateTrtError):
-    """A backend that fails while it translates: memory that runs out, a device that is lost."""
+    """Failure of a backend while translating, such as exhausted memory or a lost device."""

@@ -1,4 +1,4 @@
-"""Futures and process checks that both translation services share."""
+"""Helpers shared by both implementations of `TranslationService`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ log = logging.getLogger("translate_trt")
 
 
 def resolve(future: Future[Translation], work: Callable[[], Translation]) -> None:
-    """Resolve a future with what a call returns or raises, unless it was cancelled.
+    """Run a function and resolve a future with its result or exception, unless it was cancelled.
 
-    What the future's callbacks raise is logged and ends nothing, nor does a logging handler that
-    raises.
+    Exceptions of the future's callbacks are logged; neither they nor a failing log handler
+    propagate.
     """
     try:
         if not future.set_running_or_notify_cancel():
@@ -29,16 +29,19 @@ def resolve(future: Future[Translation], work: Callable[[], Translation]) -> Non
             future.set_exception(error)
         else:
             future.set_result(found)
-    except BaseException as error:  # of a callback
+    except BaseException as error:  # raised by a callback
         with contextlib.suppress(BaseException):
             log.error("a callback of a translation raised %r", error)
 
 
 def check_process(process: int) -> None:
-    """Refuse what was made by another process.
+    """Refuse to use a service in a forked child process.
+
+    Args:
+        process: Id of the process that created the service.
 
     Raises:
-        TranslateTrtError: this process was forked from the one that made the service.
+        TranslateTrtError: This process is not the one that created the service.
     """
     if os.getpid() != process:
         raise TranslateTrtError(
@@ -49,5 +52,5 @@ def check_process(process: int) -> None:
 
 
 def closed_error() -> TranslateTrtError:
-    """Error for lines that are submitted to a closed service."""
+    """Return the error for lines that are submitted to a closed service."""
     return TranslateTrtError("the translation service is closed; make another one.")

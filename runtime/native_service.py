@@ -1,4 +1,4 @@
-"""`TranslationService` on libtranslate_trt, whose workers translate; a thread resolves futures."""
+"""`TranslationService` on libtranslate_trt: its workers translate, a thread resolves futures."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = logging.getLogger("translate_trt")
 
 
 class _Future(Future[Translation]):
-    """A future that cancels its job, too."""
+    """Future that also cancels its job."""
 
     job: Job | None = None
 
     def cancel(self) -> bool:
-        """Cancel it, unless it has finished; the library drops what is left of its job."""
+        """Cancel the future and the rest of its job, unless it has finished."""
         cancelled = super().cancel()
         if cancelled and self.job is not None:
             self.job.cancel()
@@ -39,17 +39,17 @@ class _Future(Future[Translation]):
 class _Line:
     future: _Future
     request: int
-    is_text: bool  # and no token ids
+    is_text: bool  # submitted as text, not as token ids
 
 
 class CoreService:
     """Implementation of `TranslationService` for translators that run on libtranslate_trt.
 
-    A line can be cancelled until it is translated, also while it is in a batch.
+    A line can be cancelled at any time before it is finished, even in a running batch.
 
     Args:
-        translator: of libtranslate_trt.
-        capacity: lines from which on `submit` waits until one is done; None: it never waits.
+        translator: A translator with a `core`.
+        capacity: Maximum number of unfinished lines before `submit` blocks; None means no limit.
     """
 
     def __init__(self, translator: Translator, capacity: int | None) -> None:
@@ -58,9 +58,9 @@ class CoreService:
         self._capacity, self._process = capacity, os.getpid()
         self._completions = Completions(self._core)
         self._keys, self._requests = itertools.count(1), itertools.count(1)
-        self._changed = threading.Condition()  # of what follows
+        self._changed = threading.Condition()  # guards all attributes below
         self._lines: dict[int, _Line] = {}
-        self._early: set[int] = set()  # finished before their futures had their jobs
+        self._early: set[int] = set()  # keys of jobs that finished before `submit` knew the job
         self._closed = self._ended = False
         self._thread = threading.Thread(
             target=self._resolve_all, name="translation-service", daemon=True
@@ -90,7 +90,7 @@ class CoreService:
             if self._ended:
                 raise _ended_error()
             if not isinstance(source, str) and not source:
-                future.set_result(self._translator.join([]))  # as of a blank line
+                future.set_result(self._translator.join([]))  # the same as for a blank line
                 return future
             key, number = next(self._keys), self.new_request() if request is None else request
             line = self._lines[key] = _Line(future, number, isinstance(source, str))
@@ -108,11 +108,11 @@ class CoreService:
         return future
 
     def new_request(self) -> int:
-        """A number for lines that belong together."""
+        """See `TranslationService`."""
         return next(self._requests)
 
     def cancel(self, request: int) -> None:
-        """Cancel the lines of a request that have not finished."""
+        """See `TranslationService`."""
         check_process(self._process)
         with self._changed:
             futures = [one.future for one in self._lines.values() if one.request == request]
@@ -121,11 +121,11 @@ class CoreService:
 
     @property
     def failed(self) -> bool:
-        """True once the thread that resolves futures has ended before its time."""
+        """True after the thread that resolves futures has died."""
         return self._ended and not self._closed
 
     def statistics(self) -> Statistics:
-        """See `TranslationService`; totals since the bundle was loaded."""
+        """See `TranslationService`; the totals count from the loading of the bundle."""
         found = self._core.statistics()
         return Statistics(
             found.pending, found.running, found.sentences, found.source_tokens,
@@ -133,7 +133,7 @@ class CoreService:
         )  # fmt: skip
 
     def close(self, cancel_futures: bool) -> None:
-        """Take no more lines, and wait until all have finished."""
+        """See `TranslationService`."""
         if os.getpid() != self._process:
             return
         with self._changed:
@@ -143,7 +143,7 @@ class CoreService:
         if cancel_futures:
             for future in futures:
                 future.cancel()
-        if threading.current_thread() is not self._thread:  # in a callback
+        if threading.current_thread() is not self._thread:  # a callback cannot join its own thread
             self._completions.add(_WAKE_UP)
             self._thread.join()
 
@@ -168,7 +168,7 @@ class CoreService:
             self._early.discard(key)
             self._changed.notify_all()
 
-    # ---- the thread ----
+    # ---- the thread that resolves futures ----
 
     def _resolve_all(self) -> None:
         try:
@@ -189,7 +189,7 @@ class CoreService:
                 self._ended = True
                 left = list(self._lines.values())
                 self._changed.notify_all()
-            for line in left:  # none, unless the thread ends before its time
+            for line in left:  # empty unless the thread has failed
                 resolve(line.future, _fail)
 
     def _finish(self, key: int, line: _Line) -> None:
@@ -201,7 +201,7 @@ class CoreService:
             (only,) = job.result()
             if line.is_text:
                 return only
-            # The library gives no text where it was given none.
+            # For a line of token ids, the library returns tokens without text.
             return self._translator.join([[one.segments[0] for one in only.hypotheses]])
 
         try:
@@ -221,5 +221,5 @@ def _fail() -> Translation:
     raise _ended_error()
 
 
-# Of no line.
+# Completion key that belongs to no line and only wakes the thread up.
 _WAKE_UP = 2**62

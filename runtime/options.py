@@ -1,4 +1,4 @@
-"""Decoding options: one frozen object that travels whole through every layer."""
+"""Decoding options, passed through all layers as one frozen object."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from numbers import Integral, Real
 
 from translate_trt.runtime.errors import OptionError
 
-#: A hypothesis of n tokens is divided by ((beta + n) / (beta + 1)) ** alpha. One formula, the two
-#: forms in use: the paper's (Wu et al. 2016, equation 14) and that of fairseq, CTranslate2 and
-#: Hugging Face, len ** alpha.
+#: Beta of the length penalty ((beta + n) / (beta + 1)) ** alpha for n tokens, by form: "gnmt" is
+#: the paper's (Wu et al. 2016, equation 14), "length" is n ** alpha as in fairseq, CTranslate2 and
+#: Hugging Face.
 LENGTH_PENALTY_BETA = {"gnmt": 5.0, "length": 0.0}
 
-#: Of alpha: with n ** 10, the penalty of the longest hypothesis there can be is finite in float32.
+#: Largest alpha; it keeps the penalty of the longest possible hypothesis finite in float32.
 MOST_LENGTH_PENALTY = 10
 
-#: Beams from which on `Translator` warns: the cost of a step grows with the square of their number.
+#: Largest beam size without a warning: the cost of a step grows with its square.
 MANY_BEAMS = 64
 
 
 def whole_number(name: str, value: object) -> int:
-    """An option that counts something; a number of numpy becomes one of Python.
+    """Convert an integer option, which may be a NumPy integer, to a Python int.
 
     Raises:
-        OptionError: it is no whole number; True and 2.0 are none, either.
+        OptionError: The value is not an integer; True and 2.0 are rejected too.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise OptionError(f"{name} is {value!r}; it must be a whole number.")
@@ -32,39 +32,39 @@ def whole_number(name: str, value: object) -> int:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search (the specification is docs/beam-search.md).
+    """Options of the beam search, which docs/beam-search.md specifies.
 
     Raises:
-        OptionError: a value is of a wrong type or out of range; the message names the option.
+        OptionError: A value has the wrong type or is out of range.
     """
 
     # ---- the search itself ----
     beam_size: int = 4  # live hypotheses per sentence; 1 is greedy search
     length_penalty: float = 0.6  # alpha: 0 favours short output, the paper uses 0.6
     length_penalty_form: str = "gnmt"  # "gnmt": ((5 + n) / 6) ** alpha; "length": n ** alpha
-    # False: until no live hypothesis can beat the finished ones (the paper's, by Wu et al. 2016).
-    # True: until beam_size are finished, which is fewer steps; what fairseq and CTranslate2 do, and
-    # Hugging Face under this name.
+    # False: search until no live hypothesis can beat the finished ones (Wu et al. 2016).
+    # True: stop once beam_size hypotheses have finished, which takes fewer steps; the rule of
+    # fairseq, CTranslate2 and, under this name, Hugging Face.
     early_stopping: bool = False
 
     # ---- limits, in generated tokens, the end symbol included ----
     max_length: int | None = None  # None: source length + 50 (section 6.1 of the paper)
-    min_length: int = 0  # the end symbol cannot come before this many tokens
+    min_length: int = 0  # the end symbol is not a candidate before this many tokens
 
-    # ---- what is returned ----
-    num_hypotheses: int = 1  # the n best, at most beam_size
+    # ---- results ----
+    num_hypotheses: int = 1  # number of best hypotheses to return, at most beam_size
     return_attention: bool = False  # cross-attention of the last layer, averaged over heads
 
-    # ---- languages, of a model of several; None: the bundle's defaults, if it has any ----
-    source_language: str | None = None  # as the model calls it: "en", "eng_Latn"
-    target_language: str | None = None  # that is translated into
+    # ---- languages of multilingual models; None: the bundle's default, if it has one ----
+    source_language: str | None = None  # the model's own code, such as "en" or "eng_Latn"
+    target_language: str | None = None  # code of the language to translate into
 
     def __post_init__(self) -> None:
         self._check_types()
         if self.beam_size < 1:
             raise OptionError(f"beam_size is {self.beam_size}; it must be at least 1.")
         if not 0 <= self.length_penalty <= MOST_LENGTH_PENALTY:
-            # A negative alpha would break the early stop, whose bound needs lp(n) to grow with n.
+            # A negative alpha would break the stopping rule, which needs lp(n) to grow with n.
             raise OptionError(
                 f"length_penalty is {self.length_penalty}; it must be a number from 0 to "
                 f"{MOST_LENGTH_PENALTY}."
@@ -89,7 +89,7 @@ class SearchOptions:
             )
 
     def _check_types(self) -> None:
-        """Turn numbers of numpy into Python's, and refuse all else that is not of its type."""
+        """Convert NumPy numbers to Python numbers and reject values of other types."""
         for name in ("beam_size", "max_length", "min_length", "num_hypotheses"):
             if (value := getattr(self, name)) is not None or name != "max_length":
                 object.__setattr__(self, name, whole_number(name, value))
@@ -106,14 +106,14 @@ class SearchOptions:
 
     @property
     def length_penalty_beta(self) -> float:
-        """The beta of ((beta + n) / (beta + 1)) ** alpha for this form."""
+        """Beta of the length penalty for this form."""
         return LENGTH_PENALTY_BETA[self.length_penalty_form]
 
     def penalty(self, length: int) -> float:
-        """Length penalty lp(n) of rule 3, for a hypothesis of so many tokens."""
+        """Length penalty lp(n) of rule 3 for a hypothesis of `length` tokens."""
         beta = self.length_penalty_beta
         return float(((beta + length) / (beta + 1)) ** self.length_penalty)
 
     def max_length_for(self, source_length: int) -> int:
-        """Largest number of generated tokens for a source of that many tokens (no end symbol)."""
+        """Maximum number of generated tokens for a source length, which excludes the end symbol."""
         return source_length + 50 if self.max_length is None else self.max_length

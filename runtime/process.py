@@ -1,6 +1,6 @@
-"""Settings of a process that is ours: commands, Triton's instances, workers of a corpus.
+"""Process-wide settings for our own processes: commands, Triton instances, corpus workers.
 
-A program that embeds the runtime as a library keeps its own.
+Programs that embed the runtime as a library keep their own settings.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import contextlib
 import ctypes
 import os
 
-# Of glibc's mallopt, and from how many bytes on a block is the system's again once it is freed. By
-# itself glibc keeps blocks of up to 32 MiB, and those of one batch hardly fit the next: a test set
-# took 331 MiB, with this 279, at the same speed. Steps make no blocks so large, which would cost.
+# Parameter of glibc's mallopt, and the size in bytes from which freed blocks return to the system.
+# By default glibc keeps blocks of up to 32 MiB, which rarely fit the next batch: a test set took
+# 331 MiB, and 279 MiB with this setting, at the same speed. No step allocates blocks of this size.
 _MMAP_THRESHOLD, _LARGE_BLOCK = -3, 4 * 2**20
 
 
 def return_large_blocks() -> None:
-    """Let glibc give large blocks back once they are freed, unless the environment says how."""
+    """Make glibc return large freed blocks to the system, unless the environment configures it."""
     if {"MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"} & os.environ.keys():
         return
     with contextlib.suppress(OSError, AttributeError, TypeError):  # other C libraries

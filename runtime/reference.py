@@ -1,7 +1,8 @@
-"""The search around the step graph in plain Python, to be read beside docs/beam-search.md.
+"""Reference implementation of the beam search loop around the step graph.
 
-Batches are static: all sentences start together, and none joins later. It is the oracle of the
-tests of libtranslate_trt, and what translates where that is not built.
+Read it beside docs/beam-search.md, whose rule numbers it cites. Batches are static: their sentences
+start together and no sentence joins later. Tests compare libtranslate_trt with this module, which
+also translates where that library is not built.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from translate_trt.runtime.results import Hypothesis, check_found
 
 Arrays = dict[str, NDArray[Any]]
 
-_POLL_SECONDS = 0.1  # between two looks for Ctrl-C
+_POLL_SECONDS = 0.1  # interval at which the main thread can handle Ctrl-C
 
 
 class Graphs(Protocol):
-    """Both graphs of a target on arrays of the host; several threads may use them."""
+    """Encoder and step graph of a target on host arrays. Thread-safe."""
 
     def encode(self, inputs: Arrays) -> Arrays:
-        """Run the encoder; its outputs by name."""
+        """Run the encoder and return its outputs by name."""
 
     def step(self, inputs: Arrays) -> Arrays:
-        """Run the step, which may write its caches in place; its outputs by name."""
+        """Run one step and return its outputs by name; it may update the caches in place."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """One to translate.
+    """A sentence to translate.
 
     Attributes:
-        tokens: without the end symbol; not empty.
-        prefix: forced first tokens, as `forced_tokens` in the contract has them.
-        options: its own; the beam size is that of its batch.
+        tokens: Source tokens without the end symbol; not empty.
+        prefix: Values of `forced_tokens` (see the contract) for the first steps.
+        options: Search options; all sentences of a batch share the beam size.
     """
 
     tokens: Sequence[int]
@@ -52,33 +53,33 @@ class Sentence:
 
     @property
     def max_length(self) -> int:
-        """Generated tokens, the end symbol included, at which it is cut off."""
+        """Maximum number of generated tokens, the end symbol included."""
         return self.options.max_length_for(len(self.tokens))
 
 
 @dataclass(frozen=True)
 class Step:
-    """Tokens, parents and log-probabilities of the live beams after a step."""
+    """Live beams of a batch after one step."""
 
-    tokens: NDArray[np.int64]  # [N, K] that each was continued with
-    parents: NDArray[np.int64]  # [N, K] beam of the step before that each continues
-    log_probs: NDArray[np.float32]  # [N, K] cumulative
-    attention: NDArray[np.float32] | None  # [N, K, S] before selection, if the graph returns it
+    tokens: NDArray[np.int64]  # [N, K] last token of each beam
+    parents: NDArray[np.int64]  # [N, K] beam of the previous step that each beam continues
+    log_probs: NDArray[np.float32]  # [N, K] cumulative log-probability
+    attention: NDArray[np.float32] | None  # [N, K, S] of the previous beams, if requested
 
 
 class Batch:
-    """Sentences that are translated together, a row each.
+    """Sentences that are translated together, one per row.
 
     Args:
-        graphs: of the target.
-        contract: their inputs and outputs.
-        sentences: of one beam size; at least one.
-        start_token: the decoder's start symbol.
-        end_token: the end symbol.
+        graphs: Graphs of the target.
+        contract: Inputs and outputs of the graphs.
+        sentences: At least one sentence; all have the same beam size.
+        start_token: The decoder's start symbol.
+        end_token: The end symbol.
 
     Attributes:
-        history: the steps so far.
-        lengths: [N] steps that each sentence has taken; those after it was done do not count.
+        history: All steps so far.
+        lengths: [N] number of steps of each sentence until it was done.
     """
 
     def __init__(
@@ -89,10 +90,11 @@ class Batch:
         self.history: list[Step] = []
         count, beams = len(sentences), sentences[0].options.beam_size
         self.lengths = np.zeros(count, dtype=np.int64)
-        self._inputs = graphs.encode(_sources([[*one.tokens, end_token] for one in sentences]))
-        most = np.array([one.max_length for one in sentences], dtype=np.int64)
-        self._inputs |= request_values([one.options for one in sentences], most)
-        self._inputs |= contract.initial_state(count, beams, start_token, _slots(beams))
+        self._inputs = graphs.encode(_padded([[*one.tokens, end_token] for one in sentences]))
+        max_lengths = np.array([one.max_length for one in sentences], dtype=np.int64)
+        self._inputs |= request_values([one.options for one in sentences], max_lengths)
+        # Rule 1: one live hypothesis per sentence.
+        self._inputs |= contract.initial_state(count, beams, start_token, _slot_capacity(beams))
 
     @property
     def is_done(self) -> bool:
@@ -100,7 +102,7 @@ class Batch:
         return bool(self._inputs["done"].all())
 
     def step(self) -> None:
-        """Take a step; sentences that are done wait for the others (rule 5)."""
+        """Run one step (rules 2 to 6, in the graph) and record its live beams."""
         inputs, position = self._inputs, len(self.history)
         forced = ([*one.prefix, FREE][min(position, len(one.prefix))] for one in self._sentences)
         inputs["forced_tokens"] = np.fromiter(forced, dtype=np.int64)
@@ -108,68 +110,68 @@ class Batch:
         outputs = self._graphs.step(inputs)
         for spec in self._contract.state:
             inputs[spec.name] = outputs[NEXT + spec.name]
-        found = (inputs["tokens"], outputs["parents"], inputs["log_probs"])
-        is_wanted = any(one.options.return_attention for one in self._sentences)
-        self.history.append(Step(*found, outputs.get("attention") if is_wanted else None))
+        beams = (inputs["tokens"], outputs["parents"], inputs["log_probs"])
+        wants_attention = any(one.options.return_attention for one in self._sentences)
+        self.history.append(Step(*beams, outputs.get("attention") if wants_attention else None))
         full = outputs.get("full", np.False_) & ~inputs["done"]
         if full.any():
             self._grow(full)
 
     def hypotheses(self, row: int, source_end: bool = True) -> list[Hypothesis]:
-        """Rule 7: the n best of a sentence that is done.
+        """Return the n best hypotheses of a sentence that is done (rule 7).
 
         Args:
-            row: of the sentence.
-            source_end: attention has a column for the source's end symbol.
+            row: Row of the sentence.
+            source_end: The attention has a column for the source's end symbol.
 
         Raises:
-            BackendError: there is none (`check_found`).
+            BackendError: The pool is empty (`check_found`).
         """
         sentence = self._sentences[row]
-        trace = _Trace(sentence, row, self.history[: self.lengths[row]])
+        trace = _BackTrace(sentence, row, self.history[: self.lengths[row]])
         names = ("scores", "lengths", "parents", "truncated")
         pool = (self._inputs[f"finished_{name}"][row].tolist() for name in names)
-        entries = [_Entry(*values) for values in zip(*pool, strict=True) if values[0] > -np.inf]
+        entries = [_PoolEntry(*entry) for entry in zip(*pool, strict=True) if entry[0] > -np.inf]
         best = sorted(entries, key=lambda entry: -entry.score)[: sentence.options.num_hypotheses]
         columns = len(sentence.tokens) + source_end
         found = [trace.hypothesis(entry, columns) for entry in best]
         return check_found(found, len(sentence.tokens))
 
     def _grow(self, full: NDArray[np.bool_]) -> None:
-        """More slots; rows [N] that are full go on in the lowest that are free."""
+        """Add cache slots; the full rows [N] write next to their lowest free slots."""
         inputs, beams = self._inputs, self._sentences[0].options.beam_size
         old = inputs["ancestry"].shape[2]
-        more = _slots(old + beams) - old
+        added = _slot_capacity(old + beams) - old
         for spec in self._contract.caches:
-            inputs[spec.name] = np.pad(inputs[spec.name], ((0, 0), (0, 0), (0, more), (0, 0)))
-        hidden = ((0, 0), (0, 0), (0, more))
-        inputs["ancestry"] = np.pad(inputs["ancestry"], hidden, constant_values=MASKED)
+            inputs[spec.name] = np.pad(inputs[spec.name], ((0, 0), (0, 0), (0, added), (0, 0)))
+        width = ((0, 0), (0, 0), (0, added))
+        inputs["ancestry"] = np.pad(inputs["ancestry"], width, constant_values=MASKED)
         inputs["slots"] = inputs["slots"].copy()
         for row in np.flatnonzero(full):
             free = np.flatnonzero((inputs["ancestry"][row] < 0).all(0))
             inputs["slots"][row] = free[:beams]
 
 
-def _sources(tokens: Sequence[Sequence[int]]) -> Arrays:
-    """The encoder's inputs; any valid id fills up a row."""
-    lengths = np.array([len(row) for row in tokens], dtype=np.int64)
-    ids = np.full((len(tokens), int(lengths.max())), tokens[0][-1], dtype=np.int64)
-    for row, own in zip(ids, tokens, strict=True):
-        row[: len(own)] = own
+def _padded(sources: Sequence[Sequence[int]]) -> Arrays:
+    """Pad token lists to the encoder's inputs; any valid token id serves as padding."""
+    lengths = np.array([len(tokens) for tokens in sources], dtype=np.int64)
+    ids = np.full((len(sources), int(lengths.max())), sources[0][-1], dtype=np.int64)
+    for row, tokens in zip(ids, sources, strict=True):
+        row[: len(tokens)] = tokens
     return {"source_ids": ids, "source_lengths": lengths}
 
 
-def _slots(needed: int) -> int:
-    """A multiple, which suits the matrix products."""
+def _slot_capacity(needed: int) -> int:
+    """Round up to a multiple of 16, which suits the matmuls."""
     return -(-needed // 16) * 16
 
 
-# ---- from the history to hypotheses ----
+# ---- back-trace ----
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """A place of the pool: live beam `parent` ended after `length` tokens, or was cut off there."""
+class _PoolEntry:
+    """A finished hypothesis: live beam `parent` ended, or was cut off, after `length` tokens."""
 
     score: float
     length: int
@@ -178,18 +180,19 @@ class _Entry:
 
 
 @dataclass(frozen=True)
-class _Trace:
-    """The steps of a sentence, which is in that row of them."""
+class _BackTrace:
+    """The steps of one sentence, in row `row` of each."""
 
     sentence: Sentence
     row: int
     steps: Sequence[Step]
 
-    def hypothesis(self, entry: _Entry, columns: int) -> Hypothesis:
-        """Trace one back; its attention has that many columns."""
-        length = entry.length if entry.truncated else entry.length - 1  # the end is in no beam
+    def hypothesis(self, entry: _PoolEntry, columns: int) -> Hypothesis:
+        """Trace a pool entry back to its tokens; its attention has `columns` columns."""
+        # The end symbol of a hypothesis that is not truncated is not the token of any live beam.
+        length = entry.length if entry.truncated else entry.length - 1
         path = self._path(entry.parent, length)
-        beams = [parent for _, parent in path]  # that each token was chosen from
+        beams = [parent for _, parent in path]  # beam that each token was chosen from
         cumulative = [0.0]
         for step, beam in enumerate([*beams[1:], entry.parent][:length]):
             cumulative.append(float(self.steps[step].log_probs[self.row, beam]))
@@ -203,13 +206,13 @@ class _Trace:
         return Hypothesis(
             tokens=tuple(token for token, _ in path),
             score=entry.score,
-            token_log_probs=tuple(b - a for a, b in pairwise(cumulative)),
+            token_log_probs=tuple(after - before for before, after in pairwise(cumulative)),
             truncated=entry.truncated,
             attention=attention,
         )
 
     def _path(self, beam: int, length: int) -> list[tuple[int, int]]:
-        """(token, parent) of each of the first `length` steps that led to a live beam."""
+        """Return (token, parent) of each of the first `length` steps that led to a live beam."""
         path: list[tuple[int, int]] = []
         for step in reversed(self.steps[:length]):
             parent = int(step.parents[self.row, beam])
@@ -219,16 +222,16 @@ class _Trace:
 
 
 class Reference:
-    """Translates sentences in static batches. Several threads may call it at once.
+    """Translator of sentences in static batches. Thread-safe.
 
     Args:
-        graphs: of the target.
-        contract: their inputs and outputs.
-        start_token: the decoder's start symbol.
-        end_token: the end symbol.
-        source_end: the decoder sees the source's end symbol.
-        batch_tokens: source tokens of a batch (`length_sorted_batches`).
-        workers: batches at once.
+        graphs: Graphs of the target.
+        contract: Inputs and outputs of the graphs.
+        start_token: The decoder's start symbol.
+        end_token: The end symbol.
+        source_end: The decoder attends to the source's end symbol.
+        batch_tokens: Source tokens per batch (`length_sorted_batches`).
+        workers: Number of batches translated at once.
     """
 
     def __init__(
@@ -240,10 +243,10 @@ class Reference:
         self._batch_tokens, self._workers = batch_tokens, workers
 
     def translate(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
-        """The n best of each sentence, best first; all have one beam size.
+        """Return the n best hypotheses of each sentence; all sentences have one beam size.
 
         Raises:
-            BackendError: the backend failed, or found nothing for a sentence.
+            BackendError: The backend failed, or a search found no hypothesis.
         """
         batches = length_sorted_batches([len(s.tokens) + 1 for s in sentences], self._batch_tokens)
         results: dict[int, list[Hypothesis]] = {}
@@ -251,13 +254,13 @@ class Reference:
 
         def run(indices: list[int]) -> None:
             try:
-                found = self._translate([sentences[index] for index in indices], stop)
+                found = self._translate_batch([sentences[index] for index in indices], stop)
             except BaseException:
-                stop.set()  # before this thread begins another batch
+                stop.set()  # before this thread takes another batch
                 raise
             results.update(zip(indices, found, strict=False))
 
-        # In threads, since Ctrl-C is heard by the main thread alone, between two calls.
+        # Batches run in a pool because only the main thread, between two calls, handles Ctrl-C.
         with ThreadPoolExecutor(self._workers, "translate") as pool:
             try:
                 pending = {pool.submit(run, indices) for indices in batches}
@@ -272,8 +275,10 @@ class Reference:
                 future.result()
         return [results[index] for index in range(len(sentences))]
 
-    def _translate(self, sentences: Sequence[Sentence], stop: Event) -> list[list[Hypothesis]]:
-        """The n best of a batch; none once it is to stop."""
+    def _translate_batch(
+        self, sentences: Sequence[Sentence], stop: Event
+    ) -> list[list[Hypothesis]]:
+        """Return the n best hypotheses of each sentence, or an empty list once `stop` is set."""
         if stop.is_set():
             return []
         batch = Batch(self._graphs, self._contract, sentences, self._start_token, self._end_token)

@@ -1,4 +1,4 @@
-"""`TranslationService` where libtranslate_trt does not translate: line by line, by threads."""
+"""`TranslationService` without libtranslate_trt: a thread pool translates line by line."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from translate_trt.runtime.translator import Translator
 
 
 class PlainService:
-    """Implementation of `TranslationService` without batches: a thread for each worker.
+    """Implementation of `TranslationService` without batching, one thread per worker.
 
     Args:
-        translator: that runs on `Reference`.
-        capacity: lines from which on `submit` waits until one is done; None: it never waits.
+        translator: A translator without a `core`.
+        capacity: Maximum number of unfinished lines before `submit` blocks; None means no limit.
     """
 
-    failed = False  # nothing ends its threads
+    failed = False  # the pool's threads do not die
 
     def __init__(self, translator: Translator, capacity: int | None) -> None:
         self._translator, self._capacity, self._process = translator, capacity, os.getpid()
         self._pool = ThreadPoolExecutor(translator.workers, "translation-service")
         self._requests = itertools.count(1)
-        self._own_thread = threading.local()  # `here`: it is one of the pool's
-        self._changed = threading.Condition()  # of what follows
-        self._lines: dict[Future[Translation], int] = {}  # their requests
+        self._own_thread = threading.local()  # has the attribute `here` in threads of the pool
+        self._changed = threading.Condition()  # guards all attributes below
+        self._lines: dict[Future[Translation], int] = {}  # request number of each line
         self._running, self._done, self._closed = 0, Statistics(), False
 
     def submit(
@@ -56,11 +56,11 @@ class PlainService:
         return future
 
     def new_request(self) -> int:
-        """A number for lines that belong together."""
+        """See `TranslationService`."""
         return next(self._requests)
 
     def cancel(self, request: int) -> None:
-        """Cancel the lines of a request that have not been begun."""
+        """Cancel the lines of a request that no worker has started."""
         check_process(self._process)
         with self._changed:
             futures = [future for future, own in self._lines.items() if own == request]
@@ -68,13 +68,13 @@ class PlainService:
             future.cancel()
 
     def statistics(self) -> Statistics:
-        """See `TranslationService`; of lines, and there are no steps of batches."""
+        """See `TranslationService`; load is counted in lines, and steps and rows stay 0."""
         with self._changed:
             waiting = len(self._lines) - self._running
             return replace(self._done, waiting=waiting, running=self._running)
 
     def close(self, cancel_futures: bool) -> None:
-        """Take no more lines, and wait until all have finished."""
+        """See `TranslationService`."""
         if os.getpid() != self._process:
             return
         with self._changed:
@@ -86,7 +86,7 @@ class PlainService:
         in_callback = getattr(self._own_thread, "here", False)
         self._pool.shutdown(wait=not in_callback)
 
-    # ---- a worker ----
+    # ---- in a worker thread ----
 
     def _run(self, future: Future[Translation], segments: Sequence[Sentence]) -> None:
         self._own_thread.here = True

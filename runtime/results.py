@@ -1,4 +1,4 @@
-"""What a translation is made of."""
+"""Translation results and service statistics."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Hypothesis:
     """One finished hypothesis.
 
     Attributes:
-        tokens: target token ids, without the end symbol.
-        score: cumulative log-probability divided by the length penalty; higher is better.
-        token_log_probs: natural-log probability of each generated token, 0 of a forced one; the
-            last one is the end symbol's unless the hypothesis is truncated.
-        truncated: the maximum length came before the end symbol.
+        tokens: Target token ids without the end symbol.
+        score: Cumulative log-probability divided by the length penalty; higher is better.
+        token_log_probs: Natural-log probability of each generated token, 0 for forced tokens. The
+            last entry belongs to the end symbol unless the hypothesis is truncated.
+        truncated: True if the maximum length was reached before the end symbol.
         attention: [len(token_log_probs), source tokens + 1] cross-attention of the last decoder
-            layer averaged over heads, when asked for; the last column is the source's end symbol,
-            and is left out for models that see no such symbol.
+            layer averaged over heads, if requested. The last column is the source's end symbol; it
+            is missing for models whose decoder does not see that symbol.
     """
 
     tokens: tuple[int, ...]
@@ -34,15 +34,14 @@ class Hypothesis:
 
 
 def check_found(found: list[Hypothesis], source_tokens: int) -> list[Hypothesis]:
-    """Return the n best of a sentence as they are, of which there must be at least one.
+    """Return the hypotheses of a sentence unchanged, after checking that the list is not empty.
 
     Args:
-        found: of one sentence.
-        source_tokens: of the sentence, the end symbol not included; for the message.
+        found: The n best hypotheses of one sentence.
+        source_tokens: Source length without the end symbol, for the message.
 
     Raises:
-        BackendError: a search found nothing, since no candidate of a step had a finite
-            log-probability.
+        BackendError: The list is empty: in some step no candidate had a finite log-probability.
     """
     if not found:
         raise BackendError(
@@ -56,11 +55,13 @@ def check_found(found: list[Hypothesis], source_tokens: int) -> list[Hypothesis]
 
 @dataclass(frozen=True)
 class TextHypothesis:
-    """A hypothesis as text, with what `Hypothesis` tells of it.
+    """A hypothesis as text.
 
-    `segments` has one `Hypothesis` for an ordinary line, several for a line that was too long for
-    the model and was translated in segments, none for a line without a single token. `score` is the
-    sum over the segments.
+    Attributes:
+        text: The translation, always one line.
+        score: Sum of the segments' scores.
+        segments: One `Hypothesis` for an ordinary line, several for a line that exceeded the
+            model's maximum length, none for a line without tokens.
     """
 
     text: str
@@ -69,7 +70,7 @@ class TextHypothesis:
 
     @property
     def token_log_probs(self) -> tuple[float, ...]:
-        """Log-probability of every generated token, segment after segment."""
+        """Log-probabilities of all generated tokens, concatenated over the segments."""
         return tuple(value for segment in self.segments for value in segment.token_log_probs)
 
     @property
@@ -86,13 +87,13 @@ class TextHypothesis:
 
 @dataclass(frozen=True)
 class Translation:
-    """The n best translations of one line, best first; an empty line has one, empty."""
+    """The n best translations of one line, best first; a blank line has one empty hypothesis."""
 
     hypotheses: tuple[TextHypothesis, ...]
 
     @property
     def text(self) -> str:
-        """The best translation."""
+        """Text of the best translation."""
         return self.hypotheses[0].text
 
     @property
@@ -102,7 +103,7 @@ class Translation:
 
     @property
     def segment_count(self) -> int:
-        """Into how many segments the line was cut: 1 for nearly all, 0 for an empty one."""
+        """Number of segments that the line was cut into; 0 for a blank line, usually 1."""
         return len(self.hypotheses[0].segments)
 
     @property
@@ -123,16 +124,16 @@ def _warn_of_old_name(old: str, new: str) -> None:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Load and totals of a service; long lines count with each of their segments.
+    """Current load and totals of a service; every segment of a long line counts as a sentence.
 
     Attributes:
-        waiting: sentences that no batch has taken yet.
-        running: sentences in batches.
-        sentences: that were translated.
-        source_tokens: of those.
-        target_tokens: of the best hypothesis of each.
-        steps: that batches took.
-        rows: of batches, a step with n sentences counts n.
+        waiting: Sentences in the pending queue.
+        running: Sentences in batches.
+        sentences: Translated sentences.
+        source_tokens: Source tokens of the translated sentences.
+        target_tokens: Tokens of the best hypothesis of each translated sentence.
+        steps: Decoding steps of all batches.
+        rows: Sum of the batch sizes over all steps.
     """
 
     waiting: int = 0

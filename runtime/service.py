@@ -1,4 +1,4 @@
-"""Sentences one at a time, from any thread, in batches that never end: continuous batching."""
+"""Continuous batching of lines submitted by any thread."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from translate_trt.runtime.translator import Translator
 
 
 class TranslationService:
-    """Translates what threads submit, each line as soon as a batch has capacity for it.
+    """Translate submitted lines with continuous batching.
 
-    A line that comes joins the batch of a worker that is translating others; a lone one is begun at
-    once. What is found is what `Translator.translate` finds. Close it, or use it in a `with`.
+    A new line joins a running batch as soon as that has capacity, or starts a batch if a worker is
+    idle. Results equal those of `Translator.translate`. Close the service, or use it in a `with`
+    statement.
 
-    Lines of one beam size and of like length share batches, whatever their other options; batches
-    of a worker take turns, step by step, with equal time for each request in them. Where
-    libtranslate_trt does not translate, lines are translated one by one.
+    Lines of one beam size and of similar length share batches, whatever their other options. The
+    batches of a worker take turns after each step, with equal time for each request. Without
+    libtranslate_trt, lines are translated one by one.
     """
 
     def __init__(
@@ -31,15 +32,15 @@ class TranslationService:
         *,
         capacity: int | None = None,
     ) -> None:
-        """Translate with the translator's workers.
+        """Start a service on the translator's workers.
 
         Args:
-            translator: of which other threads may make use meanwhile.
-            capacity: lines from which on `submit` waits until one is done; None: it never waits,
-                and memory is the bound.
+            translator: A loaded bundle; other threads may use it at the same time.
+            capacity: Maximum number of unfinished lines; `submit` blocks while that many are in
+                the service. None means no limit.
 
         Raises:
-            OptionError: a number is out of range.
+            OptionError: The capacity is less than 1.
         """
         if capacity is not None and capacity < 1:
             raise OptionError(f"capacity is {capacity}; it must be at least 1.")
@@ -58,58 +59,58 @@ class TranslationService:
         *,
         request: int | None = None,
     ) -> Future[Translation]:
-        """Hand in a line of text, or the tokens of one.
+        """Submit one line of text, or its tokens.
 
         Args:
-            source: text of any length, or source token ids without the end symbol.
-            options: None takes the bundle's defaults.
-            target_prefix: what the translation must begin with, as text or target token ids.
-            request: of `new_request`: lines of one request share its turns; None: the line has
-                turns of its own.
+            source: Text of any length, or source token ids without the end symbol.
+            options: Search options; None uses the bundle's defaults.
+            target_prefix: Text or target token ids that the translation must begin with.
+            request: Number from `new_request`. Lines of one request share its scheduling turns;
+                None gives the line turns of its own.
 
         Returns:
-            Its translation. Until a batch has taken the line it can be cancelled. Callbacks of the
-            future run in a worker's thread: they must be short, and not submit where there is a
-            capacity; what they raise is logged. `exception()` is a `BackendError` if the backend
-            failed with this very line, or a worker has ended.
+            A future of the translation. It can be cancelled until a batch has admitted the line.
+            Its callbacks run in a worker thread: they must be short and must not call `submit` on
+            a service with a capacity; exceptions they raise are logged. `exception()` is a
+            `BackendError` if the backend failed on this line or a worker has ended.
 
         Raises:
-            InputError: a token outside the vocabulary, or more tokens than the bundle allows.
-            OptionError: an option this bundle was not compiled for, or out of its limits.
-            TranslateTrtError: the service was closed, has failed, or was made by the process that
-                this one was forked from.
+            InputError: A token is outside the vocabulary, or the line exceeds the bundle's limit.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+            TranslateTrtError: The service is closed, has failed, or belongs to the process that
+                this process was forked from.
         """
         return self._service.submit(
             source, options or self._translator.default_options, target_prefix, request
         )
 
     def new_request(self) -> int:
-        """A number for lines that belong together."""
+        """Return a new request number, which groups lines for `submit` and `cancel`."""
         return self._service.new_request()
 
     def cancel(self, request: int) -> None:
-        """Cancel the lines of a request that have not been translated.
+        """Cancel the unfinished lines of a request.
 
-        Where libtranslate_trt does not translate, lines that have been begun go on.
+        Without libtranslate_trt, lines that are already being translated are not cancelled.
         """
         self._service.cancel(request)
 
     @property
     def failed(self) -> bool:
-        """True once a thread has ended before its time; there will be no more translations."""
+        """True after a thread of the service has died; no more lines will be translated."""
         return self._service.failed
 
     def statistics(self) -> Statistics:
-        """Current load, and totals since the start."""
+        """Return the current load and totals."""
         return self._service.statistics()
 
     def close(self, cancel_futures: bool = False) -> None:
-        """Take no more lines, and wait until all are translated.
+        """Stop accepting lines and wait for those submitted.
 
-        In a process that was forked from the one that made the service, this does nothing.
+        In a forked child of the process that created the service, this does nothing.
 
         Args:
-            cancel_futures: cancel those that are not translated yet.
+            cancel_futures: Cancel unfinished lines instead of waiting for them.
         """
         self._service.close(cancel_futures)
 

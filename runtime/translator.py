@@ -1,4 +1,4 @@
-"""The public API: a bundle in, translations out."""
+"""Public API: load a bundle and translate."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ _EMPTY = Hypothesis((), 0.0)
 
 
 class Translator:
-    """A loaded bundle. Several threads may call it at once.
+    """A loaded bundle. Thread-safe.
 
-    In a `with` statement, or by `close`, its memory is given back at a known time. A copy that is
-    pickled, as `multiprocessing` does, opens the bundle again where it arrives.
+    Sentences are translated in batches. Each of the `workers` runs one batch at a time on `threads`
+    CPU threads. One worker with all cores answers a single request soonest; one worker per core
+    with one thread each translates the most text per second (docs/performance.md).
 
-    Sentences are translated in batches; each of the `workers` runs one at a time, on `threads`
-    processor threads. One worker with all cores answers a single request soonest; as many workers
-    as cores, of one thread each, translate most text per second (docs/performance.md).
+    A `with` statement or `close` frees the model's memory at a known time. Unpickling a translator,
+    as `multiprocessing` does, loads the bundle again in the receiving process.
 
     Attributes:
-        manifest: what the bundle says of itself.
-        target: the entry of the target in use.
-        default_options: what is used where no options are given.
-        source_languages: what options may call the source's language (see `Manifest`).
-        target_languages: the same of the target's.
-        workers: batches translated at once.
-        core: libtranslate_trt, where it translates; None: `Reference` does.
+        manifest: Manifest of the bundle.
+        target: Manifest entry of the loaded target.
+        default_options: Options used by calls that pass none.
+        source_languages: Valid values of the option `source_language` (see `Manifest`).
+        target_languages: Valid values of the option `target_language`.
+        workers: Number of batches translated at once.
+        core: libtranslate_trt, if it runs this target; None if the Python `Reference` does.
     """
 
     def __init__(
@@ -76,23 +76,23 @@ class Translator:
         """Check the bundle and load one of its targets.
 
         Args:
-            bundle: directory made by `translate-trt export`.
-            target: such as "onnx-int8"; None takes the manifest's first.
-            shortlist: take the target that is like it, but makes translations of tokens alone that
-                their source makes likely (docs/shortlist.md).
-            threads: of each worker; None shares out the cores. More than there are are lowered to
-                that, with a warning.
-            workers: batches translated at once, by one copy of the weights.
-            batch_tokens: source tokens in a batch, padding included.
-            device: "cpu", "cuda" or "cuda:1"; None: a GPU where the target needs one.
-            check_hashes: compare every file with its SHA-256 in the manifest.
-            trust_code: run the machine code that a version-compatible engine brings.
+            bundle: Directory written by `translate-trt export`.
+            target: Name of a target, such as "onnx-int8"; None selects the first in the manifest.
+            shortlist: Use the target's shortlist variant, which only considers tokens that the
+                source makes likely (docs/shortlist.md).
+            threads: CPU threads per worker; None divides the cores evenly. More threads than cores
+                are reduced with a warning.
+            workers: Number of batches translated at once with one copy of the weights.
+            batch_tokens: Source tokens per batch, padding included.
+            device: "cpu", "cuda" or "cuda:1"; None uses a GPU only if the target needs one.
+            check_hashes: Compare every file with its SHA-256 in the manifest.
+            trust_code: Allow a version-compatible engine to run the machine code it contains.
 
         Raises:
-            BundleError: the bundle is missing, incomplete or changed, or has no such target, or
-                its engines do not run here.
-            BackendError: there is no GPU to run it on, or too little memory.
-            OptionError: a number is out of range.
+            BundleError: The bundle is missing, incomplete or changed, lacks the target, or has
+                engines that do not run on this machine.
+            BackendError: No GPU is available, or memory ran out.
+            OptionError: A number is out of range.
         """
         for name, value in (
             ("threads", threads),
@@ -102,16 +102,14 @@ class Translator:
             if value is not None and whole_number(name, value) < 1:
                 raise OptionError(f"{name} is {value}; it must be at least 1.")
         threads, workers = share_cores(threads, workers)
-        path = self._path = Path(bundle)
-        self._place = path.absolute()  # wherever the process goes
-        self.manifest: Manifest = read_manifest(path)
+        self._path = Path(bundle)
+        self._absolute_path = self._path.absolute()  # valid after the process changes directory
+        self.manifest: Manifest = read_manifest(self._path)
         self.target: TargetEntry = self.manifest.target(target, shortlist)
-        model = self.manifest.model
         self.default_options: SearchOptions = self.manifest.search_options()
         self.source_languages: tuple[str, ...] = self.manifest.source_languages
         self.target_languages: tuple[str, ...] = self.manifest.target_languages
         self.workers = workers
-        settings = Settings(threads, workers, device, trust_code=trust_code)
         self._arguments: dict[str, Any] = {
             "threads": threads, "workers": workers, "batch_tokens": batch_tokens, "device": device,
             "check_hashes": check_hashes, "trust_code": trust_code,
@@ -119,47 +117,43 @@ class Translator:
         self._warned_of_beams = False
         self._reference: Reference | None = None
         self.core: Core | None = None
+        settings = Settings(threads, workers, device, trust_code=trust_code)
         has_engines = self.target.backend in PACKAGES
-        # ONNX Runtime on GPUs is not tried: packages that Python loads bring CUDA's libraries.
+        # ONNX Runtime stays in Python on GPUs, where Python packages bring the CUDA libraries.
         on_core = has_engines or (self.target.backend == "onnxruntime" and settings.gpu is None)
         library = native.library() if on_core else None
-        engines = None
-        if has_engines:
-            if library is None:
-                raise BackendError(
-                    f"{self.target.name} runs on libtranslate_trt, and here is {native.status()}. "
-                    "Choose an onnx target to do without."
-                )
-            verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
-            engines = self._load_engines(settings)
-            check_hashes = False
         if library is not None:
-            self.core = Core(
-                library, path, self.target.name, threads=threads, workers=workers,
-                batch_tokens=batch_tokens, device=None if has_engines else device,
-                check_hashes=check_hashes, engines=engines,
-            )  # fmt: skip
-            return
-        if on_core:
-            native.report_fallback()
-        verify_files(path, self.manifest, self.target.name, hashes=check_hashes)
-        self._check_tokenizer()
-        graphs = load_graphs(self.target.backend, self._files(), self.target.contract, settings)
-        self._reference = Reference(
-            graphs, self.target.contract, model.start_token, model.end_token, model.source_end,
-            batch_tokens, workers,
+            self.core = self._load_core(library, settings)
+        elif has_engines:
+            raise BackendError(
+                f"{self.target.name} needs libtranslate_trt, and this process runs on "
+                f"{native.status()}. Choose an onnx target to run without the library."
+            )
+        else:
+            if on_core:
+                native.report_fallback()
+            self._reference = self._load_reference(settings)
+
+    def _load_core(self, library: Path, settings: Settings) -> Core:
+        """Load the target with libtranslate_trt."""
+        device, check_hashes = self._arguments["device"], self._arguments["check_hashes"]
+        engines = None
+        if self.target.backend in PACKAGES:
+            self._verify_files()
+            engines = self._load_engines(settings)
+            device, check_hashes = None, False  # the engines' device; the files are verified
+        return Core(
+            library, self._path, self.target.name, threads=settings.threads,
+            workers=settings.workers, batch_tokens=self._arguments["batch_tokens"], device=device,
+            check_hashes=check_hashes, engines=engines,
         )  # fmt: skip
 
-    def _files(self) -> dict[str, Path]:
-        """The target's files by role."""
-        return {role: entry.locate(self._path) for role, entry in self.target.files.items()}
-
     def _load_engines(self, settings: Settings) -> Engines:
-        """Both engines of the target.
+        """Load both engines of the target.
 
         Raises:
-            BundleError: they do not run here.
-            BackendError: there is no GPU, or what it takes to use one is not installed.
+            BundleError: The engines do not run on this machine.
+            BackendError: No GPU is available, or a package that the engines need is missing.
         """
         records = (
             check_engines(self.target, self._path, settings.gpu or 0)
@@ -168,30 +162,45 @@ class Translator:
         )
         return load_engines(self._files(), self.target.contract, settings, records)
 
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """Text to tokens and back."""
-        sides = self.manifest.tokenizer
-        # Errors call the bundle what it was called; later the process may be elsewhere.
-        path = self._path if self.core is None else self._place
-        return Tokenizer(sides["source"].locate(path), sides["target"].locate(path))
-
-    def _check_tokenizer(self) -> None:
+    def _load_reference(self, settings: Settings) -> Reference:
+        """Load the target with ONNX Runtime, for the search loop in Python."""
+        self._verify_files()
         model = self.manifest.model
-        for pieces, expected in (
+        for size, expected in (
             (self.tokenizer.source_vocabulary_size, model.source_pieces),
             (self.tokenizer.vocabulary_size, model.vocabulary_size),
         ):
-            if pieces != expected:
+            if size != expected:
                 raise BundleError(
-                    f"the tokenizer has {pieces} pieces, the model {expected}; they do not belong "
+                    f"the tokenizer has {size} pieces, the model {expected}; they do not belong "
                     "together. Export the bundle again."
                 )
+        graphs = load_graphs(self.target.backend, self._files(), self.target.contract, settings)
+        return Reference(
+            graphs, self.target.contract, model.start_token, model.end_token, model.source_end,
+            self._arguments["batch_tokens"], settings.workers,
+        )  # fmt: skip
+
+    def _verify_files(self) -> None:
+        hashes = self._arguments["check_hashes"]
+        verify_files(self._path, self.manifest, self.target.name, hashes=hashes)
+
+    def _files(self) -> dict[str, Path]:
+        """Paths of the target's files by role."""
+        return {role: entry.locate(self._path) for role, entry in self.target.files.items()}
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the source and target vocabularies."""
+        sides = self.manifest.tokenizer
+        # While loading, errors show the path as the caller wrote it.
+        path = self._path if self.core is None else self._absolute_path
+        return Tokenizer(sides["source"].locate(path), sides["target"].locate(path))
 
     def close(self) -> None:
-        """Give the model's memory back, once calls that are under way have ended.
+        """Free the model's memory as soon as the calls in progress have returned.
 
-        Later calls raise a `TranslateTrtError`; to close again does nothing.
+        Later calls raise a `TranslateTrtError`. Closing twice is allowed.
         """
         self._reference = self.core = None
 
@@ -215,7 +224,7 @@ class Translator:
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_open()
         opened = partial(type(self), target=self.target.name, **self._arguments)
-        return opened, (str(self._place),)
+        return opened, (str(self._absolute_path),)
 
     def _is_closed(self) -> bool:
         return self._reference is None and self.core is None
@@ -224,7 +233,7 @@ class Translator:
         if self._is_closed():
             raise _closed_error()
 
-    # A string is an iterable of strings, too; the first signature that fits is taken.
+    # A string is also an iterable of strings; type checkers take the first signature that fits.
     @overload
     def translate(  # type: ignore[overload-overlap]
         self,
@@ -247,24 +256,23 @@ class Translator:
         options: SearchOptions | None = None,
         target_prefixes: str | Iterable[str] | None = None,
     ) -> Translation | list[Translation]:
-        """Translate a line of text, or several.
+        """Translate one line of text or several.
 
-        A line of more tokens than the bundle allows is cut in segments, at ends of sentences where
-        it has any, and their translations are joined.
+        A line with more tokens than the bundle allows is cut into segments, at sentence ends if
+        possible, and the translations of its segments are joined.
 
         Args:
-            lines: a text, or any iterable of texts; an empty or blank one gives an empty
-                translation.
-            options: None takes the bundle's defaults.
-            target_prefixes: text that each translation must begin with.
+            lines: A string, or an iterable of strings. The translation of a blank line is empty.
+            options: Search options; None uses the bundle's defaults.
+            target_prefixes: Text that each translation must begin with, one per line.
 
         Returns:
-            Of one text its `Translation`; of several a list of them in the order of the lines.
+            One `Translation` for a string, or a list of them in the order of the lines.
 
         Raises:
-            InputError: something that is no text, or not as many prefixes as lines.
-            OptionError: an option this bundle was not compiled for, or out of its limits.
-            BackendError: the backend failed; libtranslate_trt has tried each sentence once more.
+            InputError: A line is not a string, or the numbers of prefixes and lines differ.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
         if isinstance(lines, str):
             if target_prefixes is not None and not isinstance(target_prefixes, str):
@@ -284,24 +292,24 @@ class Translator:
         *,
         chunk_lines: int = 1024,
     ) -> Iterator[Translation]:
-        """Translate lines of any number as they are asked for.
+        """Translate a stream of lines lazily.
 
-        Lines are read, translated and kept `chunk_lines` at a time, so that memory does not grow
-        with their number. They may come from a generator, a file that is open, or a queue.
+        Lines are read and translated in chunks of `chunk_lines`, which bounds memory for input of
+        any length: a generator, an open file or a queue.
 
         Args:
-            lines: an iterable of texts.
-            options: None takes the bundle's defaults.
-            target_prefixes: as many texts that the translations must begin with.
-            chunk_lines: more of them are translated faster, fewer come back sooner.
+            lines: An iterable of strings.
+            options: Search options; None uses the bundle's defaults.
+            target_prefixes: Text that each translation must begin with, one per line.
+            chunk_lines: Lines per chunk. Large chunks translate faster, small chunks return sooner.
 
         Yields:
-            The translation of each line, in their order.
+            The translation of each line, in input order.
 
         Raises:
-            InputError: something that is no text, or not as many prefixes as lines.
-            OptionError: an option this bundle was not compiled for, or out of its limits.
-            BackendError: the backend failed; libtranslate_trt has tried each sentence once more.
+            InputError: A line is not a string, or the numbers of prefixes and lines differ.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
         if whole_number("chunk_lines", chunk_lines) < 1:
             raise OptionError(f"chunk_lines is {chunk_lines}; it must be at least 1.")
@@ -309,10 +317,10 @@ class Translator:
         self._checked(options)
         if isinstance(lines, str):
             raise InputError("lines is one string; give several, or use translate.")
-        given, prefixes = checked_texts("lines", "line", lines), None
+        texts, prefixes = checked_texts("lines", "line", lines), None
         if target_prefixes is not None:
             prefixes = checked_texts("target_prefixes", "prefix", target_prefixes)
-        return self._translate_chunks(given, options, prefixes, chunk_lines)
+        return self._translate_chunks(texts, options, prefixes, chunk_lines)
 
     def _translate_chunks(
         self,
@@ -336,7 +344,7 @@ class Translator:
         target_prefixes: Sequence[str] | None = None,
         first: int = 1,
     ) -> list[Translation]:
-        """Translate lines, of which errors call the first by that number."""
+        """Translate lines; `first` is the number of the first line in error messages."""
         self._check_open()
         options = self._checked(options)
         if target_prefixes is not None and len(target_prefixes) != len(lines):
@@ -360,19 +368,18 @@ class Translator:
         """Translate token sequences.
 
         Args:
-            sources: token ids of each text, without the end symbol and what the model wants before
-                it (`Prompt`).
-            options: None takes the bundle's defaults.
-            target_prefixes: target token ids that each translation must begin with.
+            sources: Token ids of each text, without the end symbol and the model's `Prompt`.
+            options: Search options; None uses the bundle's defaults.
+            target_prefixes: Token ids that each translation must begin with, one list per source.
 
         Returns:
-            For each source, in order, its n best hypotheses, best first; their tokens begin with
-            the model's prompt, if it has one. A source without tokens has one empty hypothesis.
+            The n best hypotheses of each source, best first. Their tokens include the model's
+            target prompt, if it has one. An empty source has one empty hypothesis.
 
         Raises:
-            InputError: a token outside the vocabulary, or a source longer than the bundle allows.
-            OptionError: an option this bundle was not compiled for, or out of its limits.
-            BackendError: the backend failed; libtranslate_trt has tried each sentence once more.
+            InputError: A token is outside the vocabulary, or a source exceeds the bundle's limit.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
         self._check_open()
         sources = list(checked_iterable("sources", "token lists", sources))
@@ -382,18 +389,18 @@ class Translator:
         if len(prefixes) != len(sources):
             raise InputError(f"{len(prefixes)} target prefixes for {len(sources)} sources.")
         options = self._checked(options)
-        given = [token_ids(f"source {n}", one) for n, one in enumerate(sources)]
-        begins = [
+        tokens = [token_ids(f"source {n}", one) for n, one in enumerate(sources)]
+        forced = [
             token_ids(f"the target prefix of source {n}", one) for n, one in enumerate(prefixes)
         ]
         if (core := self.core) is not None:
-            found = core.submit_ids(given, options, begins).result()
+            found = core.submit_ids(tokens, options, forced).result()
             return [[one.segments[0] for one in line.hypotheses] for line in found]
-        segments = [
+        sentences = [
             self._sentence(f"source {n}", source, prefix, options)
-            for n, (source, prefix) in enumerate(zip(given, begins, strict=True))
+            for n, (source, prefix) in enumerate(zip(tokens, forced, strict=True))
         ]
-        return self._search(segments)
+        return self._search(sentences)
 
     def check(
         self,
@@ -401,31 +408,31 @@ class Translator:
         source: Sequence[int] | None = None,
         name: str = "the source",
     ) -> None:
-        """Raise what translating with these options would, without translating.
+        """Validate options and tokens without translating.
 
         Args:
-            options: of a call to come.
-            source: of `translate_ids`, source token ids; None: text, which is never refused.
-            name: what an error calls the source.
+            options: Search options.
+            source: Source token ids, as for `translate_ids`; None for text, which is always valid.
+            name: Name of the source in error messages.
 
         Raises:
-            InputError: a token outside the vocabulary, or more tokens than the bundle allows.
-            OptionError: an option this bundle was not compiled for, or out of its limits.
+            InputError: A token is outside the vocabulary, or the source exceeds the bundle's limit.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
         """
         options = self._checked(options)
         if source is not None:
             self._sentence(name, token_ids(name, source), (), options)
 
-    # ---- of `TranslationService` ----
+    # ---- interface for `TranslationService` ----
 
     def prepare(
         self, source: str | Sequence[int], options: SearchOptions, prefix: str | Sequence[int]
     ) -> list[Sentence]:
-        """The sentences that a line of text, or the tokens of one, is translated as.
+        """Convert a line, given as text or tokens, into the sentences to search for.
 
         Raises:
-            InputError: a token outside the vocabulary, or more tokens than the bundle allows.
-            OptionError: an option this bundle was not compiled for, or out of its limits.
+            InputError: A token is outside the vocabulary, or the line exceeds the bundle's limit.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
         """
         self._check_open()
         options = self._checked(options)
@@ -439,37 +446,38 @@ class Translator:
         return [self._sentence("the line", tokens, prefix, options)] if tokens else []
 
     def translate_prepared(self, segments: Sequence[Sentence]) -> Translation:
-        """Translate what `prepare` made of a line.
+        """Translate the segments of one line that `prepare` returned.
 
         Raises:
-            BackendError: the backend failed, or found nothing.
+            BackendError: The backend failed, or the search found no hypothesis.
         """
         self._check_open()
         return self.join(self._search(segments))
 
     def join(self, segments: list[list[Hypothesis]]) -> Translation:
-        """The n best of a line from those of its segments, the i-th best of each together.
+        """Join the hypotheses of a line's segments: the i-th best of each give the i-th best line.
 
         Args:
-            segments: of each in order, its n best; a line without any has an empty translation.
+            segments: The n best hypotheses of each segment, in order. An empty list gives an empty
+                translation.
         """
         if not segments:
             return Translation((TextHypothesis("", 0.0),))
         joined = []
         for rank in range(max(map(len, segments))):
-            # A segment may have found fewer hypotheses than asked for: its last stands in.
+            # A segment with fewer hypotheses than requested repeats its last one.
             parts = tuple(segment[min(rank, len(segment) - 1)] for segment in segments)
             texts = self.tokenizer.decode_batch([part.tokens for part in parts])
             score = sum(part.score for part in parts)
             joined.append(TextHypothesis(" ".join(filter(None, texts)), score, parts))
         return Translation(tuple(joined))
 
-    def _search(self, segments: Sequence[Sentence]) -> list[list[Hypothesis]]:
-        """The n best of each segment; of one without tokens an empty one."""
-        if (reference := self._reference) is None:  # closed since
+    def _search(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
+        """Return the n best of each sentence; an empty sentence has one empty hypothesis."""
+        if (reference := self._reference) is None:  # closed by another thread
             raise _closed_error()
-        found = iter(reference.translate([one for one in segments if len(one.tokens)]))
-        return [next(found) if len(one.tokens) else [_EMPTY] for one in segments]
+        found = iter(reference.translate([one for one in sentences if len(one.tokens)]))
+        return [next(found) if len(one.tokens) else [_EMPTY] for one in sentences]
 
     def _segments(
         self, name: str, line: str, prefix: Sequence[int], options: SearchOptions
@@ -485,11 +493,11 @@ class Translator:
     def _sentence(
         self, name: str, source: Sequence[int], prefix: Sequence[int], options: SearchOptions
     ) -> Sentence:
-        """A text's tokens and forced prefix with what the model wants before them, checked.
+        """Check the tokens and the prefix, and add the model's prompt to both.
 
         Raises:
-            InputError: a token outside the vocabulary, or more tokens than the bundle allows.
-            OptionError: the prefix leaves no room for a translation.
+            InputError: A token is outside the vocabulary, or the source exceeds the bundle's limit.
+            OptionError: The prefix is as long as the maximum length of the translation.
         """
         check_tokens(self.manifest, name, source, prefix)
         if not len(source):
@@ -511,7 +519,7 @@ class Translator:
         return self.tokenizer.encode_target_batch(prefixes)
 
     def _checked(self, options: SearchOptions | None) -> SearchOptions:
-        """The options, or the bundle's; languages that they do not say are the bundle's."""
+        """Check the options; those not given, and languages not named, are the bundle's."""
         defaults = self.default_options
         if options is None:
             options = defaults

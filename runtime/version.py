@@ -1,4 +1,4 @@
-"""The version of the installed distribution."""
+"""Version of the installed distribution."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.metadata
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version: "10.14.1.48.post1" is (10, 14, 1, 48)."""
+    """Parse the leading numbers of a version: "10.14.1.48.post1" gives (10, 14, 1, 48)."""
     numbers = []
     for part in text.split("."):
         if not part.isdigit():
@@ -16,5 +16,5 @@ def version_numbers(text: str) -> tuple[int, ...]:
 
 
 def version() -> str:
-    """Such as "0.1.0"; read from the installation's metadata, so that it stands in one place."""
+    """Version of this distribution, such as "0.1.0", read from its installed metadata."""
     return importlib.metadata.version("translate-trt")

@@ -1,1 +1,1 @@
-"""Bundles: the manifest, the contract of the graphs, prompts, and checks against them."""
+"""Bundles: manifest, graph contract, prompts, and validation of options and tokens."""

@@ -1,4 +1,4 @@
-"""What a bundle takes: options and tokens of a sentence against its manifest."""
+"""Validation of options and tokens against a bundle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from translate_trt.runtime.options import SearchOptions
 
 
 def longest_text(manifest: Manifest) -> int:
-    """Tokens of the longest text that is translated in one piece."""
+    """Maximum tokens of a segment: the source limit less the end symbol and the prompt."""
     return manifest.limits.max_source_length - 1 - manifest.prompt.source_length
 
 
@@ -19,7 +19,7 @@ def check_options(manifest: Manifest, target: TargetEntry, options: SearchOption
     """Refuse options that a target was not compiled for.
 
     Raises:
-        OptionError: it was not; the message says what to export it with.
+        OptionError: An option is not supported; the message names the export flag that adds it.
     """
     limits, model = manifest.limits, manifest.model
     manifest.check_languages(options)
@@ -56,31 +56,31 @@ def check_options(manifest: Manifest, target: TargetEntry, options: SearchOption
 def check_tokens(
     manifest: Manifest, name: str, source: Sequence[int], prefix: Sequence[int]
 ) -> None:
-    """Refuse tokens that a model does not have, and too many of them.
+    """Refuse tokens outside the vocabulary and sources that exceed the bundle's limit.
 
     Args:
-        manifest: of the bundle.
-        name: of the sentence, for the message.
-        source: tokens without the end symbol and the prompt.
-        prefix: forced tokens of the target.
+        manifest: Manifest of the bundle.
+        name: Name of the sentence in messages.
+        source: Source tokens without the end symbol and the prompt.
+        prefix: Forced target tokens.
 
     Raises:
-        InputError: they cannot be translated.
+        InputError: The tokens cannot be translated.
     """
-    model, most = manifest.model, longest_text(manifest)
-    if len(source) > most:
+    model, longest = manifest.model, longest_text(manifest)
+    if len(source) > longest:
         raise InputError(
-            f"{name} has {len(source)} tokens; this bundle takes up to {most} "
+            f"{name} has {len(source)} tokens; this bundle takes up to {longest} "
             "and the end symbol. Split it, or export with a larger --max-source-length."
         )
-    for side, tokens, pieces in (
+    for side, tokens, vocabulary_size in (
         (name, source, model.source_pieces),
         (f"the target prefix of {name}", prefix, model.vocabulary_size),
     ):
-        wrong = [token for token in tokens if not 0 <= token < pieces]
+        wrong = [token for token in tokens if not 0 <= token < vocabulary_size]
         if wrong:
             raise InputError(
-                f"{side} has token {wrong[0]}, outside the vocabulary of {pieces} pieces."
+                f"{side} has token {wrong[0]}, outside the vocabulary of {vocabulary_size} pieces."
             )
     if model.end_token in prefix:
         raise InputError(f"the target prefix of {name} contains the end symbol; leave it out.")

@@ -1,24 +1,23 @@
-"""What passes between the graphs of a target and the host: inputs, outputs, and how they begin.
+"""I/O contract between the graphs of a target and the host: tensors and their initial values.
 
-Export declares it (`translate_trt.export.contract`) and writes it into the manifest of a bundle;
-whoever runs the graphs reads it there (`translate_trt.runtime.bundle.contract_fields`).
+Export declares the contract (`translate_trt.export.contract`) and writes it into the manifest; the
+host reads it from there (`translate_trt.runtime.bundle.contract_fields`).
 
-Letters: N sentences, K beams, S source tokens with the end symbol, P slots of a cache, W places of
-a shortlist.
+Axes: N sentences, K beams, S source tokens with the end symbol, P cache slots, W shortlist entries.
 
-The host's whole part in a step is: feed each output `next_x` back as input `x`, keep
-(`next_tokens`, `parents`, `next_log_probs`) for the back-trace, look at `next_done` and `full`.
+In each step the host feeds every output `next_x` back as input `x`, records (`next_tokens`,
+`parents`, `next_log_probs`) for the back-trace, and reads `next_done` and `full`.
 
-Beams are *query positions* of one sentence in both attentions. Cross-attention keys and values are
-therefore never tiled K times, and a self-attention cache holds the tokens of all beams of a
-sentence in its P slots. It is written in place (input `self_key_0` and output `next_self_key_0` may
-be the same memory) and never reordered: `ancestry` says which slots are a beam's own past, and it
-alone follows the beams when they are re-ranked (docs/adr/0002-ancestry-mask.md). A slot that is in
-no beam's past any more is free for a new token, so that a cache holds what beams have in common
-once (docs/adr/0003-shared-slots.md has the measurement).
+Beams are *query positions* of their sentence in both attentions. Cross-attention keys and values
+are therefore never tiled K times, and a self-attention cache holds the tokens of all beams of a
+sentence in its P slots. The cache is written in place (input `self_key_0` and output
+`next_self_key_0` may share memory) and never reordered: the mask `ancestry` marks the slots of each
+beam's own history, and only this mask follows the beams when they are re-ranked
+(docs/adr/0002-ancestry-mask.md). A slot outside every beam's history is free for a new token, and
+beams share the slots of their common history (docs/adr/0003-shared-slots.md has the measurement).
 
-Every row of every tensor with an axis N belongs to one sentence: a host may drop, swap or replace
-rows between two steps.
+Each row along an axis N belongs to one sentence: a host may drop, swap or replace rows between two
+steps.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ from numpy.typing import NDArray
 
 from translate_trt.runtime.options import SearchOptions
 
-#: Added to attention scores that must not count. Finite, so that no row can become NaN, and far
-#: below any score, so that its exponential is exactly zero in float32 and bfloat16.
+#: Bias of masked attention scores. A finite value keeps rows from becoming NaN; its exponential is
+#: exactly zero in float32 and bfloat16.
 MASKED = -1e9
 
 NEXT = "next_"
 
-#: In `forced_tokens`: the sentence may go on with any token.
+#: Value of `forced_tokens` that allows any token.
 FREE = -1
 
-#: In a place of a shortlist that no token has: the padding symbol, which is never written.
+#: Value of unused shortlist entries: the padding symbol, which is never generated.
 EMPTY = 0
 
-#: Element types that caches may have.
+#: Element types of caches.
 CACHE_TYPES = ("float32", "float16", "bfloat16")
 
 #: Element types of all inputs and outputs.
@@ -53,20 +52,20 @@ TYPES = ("int64", "bool", *CACHE_TYPES)
 
 
 def unscored(token: int) -> int:
-    """In `forced_tokens`: that token, whose log-probability does not count.
+    """Encode a token for `forced_tokens` that is forced with log-probability 0.
 
-    Callers' prefixes and prompts (`Prompt`) are forced in this way.
+    Target prefixes and prompts (`Prompt`) are forced in this way.
     """
     return -2 - token
 
 
 def forced_token(value: int) -> int:
-    """The token that a value of `forced_tokens` other than FREE stands for."""
+    """Decode a value of `forced_tokens` other than FREE."""
     return max(value, -2 - value)
 
 
 def max_beams(choices: int) -> int:
-    """Every step looks for a beam's best 2K + 1 tokens, so there must be as many to choose from."""
+    """Largest beam size K for a number of candidate tokens: a step selects 2K + 1 per beam."""
     return (choices - 1) // 2
 
 
@@ -79,14 +78,14 @@ def _ascend(row: NDArray[Any], start_token: int) -> None:
     row[:] = np.arange(row.size).reshape(row.shape)
 
 
-#: What a sentence's part of the state is before the first step, by the name in the manifest: from
-#: an array of one sentence and the decoder's start symbol.
+#: Functions that fill one row of a state tensor before the first step, by their names in the
+#: manifest. The second argument is the decoder's start symbol.
 INITIAL: dict[str, Callable[[NDArray[Any], int], None]] = {
     "zeros": lambda row, _: row.fill(0),
     "start_token": lambda row, start_token: row.fill(start_token),
-    "masked": lambda row, _: row.fill(MASKED),  # nothing is written yet
+    "masked": lambda row, _: row.fill(MASKED),  # no slot is written yet
     "minus_infinity": lambda row, _: row.fill(-np.inf),
-    "first_lives": _first_lives,  # 0, and minus infinity for all other beams
+    "first_lives": _first_lives,  # 0 for the first beam, minus infinity for the others
     "ascending": _ascend,  # 0, 1, 2, ...
 }
 
@@ -96,11 +95,11 @@ class TensorSpec:
     """One input or output of a graph.
 
     Attributes:
-        name: of the input; of state, the output has `NEXT` before it.
-        dtype: element type, one of `TYPES`.
-        axes: letters are dynamic.
-        initial: of state: one of `INITIAL`.
-        in_place: of state: a step writes it where it is.
+        name: Name of the input or output; the output of a state tensor has the prefix `NEXT`.
+        dtype: Element type, one of `TYPES`.
+        axes: Sizes; letters stand for dynamic sizes.
+        initial: Initial value of a state tensor, a key of `INITIAL`.
+        in_place: True for state tensors that a step updates in place.
     """
 
     name: str
@@ -111,40 +110,40 @@ class TensorSpec:
 
     @property
     def following(self) -> TensorSpec:
-        """Of state, the output that a step hands to the next one."""
+        """The step output that holds the next value of this state tensor."""
         return TensorSpec(NEXT + self.name, self.dtype, self.axes)
 
 
 @dataclass(frozen=True)
 class ShortlistForm:
-    """How long the list of tokens is that a translation is made of, where there is one.
+    """Size of the shortlist, the list of candidate tokens of a sentence.
 
     Attributes:
-        always: places for tokens that every sentence may use.
-        each: further places for each source token, the end symbol included.
+        always: Number of entries for tokens that every sentence may use.
+        each: Number of further entries per source token, the end symbol included.
     """
 
     always: int
     each: int
 
     def width(self, source_size: int) -> int:
-        """W for S source tokens."""
+        """Shortlist width W for S source tokens."""
         return self.always + self.each * source_size
 
 
 @dataclass(frozen=True)
 class Contract:
-    """Inputs and outputs of both graphs of a target, each in order.
+    """Inputs and outputs of both graphs of a target, in order.
 
     Attributes:
-        encoder_inputs: token ids (end symbol included, padded with any valid id) and their counts.
-        encoder_outputs: what every step takes of the source: the padding mask, keys and values of
-            every decoder layer's cross-attention, and a shortlist, whose tokens ascend.
-        request: step inputs that the caller sets: the same at every step, except the forced token.
-        state: what a step hands to the next one, each as input `x` and output `next_x`.
-        results: further outputs of the step. `attention` is that of the live beams *before*
-            selection: row k tells what beam k looked at when it scored its continuations.
-        shortlist: of the lists that the encoder makes; None: any token may come next.
+        encoder_inputs: Token ids (end symbol included, padded with any valid id) and their counts.
+        encoder_outputs: Source-dependent inputs of every step: the padding mask, cross-attention
+            keys and values of every decoder layer, and a shortlist of ascending tokens.
+        request: Step inputs set by the caller; only the forced token changes between steps.
+        state: Tensors passed from step to step, each as input `x` and output `next_x`.
+        results: Other step outputs. `attention` belongs to the live beams *before* selection: row
+            k is the attention with which beam k scored its continuations.
+        shortlist: Size of the encoder's shortlists; None if every token is a candidate.
     """
 
     encoder_inputs: tuple[TensorSpec, ...]
@@ -156,26 +155,26 @@ class Contract:
 
     @cached_property
     def beams(self) -> int | None:
-        """K, if the graphs are made for one number of beams; None: for any."""
+        """Static beam size K of the graphs; None if it is dynamic."""
         return _size(self.state, "tokens", 1)
 
     @cached_property
     def slots(self) -> int | None:
-        """P, if the graphs are made for one number of slots, enough for every step.
+        """Static number of cache slots P, enough for every step; None if it is dynamic.
 
-        Beam k of step t then writes slot t * K + k. None: for any number; a step writes to free
-        slots and says when the next one would find too few.
+        With a static number, beam k of step t writes slot t * K + k. Otherwise a step writes to
+        free slots and reports when too few are left for the next step.
         """
         return _size(self.state, "ancestry", 2)
 
     @property
     def attention(self) -> bool:
-        """The step graph also returns cross-attention weights."""
+        """True if the step graph returns cross-attention weights."""
         return any(spec.name == "attention" for spec in self.results)
 
     @property
     def caches(self) -> tuple[TensorSpec, ...]:
-        """The part of `state` that a step writes in place."""
+        """State tensors that a step updates in place."""
         return tuple(spec for spec in self.state if spec.in_place)
 
     @property
@@ -198,16 +197,16 @@ class Contract:
         }
 
     def choices(self, vocabulary_size: int) -> int:
-        """So many tokens a beam has to choose from in any sentence (see `max_beams`)."""
+        """Minimum number of candidate tokens of a beam in any sentence (see `max_beams`)."""
         return vocabulary_size if self.shortlist is None else self.shortlist.always
 
     def source_sizes(self, source_size: int) -> dict[str, int]:
-        """The axes that go with the length of the longest source, by their letters."""
+        """Sizes of the axes that depend on the length of the longest source, by letter."""
         width = 0 if self.shortlist is None else self.shortlist.width(source_size)
         return {"S": source_size, "W": width}
 
     def with_types(self, types: Mapping[str, str]) -> Contract:
-        """The same with other element types in place of some."""
+        """Return a copy with element types of encoder outputs and state replaced."""
 
         def changed(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
             return tuple(replace(spec, dtype=types.get(spec.dtype, spec.dtype)) for spec in specs)
@@ -223,19 +222,19 @@ class Contract:
         start_token: int,
         slots: int | None = None,
     ) -> dict[str, NDArray[np.generic]]:
-        """State before the first step: one live hypothesis per sentence, nothing finished.
+        """Create the state before the first step: one live hypothesis per sentence.
 
         Args:
-            sentences: N.
-            beams: K.
-            start_token: the decoder's start symbol.
-            slots: P, at least K, where the contract leaves it open; None: K.
+            sentences: Number of sentences N.
+            beams: Beam size K.
+            start_token: The decoder's start symbol.
+            slots: Number of cache slots P if it is dynamic, at least K; None means K.
         """
         sizes: dict[str | int, int] = {"N": sentences, "K": beams, "P": slots or beams}
         state: dict[str, NDArray[np.generic]] = {}
         for spec in self.state:
             shape = tuple(sizes.get(axis, axis) for axis in spec.axes)
-            # numpy has no bfloat16; zeros are the same bytes in any type of two.
+            # NumPy has no bfloat16; zeros are the same bytes in any two-byte type.
             dtype = "uint16" if spec.dtype == "bfloat16" else spec.dtype
             state[spec.name] = np.zeros(shape, np.dtype(dtype))  # type: ignore[arg-type]
             if spec.initial != "zeros" and sentences:
@@ -246,7 +245,7 @@ class Contract:
 
 
 def _size(specs: Sequence[TensorSpec], name: str, axis: int) -> int | None:
-    """That axis of a tensor, if it is a number."""
+    """Size of one axis of a tensor; None if it is dynamic."""
     (size,) = (spec.axes[axis] for spec in specs if spec.name == name)
     return size if isinstance(size, int) else None
 
@@ -254,11 +253,11 @@ def _size(specs: Sequence[TensorSpec], name: str, axis: int) -> int | None:
 def request_values(
     options: Sequence[SearchOptions], max_lengths: NDArray[np.int64]
 ) -> dict[str, NDArray[Any]]:
-    """The inputs of `Contract.request` for sentences that are free.
+    """Create the inputs of `Contract.request` for sentences without forced tokens.
 
     Args:
-        options: of each.
-        max_lengths: [N].
+        options: Search options of each sentence.
+        max_lengths: [N] maximum lengths.
     """
 
     def values(name: str, dtype: Any) -> NDArray[Any]:

@@ -1,7 +1,7 @@
-"""`Contract` in a manifest: written by export, read and checked by whoever runs the graphs.
+"""Serialization of `Contract` in a manifest.
 
-What the host itself reads or writes must be there under its name, with its type and axes; of the
-rest it needs to know only how large it is and how it begins.
+Tensors that the host reads or writes must be present with the expected names, types and axes. Of
+all other tensors the host only needs sizes and initial values.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from translate_trt.runtime.bundle.contract import (
 )
 from translate_trt.runtime.bundle.fields import Fields
 
-#: The groups of tensors, by their names in the manifest and in `Contract`.
+#: Groups of tensors: field names of `Contract` and keys in the manifest.
 _GROUPS = ("encoder_inputs", "encoder_outputs", "request", "state", "results")
 
 _LETTERS = ("N", "K", "S", "P", "W")
 
-# Of what types the initial values are; zeros are of any.
+# Element types of the initial values; "zeros" fits any type.
 _INITIAL_TYPES = {
     "start_token": "int64",
     "masked": "float32",
@@ -34,7 +34,7 @@ _INITIAL_TYPES = {
 
 
 def to_json(contract: Contract) -> dict[str, Any]:
-    """The contract as values that JSON knows; `from_json` reads it back."""
+    """Convert the contract to JSON values, which `from_json` reads back."""
     form = contract.shortlist
     value: dict[str, Any] = {
         "shortlist": None if form is None else {"always": form.always, "each": form.each}
@@ -49,11 +49,11 @@ def to_json(contract: Contract) -> dict[str, Any]:
 
 
 def from_json(fields: Fields) -> Contract:
-    """Read it from the object `contract` of a target.
+    """Read a contract from the object `contract` of a target.
 
     Raises:
-        BundleError: a field is missing or of another type; or a tensor is missing that the host
-            deals with, or one is there that it does not know what to do with.
+        BundleError: A field is missing or has the wrong type, a tensor that the host needs is
+            missing, or a tensor is unknown.
     """
     shortlist = None
     if not fields.is_null("shortlist"):
@@ -72,7 +72,7 @@ def from_json(fields: Fields) -> Contract:
     for group, (required, accepts) in _expected(beams, slots, attention, shortlist).items():
         inside = fields.object(group)
         for name, wanted in required.items():
-            inside.object(name)  # which says that it is missing
+            inside.object(name)  # raises if the tensor is missing
             if (found := _described(groups[group][name])) != wanted:
                 inside.fail(name, wanted, found)
         for name, spec in groups[group].items():
@@ -98,7 +98,7 @@ def _read_spec(name: str, fields: Fields, is_state: bool) -> TensorSpec:
 def _size(
     fields: Fields, specs: dict[str, TensorSpec], name: str, axis: int, letter: str
 ) -> str | int:
-    """That axis of a tensor that there must be: a number, or its letter."""
+    """Size or letter of one axis of a required tensor."""
     fields.object(name)
     axes = specs[name].axes
     if axis >= len(axes) or (isinstance(axes[axis], str) and axes[axis] != letter):
@@ -107,14 +107,14 @@ def _size(
 
 
 def _described(spec: TensorSpec) -> str:
-    """Such as "float32 [N, 1, 1, S]"."""
+    """Format type and axes, such as "float32 [N, 1, 1, S]"."""
     return f"{spec.dtype} [{', '.join(map(str, spec.axes))}]"
 
 
 def _expected(
     k: str | int, p: str | int, attention: bool, shortlist: ShortlistForm | None
 ) -> dict[str, tuple[dict[str, str], Callable[[TensorSpec], bool]]]:
-    """Of each group: what the host deals with itself, and what else it has room for."""
+    """Return the required tensors of each group, and the predicate that others must satisfy."""
     beams = f"[N, {k}]"
     state = {
         "tokens": f"int64 {beams}",
@@ -148,7 +148,7 @@ def _expected(
         return spec.axes[:1] == ("N",) and _letters(spec) == ["N", "S"]
 
     def is_state(spec: TensorSpec) -> bool:
-        """A cache [N, H, P, D], or anything that each sentence or beam has."""
+        """True for a cache [N, H, P, D] and for any tensor with one entry per sentence or beam."""
         others = _letters(spec)[1:]
         if spec.in_place:
             fits = len(spec.axes) == 4 and spec.axes[2] == p and others in ([], ["P"])

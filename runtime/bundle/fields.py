@@ -1,4 +1,4 @@
-"""Checked access to what a bundle's JSON files say."""
+"""Checked access to the fields of a bundle's JSON files."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, NoReturn
 
 from translate_trt.runtime.errors import BundleError
 
-#: What to do about a bundle that is not what it should be.
+#: Remedy for a damaged bundle, at the end of error messages.
 AGAIN = "Copy the bundle again or make it again with translate-trt export."
 
 
 class Fields:
-    """A JSON object with checked access; errors name a field by its path, as `model.heads`.
+    """JSON object with checked access; errors name a field by its path, such as `model.heads`.
 
     Raises:
-        BundleError: the value is not an object, or a field is missing or of another type.
+        BundleError: The value is not an object, or a field is missing or has the wrong type.
     """
 
     def __init__(self, value: object, file: Path, place: str = "") -> None:
@@ -31,46 +31,46 @@ class Fields:
         self.values: dict[str, Any] = value
 
     def fail(self, name: str, expected: str, found: object) -> NoReturn:
-        """Raise the error that this field is not what was expected."""
+        """Raise the error for a field with an unexpected value."""
         raise BundleError(
             f"{self._file}: the field {self._path(name)!r} must be {expected}, "
             f"not {_shown(found)}. {AGAIN}"
         )
 
     def integer(self, name: str, smallest: int) -> int:
-        """A whole number of at least `smallest`."""
+        """Read an integer of at least `smallest`."""
         return self._integer(name, self._get(name), smallest)
 
     def _integer(self, name: str, value: Any, smallest: int) -> int:
-        # To Python true is the integer 1; to JSON it is not a number. Arrays and C++ have 64 bits.
+        # In Python True is an integer; in JSON it is not a number. Arrays and C++ use 64 bits.
         fits = isinstance(value, int) and not isinstance(value, bool)
         if not fits or not smallest <= value < 2**63:
             self.fail(name, f"a whole number of at least {smallest}", value)
         return int(value)
 
     def boolean(self, name: str) -> bool:
-        """True or false."""
+        """Read a boolean."""
         value = self._get(name)
         if not isinstance(value, bool):
             self.fail(name, "true or false", value)
         return value
 
     def text(self, name: str) -> str:
-        """A string."""
+        """Read a string."""
         value = self._get(name)
         if not isinstance(value, str):
             self.fail(name, "a string", value)
         return value
 
     def choice(self, name: str, choices: Iterable[str]) -> str:
-        """A string, one of those."""
+        """Read a string that must be one of the choices."""
         value = self.text(name)
         if value not in choices:
             self.fail(name, f"one of {', '.join(choices)}", value)
         return value
 
     def axes(self, name: str, letters: Sequence[str]) -> list[str | int]:
-        """A list, not empty, of sizes of at least 1 and of letters for sizes."""
+        """Read a nonempty list of positive sizes and of letters for dynamic sizes."""
         value = self._get(name)
         if not isinstance(value, list) or not value:
             self.fail(name, f"a list of sizes and of {', '.join(letters)}", value)
@@ -80,45 +80,45 @@ class Fields:
         ]
 
     def is_null(self, name: str) -> bool:
-        """True if the field holds null."""
+        """True if the field is null."""
         return self._get(name) is None
 
     def optional_text(self, name: str) -> str | None:
-        """A string or null."""
+        """Read a string or null."""
         return None if self.is_null(name) else self.text(name)
 
     def texts(self, name: str) -> list[str]:
-        """A list of strings."""
+        """Read a list of strings."""
         value = self._get(name)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             self.fail(name, "a list of strings", value)
         return value
 
     def integers(self, name: str, smallest: int) -> list[int]:
-        """A list of whole numbers of at least `smallest`."""
+        """Read a list of integers of at least `smallest`."""
         value = self._get(name)
         if not isinstance(value, list):
             self.fail(name, "a list of whole numbers", value)
         return [self._integer(name, item, smallest) for item in value]
 
     def all_integers(self, smallest: int) -> dict[str, int]:
-        """The whole object, all of whose fields are whole numbers of at least `smallest`."""
+        """Read all fields of the object as integers of at least `smallest`."""
         return {name: self.integer(name, smallest) for name in self.values}
 
     def all_texts(self) -> dict[str, str]:
-        """The whole object, all of whose fields are strings."""
+        """Read all fields of the object as strings."""
         return {name: self.text(name) for name in self.values}
 
     def object(self, name: str) -> Fields:
-        """An object inside this one."""
+        """Read a nested object."""
         return Fields(self._get(name), self._file, self._path(name))
 
     def optional_object(self, name: str) -> dict[str, Any] | None:
-        """An object or null."""
+        """Read a nested object or null."""
         return None if self.is_null(name) else self.object(name).values
 
     def objects(self, at_least_one: bool = False) -> Iterator[tuple[str, Fields]]:
-        """All fields of this object, each of them an object."""
+        """Iterate over all fields of the object, each of which must be an object."""
         if at_least_one and not self.values:
             raise BundleError(f"{self._file}: the field {self._place!r} is empty. {AGAIN}")
         for name in self.values:
@@ -134,6 +134,6 @@ class Fields:
 
 
 def _shown(value: object) -> str:
-    """The value as JSON, cut to what fits a message."""
+    """Format a value as JSON, abbreviated for error messages."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,8 +1,8 @@
-"""What models read and write around a text: tokens that say languages, and the like.
+"""Prompts: language tokens and other special tokens around the text.
 
-A model of many languages is told by a token which one it shall write. In OPUS-MT it stands before
-the source (Johnson et al. 2017, section 3); in M2M100 (Fan et al. 2021, section 2.1), NLLB and
-mBART-50 the translation begins with it, and the source with the token of its own language.
+A token selects the target language of a multilingual model. In OPUS-MT the source begins with this
+token (Johnson et al. 2017, section 3). In M2M100 (Fan et al. 2021, section 2.1), NLLB and mBART-50
+the translation begins with this token, and the source with the token of the source language.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 
-# At the start of a line, in the manner of OPUS-MT.
+# Language code at the start of a line, as in OPUS-MT: ">>deu<<".
 _INLINE = re.compile(r"\s*>>([^<>\s]+)<<\s*")
 
-#: Where the token of the target's language may stand.
+#: Valid positions of the target language token.
 SIDES = ("source", "target")
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """Tokens that stand before the text; none of them is text, so that no translation shows them.
+    """Special tokens before the text; detokenization drops them.
 
     Attributes:
-        source: every source begins with them (BART's begin symbol).
-        target: every translation begins with them (BART's forced_bos_token_id).
-        source_languages: by language, the token behind `source` that says what a source is in.
-        target_languages: by language, the token that says what to translate into.
-        target_side: "source" if that stands behind all these, before the source's text; "target" if
-            the translation begins with it, behind `target`.
+        source: Tokens at the start of every source (BART's begin symbol).
+        target: Tokens at the start of every translation (BART's forced_bos_token_id).
+        source_languages: Source language tokens by language; they follow `source`.
+        target_languages: Target language tokens by language.
+        target_side: "source" if the target language token precedes the source text, after all
+            other source tokens; "target" if it follows `target` in the translation.
     """
 
     source: tuple[int, ...] = ()
@@ -45,10 +45,10 @@ class Prompt:
 
     @classmethod
     def from_json(cls, fields: Fields) -> Prompt:
-        """Read what `to_json` made.
+        """Read a prompt that `to_json` wrote.
 
         Raises:
-            BundleError: it is something else.
+            BundleError: A field is missing or has the wrong type.
         """
         side = fields.text("target_side")
         if side not in SIDES:
@@ -62,11 +62,11 @@ class Prompt:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The same as values that JSON knows."""
+        """Convert the prompt to JSON values, which `from_json` reads back."""
         return {**vars(self), "source": [*self.source], "target": [*self.target]}
 
     def largest(self) -> tuple[int, int]:
-        """The largest token before a source and before a translation; -1: there is none."""
+        """Return the largest token of the source side and of the target side; -1 for none."""
         source = [*self.source, *self.source_languages.values()]
         target = [*self.target]
         (source if self._before_source else target).extend(self.target_languages.values())
@@ -78,15 +78,15 @@ class Prompt:
 
     @property
     def source_length(self) -> int:
-        """So many tokens stand before a source at most."""
+        """Maximum number of tokens before a source text."""
         language = bool(self.target_languages) and self._before_source
         return len(self.source) + bool(self.source_languages) + language
 
     def of_line(self, line: str, options: SearchOptions) -> tuple[str, SearchOptions]:
-        """A line without the language that it begins with, and the options with that.
+        """Move an inline language code from the line into the options.
 
-        Lines for OPUS-MT may say themselves what they shall be translated into, as
-        ">>deu<< A text."; that counts for the whole line, in however many pieces it is translated.
+        Lines for OPUS-MT may name their own target language, as in ">>deu<< A text."; the code
+        applies to all segments of the line.
         """
         if not self.target_languages or not self._before_source:
             return line, options
@@ -96,7 +96,7 @@ class Prompt:
         return line[found.end() :], replace(options, target_language=found[1])
 
     def of_source(self, options: SearchOptions) -> list[int]:
-        """The tokens before a source, once `check` has nothing against the options."""
+        """Return the tokens before a source text; `check` must have accepted the options."""
         tokens = [*self.source]
         if self.source_languages and options.source_language is not None:
             tokens.append(self.source_languages[options.source_language])
@@ -105,7 +105,7 @@ class Prompt:
         return tokens
 
     def of_target(self, options: SearchOptions) -> list[int]:
-        """The same before a translation, as a forced prefix (`contract.unscored`)."""
+        """Return the forced prefix of a translation, encoded by `contract.unscored`."""
         tokens = [*self.target]
         languages = {} if self._before_source else self.target_languages
         if languages and options.target_language is not None:
@@ -113,14 +113,14 @@ class Prompt:
         return [unscored(token) for token in tokens]
 
     def check(self, options: SearchOptions, languages: tuple[str | None, str | None]) -> None:
-        """Find out whether a model of this prompt can do what the options say of languages.
+        """Refuse language options that the model does not support.
 
         Args:
-            options: of the search.
-            languages: that the model was made for, source and target, where that is known.
+            options: Search options.
+            languages: Source and target language of a bilingual model, where known.
 
         Raises:
-            OptionError: it does not know a language, or has to be told one and is not.
+            OptionError: A language is unknown to the model, or a required language is missing.
         """
         for name, tokens, wanted, own, needed in (
             ("source_language", self.source_languages, options.source_language, languages[0], True),
@@ -153,7 +153,7 @@ def _check_language(name: str, tokens: dict[str, int], wanted: str | None, neede
 
 
 def listed(tokens: dict[str, int], most: int = 12) -> str:
-    """The first languages by name, and how many more there are."""
+    """Format the first languages in alphabetical order and the number of others."""
     names = sorted(tokens)
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,7 +1,7 @@
-"""The command line, as `python -m translate_trt`.
+"""Command line for `python -m translate_trt`.
 
-The folder is `translate_trt` itself where the project is installed (pyproject.toml). It has no
-`__init__.py`, since `translate_trt` is a namespace, and this is its one module.
+pyproject.toml installs this folder as `translate_trt` itself. That is a namespace package: it has
+no `__init__.py`, and this is its only module.
 """
 
 from translate_trt.runtime.cli import main

@@ -259,7 +259,7 @@ def test_a_cache_that_grows_and_one_large_from_the_start(
         def slots(needed: int, first: int = first) -> int:
             return -(-needed // first) * first
 
-        monkeypatch.setattr(reference, "_slots", slots)
+        monkeypatch.setattr(reference, "_slot_capacity", slots)
         monkeypatch.setattr(Batch, "_grow", counted)
         found[first] = translator.translate_ids(sources, options)
         grown[first] = sizes

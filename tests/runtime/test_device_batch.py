@@ -296,5 +296,5 @@ def test_a_line_that_is_cancelled(machine: Machine, reference: Translator) -> No
 
 def test_without_the_library(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSLATE_TRT_LIBRARY", "none")
-    with pytest.raises(BackendError, match=r"runs on libtranslate_trt.*Choose an onnx target"):
+    with pytest.raises(BackendError, match=r"needs libtranslate_trt.*Choose an onnx target"):
         machine.translator()

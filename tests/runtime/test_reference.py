@@ -445,7 +445,7 @@ def test_a_cache_that_grows_under_rows_of_different_needs(monkeypatch: pytest.Mo
     assert sizes[0] == 16
     assert len(sizes) > 3
     assert sizes[-1] < 1.5 * 8 * 41
-    monkeypatch.setattr(reference, "_slots", lambda needed: 8 * 41)
+    monkeypatch.setattr(reference, "_slot_capacity", lambda needed: 8 * 41)
     large = ScriptedGraphs(scripts)
     assert_same(translate(large, sentences), found)
     assert {size[2] for size in large.sizes} == {8 * 41}
