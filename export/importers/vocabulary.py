@@ -283,43 +283,94 @@ def _arranged(
     is_word: Callable[[str], bool],
     is_hidden: Callable[[str], bool],
 ) -> bytes:
-    given = {piece.piece: piece for piece in model.pieces if piece.type not in _SPECIAL}
     lacking = iter(_lacking(model, numbering))
-    # Pieces may be added after training. They may be removed too, if the vocabulary goes without.
-    lost = model.trainer_spec.vocab_size - len(model.pieces)
-    unknown = min((p.score for p in given.values() if p.type == _Piece.NORMAL), default=0.0)
-    unknown -= _UNKNOWN_PENALTY
-    ordered = []
+    resolver = _Resolver(path, model, is_word, is_hidden)
+    pieces = []
     for place, name in enumerate(numbering.names):
-        if place >= numbering.known:
+        in_vocabulary = place < numbering.known
+        if not in_vocabulary:
             name = next(lacking, name)
-        piece = _special(place, name) or given.get(name)
-        is_text = piece is None and not (is_word(name) or is_hidden(name))
-        if is_text and lost > 0 and place < numbering.known:
-            raise InputError(
-                f"{path} has {len(model.pieces)} pieces of the {model.trainer_spec.vocab_size} "
-                f"that it was trained with, and lacks the vocabulary's {name!r}: it is damaged. "
-                "Copy it again."
-            )
-        if piece is None and is_word(name):
-            # No text is likelier than with this piece: other scores are negative.
-            piece = _Piece(piece=SPACE + name, score=0.0)
-        elif piece is None and len(name) == 1:
-            # An unknown character, which toolkits look up in the vocabulary nevertheless.
-            piece = _Piece(piece=name, score=unknown)
-        elif piece is None and is_hidden(name):
-            piece = _Piece(piece=name, score=0.0, type=_Piece.CONTROL)
-        elif piece is None:
-            piece = _Piece(piece=name, score=0.0, type=_Piece.UNUSED)
-            if model.trainer_spec.model_type == _Kind.BPE and place < numbering.known:
-                raise InputError(
-                    f"{path} is a byte-pair encoding without {name!r}, which the vocabulary has; "
-                    "a piece more would change how it merges."
-                )
-        ordered.append(piece)
+        pieces.append(_special(place, name) or resolver.resolve(name, in_vocabulary))
     del model.pieces[:]
-    model.pieces.extend(ordered)
+    model.pieces.extend(pieces)
     return _finished(model, numbering)
+
+
+class _Resolver:
+    """Chooses the piece of each token: known | word | character | hidden | unused.
+
+    Args:
+        path: File of the SentencePiece model, for error messages.
+        model: The SentencePiece model.
+        is_word: See `arranged_tokenizers`.
+        is_hidden: See `arranged_tokenizers`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        model: Any,
+        is_word: Callable[[str], bool],
+        is_hidden: Callable[[str], bool],
+    ) -> None:
+        self._path, self._model = path, model
+        self._is_word, self._is_hidden = is_word, is_hidden
+        self._known = {p.piece: p for p in model.pieces if p.type not in _SPECIAL}
+        scores = (p.score for p in self._known.values() if p.type == _Piece.NORMAL)
+        self._unknown_score = min(scores, default=0.0) - _UNKNOWN_PENALTY
+
+    def resolve(self, token: str, in_vocabulary: bool) -> Any:
+        """Return the piece of a token, by the first rule that applies.
+
+        Raises:
+            InputError: The model lacks the token, and should not.
+        """
+        return (
+            self._known.get(token)
+            or self._word(token)
+            or self._character(token, in_vocabulary)
+            or self._hidden(token)
+            or self._unused(token, in_vocabulary)
+        )
+
+    def _word(self, token: str) -> Any:
+        """Return a piece that wins over every segmentation: all other scores are negative."""
+        return _Piece(piece=SPACE + token, score=0.0) if self._is_word(token) else None
+
+    def _character(self, token: str, in_vocabulary: bool) -> Any:
+        """Return a piece for an unknown character, which toolkits look up in the vocabulary."""
+        if len(token) != 1:
+            return None
+        self._check_complete(token, in_vocabulary)
+        return _Piece(piece=token, score=self._unknown_score)
+
+    def _hidden(self, token: str) -> Any:
+        """Return a control piece, which decoded text does not contain."""
+        if not self._is_hidden(token):
+            return None
+        return _Piece(piece=token, score=0.0, type=_Piece.CONTROL)
+
+    def _unused(self, token: str, in_vocabulary: bool) -> Any:
+        """Return a piece that no text is segmented into."""
+        self._check_complete(token, in_vocabulary)
+        if self._model.trainer_spec.model_type == _Kind.BPE and in_vocabulary:
+            raise InputError(
+                f"{self._path} is a byte-pair encoding without {token!r}, which the vocabulary "
+                "has; a piece more would change how it merges."
+            )
+        return _Piece(piece=token, score=0.0, type=_Piece.UNUSED)
+
+    def _check_complete(self, token: str, in_vocabulary: bool) -> None:
+        """Refuse a model with fewer pieces than were trained, one of which the vocabulary has.
+
+        Pieces may be added after training, and removed if the vocabulary does without them.
+        """
+        pieces, trained = len(self._model.pieces), self._model.trainer_spec.vocab_size
+        if in_vocabulary and pieces < trained and not self._is_hidden(token):
+            raise InputError(
+                f"{self._path} has {pieces} pieces of the {trained} that it was trained with, and "
+                f"lacks the vocabulary's {token!r}: it is damaged. Copy it again."
+            )
 
 
 def read_pieces(path: Path) -> Any:
