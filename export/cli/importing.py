@@ -107,7 +107,7 @@ def ctranslate2(
     **destination: Any,
 ) -> None:
     """Import DIRECTORY, which a converter of CTranslate2 made, in any precision."""
-    from translate_trt.export.importers.ctranslate2 import import_ctranslate2
+    from translate_trt.export.importers.ctranslate2.converted import import_ctranslate2
 
     imported = import_ctranslate2(directory, source_spm, target_spm, source_format, target_prefix)
     _save(imported, **destination)

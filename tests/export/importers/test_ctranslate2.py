@@ -29,8 +29,8 @@ from support.marian_models import marian_tokenizer, save_random_marian
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
-from translate_trt.export.importers.ctranslate2 import import_ctranslate2
-from translate_trt.export.importers.ctranslate2_file import read_model_file
+from translate_trt.export.importers.ctranslate2.converted import import_ctranslate2
+from translate_trt.export.importers.ctranslate2.model_bin import read_model_file
 from translate_trt.export.importers.imported import Imported
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main

@@ -13,7 +13,7 @@ import pytest
 from support.ctranslate2_models import save_random_model, words
 from support.marian_models import save_random_marian
 
-from translate_trt.export.importers.ctranslate2 import import_ctranslate2
+from translate_trt.export.importers.ctranslate2.converted import import_ctranslate2
 from translate_trt.export.importers.hugging_face.marian import import_marian
 from translate_trt.runtime.errors import TranslateTrtError
 

@@ -25,7 +25,7 @@ from support.hugging_face_models import (
     train_pieces,
 )
 
-from translate_trt.export.importers.ctranslate2 import import_ctranslate2
+from translate_trt.export.importers.ctranslate2.converted import import_ctranslate2
 from translate_trt.export.importers.hugging_face.m2m100 import import_m2m100
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from translate_trt.export.importers.ctranslate2_file import ModelFile, read_model_file
+from translate_trt.export.importers.ctranslate2.model_bin import ModelFile, read_model_file
 from translate_trt.export.importers.imported import (
     Imported,
     Placed,

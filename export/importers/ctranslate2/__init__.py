@@ -1,0 +1,1 @@
+"""Models that CTranslate2 converted."""
