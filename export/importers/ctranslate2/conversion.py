@@ -1,0 +1,165 @@
+"""Weights and configuration of a converted model as those of `Transformer`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from translate_trt.export.importers.ctranslate2.model_directory import Settings, Vocabularies
+from translate_trt.export.importers.ctranslate2.variables import (
+    STACKS,
+    Variables,
+    count_layers,
+    source_table,
+)
+from translate_trt.export.importers.imported import Placed, read_positions
+from translate_trt.export.importers.matrices import Matrices
+from translate_trt.train.config import ModelConfig
+
+# Heads of the specifications from before revision 3, which do not say.
+_HEADS = {"TransformerBase": 8, "TransformerBig": 16}
+# ct2's numbers; include/ctranslate2/ops/activation.h.
+_ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}
+_REFUSED_ACTIVATIONS = {1: "GELUTanh", 4: "GELUSigmoid", 5: "Tanh", 6: "Sigmoid"}
+_BIAS = "decoder/projection/bias"
+
+
+def convert(
+    variables: Variables, settings: Settings, vocabularies: Vocabularies, source_end: bool
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The configuration, and the weights by their names in `Transformer`."""
+    matrices = Matrices(
+        source=variables.matrix(source_table(variables)),
+        target=variables.matrix("decoder/embeddings/weight"),
+        output=variables.matrix("decoder/projection/weight"),
+        bias=variables.matrix(_BIAS) if _BIAS in variables else None,
+    )
+    tokens = matrices.place(vocabularies.source, vocabularies.target)
+    positions = _positions(variables)
+    pre_norm = bool(variables.setting("pre_norm", 1))
+    config = ModelConfig(
+        encoder_layers=count_layers(variables, "encoder"),
+        decoder_layers=count_layers(variables, "decoder"),
+        d_ff=len(variables.take("encoder/layer_0/ffn/linear_0/weight")),
+        heads=_heads(variables),
+        dropout=0.0,
+        norm="pre" if pre_norm else "post",
+        layer_norm_epsilon=settings.epsilon,
+        activation=_activation(variables),
+        scale_embedding=_scales_embeddings(variables, tokens.fields["d_model"]),
+        norm_embedding="encoder/layernorm_embedding/gamma" in variables,
+        source_end=source_end,
+        **tokens.fields,
+        **positions.fields,
+    )
+    weights = tokens.weights | positions.weights
+    for stack in STACKS:
+        weights |= _stack(variables, config, stack)
+    return config, weights
+
+
+def _heads(variables: Variables) -> int:
+    specification = variables.file.specification
+    if variables.file.revision < 3:
+        return _HEADS.get(specification, 8)
+    return int(variables.setting("num_heads", 8))
+
+
+def _activation(variables: Variables) -> str:
+    number = int(variables.setting("activation", 0))
+    if number not in _ACTIVATIONS:
+        raise variables.refused("activation", f"is {_REFUSED_ACTIVATIONS.get(number, number)}")
+    return _ACTIVATIONS[number]
+
+
+def _scales_embeddings(variables: Variables, width: int) -> bool:
+    """Whether both are times sqrt(d_model); a flag, or the factor itself."""
+    found = set()
+    for stack, table in (("encoder", source_table(variables)),
+                         ("decoder", "decoder/embeddings/weight")):  # fmt: skip
+        names = f"{stack}/scale_embeddings", table.replace("weight", "multiply_by_sqrt_depth")
+        name = next((name for name in names if name in variables), None)
+        value = variables.take(name) if name is not None else np.array(1, np.int8)
+        factor = float(value)
+        if np.issubdtype(value.dtype, np.integer):
+            factor = math.sqrt(width) if factor else 1.0
+        found.add(round(factor, 4))
+    if found == {round(math.sqrt(width), 4)}:
+        return True
+    if found == {1.0}:
+        return False
+    raise variables.refused("scale_embeddings", f"is {sorted(found)}")
+
+
+def _positions(variables: Variables) -> Placed:
+    """Of both stacks; without a table CTranslate2 computes sinusoids as OpenNMT-tf does."""
+    names = [f"{stack}/position_encodings/encodings" for stack in STACKS]
+    there = [name in variables for name in names]
+    if not any(there):
+        return Placed({"sinusoid": "tensor2tensor", "first_position": 1}, {})
+    if not all(there):
+        raise variables.refused(names[there.index(True)], "is there for one of the stacks alone")
+    return read_positions(*(variables.matrix(name) for name in names))
+
+
+def _stack(variables: Variables, config: ModelConfig, stack: str) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = {}
+    ends = {"encoder": ("source_embedding_norm", "encoder_norm"),
+            "decoder": ("embedding_norm", "decoder_norm")}[stack]  # fmt: skip
+    if config.norm_embedding:
+        weights |= _norm(variables, f"{stack}/layernorm_embedding", ends[0])
+    if config.norm == "pre":
+        weights |= _norm(variables, f"{stack}/layer_norm", ends[1])
+    count = config.encoder_layers if stack == "encoder" else config.decoder_layers
+    for index in range(count):
+        place, layer = f"{stack}/layer_{index}", f"{stack}.{index}"
+        weights |= _attention(variables, f"{place}/self_attention", f"{layer}.self_attention")
+        if stack == "decoder":
+            weights |= _attention(variables, f"{place}/attention", f"{layer}.cross_attention")
+        for number, name in enumerate(("inner", "outer")):
+            weights |= _linear(
+                variables, f"{place}/ffn/linear_{number}", [f"{layer}.feed_forward.{name}"]
+            )
+        weights |= _norm(variables, f"{place}/ffn/layer_norm", f"{layer}.feed_forward_norm.norm")
+    return weights
+
+
+def _attention(variables: Variables, place: str, name: str) -> dict[str, Tensor]:
+    """Queries, keys and values are one matrix, or the latter two are where they read another."""
+    ends = [["query", "key", "value"], ["output"]]
+    if f"{place}/linear_2/weight" in variables:
+        ends = [["query"], ["key", "value"], ["output"]]
+    weights = _norm(variables, f"{place}/layer_norm", f"{name}_norm.norm")
+    for index, parts in enumerate(ends):
+        linear = f"{place}/linear_{index}"
+        weights |= _linear(variables, linear, [f"{name}.{part}" for part in parts])
+    if f"{place}/queries_scale" in variables:
+        # The graph's own is 1 / sqrt(D).
+        size = weights[f"{name}.query.weight"].shape[0] / _heads(variables)
+        factor = float(variables.take(f"{place}/queries_scale")) * math.sqrt(size)
+        for kind in ("weight", "bias"):
+            weights[f"{name}.query.{kind}"] = weights[f"{name}.query.{kind}"] * factor
+    return weights
+
+
+def _linear(variables: Variables, place: str, names: list[str]) -> dict[str, Tensor]:
+    """A projection, whose rows are those of several of ours; one without a bias has zeros."""
+    weight = variables.matrix(f"{place}/weight")
+    bias = torch.zeros(len(weight))
+    if f"{place}/bias" in variables:
+        bias = variables.matrix(f"{place}/bias")
+    found: dict[str, Tensor] = {}
+    for kind, tensor in (("weight", weight), ("bias", bias)):
+        parts = tensor.chunk(len(names))
+        found |= {f"{name}.{kind}": part for name, part in zip(names, parts, strict=True)}
+    return found
+
+
+def _norm(variables: Variables, place: str, name: str) -> dict[str, Tensor]:
+    return {
+        f"{name}.weight": variables.matrix(f"{place}/gamma"),
+        f"{name}.bias": variables.matrix(f"{place}/beta"),
+    }

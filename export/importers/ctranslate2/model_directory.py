@@ -1,0 +1,166 @@
+"""Settings and vocabularies that a converter writes beside model.bin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from translate_trt.export.importers.ctranslate2.variables import Variables, source_table
+from translate_trt.export.importers.imported import find_file
+from translate_trt.export.importers.json_file import load_json, shown
+from translate_trt.export.importers.vocabulary import Numbering, Special
+from translate_trt.runtime.errors import InputError
+
+_PADDING = ("<blank>", "<pad>")
+# Fields of config.json that are read; any other must be one of the following, with that value.
+_FIELDS = {
+    "unk_token", "bos_token", "eos_token", "decoder_start_token", "add_source_bos",
+    "add_source_eos", "layer_norm_epsilon",
+}  # fmt: skip
+_OFF: dict[str, tuple[Any, ...]] = {
+    "multi_query_attention": (False,), "quantization_type": (None,), "quantization_bits": (None,),
+    "quantization_group_size": (None,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What config.json says; before layout version 6, arrays of the file do."""
+
+    unknown: str
+    end: str
+    start: str | None  # None: an embedding of zeros
+    source_end: bool
+    epsilon: float
+
+    @classmethod
+    def read(cls, directory: Path, variables: Variables) -> Settings:
+        path = directory / "config.json"
+        values = _read_config(path)
+        unknown = _text(path, values, "unk_token", "<unk>")
+        end = _text(path, values, "eos_token", "</s>")
+        begin = _text(path, values, "bos_token", "<s>")
+
+        def flag(name: str, old: str) -> bool:
+            value = values.get(name, old in variables and bool(variables.number(old)))
+            if not isinstance(value, bool):
+                raise _wrong(path, name, value, "true or false is needed")
+            return value
+
+        if flag("add_source_bos", "with_source_bos"):
+            raise variables.refused("add_source_bos", f"puts {begin} before every source")
+        with_target_bos = "with_target_bos" not in variables or variables.number("with_target_bos")
+        start = None
+        if not variables.zero_start():
+            if values.get("decoder_start_token", "") is None:
+                raise variables.refused(
+                    "decoder_start_token",
+                    "is null: each request must say what decoding starts with",
+                )
+            start = _text(path, values, "decoder_start_token", begin if with_target_bos else end)
+        epsilon = values.get("layer_norm_epsilon")
+        if epsilon is not None and (isinstance(epsilon, bool) or not isinstance(epsilon, float)):
+            raise _wrong(path, "layer_norm_epsilon", epsilon, "a number such as 1e-5 is needed")
+        return cls(
+            unknown, end, start, flag("add_source_eos", "with_source_eos"),
+            1e-5 if epsilon is None else epsilon,
+        )  # fmt: skip
+
+    def search(self) -> dict[str, Any]:
+        """CTranslate2's own defaults, in `SearchOptions`."""
+        return {
+            "beam_size": 2, "length_penalty": 1.0, "length_penalty_form": "length",
+            "early_stopping": True, "min_length": 2,
+        }  # fmt: skip
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    values = load_json(path)
+    if not isinstance(values, dict):
+        raise InputError(f"{path} holds no JSON object; copy or convert the model again.")
+    for name, value in values.items():
+        if name not in _FIELDS and value not in _OFF.get(name, ()):
+            why = "is not known, and may" if name not in _OFF else "would"
+            raise _wrong(path, name, value, f"this setting {why} change what the model computes")
+    return values
+
+
+def _text(path: Path, values: dict[str, Any], name: str, default: str) -> str:
+    value = values.get(name, default)
+    if not isinstance(value, str):
+        raise _wrong(path, name, value, "a token is needed")
+    return value
+
+
+def _wrong(path: Path, name: str, value: object, why: str) -> InputError:
+    return InputError(f"{path}: {name} is {shown(value)}; {why}.")
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """Numbers of both sides' tokens; the same object where they share theirs."""
+
+    source: Numbering
+    target: Numbering
+
+    @classmethod
+    def read(cls, directory: Path, variables: Variables, settings: Settings) -> Vocabularies:
+        shared = _read_vocabulary(directory, "shared_vocabulary", settings)
+        source = shared or _read_vocabulary(directory, "source_vocabulary", settings)
+        target = shared or _read_vocabulary(directory, "target_vocabulary", settings)
+        if source is None or target is None:
+            raise InputError(
+                f"{directory} has neither shared_vocabulary nor source_vocabulary and "
+                "target_vocabulary, as .json or .txt; copy the whole directory."
+            )
+        for name, tokens in (
+            (source_table(variables), source), ("decoder/embeddings/weight", target)
+        ):  # fmt: skip
+            rows = len(variables.take(name))
+            if rows != len(tokens):
+                raise InputError(
+                    f"{variables.path}: {name} has {rows} rows, but the vocabulary "
+                    f"{len(tokens)} tokens; they are of different models."
+                )
+        if settings.end not in target or settings.start not in (None, *target):
+            raise InputError(
+                f"{directory}: the target vocabulary lacks the end symbol {settings.end!r} or the "
+                f"start symbol {settings.start!r} that config.json names."
+            )
+        numbering = _numbering(target, settings)
+        if shared is not None:
+            return cls(numbering, numbering)
+        return cls(_numbering(source, settings), numbering)
+
+
+def _read_vocabulary(directory: Path, name: str, settings: Settings) -> list[str] | None:
+    """Its tokens; CTranslate2 itself puts the unknown one behind them where it is missing."""
+    path = find_file(directory, (f"{name}.json", f"{name}.txt"))
+    if path is None:
+        return None
+    if path.suffix == ".json":
+        tokens = load_json(path)
+    else:
+        try:
+            tokens = path.read_text(encoding="utf-8").split("\n")
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read {path}: {error}.") from error
+        tokens = [token.removesuffix("\r") for token in tokens[: -1 if tokens[-1] == "" else None]]
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise InputError(f"{path} is no list of tokens; copy or convert the model again.")
+    return tokens if settings.unknown in tokens else [*tokens, settings.unknown]
+
+
+def _numbering(tokens: list[str], settings: Settings) -> Numbering:
+    known = set(tokens)
+
+    def place(*names: str | None) -> int | None:
+        return next((tokens.index(name) for name in names if name in known), None)
+
+    special = Special(
+        place(*_PADDING), place(settings.unknown), place(settings.start), place(settings.end)
+    )
+    return Numbering(tokens, special)
