@@ -257,16 +257,7 @@ def _convert(
     config: Config, tensors: Tensors, placed: Placed
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """The configuration, and the weights by their names in `Transformer`."""
-    for part in _SHAPE:
-        _same(config, part, config.integer(f"encoder_{part}"), config.integer(f"decoder_{part}"))
-    for part in ("normalize_before", "learned_pos"):
-        both = [config.flag(f"{stack}_{part}", False) for stack in _STACKS]
-        _same(config, part, *both)
-    for name in ("decoder_input_dim", "decoder_output_dim"):
-        if config.values.get(name, placed.fields["d_model"]) not in (
-            placed.fields["d_model"], "${model.decoder.embed_dim}",
-        ):  # fmt: skip
-            raise config.refused(name, "projections beside the layers are not represented")
+    _check_stacks(config, placed.fields["d_model"])
     activation = config.values.get("activation_fn", "relu")
     if activation not in _ACTIVATIONS:
         raise config.refused("activation_fn", f"represented are {', '.join(_ACTIVATIONS)}")
@@ -291,14 +282,26 @@ def _convert(
         ("decoder", "embedding_norm", model.decoder_layers),
     ):
         weights |= layers(tensors, stack, count, prefix="")
-        norms = {f"{stack}.layernorm_embedding": name} if model.norm_embedding else {}
+        if model.norm_embedding:
+            weights |= tensors.renamed(f"{stack}.layernorm_embedding", name)
         if pre_norm:
             _check_version(tensors, stack)
-            norms[f"{stack}.layer_norm"] = f"{stack}_norm"
-        for theirs, ours in norms.items():
-            for part in ("weight", "bias"):
-                weights[f"{ours}.{part}"] = tensors.take(f"{theirs}.{part}")
+            weights |= tensors.renamed(f"{stack}.layer_norm", f"{stack}_norm")
     return model, weights
+
+
+def _check_stacks(config: Config, d_model: int) -> None:
+    """Refuse stacks of different shapes, and projections beside the layers."""
+    for part in _SHAPE:
+        _same(config, part, config.integer(f"encoder_{part}"), config.integer(f"decoder_{part}"))
+    for part in ("normalize_before", "learned_pos"):
+        both = [config.flag(f"{stack}_{part}", False) for stack in _STACKS]
+        _same(config, part, *both)
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        if config.values.get(name, d_model) not in (
+            d_model, "${model.decoder.embed_dim}",
+        ):  # fmt: skip
+            raise config.refused(name, "projections beside the layers are not represented")
 
 
 def _same(config: Config, part: str, encoder: Any, decoder: Any) -> None:

@@ -268,7 +268,7 @@ def _convert(
     )
     weights = dict(placed.weights)
     for stack, count in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
-        weights |= _norm(tensors, f"{stack}.layer_norm", f"{stack}_norm")
+        weights |= tensors.renamed(f"{stack}.layer_norm", f"{stack}_norm")
         for index in range(count):
             weights |= _layer(config, tensors, stack, index)
     return model, weights
@@ -315,9 +315,5 @@ def _layer(config: Config, tensors: Tensors, stack: str, index: int) -> dict[str
             tensors.take(bias) if there_is else torch.zeros(len(weight))
         )
     for name, ours in _NORMS[stack].items():
-        weights |= _norm(tensors, f"{there}.{name}", f"{here}.{ours}_norm.norm")
+        weights |= tensors.renamed(f"{there}.{name}", f"{here}.{ours}_norm.norm")
     return weights
-
-
-def _norm(tensors: Tensors, there: str, here: str) -> dict[str, Tensor]:
-    return {f"{here}.{part}": tensors.take(f"{there}.{part}") for part in ("weight", "bias")}

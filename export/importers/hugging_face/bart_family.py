@@ -105,8 +105,7 @@ def _norms(tensors: Tensors, model: ModelConfig) -> dict[str, Tensor]:
                  ("decoder.layernorm_embedding", "embedding_norm")]  # fmt: skip
     if model.norm == "pre":
         ours += [("encoder.layer_norm", "encoder_norm"), ("decoder.layer_norm", "decoder_norm")]
-    return {
-        f"{name}.{part}": tensors.take(f"model.{there}.{part}")
-        for there, name in ours
-        for part in ("weight", "bias")
-    }
+    found: dict[str, Tensor] = {}
+    for there, name in ours:
+        found |= tensors.renamed(f"model.{there}", name)
+    return found

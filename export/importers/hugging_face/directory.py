@@ -31,7 +31,6 @@ _FEED_FORWARD = {
     "fc2": "feed_forward.outer",
     "final_layer_norm": "feed_forward_norm.norm",
 }
-_PARTS = ("weight", "bias")
 # Ids without a token that a vocabulary may have: so many times its tokens, and some.
 _MOST_TIMES, _MOST_UNNAMED = 2, 100_000
 
@@ -243,6 +242,10 @@ class Tensors:
             )
         return found
 
+    def renamed(self, name: str, ours: str) -> dict[str, Tensor]:
+        """Take the weight and the bias of a module, under our name of the module."""
+        return {f"{ours}.{part}": self.take(f"{name}.{part}") for part in ("weight", "bias")}
+
     def check_all_used(self, ignored: set[str]) -> None:
         """Raise an InputError if there is one that nobody took."""
         rest = sorted(set(self.values) - self._taken - ignored)
@@ -273,6 +276,5 @@ def layers(tensors: Tensors, stack: str, count: int, prefix: str = "model.") -> 
             for projection, part in _PROJECTIONS.items():
                 names[f"{attention}.{projection}"] = f"{ours}.{part}"
         for name, ours in names.items():
-            for part in _PARTS:
-                found[f"{here}.{ours}.{part}"] = tensors.take(f"{there}.{name}.{part}")
+            found |= tensors.renamed(f"{there}.{name}", f"{here}.{ours}")
     return found
