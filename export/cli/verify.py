@@ -97,6 +97,7 @@ def _compare_translations(
     require_engines: bool,
     languages: dict[str, str],
 ) -> None:
+    from translate_trt.export.cli.verify_tables import parity_table
     from translate_trt.export.verify import parity
     from translate_trt.train.checkpoint import open_checkpoint
 
@@ -110,7 +111,7 @@ def _compare_translations(
         threads,
         languages,
     )
-    click.echo(parity.table(found))
+    click.echo(parity_table(found))
     failed = [name for name, result in found.items() if not result.passed]
     if failed:
         raise TranslateTrtError(
@@ -132,7 +133,8 @@ def _compare_layers(
     threads: int | None,
     count: int,
 ) -> None:
-    from translate_trt.export.verify.layers import compare_layers, layer_tables
+    from translate_trt.export.cli.verify_tables import layer_tables
+    from translate_trt.export.verify.layers import compare_layers
     from translate_trt.train.checkpoint import open_checkpoint
 
     with open_input(str(source)) as stream:

@@ -31,7 +31,6 @@ from translate_trt.export.verify.parity import check_origin
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.errors import BundleError, InputError
-from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Batch, Sentence
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -317,30 +316,3 @@ class _RecordedGraphs:
         found = session.run(inputs)
         self.steps.append({name: found[x][:, 0] for name, x in session.observed.items()})
         return found
-
-
-# ---- for people ----
-
-
-def layer_tables(reports: Sequence[LayerReport]) -> str:
-    """A table per target, and below it the first tensor that departs too far."""
-    return "\n\n".join("\n".join(_table(report)) for report in reports)
-
-
-def _table(report: LayerReport) -> list[str]:
-    tolerance = TOLERANCES[report.precision]
-    rows = [(report.target, "max abs diff", "relative", "")]
-    for drift in report.drifts:
-        if drift.absolute is None or drift.relative is None:
-            rows.append((drift.tensor, "", "", "fused away"))
-        else:
-            mark = "beyond" if drift.relative > tolerance.largest else ""
-            rows.append((drift.tensor, f"{drift.absolute:.2e}", f"{drift.relative:.2e}", mark))
-    lines = columns(rows)
-    if report.stand_in:
-        lines.append("the engine's graph, in ONNX Runtime on the CPU")
-    lines.append(
-        f"first beyond {tolerance.largest:.1e} ({report.precision}: {tolerance.reason}): "
-        f"{report.first or 'none'}"
-    )
-    return lines

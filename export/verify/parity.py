@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from translate_trt.export.compile import describe
 from translate_trt.export.verify.cpu_emulation import stand_in, why_engine_cannot_run
+from translate_trt.export.verify.thresholds import SHORTLIST_THRESHOLDS, THRESHOLDS, Thresholds
 from translate_trt.runtime.bundle.manifest import (
     Manifest,
     TargetEntry,
@@ -28,7 +29,6 @@ from translate_trt.runtime.bundle.manifest import (
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.io.hashing import sha256_of_file
-from translate_trt.runtime.io.report import columns, stand_in_note
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -45,51 +45,6 @@ FEWEST_LINES = 100
 
 TranslateIds: TypeAlias = Callable[[Sequence[Sequence[int]], SearchOptions], list[list[Hypothesis]]]
 _NO_LANGUAGES: Mapping[str, Any] = {}
-
-
-@dataclass(frozen=True)
-class Gate:
-    """What a target must reach. None: not asked of it.
-
-    Attributes:
-        identical_percent: sentences with PyTorch's very tokens, at least.
-        score_error: of those sentences' scores, at most (`score_error`).
-        bleu_loss: BLEU below PyTorch's, at most.
-    """
-
-    identical_percent: float | None = None
-    score_error: float | None = None
-    bleu_loss: float | None = None
-
-    def __str__(self) -> str:
-        parts = []
-        if self.identical_percent is not None:
-            parts.append(f"at least {self.identical_percent} % identical")
-        if self.score_error is not None:
-            parts.append(f"scores within {self.score_error}")
-        if self.bleu_loss is not None:
-            parts.append(f"BLEU at most {self.bleu_loss} lower")
-        return ", ".join(parts)
-
-    def passes(self, identical_percent: float, score_error: float, bleu_difference: float) -> bool:
-        """Whether these numbers reach it."""
-        return (
-            (self.identical_percent is None or identical_percent >= self.identical_percent)
-            and (self.score_error is None or score_error <= self.score_error)
-            and (self.bleu_loss is None or bleu_difference >= -self.bleu_loss)
-        )
-
-
-#: By precision. Scores in FP32 are off by 1e-4 at most (docs/kernels.md); those of another
-#: checkpoint of the same run by 1e-2 and more.
-GATES = {
-    "fp32": Gate(identical_percent=99.9, score_error=1e-3),
-    "fp16": Gate(bleu_loss=0.1),
-    "bf16": Gate(bleu_loss=0.1),
-    "int8": Gate(bleu_loss=0.3),
-}
-#: In any precision, where a shortlist leaves most of the vocabulary out.
-SHORTLIST_GATE = Gate(bleu_loss=0.3)
 
 
 @dataclass(frozen=True)
@@ -222,8 +177,10 @@ def verify(
         reason = why_engine_cannot_run(entry, bundle)
         translator = open_target(bundle, manifest, entry, reason, threads)
         output = test_set.translate(entry.name, translator.translate_ids, options)
-        gate = GATES[entry.precision] if entry.contract.shortlist is None else SHORTLIST_GATE
-        evidence = compare(yardsticks[options], output, reference, options, gate)
+        thresholds = THRESHOLDS[entry.precision]
+        if entry.contract.shortlist is not None:
+            thresholds = SHORTLIST_THRESHOLDS
+        evidence = compare(yardsticks[options], output, reference, options, thresholds)
         found[entry.name] = replace(
             evidence,
             engine_not_run=reason,
@@ -385,7 +342,7 @@ def compare(
     output: _Output,
     reference: Sequence[str],
     options: SearchOptions,
-    gate: Gate,
+    thresholds: Thresholds,
 ) -> Parity:
     """The evidence from two systems' output on one test set."""
     pairs = list(zip(yardstick.hypotheses, output.hypotheses, strict=True))
@@ -406,8 +363,8 @@ def compare(
         reference_sentences_per_second=yardstick.sentences_per_second,
         beam_size=options.beam_size,
         length_penalty=options.length_penalty,
-        gate=str(gate),
-        passed=gate.passes(identical, error, difference.bleu),
+        gate=str(thresholds),
+        passed=thresholds.accept(identical, error, difference.bleu),
         score_error=error,
     )
 
@@ -418,46 +375,3 @@ def score_error(expected: float, found: float) -> float:
     Without a length penalty scores are sums over the sentence, and so are their errors.
     """
     return abs(expected - found) / max(1.0, abs(expected))
-
-
-def table(found: dict[str, Parity]) -> str:
-    """The evidence as text, one line per target, the yardstick first."""
-    header = (
-        "target",
-        "beam",
-        "identical",
-        "max score diff",
-        "BLEU",
-        "difference (95 %)",
-        "sentences/s",
-        "gate",
-    )
-    rows: list[tuple[str, ...]] = [header]
-    # One yardstick for each number of beams.
-    for size, parity in {parity.beam_size: parity for parity in found.values()}.items():
-        rows.append(
-            ("PyTorch", str(size), "", "", f"{parity.reference_bleu:.2f}", "",
-             f"{parity.reference_sentences_per_second:.1f}", "")
-        )  # fmt: skip
-    rows += [_row(name, parity) for name, parity in found.items()]
-    lines = columns(rows)
-    first = next(iter(found.values()))
-    lines.append(f"{first.sentences} sentences, BLEU {first.signature}")
-    for name, parity in found.items():
-        if parity.engine_not_run is not None:
-            lines.append(f"{name}: {stand_in_note(parity.engine_not_run)}")
-    return "\n".join(lines)
-
-
-def _row(name: str, parity: Parity) -> tuple[str, ...]:
-    low, high = parity.bleu_difference_interval
-    return (
-        name,
-        str(parity.beam_size),
-        f"{parity.identical_percent:.2f} %",
-        f"{parity.largest_score_difference:.2e}",
-        f"{parity.bleu:.2f}",
-        f"{parity.bleu_difference:+.2f} [{low:+.2f}, {high:+.2f}]",
-        f"{parity.sentences_per_second:.1f}",
-        f"{'passed' if parity.passed else 'FAILED'}: {parity.gate}",
-    )

@@ -160,7 +160,12 @@ def test_without_onnx_runtime_the_extras_are_named(
     monkeypatch: pytest.MonkeyPatch,
     command: str,
 ) -> None:
-    for name in ("onnxruntime", "export.layers", "export.stand_in", "export.parity"):
+    for name in (
+        "onnxruntime",
+        "export.verify.layers",
+        "export.verify.cpu_emulation",
+        "export.verify.parity",
+    ):
         module = name if name == "onnxruntime" else f"translate_trt.{name}"
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.delitem(sys.modules, "translate_trt.runtime.backends.onnxruntime", raising=False)

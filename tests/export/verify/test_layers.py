@@ -13,12 +13,13 @@ from onnx import numpy_helper
 from support.models import lively_model, save_model
 
 from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.cli.verify_tables import layer_tables
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.fused_ops.declarations import PANEL_COLUMNS
 from translate_trt.export.residual_stream import stream
 from translate_trt.export.taps import recording
-from translate_trt.export.verify.layers import STEPS, TOLERANCES, compare_layers, layer_tables
+from translate_trt.export.verify.layers import STEPS, TOLERANCES, compare_layers
 from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint

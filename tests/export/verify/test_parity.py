@@ -15,10 +15,12 @@ from click.testing import CliRunner
 from onnx import numpy_helper
 from support.models import forget_hashes, lively_model, save_model
 
+from translate_trt.export.cli.verify_tables import parity_table
 from translate_trt.export.verify import parity
 from translate_trt.export.verify.cpu_emulation import graphs_of, stand_in, why_engine_cannot_run
 from translate_trt.export.verify.layers import compare_layers
-from translate_trt.export.verify.parity import GATES, Gate, is_weaker, score_error, table, verify
+from translate_trt.export.verify.parity import is_weaker, score_error, verify
+from translate_trt.export.verify.thresholds import THRESHOLDS, Thresholds
 from translate_trt.runtime.backends.engines import Machine
 from translate_trt.runtime.bundle.manifest import (
     hash_file,
@@ -228,16 +230,16 @@ def test_an_empty_test_set(bundle: Path, checkpoint: Checkpoint) -> None:
 
 
 def test_gates() -> None:
-    assert GATES["fp32"].passes(99.9, 1e-3, 0.0)
-    assert not GATES["fp32"].passes(99.8, 0.0, 5.0)
-    assert not GATES["fp32"].passes(100.0, 1.1e-3, 0.0)
-    assert GATES["int8"].passes(10.0, 1.0, -0.3)
-    assert not GATES["int8"].passes(100.0, 0.0, -0.31)
-    assert Gate(50.0, None, 1.0).passes(60.0, 9.0, -0.5)
-    assert str(Gate(50.0, None, 1.0)) == "at least 50.0 % identical, BLEU at most 1.0 lower"
+    assert THRESHOLDS["fp32"].accept(99.9, 1e-3, 0.0)
+    assert not THRESHOLDS["fp32"].accept(99.8, 0.0, 5.0)
+    assert not THRESHOLDS["fp32"].accept(100.0, 1.1e-3, 0.0)
+    assert THRESHOLDS["int8"].accept(10.0, 1.0, -0.3)
+    assert not THRESHOLDS["int8"].accept(100.0, 0.0, -0.31)
+    assert Thresholds(50.0, None, 1.0).accept(60.0, 9.0, -0.5)
+    assert str(Thresholds(50.0, None, 1.0)) == "at least 50.0 % identical, BLEU at most 1.0 lower"
     for name in ("fp16", "bf16"):
-        assert GATES[name].passes(10.0, 1.0, -0.1)
-        assert not GATES[name].passes(99.0, 0.0, -0.11)
+        assert THRESHOLDS[name].accept(10.0, 1.0, -0.1)
+        assert not THRESHOLDS[name].accept(99.0, 0.0, -0.11)
 
 
 def test_score_errors_are_relative_to_large_scores() -> None:
@@ -268,7 +270,7 @@ def test_graphs_stand_in_for_engines_and_it_is_said(engines: Path, checkpoint: C
         assert recorded is not None
         assert recorded["engine_not_run"] == NO_GPU
         line = f"graph in ONNX Runtime on the CPU; the engine itself was not run: {NO_GPU}"
-        assert f"{name}: {line}" in table(found)
+        assert f"{name}: {line}" in parity_table(found)
     assert words.count(line) == 2
 
 
@@ -283,7 +285,7 @@ def test_each_beam_has_its_yardstick(bundle: Path, engines: Path, checkpoint: Ch
     found = verify(bundle, checkpoint, SOURCE, REFERENCE, threads=1)
     assert [evidence.beam_size for evidence in found.values()] == [4, 3]
     assert [evidence.engine_not_run for evidence in found.values()] == [None, NO_GPU]
-    rows = [line.split() for line in table(found).splitlines()[1:5]]
+    rows = [line.split() for line in parity_table(found).splitlines()[1:5]]
     assert [row[:2] for row in rows] == [
         ["PyTorch", "4"], ["PyTorch", "3"], ["onnx-fp32", "4"], ["tensorrt-rtx-fp16", "3"]
     ]  # fmt: skip

@@ -1,0 +1,50 @@
+"""Acceptance thresholds of `translate-trt verify`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Acceptance thresholds; None disables a check.
+
+    Attributes:
+        identical_percent: Minimum share of sentences with the reference's tokens.
+        score_error: Maximum `score_error` of those sentences.
+        bleu_loss: Maximum BLEU below the reference.
+    """
+
+    identical_percent: float | None = None
+    score_error: float | None = None
+    bleu_loss: float | None = None
+
+    def __str__(self) -> str:
+        parts = []
+        if self.identical_percent is not None:
+            parts.append(f"at least {self.identical_percent} % identical")
+        if self.score_error is not None:
+            parts.append(f"scores within {self.score_error}")
+        if self.bleu_loss is not None:
+            parts.append(f"BLEU at most {self.bleu_loss} lower")
+        return ", ".join(parts)
+
+    def accept(self, identical_percent: float, score_error: float, bleu_difference: float) -> bool:
+        """Return whether measured values pass every enabled check."""
+        return (
+            (self.identical_percent is None or identical_percent >= self.identical_percent)
+            and (self.score_error is None or score_error <= self.score_error)
+            and (self.bleu_loss is None or bleu_difference >= -self.bleu_loss)
+        )
+
+
+#: Thresholds per precision. FP32 scores differ by at most 1e-4 (docs/kernels.md), and those of
+#: another checkpoint of the same run by 1e-2 and more.
+THRESHOLDS = {
+    "fp32": Thresholds(identical_percent=99.9, score_error=1e-3),
+    "fp16": Thresholds(bleu_loss=0.1),
+    "bf16": Thresholds(bleu_loss=0.1),
+    "int8": Thresholds(bleu_loss=0.3),
+}
+#: Thresholds of shortlist targets, in any precision: most of the vocabulary is left out.
+SHORTLIST_THRESHOLDS = Thresholds(bleu_loss=0.3)
