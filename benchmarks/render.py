@@ -43,7 +43,8 @@ HEAD = """# Results
 
 Made by `python benchmarks/render.py` from the JSON files in `benchmarks/results/`, which hold the
 machine, the versions, the settings, and medians with extremes (`--samples` of each script keeps all
-measurements). Ratios compare systems that ran in turn, in one run; absolute times are those of the machine named.
+measurements). Ratios compare systems that ran in turn, in one run; absolute times are those of the
+machine named.
 """
 
 #: Sections of docs/results.md by the report's name: title, and what renders it.
