@@ -1,95 +1,194 @@
-"""Plots of growth (SVG), from the JSON of benchmarks/scaling.py and benchmarks/serving.py."""
+"""Plots (SVG) of how speed and memory grow, from the reports of scaling.py and serving.py."""
 
 from __future__ import annotations
 
+import io
+import itertools
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import RESULTS
 from serving import RUNTIME
 
+from translate_trt.train.evaluation.pictures import INK, PALETTE, plain_axes
+
 PLOT_DIRECTORY = RESULTS.parent.parent / "docs" / "plots"
+
+_FONTS = "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
+#: Inches between the labels of two lines that end at the same height.
+_LINE_HEIGHT = 0.17
 
 
 class Plot(NamedTuple):
-    """A plot: the growth that it shows, and its axes."""
+    """A plot of one growth.
+
+    Attributes:
+        growth: Part of the report.
+        title: Title.
+        across: Quantity on the x-axis.
+        up: Quantity on the y-axis, with its unit.
+    """
 
     growth: str
+    title: str
     across: str
     up: str
 
 
 PLOTS = {
-    "throughput-batch": Plot("batch", "sentences in the batch", "target tokens/s"),
-    "latency-length": Plot("length", "source tokens", "ms per sentence"),
-    "throughput-threads": Plot("threads", "threads", "target tokens/s"),
-    "memory-batch": Plot("batch", "sentences in the batch", "peak memory, MiB"),
-    "memory-length": Plot("length", "source tokens", "peak memory, MiB"),
-}
+    "throughput-batch": Plot(
+        "batch", "Throughput by batch size: higher is better",
+        "sentences in the batch", "target tokens/s",
+    ),
+    "latency-length": Plot(
+        "length", "Latency of one sentence by its length: lower is better",
+        "source tokens", "ms per sentence",
+    ),
+    "throughput-threads": Plot(
+        "threads", "Throughput of a batch of 32 by threads: higher is better",
+        "threads", "target tokens/s",
+    ),
+    "memory-batch": Plot(
+        "batch", "Peak memory by batch size: lower is better",
+        "sentences in the batch", "peak memory, MiB",
+    ),
+    "memory-length": Plot(
+        "length", "Peak memory by the length of one sentence: lower is better",
+        "source tokens", "peak memory, MiB",
+    ),
+}  # fmt: skip
 
 
 def height(unit: str, point: dict[str, Any], seconds: float) -> float:
-    """What a plot shows of a point that took that long."""
+    """Return a point's value on the y-axis, if it took that long."""
     if unit.startswith("peak"):
         return float(point["memory"]) / 2**20
-    return point["target_tokens"] / seconds if "/s" in unit else 1e3 * seconds
-
-
-def pyplot(report: dict[str, Any], directory: Path) -> Any:
-    """matplotlib's, for SVG files in the directory, which is made."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    import matplotlib.pyplot as plt
-
-    mpl.rcParams["svg.hashsalt"] = report["date"]  # the same file from the same numbers
-    directory.mkdir(parents=True, exist_ok=True)
-    return plt
+    return float(point["target_tokens"] / seconds if "/s" in unit else 1e3 * seconds)
 
 
 def plot_scaling(report: dict[str, Any], directory: Path) -> None:
-    """One SVG for each of PLOTS."""
-    plt = pyplot(report, directory)
-    for name, (growth, across, up) in ((n, p) for n, p in PLOTS.items()):
-        figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-        for label, points in report["results"][growth].items():
-            numbers = [int(number) for number in points]
+    """Draw one SVG for each of PLOTS; dotted: the least time that the work can take."""
+    for name, (growth, title, across, up) in PLOTS.items():
+        figure = _figure(report, 6.6, 3.6)
+        axes = figure.subplots()
+        systems = report["results"][growth]
+        numbers = [int(number) for number in next(iter(systems.values()))]
+        ends = []
+        for (label, points), colour in zip(systems.items(), PALETTE, strict=False):
             values = [height(up, point, point["seconds"][0]) for point in points.values()]
-            (line,) = axes.plot(numbers, values, marker="o", markersize=3, label=label)
-            if not up.startswith("peak"):
-                limit = [height(up, point, point["least_seconds"]) for point in points.values()]
-                axes.plot(numbers, limit, ":", color=line.get_color(), linewidth=1)
+            axes.plot(numbers, values, marker="o", markersize=3.5, color=colour)
+            ends.append((values[-1], label, colour))
+        if not up.startswith("peak"):
+            first = next(iter(systems.values())).values()
+            limit = [height(up, point, point["least_seconds"]) for point in first]
+            axes.plot(numbers, limit, ":", color=INK, linewidth=1.5)
+            ends.append((limit[-1], "limit of the processor", INK))
         axes.set(xlabel=across, ylabel=up)
-        if growth != "length":
-            axes.set_xscale("log", base=2)
+        axes.set_title(title, loc="left", fontsize="medium", color=INK)
+        if growth == "length":
+            axes.set_xlim(left=0)
+        else:
+            _doubling(axes, numbers)
         if "/s" in up:
-            axes.set_yscale("log")
-        axes.legend(fontsize="small")
-        figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
-        plt.close(figure)
+            _logarithmic(axes)
+        else:
+            axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
+            axes.yaxis.set_major_formatter("{x:,.0f}")
+        _label_ends(axes, numbers[-1], ends)
+        _save(figure, directory / f"{name}.svg")
 
 
 def plot_serving(report: dict[str, Any], directory: Path) -> None:
-    """Throughput and latency against the number of clients."""
-    plt = pyplot(report, directory)
+    """Draw throughput and latency of a server against the number of clients."""
     results = dict(report["results"])
     alone = results.pop(RUNTIME)["sentences_per_second"][0]
     clients = [int(count) for count in results]
-    figure, (speed, latency) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    figure = _figure(report, 10, 3.6)
+    speed, latency = figure.subplots(1, 2)
     speeds = [found["sentences_per_second"][0] for found in results.values()]
-    speed.plot(clients, speeds, marker="o", markersize=3, label="server")
-    speed.axhline(alone, linestyle=":", linewidth=1, color="black", label=RUNTIME)
+    speed.plot(clients, speeds, marker="o", markersize=3.5, color=PALETTE[0])
+    speed.axhline(alone, linestyle=":", linewidth=1.5, color=INK)
     speed.set(ylabel="sentences/s", ylim=(0, None))
+    speed.set_title("Throughput of the server by clients", loc="left", fontsize="medium", color=INK)
+    ends = [(speeds[-1], "server", PALETTE[0]), (alone, "runtime, one call", INK)]
+    _doubling(speed, clients)
+    _label_ends(speed, clients[-1], ends)
+    ends = []
     found = [one["milliseconds"] for one in results.values()]
-    for name, milliseconds in zip(("p50", "p95", "p99"), zip(*found, strict=True), strict=True):
-        latency.plot(clients, milliseconds, marker="o", markersize=3, label=name)
+    for name, values, colour in zip(
+        ("p50", "p95", "p99"), zip(*found, strict=True), PALETTE, strict=False
+    ):
+        latency.plot(clients, values, marker="o", markersize=3.5, color=colour)
+        ends.append((values[-1], name, colour))
     latency.set(ylabel="ms per request")
-    latency.set_yscale("log", base=2)
-    latency.yaxis.set_major_formatter("{x:g}")
+    latency.set_title("Latency of a request by clients", loc="left", fontsize="medium", color=INK)
+    _doubling(latency, clients)
+    _logarithmic(latency)
+    _label_ends(latency, clients[-1], ends)
     for axes in (speed, latency):
         axes.set(xlabel="clients")
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(clients, list(map(str, clients)))
-        axes.legend(fontsize="small")
-    figure.savefig(directory / "serving-clients.svg", metadata={"Date": None})
-    plt.close(figure)
+    _save(figure, directory / "serving-clients.svg")
+
+
+def _figure(report: dict[str, Any], width: float, height: float) -> Any:
+    """Return an empty figure on a transparent background."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.rcParams["svg.hashsalt"] = report["date"]  # the same file from the same numbers
+    mpl.rcParams["svg.fonttype"] = "none"
+    return Figure(figsize=(width, height), layout="constrained", facecolor="none")
+
+
+def _doubling(axes: Any, numbers: Sequence[float]) -> None:
+    """Show on the x-axis these numbers, each twice the one before, at equal distances."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_ticks(numbers, [f"{number:,g}" for number in numbers])
+    axes.xaxis.set_ticks([], minor=True)
+
+
+def _logarithmic(axes: Any) -> None:
+    """Show the y-axis logarithmically, with plain round numbers: 10, 20, 50, 100 ..."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    found = (digit * 10.0**power for power in range(7) for digit in (1, 2, 5))
+    numbers = [number for number in found if low <= number <= high]
+    axes.yaxis.set_ticks(numbers, [f"{number:,g}" for number in numbers])
+    axes.yaxis.set_ticks([], minor=True)
+
+
+def _label_ends(axes: Any, x: float, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Write the name of each line beside its last point, apart from the other names."""
+    plain_axes(axes, INK)
+    axes.set_facecolor("none")
+    figure = axes.figure
+    figure.draw_without_rendering()  # the layout decides how far apart the ends are
+    inches = axes.get_window_extent().height / figure.dpi
+    points = axes.transData.transform([(x, y) for y, _, _ in ends])
+    heights = sorted(
+        zip((points[:, 1] - axes.get_window_extent().y0) / figure.dpi, ends, strict=True)
+    )
+    offsets = [offset for offset, _ in heights]
+    for _ in range(100):  # neighbours push each other apart
+        for below, above in itertools.pairwise(range(len(offsets))):
+            missing = max(0.0, _LINE_HEIGHT - (offsets[above] - offsets[below]))
+            offsets[below] -= missing / 2
+            offsets[above] += missing / 2
+    for offset, (_, (_, label, colour)) in zip(offsets, heights, strict=True):
+        axes.annotate(
+            label, (1.02, offset / inches), xycoords="axes fraction", color=colour,
+            va="center", fontsize="small", annotation_clip=False,
+        )  # fmt: skip
+
+
+def _save(figure: Any, path: Path) -> None:
+    """Write the figure with fonts that every browser has, and without a date."""
+    content = io.StringIO()
+    figure.savefig(
+        content, format="svg", metadata={"Date": None, "Creator": None}, transparent=True
+    )
+    text = re.sub(r"font-family: [^;\"]*", f"font-family: {_FONTS}", content.getvalue())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

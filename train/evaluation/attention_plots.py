@@ -107,7 +107,7 @@ def _draw_lines(attention: AttentionMap, layers: Sequence[int], heads: Sequence[
             weights: Weights = attention.weights[layer - 1, head - 1].numpy()
             axes.add_collection(_lines(weights, of_head[head - 1]))
     handles = [Line2D([], [], color=of_head[head - 1]) for head in heads]
-    figure.legend(handles, names, loc="outside lower center", ncols=columns)
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False)
     return figure
 
 
@@ -151,6 +151,7 @@ def _draw_matrices(attention: AttentionMap, layers: Sequence[int], heads: Sequen
     width = max(columns, 2.5) + _inches_of(attention.query) + _MARGIN
     height = max(rows, 1.0) + _inches_of(attention.key) + _MARGIN
     figure = _figure(len(heads) * width + _MARGIN, len(layers) * height)
+    figure.set_layout_engine("compressed")  # for panels of a fixed shape
     grid = figure.subplots(len(layers), len(heads), squeeze=False)
     for axes_of_layer, layer in zip(grid, layers, strict=True):
         for axes, head in zip(axes_of_layer, heads, strict=True):

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from translate_trt.runtime.errors import OptionError
@@ -25,6 +27,14 @@ DOTS_PER_INCH = 100
 _CREATOR = "translate-trt"  # in the metadata of each picture
 
 Colour = tuple[float, float, float]
+
+#: Mid tones, which stand out from white paper and from dark pages.
+PALETTE = (
+    "#2f7fc2", "#d0661e", "#2a9a68", "#a05fc8", "#d0457b",
+    "#8a7d1f", "#1c9aa8", "#8f6648", "#6b7f99", "#c0413a",
+)  # fmt: skip
+#: Colour of text and axes on a page whose background is unknown.
+INK = "#76808c"
 
 _MISSING_GLYPH = re.compile(r"Glyph (\d+) .*missing from")
 
@@ -95,19 +105,28 @@ def _tell(messages: Iterable[str]) -> None:
         log.warning("matplotlib: %s", message)
 
 
+def plain_axes(axes: Axes, ink: str = "black") -> None:
+    """Leave of the axes what is read: two lines, their numbers, and a faint grid."""
+    axes.grid(alpha=0.25, linewidth=0.6, color=ink)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(ink)
+    axes.tick_params(which="both", colors=ink)
+    for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
+        text.set_color(ink)
+
+
 def legend_columns(labels: Sequence[str], inches: float) -> int:
-    """How many columns of a legend with those labels fit into that width, at least one."""
+    """Return how many columns of a legend fit into that width, at least one."""
     column = 0.8 + 0.1 * max(map(len, labels))  # a sample of the line, and about 0.1 a character
     return max(1, min(len(labels), int(inches / column)))
 
 
 def colours(count: int) -> list[Colour]:
-    """So many colours, as far apart as can be."""
-    if count <= 20:
-        table = matplotlib.colormaps["tab10" if count <= 10 else "tab20"]
-        places: list[float | int] = list(range(count))
-    else:
-        table = matplotlib.colormaps["turbo"]
-        places = [index / (count - 1) for index in range(count)]
-    found = [table(place) for place in places]  # an integer is an index, a float a share
+    """Return that many different colours, as far apart as possible."""
+    if count <= len(PALETTE):
+        return [to_rgb(name) for name in PALETTE[:count]]
+    table = matplotlib.colormaps["tab20" if count <= 20 else "turbo"]
+    positions = range(count) if count <= 20 else [index / (count - 1) for index in range(count)]
+    found = [table(position) for position in positions]  # an integer is an index, a float a share
     return [(red, green, blue) for red, green, blue, _ in found]

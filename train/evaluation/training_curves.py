@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import StrMethodFormatter
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.train.evaluation.pictures import Colour, colours, legend_columns
+from translate_trt.train.evaluation.pictures import Colour, colours, legend_columns, plain_axes
 from translate_trt.train.trainer.metrics import METRICS, read_metrics, scalars
 
 _WIDTH = 12.0  # inches
@@ -132,7 +132,7 @@ def draw_curves(runs: Sequence[Run]) -> Figure:
     for axes in grid[1]:
         axes.set_xlabel("step")
     handles = [Line2D([], [], color=colour) for colour in of_run]
-    legend = figure.legend(handles, names, loc="outside upper center", ncols=columns)
+    legend = figure.legend(handles, names, loc="outside upper center", ncols=columns, frameon=False)
     for text in legend.get_texts():
         text.set_parse_math(False)  # a dollar sign in a name is one
     return figure
@@ -141,7 +141,7 @@ def draw_curves(runs: Sequence[Run]) -> Figure:
 def _draw_panel(axes: Axes, panel: _Panel, runs: Sequence[Run], of_run: Sequence[Colour]) -> None:
     axes.set_title(panel.title)
     axes.set_ylabel(panel.unit)
-    axes.grid(alpha=0.3)
+    plain_axes(axes)
     drawn = [line for line in panel.lines if any(line.curve in run.curves for run in runs)]
     for run, colour in zip(runs, of_run, strict=True):
         for line in drawn:
@@ -160,7 +160,7 @@ def _draw_panel(axes: Axes, panel: _Panel, runs: Sequence[Run], of_run: Sequence
             )
             for line in drawn
         ]
-        axes.legend(handles=styles)
+        axes.legend(handles=styles, frameon=False)
 
 
 def _draw_line(axes: Axes, line: _Line, curve: Curve, colour: Colour) -> None:
