@@ -9,6 +9,7 @@
 #   CXX       the compiler
 # and for libraries to test with, in build/kernels-test only:
 #   SANITIZE  address,undefined or thread
+#   PLAIN     ON: the plain C++ kernels, the reference, for any processor
 #   TILES     of AMX: emulated, on processors that have none; or none, on those that have them
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 built="The compiled kernels"
@@ -18,8 +19,9 @@ find_tools
 find_headers
 lock_builds
 name=libtranslate_trt_kernels.so
-if [ -n "${SANITIZE:-}${TILES:-}" ]; then
+if [ -n "${SANITIZE:-}${TILES:-}${PLAIN:-}" ]; then
     build runtime/cpp build/kernels-test -D TRANSLATE_TRT_BUILD_LIBRARY=OFF \
+        -D "TRANSLATE_TRT_PLAIN=${PLAIN:-OFF}" \
         -D "TRANSLATE_TRT_SANITIZE=${SANITIZE:-}" \
         -D "TRANSLATE_TRT_TILES=${TILES:-}"
     say "$root/build/kernels-test/$name: use it with TRANSLATE_TRT_KERNELS"

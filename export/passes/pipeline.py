@@ -18,8 +18,8 @@ from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
 from translate_trt.export.passes.simplify import KeepSizes, Simplify
 from translate_trt.export.passes.top_k import TopKFirst
 from translate_trt.export.passes.weights import (
-    FoldScales,
     FoldMatmulScales,
+    FoldScales,
     MergeMatmuls,
     StoreWeights,
 )

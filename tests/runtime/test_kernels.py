@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
-from support.kernels import LIBRARY_SOURCE
+from support.kernels import LIBRARY_SOURCE, build_kernels
 from support.paths import ROOT
 
 from translate_trt.runtime import Translation, Translator, kernels
@@ -375,3 +375,25 @@ def test_a_kernel_takes_the_place_of_the_function_s_body(
     assert operators[0] == [("translate_trt", "AddNorm")]
     assert "translate_trt" not in dict(operators[1])
     np.testing.assert_allclose(*found, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_plain_kernels_translate_alike(
+    compiled_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On any processor; kernels for special instructions are left out to build faster."""
+    library = build_kernels(
+        tmp_path, "-D", "TRANSLATE_TRT_PLAIN=ON", "-D", "TRANSLATE_TRT_X86_64=OFF",
+        "-D", "TRANSLATE_TRT_AMX=OFF",
+    )  # fmt: skip
+    monkeypatch.setenv(kernels.VARIABLE, str(library))
+    assert kernels.status() == "plain"
+    for target, tolerance in TOLERANCE.items():
+        monkeypatch.setenv(kernels.VARIABLE, str(library))
+        plain = translations(compiled_bundle, target)
+        monkeypatch.setenv(kernels.VARIABLE, "none")
+        bodies = translations(compiled_bundle, target)
+        assert [one.text for one in plain] == [one.text for one in bodies]
+        np.testing.assert_allclose(
+            [one.score for one in plain], [one.score for one in bodies], atol=tolerance
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.kernels import build_kernels
 from support.paths import ROOT
 
 from translate_trt.runtime import kernels
@@ -72,21 +72,7 @@ def emulating_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole library, where the kernels are built and this processor has AVX-512."""
     if not kernels.describe().startswith(("avx512_vnni", "amx_int8")):
         pytest.skip(f"compiled kernels: {kernels.status()}")
-    cache = ROOT / "build/native/CMakeCache.txt"
-    headers = re.search(
-        "^ONNXRUNTIME_INCLUDE_DIR:.*=(.+)$", cache.read_text() if cache.is_file() else "", re.M
-    )
-    if headers is None:
-        pytest.skip("the compiled kernels were not built here, so there may be no headers")
-    out = tmp_path_factory.mktemp("emulating")
-    command = ["cmake", "-S", SOURCES, "-B", out, "-D", "TRANSLATE_TRT_TILES=emulated",
-               "-D", "TRANSLATE_TRT_BUILD_LIBRARY=OFF",
-               "-D", f"ONNXRUNTIME_INCLUDE_DIR={headers[1]}",
-               "-D", "CMAKE_CXX_FLAGS_RELEASE=-O1"]  # its tests run as fast  # fmt: skip
-    for step in (command, ["cmake", "--build", out, "--parallel"]):
-        done = run(step)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return out / kernels.FILE_NAME
+    return build_kernels(tmp_path_factory.mktemp("emulating"), "-D", "TRANSLATE_TRT_TILES=emulated")
 
 
 @pytest.mark.slow

@@ -131,13 +131,16 @@ def test_a_library_is_replaced_if_it_has_changed_and_never_written_to(
 
 def test_libraries_to_test_with_are_built_elsewhere(checkout: Checkout, headers: str) -> None:
     checkout.has_tools()
-    for asked, sanitize, tiles in (
-        ({"SANITIZE": "thread"}, "thread", ""),
-        ({"TILES": "emulated"}, "", "emulated"),
+    for asked, plain, sanitize, tiles in (
+        ({"SANITIZE": "thread"}, "OFF", "thread", ""),
+        ({"TILES": "emulated"}, "OFF", "", "emulated"),
+        ({"PLAIN": "ON"}, "ON", "", ""),
     ):
         done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers, **asked)
         assert done.returncode == 0, done.stderr
-        options = f"_SANITIZE={sanitize} -D TRANSLATE_TRT_TILES={tiles}\n"
+        options = (
+            f"_PLAIN={plain} -D TRANSLATE_TRT_SANITIZE={sanitize} -D TRANSLATE_TRT_TILES={tiles}\n"
+        )
         assert options in checkout.calls.read_text()
         assert f"build/kernels-test/{NAME}: use it" in done.stderr
     assert not checkout.library.exists()

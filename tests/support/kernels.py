@@ -1,7 +1,8 @@
-"""Libraries of kernels for tests: the real one, and one that only says a name (a plugin)."""
+"""Libraries of kernels for tests: real ones, and one that only has a name (a plugin)."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.paths import ROOT
 from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle.manifest import FORMAT_VERSION
 
@@ -50,3 +52,21 @@ def make_library(tmp_path: Path) -> Callable[..., Path]:
         return library
 
     return make
+
+
+def build_kernels(out: Path, *options: str) -> Path:
+    """Build a library of kernels with options of CMake; skips without ONNX Runtime's headers."""
+    cache = ROOT / "build/native/CMakeCache.txt"
+    headers = re.search(
+        "^ONNXRUNTIME_INCLUDE_DIR:.*=(.+)$", cache.read_text() if cache.is_file() else "", re.M
+    )
+    if headers is None:
+        pytest.skip("the compiled kernels were not built here, so there may be no headers")
+    command = ["cmake", "-S", ROOT / "runtime/cpp", "-B", out, *options,
+               "-D", "TRANSLATE_TRT_BUILD_LIBRARY=OFF",
+               "-D", f"ONNXRUNTIME_INCLUDE_DIR={headers[1]}",
+               "-D", "CMAKE_CXX_FLAGS_RELEASE=-O1"]  # its tests run as fast  # fmt: skip
+    for step in (command, ["cmake", "--build", out, "--parallel"]):
+        done = subprocess.run(step, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return out / kernels.FILE_NAME

@@ -179,7 +179,12 @@ struct Kernels {
 // Those for this processor.
 const Kernels& host_kernels();
 
-// None: those operators alone that any processor computes alike (beam_search.h).
+// Every kernel in plain C++: the reference of the others. The library of -D TRANSLATE_TRT_PLAIN=ON
+// registers it, on any processor.
+extern const Kernels plain;
+
+// Empty: on a processor without kernels of its own only the operators of beam_search.h are
+// registered. ONNX Runtime runs the bodies of the others at least as fast as `plain` would.
 extern const Kernels portable;
 #ifdef TRANSLATE_TRT_AVX512
 extern const Kernels avx512_vnni;

@@ -12,6 +12,9 @@ namespace translate_trt {
 namespace {
 
 const Kernels* choose() {
+#ifdef TRANSLATE_TRT_PLAIN
+  return &plain;
+#else
 #ifdef TRANSLATE_TRT_AVX512
   if (has_avx512_vnni()) {
 #ifdef TRANSLATE_TRT_AMX
@@ -25,6 +28,7 @@ const Kernels* choose() {
   }
 #endif
   return &portable;
+#endif
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace translate_trt {
 
 using runtime::failures;
 
-// The kernels for special instructions that this processor has.
+// The plain kernels, and those for special instructions that this processor has.
 std::vector<const Kernels*> tables();
 
 // Runs tasks one after the other, forwards or backwards, or in three threads.

@@ -12,11 +12,11 @@
 namespace translate_trt {
 
 std::vector<const Kernels*> tables() {
-  std::vector<const Kernels*> found;
+  std::vector<const Kernels*> found = {&plain};
 #ifdef TRANSLATE_TRT_AVX512
   if (has_avx512_vnni()) found.push_back(&avx512_vnni);
 #endif
-  if (host_kernels().linear != nullptr && (found.empty() || found[0] != &host_kernels())) {
+  if (host_kernels().linear != nullptr && found.back() != &host_kernels()) {
     found.push_back(&host_kernels());
   }
   return found;
@@ -150,6 +150,6 @@ int main() {
   if (failures != 0) return 1;
   std::cout << "all passed:";
   for (const auto* kernels : tables()) std::cout << " " << kernels->name;
-  std::cout << (tables().empty() ? " portable" : "") << "\n";
+  std::cout << "\n";
   return 0;
 }
