@@ -185,7 +185,7 @@ void test_rows_have_options_of_their_own() {
   shape.form.cache_type = Type::kFloat16;
   SearchOptions options, own;
   options.beam_size = own.beam_size = 1;
-  own.length_penalty = 2, own.length_penalty_form = TT_LENGTH_PENALTY_LENGTH;
+  own.length_penalty = 2, own.length_penalty_form = LengthPenaltyForm::kLength;
   own.early_stopping = true, own.min_length = 3;
   Arrays seen;
   HostBatch batch(std::make_unique<WatchingGraphs>(seen), shape, options, 2, 0);

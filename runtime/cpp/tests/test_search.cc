@@ -57,7 +57,7 @@ void test_sentences_have_options_of_their_own() {
   auto sentences = sentences_of({4, 4, 4});
   SearchOptions options;
   options.beam_size = 1, options.max_length = 3;
-  options.length_penalty = 1, options.length_penalty_form = TT_LENGTH_PENALTY_LENGTH;
+  options.length_penalty = 1, options.length_penalty_form = LengthPenaltyForm::kLength;
   for (Sentence& one : sentences) one.options = options;
   sentences[1].options.max_length = 4, sentences[1].options.length_penalty = 0;
   class Watching : public CountingBatch {
@@ -247,7 +247,7 @@ std::vector<Hypothesis> after_a_step(const std::vector<float>& live, const Pool&
   Sentence sentence = {0, {5}, {}, {}};
   sentence.options.beam_size = sentence.options.num_hypotheses = 2;
   sentence.options.length_penalty = length_penalty;
-  sentence.options.length_penalty_form = TT_LENGTH_PENALTY_LENGTH;
+  sentence.options.length_penalty_form = LengthPenaltyForm::kLength;
   return hypotheses(sentence, history, pool);
 }
 

@@ -40,14 +40,29 @@ Options completed(const Options* given, Options whole, const char* name) {
   return whole;
 }
 
-const char* text_or_null(const std::optional<std::string>& text) {
-  return text ? text->c_str() : nullptr;
+// ---- the value of a field in C and back: how to, by the type that it has in C++ ----
+
+void read(const char*, std::int32_t given, int& value) { value = given; }
+void read(const char*, double given, double& value) { value = given; }
+void read(const char*, std::int32_t given, LengthPenaltyForm& value) {
+  value = static_cast<LengthPenaltyForm>(given);
+}
+void read(const char* name, std::int32_t given, bool& value) { value = is_true(name, given); }
+void read(const char*, std::int32_t given, std::optional<int>& value) {
+  if (given != 0) value = given;
+}
+void read(const char*, const char* given, std::optional<std::string>& value) {
+  // In messages, too, what is not UTF-8 is U+FFFD.
+  if (given != nullptr) value = encode_utf8(decode_utf8(given));
 }
 
-// In messages, too, what is not UTF-8 is U+FFFD.
-std::optional<std::string> text_or(const char* given, const std::optional<std::string>& otherwise) {
-  if (given == nullptr) return otherwise;
-  return encode_utf8(decode_utf8(given));
+std::int32_t in_c(int value) { return value; }
+double in_c(double value) { return value; }
+std::int32_t in_c(LengthPenaltyForm value) { return static_cast<std::int32_t>(value); }
+std::int32_t in_c(bool value) { return value; }
+std::int32_t in_c(const std::optional<int>& value) { return value.value_or(0); }
+const char* in_c(const std::optional<std::string>& value) {
+  return value ? value->c_str() : nullptr;
 }
 
 template <class Options>
@@ -73,9 +88,9 @@ void SearchOptions::check() const {
                        "; it must be a number from 0 to " + std::to_string(kMostLengthPenalty) +
                        ".");
   }
-  if (length_penalty_form != TT_LENGTH_PENALTY_GNMT &&
-      length_penalty_form != TT_LENGTH_PENALTY_LENGTH) {
-    throw option_error(is("length_penalty_form", length_penalty_form) +
+  if (length_penalty_form != LengthPenaltyForm::kGnmt &&
+      length_penalty_form != LengthPenaltyForm::kLength) {
+    throw option_error(is("length_penalty_form", in_c(length_penalty_form)) +
                        "choose one of TT_LENGTH_PENALTY_GNMT, TT_LENGTH_PENALTY_LENGTH.");
   }
   if (max_length && *max_length < 1) {
@@ -94,7 +109,7 @@ void SearchOptions::check() const {
 }
 
 double SearchOptions::length_penalty_beta() const {
-  return length_penalty_form == TT_LENGTH_PENALTY_GNMT ? 5.0 : 0.0;
+  return length_penalty_form == LengthPenaltyForm::kGnmt ? 5.0 : 0.0;
 }
 
 double SearchOptions::penalty(std::int64_t length) const {
@@ -108,32 +123,17 @@ std::int64_t SearchOptions::max_length_for(std::int64_t source_length) const {
 
 SearchOptions read_options(const tt_options& given, const SearchOptions& languages) {
   SearchOptions options;
-  options.beam_size = given.beam_size;
-  options.length_penalty = given.length_penalty;
-  options.length_penalty_form = given.length_penalty_form;
-  options.early_stopping = is_true("early_stopping", given.early_stopping);
-  if (given.max_length != 0) options.max_length = given.max_length;
-  options.min_length = given.min_length;
-  options.num_hypotheses = given.num_hypotheses;
-  options.return_attention = is_true("return_attention", given.return_attention);
-  options.source_language = text_or(given.source_language, languages.source_language);
-  options.target_language = text_or(given.target_language, languages.target_language);
+  options.source_language = languages.source_language;
+  options.target_language = languages.target_language;
+  for_each_option(
+      [&](const auto& field) { read(field.name, given.*field.in_c, options.*field.value); });
   options.check();
   return options;
 }
 
 void write_options(const SearchOptions& options, tt_options* written, std::size_t size) {
   tt_options from = {};
-  from.beam_size = options.beam_size;
-  from.length_penalty = options.length_penalty;
-  from.length_penalty_form = options.length_penalty_form;
-  from.early_stopping = options.early_stopping;
-  from.max_length = options.max_length.value_or(0);
-  from.min_length = options.min_length;
-  from.num_hypotheses = options.num_hypotheses;
-  from.return_attention = options.return_attention;
-  from.source_language = text_or_null(options.source_language);
-  from.target_language = text_or_null(options.target_language);
+  for_each_option([&](const auto& field) { from.*field.in_c = in_c(options.*field.value); });
   write(from, written, size, "tt_options");
 }
 

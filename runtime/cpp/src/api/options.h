@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "translate_trt/device.h"
 #include "translate_trt/translate_trt.h"
@@ -16,11 +17,18 @@ inline constexpr int kMostLengthPenalty = 10;
 // Beams from which on the log is told: the cost of a step grows with the square of their number.
 inline constexpr int kManyBeams = 64;
 
+// Formula of the length penalty. The underlying type is fixed: an invalid number of a caller is
+// kept until `check` reports it.
+enum class LengthPenaltyForm : std::int32_t {
+  kGnmt = TT_LENGTH_PENALTY_GNMT,
+  kLength = TT_LENGTH_PENALTY_LENGTH,
+};
+
 // How to search (the specification is docs/beam-search.md).
 struct SearchOptions {
   int beam_size = 4;
   double length_penalty = 0.6;
-  int length_penalty_form = TT_LENGTH_PENALTY_GNMT;
+  LengthPenaltyForm length_penalty_form = LengthPenaltyForm::kGnmt;
   bool early_stopping = false;
   std::optional<int> max_length;
   int min_length = 0;
@@ -40,6 +48,36 @@ struct SearchOptions {
   // Largest number of generated tokens for a source of that many tokens (no end symbol).
   std::int64_t max_length_for(std::int64_t source_length) const;
 };
+
+// A field of the search options: its name, and where C and C++ keep it. The type of `value` decides
+// how the field is read.
+template <class InC, class Value>
+struct OptionField {
+  const char* name;
+  InC tt_options::* in_c;
+  Value SearchOptions::* value;
+
+  constexpr OptionField(const char* its_name, InC tt_options::* its_c,
+                        Value SearchOptions::* its_value)
+      : name(its_name), in_c(its_c), value(its_value) {}
+};
+
+// All fields, in the order of tt_options.
+#define TT_OPTION(name) \
+  OptionField { #name, &tt_options::name, &SearchOptions::name }
+inline constexpr std::tuple kOptionFields = {
+    TT_OPTION(beam_size),       TT_OPTION(length_penalty),   TT_OPTION(length_penalty_form),
+    TT_OPTION(early_stopping),  TT_OPTION(max_length),       TT_OPTION(min_length),
+    TT_OPTION(num_hypotheses),  TT_OPTION(return_attention), TT_OPTION(source_language),
+    TT_OPTION(target_language),
+};
+#undef TT_OPTION
+
+// Calls visit(field) for every field.
+template <class Visit>
+void for_each_option(const Visit& visit) {
+  std::apply([&](const auto&... fields) { (visit(fields), ...); }, kOptionFields);
+}
 
 // Of the C interface, checked. languages: whose languages are taken where none are given.
 SearchOptions read_options(const tt_options& given, const SearchOptions& languages = {});

@@ -88,72 +88,58 @@ Prompt read_prompt(const Fields& fields, const Fields& limits, const ModelDescri
   return prompt;
 }
 
-// ---- the search's defaults ----
+// ---- the search's defaults: how to read a field, by the type that it has in SearchOptions ----
 
-int read_number(const Fields& fields, const std::string& name) {
-  const Json& value = fields.values()[name];
+void read(const Fields& fields, const std::string& name, const Json& value, int& option) {
   if (!value.is_number_integer()) fields.fail(name, "of type int", value);
   const auto number = value.get<std::int64_t>();
   const bool fits = number >= INT32_MIN && number <= INT32_MAX &&
                     !(value.is_number_unsigned() && value.get<std::uint64_t>() > INT32_MAX);
   if (!fits) fields.fail(name, "a number of 32 bits", value);
-  return static_cast<int>(number);
+  option = static_cast<int>(number);
 }
 
-bool read_switch(const Fields& fields, const std::string& name) {
-  const Json& value = fields.values()[name];
+void read(const Fields& fields, const std::string& name, const Json& value,
+          std::optional<int>& option) {
+  if (!value.is_null()) read(fields, name, value, option.emplace());
+}
+
+void read(const Fields& fields, const std::string& name, const Json& value, double& option) {
+  if (!value.is_number()) fields.fail(name, "of type int | float", value);
+  option = value.get<double>();
+}
+
+void read(const Fields& fields, const std::string& name, const Json& value, bool& option) {
   if (!value.is_boolean()) fields.fail(name, "of type bool", value);
-  return value.get<bool>();
+  option = value.get<bool>();
 }
 
-std::optional<std::string> read_text(const Fields& fields, const std::string& name) {
-  const Json& value = fields.values()[name];
-  if (value.is_null()) return std::nullopt;
-  if (!value.is_string()) fields.fail(name, "of type str", value);
-  return value.get<std::string>();
+void read(const Fields& fields, const std::string& name, const Json& value,
+          std::optional<std::string>& option) {
+  if (!value.is_null() && !value.is_string()) fields.fail(name, "of type str", value);
+  if (value.is_string()) option = value.get<std::string>();
 }
 
-int read_form(const Fields& fields, const std::string& name) {
-  const Json& value = fields.values()[name];
+void read(const Fields& fields, const std::string& name, const Json& value,
+          LengthPenaltyForm& option) {
   if (!value.is_string()) fields.fail(name, "of type str", value);
-  if (value == "gnmt") return TT_LENGTH_PENALTY_GNMT;
-  if (value == "length") return TT_LENGTH_PENALTY_LENGTH;
-  return -1;  // no valid option, which says what is
+  option = value == "gnmt"     ? LengthPenaltyForm::kGnmt
+           : value == "length" ? LengthPenaltyForm::kLength
+                               : LengthPenaltyForm{-1};  // `check` reports it
 }
 
 SearchOptions read_search(const Fields& fields) {
   SearchOptions options;
   for (const auto& item : fields.values().items()) {
-    const std::string& name = item.key();
-    const Json& value = item.value();
-    if (name == "beam_size") {
-      options.beam_size = read_number(fields, name);
-    } else if (name == "length_penalty") {
-      if (!value.is_number()) fields.fail(name, "of type int | float", value);
-      options.length_penalty = value.get<double>();
-    } else if (name == "length_penalty_form") {
-      options.length_penalty_form = read_form(fields, name);
-    } else if (name == "early_stopping") {
-      options.early_stopping = read_switch(fields, name);
-    } else if (name == "max_length") {
-      if (!value.is_null()) options.max_length = read_number(fields, name);
-    } else if (name == "min_length") {
-      options.min_length = read_number(fields, name);
-    } else if (name == "num_hypotheses") {
-      options.num_hypotheses = read_number(fields, name);
-    } else if (name == "return_attention") {
-      options.return_attention = read_switch(fields, name);
-    } else if (name == "source_language") {
-      options.source_language = read_text(fields, name);
-    } else if (name == "target_language") {
-      options.target_language = read_text(fields, name);
-    } else {
-      fields.fail(name,
-                  "one of beam_size, length_penalty, length_penalty_form, early_stopping, "
-                  "max_length, min_length, num_hypotheses, return_attention, source_language, "
-                  "target_language",
-                  Json(name));
-    }
+    std::vector<std::string> names;
+    bool found = false;
+    for_each_option([&](const auto& field) {
+      names.push_back(field.name);
+      if (item.key() != field.name) return;
+      read(fields, field.name, item.value(), options.*field.value);
+      found = true;
+    });
+    if (!found) fields.fail(item.key(), "one of " + join(names, ", "), Json(item.key()));
   }
   try {
     options.check();
