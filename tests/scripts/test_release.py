@@ -1,0 +1,72 @@
+"""One version everywhere, and release notes from the changelog."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+from types import ModuleType
+
+import pytest
+from support.paths import ROOT
+
+SCRIPT = ROOT / "scripts/release_notes.py"
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+
+CHANGELOG = """# Changelog
+
+## [Unreleased]
+
+## [1.2.0] - 2026-12-01
+
+### Added
+
+- A feature.
+
+## [1.1.0] - 2026-11-01
+
+- Another.
+
+[Unreleased]: https://example.org
+"""
+
+
+@pytest.fixture(scope="module")
+def release_notes() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("release_notes", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.+)$", citation, re.MULTILINE)[1] == VERSION  # type: ignore[index]
+
+
+def test_notes_are_the_section_of_the_version(release_notes: ModuleType) -> None:
+    assert release_notes.section(CHANGELOG, "1.2.0") == "### Added\n\n- A feature."
+    assert release_notes.section(CHANGELOG, "1.1.0") == "- Another."
+    with pytest.raises(SystemExit, match=r'no heading "## \[1.3.0\] - YYYY-MM-DD"'):
+        release_notes.section(CHANGELOG, "1.3.0")
+    with pytest.raises(SystemExit):
+        release_notes.section(CHANGELOG, "1.2")
+
+
+def test_a_tag_of_another_version_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "v9.9.9"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"The tag is v9.9.9, but pyproject.toml has version {VERSION}.\n"
+
+
+def test_the_changelog_has_an_unreleased_section_with_the_usual_headings() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE)[0] == "[Unreleased]"
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= kinds
