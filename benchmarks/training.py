@@ -45,11 +45,12 @@ from translate_trt.train.data.batches import (
     encode_parallel,
     epoch_batches,
 )
+from translate_trt.train.data.token_files import open_prepared
 from translate_trt.train.data.vocabulary import train_tokenizer
 from translate_trt.train.trainer.distributed import Group, choose_device
 from translate_trt.train.trainer.flops import training_flops
 from translate_trt.train.trainer.loop import Trainer
-from translate_trt.train.trainer.run import prepare_job_from_data
+from translate_trt.train.trainer.run import prepare_job
 from translate_trt.train.trainer.steps import Step, StepLoader, plan_epoch
 
 BATCH_TOKENS = 4_096
@@ -221,10 +222,10 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
     device = choose_device(given.device)
     overrides = {"validate_every": 0, "seed": 1, **dict(given.set or [])}
     with tempfile.TemporaryDirectory() as name:
-        job = prepare_job_from_data(given.data, Path(name) / "run", given.preset, overrides)
+        job = prepare_job(open_prepared(given.data), Path(name) / "run", given.preset, overrides)
     trainer = Trainer(job, Group(device))
     trainer.model.train()
-    loader = StepLoader(job.data, job.train, 0, 1, (0, 0), pin=device.type == "cuda")
+    loader = StepLoader(job.data.train, job.settings.train, 0, 1, (0, 0), pin=device.type == "cuda")
     steps = iter(loader)
 
     def wait() -> None:
@@ -245,9 +246,9 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
             trainer._optimizer_step(taken[-1])
         wait()
         seconds = time.perf_counter() - begin
-        rounds.append({"seconds": seconds, "waiting": waiting, **_work(job.model, taken)})
+        rounds.append({"seconds": seconds, "waiting": waiting, **_work(job.settings.model, taken)})
     loader.close()
-    alone = StepLoader(job.data, job.train, 0, 1, (0, 0))
+    alone = StepLoader(job.data.train, job.settings.train, 0, 1, (0, 0))
     next(iter(alone))  # the epoch is planned
     begin, tokens = time.perf_counter(), 0
     for step in itertools.islice(alone, 300):
@@ -258,8 +259,8 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
     return {
         "rounds": rounds,
         "steps_a_round": given.steps,
-        "padding_of_an_epoch": epoch_padding(job.data, job.train),
-        "schedule_steps": job.train.steps,
+        "padding_of_an_epoch": epoch_padding(job.data.train, job.settings.train),
+        "schedule_steps": job.settings.train.steps,
         "input_target_tokens_per_second": input_speed,
         "peak_flops": peak,
         "peak_is": "given" if given.peak_tflops else "a large matrix product in this run",

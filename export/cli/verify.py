@@ -76,7 +76,7 @@ def verify(
         )
     read_manifest(bundle)  # whatever is wrong with the path is said before torch is imported
 
-    from translate_trt.train.trainer.run import use_threads
+    from translate_trt.train.trainer.distributed import use_threads
 
     use_threads(threads)
     if reference is None or layers:

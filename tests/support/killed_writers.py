@@ -340,9 +340,11 @@ def train(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
         numbered_checkpoints,
         open_checkpoint,
     )
+    from translate_trt.train.data.token_files import open_prepared
     from translate_trt.train.trainer import metrics
     from translate_trt.train.trainer.distributed import Group
-    from translate_trt.train.trainer.run import prepare_job_from_data, train_model
+    from translate_trt.train.trainer.loop import Trainer
+    from translate_trt.train.trainer.run import prepare_job
 
     metrics._tensorboard = lambda *_: None  # it has threads and files of its own
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 8, "heads": 1}
@@ -361,10 +363,15 @@ def train(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
         with locked_directory(out):
             # A killed run of the same settings is what one resumes.
             begun = (out / "run.json").exists() and _steps(out) == steps[version]
-            job = prepare_job_from_data(
-                data, out, "tiny", {} if begun else overrides, resume=begun, force=not begun
+            job = prepare_job(
+                open_prepared(data),
+                out,
+                "tiny",
+                {} if begun else overrides,
+                resume=begun,
+                force=not begun,
             )
-            train_model(job, Group(torch.device("cpu")), begun)
+            Trainer(job, Group(torch.device("cpu")), begun).run()
 
     def _steps(out: Path) -> int:
         return int(json.loads((out / "run.json").read_text())["train"]["steps"])

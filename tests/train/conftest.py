@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from translate_trt.train.trainer.distributed import Group
-from translate_trt.train.trainer.run import TextPair, prepare_job, train_model
+from translate_trt.train.trainer.load_data import TextFiles, TextPair
+from translate_trt.train.trainer.loop import Trainer
+from translate_trt.train.trainer.run import prepare_job
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 GERMAN = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
@@ -64,18 +66,18 @@ def write_pairs(tmp_path: Path) -> Callable[[str, int, int], TextPair]:
 
 
 @pytest.fixture
-def text(write_pairs: Callable[[str, int, int], TextPair]) -> tuple[TextPair, TextPair]:
+def text(write_pairs: Callable[[str, int, int], TextPair]) -> TextFiles:
     """Training and validation text."""
-    return write_pairs("train", 200, 1), write_pairs("valid", 10, 2)
+    return TextFiles(write_pairs("train", 200, 1), write_pairs("valid", 10, 2))
 
 
 @pytest.fixture
-def run(text: tuple[TextPair, TextPair], settings: dict[str, Any]) -> Callable[..., Path]:
+def run(text: TextFiles, settings: dict[str, Any]) -> Callable[..., Path]:
     """Trains in this process, from files to the averaged checkpoint."""
 
     def train(out: Path, resume: bool = False, **changes: Any) -> Path:
-        job = prepare_job(*text, out, "tiny", {**settings, **changes}, resume=resume)
-        averaged = train_model(job, Group(torch.device("cpu")), resume)
+        job = prepare_job(text, out, "tiny", {**settings, **changes}, resume=resume)
+        averaged = Trainer(job, Group(torch.device("cpu")), resume).run()
         assert averaged is not None
         return averaged
 

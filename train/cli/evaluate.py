@@ -216,8 +216,7 @@ class _Models:
             load_as_one,
             translate_reference,
         )
-        from translate_trt.train.trainer.distributed import choose_device
-        from translate_trt.train.trainer.run import use_threads
+        from translate_trt.train.trainer.distributed import choose_device, use_threads
 
         checkpoints = [open_checkpoint(path) for path in paths]
         check_same_vocabulary(checkpoints)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -117,32 +116,35 @@ def train(
     name = config or ("base" if start is None else FINE_TUNE_NAME)
     _check_ranges(name, start is None, overrides)
     set_training_defaults()  # before torch is imported, which is now
+    from translate_trt.train.data.token_files import PreparedData, open_prepared
     from translate_trt.train.shutdown import exit_on_sigterm
-    from translate_trt.train.trainer.distributed import choose_device, open_group, started_again
-    from translate_trt.train.trainer.loop import Job
-    from translate_trt.train.trainer.run import (
-        TextPair,
-        in_turn,
-        prepare_job,
-        prepare_job_from_data,
-        train_model,
+    from translate_trt.train.trainer.distributed import (
+        choose_device,
+        open_group,
+        started_again,
         use_threads,
     )
+    from translate_trt.train.trainer.job import Job
+    from translate_trt.train.trainer.load_data import TextFiles, TextPair
+    from translate_trt.train.trainer.loop import Trainer
+    from translate_trt.train.trainer.run import in_turn, prepare_job
 
     use_threads(threads)
     chosen = choose_device(device)  # first: a device that is not there must not cost an old run
     if started_again():  # the checkpoints there are this run's own
         resume, force = True, False
-    begin: Callable[..., Job]
-    if train_files is not None and valid_files is not None:
-        begin = functools.partial(prepare_job, TextPair(*train_files), TextPair(*valid_files))
-    elif data is not None:
-        begin = functools.partial(prepare_job_from_data, data)
+
+    def source() -> TextFiles | PreparedData:
+        if data is not None:
+            return open_prepared(data)
+        assert train_files is not None
+        assert valid_files is not None
+        return TextFiles(TextPair(*train_files), TextPair(*valid_files))
 
     def prepare(reopen: bool) -> Job:
         with exit_on_sigterm():  # there is nothing to save yet
-            return begin(
-                out, name, overrides, resume or reopen, force and not reopen,
+            return prepare_job(
+                source(), out, name, overrides, resume or reopen, force and not reopen,
                 None if reopen else start,
             )  # fmt: skip
 
@@ -153,6 +155,6 @@ def train(
             stack.enter_context(locked_directory(out, wait))
         else:  # one process tells for all
             log.setLevel(logging.ERROR)
-        path = train_model(in_turn(group, prepare), group, resume)
+        path = Trainer(in_turn(group, prepare), group, resume).run()
     if group.leads and path is not None:
         click.echo(path)

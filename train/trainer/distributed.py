@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
+from translate_trt.runtime.cores import within_cores
 from translate_trt.runtime.errors import OptionError
 
 
@@ -76,6 +77,12 @@ def choose_device(name: str) -> torch.device:
         torch.cuda.set_device(device)
         return device
     return torch.device(name)
+
+
+def use_threads(count: int | None) -> None:
+    """Limit torch to `count` CPU threads; None leaves all cores to it."""
+    if count is not None:
+        torch.set_num_threads(within_cores("threads", count))
 
 
 def started_again() -> bool:

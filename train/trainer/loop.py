@@ -6,7 +6,6 @@ import contextlib
 import logging
 import signal
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,14 @@ from translate_trt.train.checkpoint import (
     AVERAGED,
     PREFIX,
     CheckpointWriter,
-    DecodingDefaults,
     TrainingState,
     average_weights,
     load_weights,
     numbered_checkpoints,
     remove_old_checkpoints,
-    save_checkpoint,
     step_of,
 )
-from translate_trt.train.config import ModelConfig, TrainConfig
-from translate_trt.train.data.batches import Batch, FingerprintCheck, ParallelData
+from translate_trt.train.data.batches import Batch, FingerprintCheck
 from translate_trt.train.evaluation.scoring import bleu
 from translate_trt.train.evaluation.validation import (
     perplexity,
@@ -43,6 +39,7 @@ from translate_trt.train.model import Transformer
 from translate_trt.train.schedule import learning_rate
 from translate_trt.train.shutdown import StopRequest
 from translate_trt.train.trainer.distributed import Group
+from translate_trt.train.trainer.job import Job
 from translate_trt.train.trainer.metrics import Meter, Metrics
 from translate_trt.train.trainer.objective import Objective
 from translate_trt.train.trainer.precision import loss_scaler, resolve_precision
@@ -56,38 +53,6 @@ MOST_SKIPPED_IN_A_ROW = 10
 STEPS_BETWEEN_AGREEMENTS = 10
 
 
-@dataclass(frozen=True)
-class Validation:
-    """Text to measure progress on."""
-
-    data: ParallelData
-    source: list[str]
-    reference: list[str]
-
-
-@dataclass(frozen=True)
-class Job:
-    """Everything a run is made of.
-
-    Attributes:
-        tokenizers: SentencePiece models of source and target; may be the same.
-        fingerprint: by which a resumed run knows its data again.
-        decoding: how its checkpoints are used.
-        origin: of a run that fine-tunes, the checkpoint it began with (`Settings`); its weights
-            are in `out`, as those of step 0.
-    """
-
-    out: Path
-    model: ModelConfig
-    train: TrainConfig
-    data: ParallelData
-    validation: Validation
-    tokenizers: tuple[Path, Path]
-    fingerprint: int
-    decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
-    origin: dict[str, Any] | None = None
-
-
 class Trainer:
     """Trains one model.
 
@@ -97,9 +62,9 @@ class Trainer:
     """
 
     def __init__(self, job: Job, group: Group, resume: bool = False) -> None:
-        self.job, self.config, self.group = job, job.train, group
+        self.job, self.config, self.group = job, job.settings.train, group
         torch.manual_seed(self.config.seed)
-        self.model = Transformer(job.model).to(group.device)
+        self.model = Transformer(job.settings.model).to(group.device)
         self.dtype = resolve_precision(self.config, group.device)
         self.scaler = loss_scaler(group.device, self.dtype)
         self.optimizer = torch.optim.Adam(
@@ -115,7 +80,7 @@ class Trainer:
         # log-likelihood, and of steps skipped: in a row, in the longest row, and in all.
         self._sums = torch.zeros(2, dtype=torch.float64, device=group.device)
         self._skipped = torch.zeros(3, dtype=torch.int64, device=group.device)
-        if resume or job.origin is not None:
+        if resume or job.settings.origin is not None:
             self._resume()
         fuse = self.config.compile == "on" or (
             self.config.compile == "auto" and group.device.type == "cuda"
@@ -157,7 +122,7 @@ class Trainer:
         """Move the weights, unless a gradient is not finite; known on the device alone."""
         rate = learning_rate(
             self.step,
-            self.job.model.d_model,
+            self.job.settings.model.d_model,
             self.config.warmup_steps,
             self.config.learning_rate_scale,
             self.config.learning_rate,
@@ -211,7 +176,7 @@ class Trainer:
         """
         start = (self.epoch, self.epoch_step)
         on_gpu = self.group.device.type == "cuda"
-        data = self.job.data.for_model(self.model)
+        data = self.job.data.train.for_model(self.model)
         loader = StepLoader(data, self.config, self.group.rank, self.group.size, start, pin=on_gpu)
         metrics = Metrics(self.job.out, self.step, self.config.steps) if self.group.leads else None
         check = FingerprintCheck(data) if self.group.leads else None  # once is enough for a group
@@ -243,7 +208,7 @@ class Trainer:
         check: FingerprintCheck | None,
     ) -> int:
         """Steps until the last one or a signal; returns the signal's number, or 0."""
-        if self.step == 0 and self.job.origin is not None:
+        if self.step == 0 and self.job.settings.origin is not None:
             self.validate("validation", metrics)  # what fine-tuning is to be held against
         config, meter, steps = self.config, Meter(), iter(loader)
         skipped = int(self._skipped[2])
@@ -302,15 +267,15 @@ class Trainer:
         """Loss and greedy BLEU on the validation set, by the leading process; both are recorded."""
         if metrics is not None:
             self.model.eval()
-            tokenizer = Tokenizer(*self.job.tokenizers)
-            decoding, source = self.job.decoding, self.job.validation.source
+            tokenizer = Tokenizer(*self.job.data.tokenizers)
+            decoding, validation = self.job.settings.decoding, self.job.data.validation
             # Decoding has other shapes at every step; compiled layers are for training's.
             with torch.compiler.set_stance("force_eager"):
-                loss = validation_loss(self.model, self.job.validation.data)
+                loss = validation_loss(self.model, validation.data)
                 texts, _ = translate_reference(
-                    self.model, tokenizer, source, decoding.greedy, decoding.prompt
+                    self.model, tokenizer, validation.source, decoding.greedy, decoding.prompt
                 )
-            score = bleu(texts, self.job.validation.reference)
+            score = bleu(texts, validation.reference)
             self.model.train()
             log.info(
                 "%s at step %d: loss %.3f, perplexity %.2f, greedy BLEU %.2f (%s)",
@@ -342,7 +307,7 @@ class Trainer:
             )  # fmt: skip
 
             def write() -> None:
-                _save(self.job, path, weights, state)
+                self.job.save_checkpoint(path, weights, state)
                 remove_old_checkpoints(self.job.out, keep=self.config.average_checkpoints)
 
             self._writer.start(path, write)
@@ -369,7 +334,7 @@ class Trainer:
                 found.pop()
         index = self.group.largest(len(found) if self.group.leads else 0)
         if index == 0:
-            if self.job.origin is not None:
+            if self.job.settings.origin is not None:
                 raise CheckpointError(
                     f"{self.job.out} has lost its checkpoints, and with them the model it began "
                     "with; start over with --from and --force."
@@ -419,25 +384,9 @@ class Trainer:
             trained = [path for path in numbered_checkpoints(self.job.out) if step_of(path)]
             weights = average_weights(trained[-self.config.average_checkpoints :])
             self.model.load_state_dict(weights)
-            _save(self.job, path, weights, None)
+            self.job.save_checkpoint(path, weights)
         self.validate("averaged", metrics)
         return path
-
-
-def save_beginning(job: Job, model: Transformer) -> None:
-    """Write the model that a run begins with as its checkpoint of step 0.
-
-    Raises:
-        OutputError: the disk is full or not writable.
-    """
-    state = TrainingState(0, 0, 0, job.fingerprint, 0, {}, {})
-    _save(job, job.out / f"{PREFIX}{0:08d}", model.state_dict(), state)
-
-
-def _save(job: Job, path: Path, weights: dict[str, Tensor], state: TrainingState | None) -> None:
-    save_checkpoint(
-        path, weights, job.model, job.train, job.tokenizers, job.decoding, state, job.origin
-    )
 
 
 def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

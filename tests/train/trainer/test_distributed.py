@@ -22,11 +22,11 @@ from support.paths import ROOT
 from translate_trt.runtime.cli import main
 from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints
 from translate_trt.train.trainer.distributed import Group, choose_device
+from translate_trt.train.trainer.load_data import TextFiles
 from translate_trt.train.trainer.metrics import read_metrics
-from translate_trt.train.trainer.run import TextPair
 
 MEMBER = ROOT / "tests/support/group_member.py"
-Text = tuple[TextPair, TextPair]
+Text = TextFiles
 Settings = dict[str, Any]
 
 

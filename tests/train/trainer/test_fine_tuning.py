@@ -41,20 +41,18 @@ from translate_trt.train.checkpoint import (
     open_checkpoint,
 )
 from translate_trt.train.config import BANNED_BIAS, FINE_TUNE, PAD, START, ModelConfig
+from translate_trt.train.data.token_files import open_prepared
 from translate_trt.train.evaluation.validation import validation_loss
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 from translate_trt.train.trainer.distributed import Group
-from translate_trt.train.trainer.loop import Job, Trainer
+from translate_trt.train.trainer.load_data import TextFiles
+from translate_trt.train.trainer.loop import Trainer
 from translate_trt.train.trainer.metrics import Metrics, read_metrics
-from translate_trt.train.trainer.run import (
-    TextPair,
-    prepare_job,
-    prepare_job_from_data,
-    train_model,
-)
+from translate_trt.train.trainer.run import prepare_job
+from translate_trt.train.trainer.settings import Settings as RunSettings
 
-Text = tuple[TextPair, TextPair]
+Text = TextFiles
 Settings = dict[str, Any]
 CPU = Group(torch.device("cpu"))
 
@@ -102,8 +100,8 @@ def start(tmp_path: Path, tokenizer_model: Path) -> Path:
 def fine_tune(text: Text, out: Path, start: Path | None, **changes: Any) -> Path:
     """Trains in this process; without `start` the run in `out` is resumed."""
     resume = start is None
-    job = prepare_job(*text, out, "fine-tune", {**QUICK, **changes}, resume, start=start)
-    averaged = train_model(job, CPU, resume)
+    job = prepare_job(text, out, "fine-tune", {**QUICK, **changes}, resume, start=start)
+    averaged = Trainer(job, CPU, resume).run()
     assert averaged is not None
     return averaged
 
@@ -142,8 +140,8 @@ def test_an_imported_model_learns_and_stays_what_it_is(
     # It begins with the model as it was, and learns.
     entries = read_metrics(out)
     first = next(entry for entry in entries if "validation" in entry)
-    job = prepare_job(*text, out, "fine-tune", {}, resume=True)
-    expected = validation_loss(before.load_model(), job.validation.data)
+    job = prepare_job(text, out, "fine-tune", {}, resume=True)
+    expected = validation_loss(before.load_model(), job.data.validation.data)
     assert first["step"] == 0
     assert first["validation"]["loss"] == pytest.approx(expected, rel=1e-5)
     losses = [entry["loss"] for entry in entries if "loss" in entry]
@@ -178,23 +176,23 @@ def test_every_weight_gets_a_gradient(text: Text, tmp_path: Path, tokenizer_mode
         (tmp_path / str(number)).mkdir()
         path = imported(tmp_path / str(number), tokenizer_model, changes)
         out = tmp_path / str(number) / "run"
-        trainer = Trainer(prepare_job(*text, out, "fine-tune", QUICK, start=path), CPU)
-        batch = trainer.job.data.for_model(trainer.model).batch(np.arange(9))
+        trainer = Trainer(prepare_job(text, out, "fine-tune", QUICK, start=path), CPU)
+        batch = trainer.job.data.train.for_model(trainer.model).batch(np.arange(9))
         trainer.objective(batch)[0].backward()
         lacking = [name for name, p in trainer.model.named_parameters() if p.grad is None]
         assert lacking == []
 
 
 def test_a_silent_token_costs_nothing(text: Text, start: Path, tmp_path: Path) -> None:
-    job = prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, start=start)
+    job = prepare_job(text, tmp_path / "run", "fine-tune", QUICK, start=start)
     model = open_checkpoint(start).load_model()
     assert model.banned_tokens is not None
-    assert np.isin(job.data.target.tokens, model.banned_tokens.numpy()).any()
+    assert np.isin(job.data.train.target.tokens, model.banned_tokens.numpy()).any()
     trainer = Trainer(job, CPU)
-    data = job.data.for_model(trainer.model)
+    data = job.data.train.for_model(trainer.model)
     smoothed, likelihood = trainer.objective(data.batch(np.arange(200)))
     count = data.count_targets(np.arange(200))
-    assert count < len(job.data.target.tokens)
+    assert count < len(job.data.train.target.tokens)
     assert float(likelihood) / count < 8  # nats; 10,000 of them for a token that never comes
     assert float(smoothed.detach()) / count < 8
 
@@ -205,7 +203,7 @@ def test_resuming_is_exact_and_needs_the_checkpoint_no_more(
     whole, parts, killed = (tmp_path / name for name in ("whole", "parts", "killed"))
     fine_tune(text, whole, start, steps=11)
     fine_tune(text, parts, start, steps=7)
-    prepare_job(*text, killed, "fine-tune", {**QUICK, "steps": 11}, start=start)  # and no step
+    prepare_job(text, killed, "fine-tune", {**QUICK, "steps": 11}, start=start)  # and no step
     shutil.rmtree(start)
     fine_tune(text, parts, None, steps=11)
     fine_tune(text, killed, None, steps=11)
@@ -233,9 +231,9 @@ def test_the_average_leaves_the_beginning_out(text: Text, start: Path, tmp_path:
 def test_a_run_without_its_beginning_is_not_resumed(
     text: Text, start: Path, tmp_path: Path
 ) -> None:
-    prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, start=start)
+    prepare_job(text, tmp_path / "run", "fine-tune", QUICK, start=start)
     shutil.rmtree(tmp_path / "run/checkpoint-00000000")
-    job = prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, resume=True)
+    job = prepare_job(text, tmp_path / "run", "fine-tune", QUICK, resume=True)
     with pytest.raises(CheckpointError, match=r"lost its checkpoints.*start over with --from"):
         Trainer(job, CPU, resume=True)
 
@@ -248,18 +246,18 @@ def own(directory: Path, tokenizer_model: Path, dropout: float = 0.3) -> Path:
 
 
 def test_settings(text: Text, tmp_path: Path, tokenizer_model: Path, start: Path) -> None:
-    def job(name: str, path: Path, recipe: str, **changes: Any) -> Job:
-        return prepare_job(*text, tmp_path / name, recipe, changes, start=path)
+    def settings(name: str, path: Path, recipe: str, **changes: Any) -> RunSettings:
+        return prepare_job(text, tmp_path / name, recipe, changes, start=path).settings
 
     path = own(tmp_path, tokenizer_model)
-    plain = job("plain", path.parent, "fine-tune")  # the run means its checkpoint
+    plain = settings("plain", path.parent, "fine-tune")  # the run means its checkpoint
     assert plain.train == FINE_TUNE
     assert plain.model.dropout == 0.3
     assert (plain.decoding.source_language, plain.decoding.target_language) == ("en", "de")
     assert plain.origin is not None
     assert plain.origin["path"] == str(path)
-    assert job("none", start, "fine-tune", dropout=0.0).model.dropout == 0.0
-    other = job("other", start, "tiny", steps=9)
+    assert settings("none", start, "fine-tune", dropout=0.0).model.dropout == 0.0
+    other = settings("other", start, "tiny", steps=9)
     assert (other.train.warmup_steps, other.train.learning_rate, other.train.steps) == (300, 0, 9)
     assert other.model.d_model == 32
     record = json.loads((tmp_path / "other/checkpoint-00000000/config.json").read_text())
@@ -280,7 +278,7 @@ def test_settings_that_would_change_the_model(
     changes: Settings, message: str, text: Text, start: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(OptionError, match=message):
-        prepare_job(*text, tmp_path / "run", "fine-tune", changes, start=start)
+        prepare_job(text, tmp_path / "run", "fine-tune", changes, start=start)
     assert not (tmp_path / "run").exists()
 
 
@@ -293,21 +291,23 @@ def test_a_prompt(text: Text, tmp_path: Path, tokenizer_model: Path) -> None:
         pair.source.write_text("one two\n" + said)
         pair.target.write_text("eins zwei\n" + pair.target.read_text())
         assert said.count("\n") == lines
-    job = prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, start=start)
-    tokenizer = Tokenizer(*job.tokenizers)
-    first, second = (job.data.source.tokens[begin:] for begin in job.data.source.offsets[:2])
+    job = prepare_job(text, tmp_path / "run", "fine-tune", QUICK, start=start)
+    tokenizer = Tokenizer(*job.data.tokenizers)
+    first, second = (
+        job.data.train.source.tokens[begin:] for begin in job.data.train.source.offsets[:2]
+    )
     assert first[:3].tolist() == [5, *tokenizer.encode_source("one two")[:2]]
     line = text[0].source.read_text().splitlines()[1].removeprefix(">>deu<< ")
     assert second[:4].tolist() == [5, 7, *tokenizer.encode_source(line)[:2]]
-    assert job.data.target.tokens[:2].tolist() == [6, tokenizer.encode_target("eins zwei")[0]]
-    assert job.decoding == DecodingDefaults("en", "de", {"length_penalty": 1.0}, prompt)
+    assert job.data.train.target.tokens[:2].tolist() == [6, tokenizer.encode_target("eins zwei")[0]]
+    assert job.settings.decoding == DecodingDefaults("en", "de", {"length_penalty": 1.0}, prompt)
     trainer = Trainer(job, CPU)
     metrics = Metrics(job.out, 0, 1)
     trainer.validate("validation", metrics)
     metrics.close()
     assert open_checkpoint(tmp_path / "run").prompt == prompt
-    again = prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, resume=True)
-    assert (again.decoding, again.fingerprint) == (job.decoding, job.fingerprint)
+    again = prepare_job(text, tmp_path / "run", "fine-tune", QUICK, resume=True)
+    assert (again.settings.decoding, again.fingerprint) == (job.settings.decoding, job.fingerprint)
 
 
 def test_a_model_that_must_be_told_a_language(
@@ -318,24 +318,24 @@ def test_a_model_that_must_be_told_a_language(
     out = tmp_path / "run"
     for changes, message in (({}, "is not given"), ({"target_language": "xxx"}, "is unknown to")):
         with pytest.raises(OptionError, match=f"target_language .*{message}"):
-            prepare_job(*text, out, "fine-tune", QUICK | changes, start=start)
+            prepare_job(text, out, "fine-tune", QUICK | changes, start=start)
     french = QUICK | {"target_language": "fra"}
-    job = prepare_job(*text, out, "fine-tune", french, start=start)
-    assert (job.data.target.tokens[job.data.target.offsets[:-1]] == 8).all()
-    assert job.decoding.search["target_language"] == "fra"
-    again = prepare_job(*text, out, "fine-tune", french, resume=True)
+    job = prepare_job(text, out, "fine-tune", french, start=start)
+    assert (job.data.train.target.tokens[job.data.train.target.offsets[:-1]] == 8).all()
+    assert job.settings.decoding.search["target_language"] == "fra"
+    again = prepare_job(text, out, "fine-tune", french, resume=True)
     assert again.fingerprint == job.fingerprint
     with pytest.raises(OptionError, match="a resumed run keeps its settings; target_language"):
-        prepare_job(*text, out, "fine-tune", QUICK | {"target_language": "deu"}, resume=True)
+        prepare_job(text, out, "fine-tune", QUICK | {"target_language": "deu"}, resume=True)
     with pytest.raises(OptionError, match="target_language is for models of several languages"):
-        prepare_job(*text, tmp_path / "new", "tiny", {"target_language": "fra"})
+        prepare_job(text, tmp_path / "new", "tiny", {"target_language": "fra"})
 
 
 def test_without_a_checkpoint_nothing_imported_is_trained(text: Text, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="activation gelu: models of this kind are imported"):
-        prepare_job(*text, tmp_path / "run", "tiny", {"activation": "gelu"})
+        prepare_job(text, tmp_path / "run", "tiny", {"activation": "gelu"})
     with pytest.raises(OptionError, match="fine-tune is a recipe for models that are trained"):
-        prepare_job(*text, tmp_path / "run", "fine-tune", {})
+        prepare_job(text, tmp_path / "run", "fine-tune", {})
 
 
 def test_what_is_no_checkpoint(
@@ -343,7 +343,7 @@ def test_what_is_no_checkpoint(
 ) -> None:
     def refused(path: Path) -> str:
         with pytest.raises(CheckpointError) as raised:
-            prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, start=path)
+            prepare_job(text, tmp_path / "run", "fine-tune", QUICK, start=path)
         assert not (tmp_path / "run").exists()
         return str(raised.value)
 
@@ -361,7 +361,7 @@ def test_tokenizers_of_another_model(text: Text, start: Path, tmp_path: Path) ->
     shutil.copyfile(start / "source.spm", start / "target.spm")
     forget_hashes(start / "config.json")
     with pytest.raises(CheckpointError, match=r"target\.spm has 300 pieces and the model 3\d\d"):
-        prepare_job(*text, tmp_path / "run", "fine-tune", QUICK, start=start)
+        prepare_job(text, tmp_path / "run", "fine-tune", QUICK, start=start)
 
 
 def test_the_checkpoint_of_a_resumed_run(
@@ -369,16 +369,16 @@ def test_the_checkpoint_of_a_resumed_run(
 ) -> None:
     """As a scheduler repeats a command: the same one is fine, another is not."""
     other, run, plain = own(tmp_path, tokenizer_model), tmp_path / "run", tmp_path / "plain"
-    prepare_job(*text, run, "fine-tune", QUICK, resume=True, start=start)
-    again = prepare_job(*text, run, "fine-tune", QUICK, resume=True, start=start)
-    assert again.origin is not None
+    prepare_job(text, run, "fine-tune", QUICK, resume=True, start=start)
+    again = prepare_job(text, run, "fine-tune", QUICK, resume=True, start=start)
+    assert again.settings.origin is not None
     with pytest.raises(OptionError, match=r"run began with .*/checkpoint, not with --from .*/own"):
-        prepare_job(*text, run, "fine-tune", QUICK, resume=True, start=other)
-    prepare_job(*text, plain, "tiny", {"vocabulary_size": 320, **SIZES})
+        prepare_job(text, run, "fine-tune", QUICK, resume=True, start=other)
+    prepare_job(text, plain, "tiny", {"vocabulary_size": 320, **SIZES})
     with pytest.raises(OptionError, match="plain began with random weights, not with --from"):
-        prepare_job(*text, plain, "tiny", {}, resume=True, start=other)
+        prepare_job(text, plain, "tiny", {}, resume=True, start=other)
     with pytest.raises(OptionError, match="is in --output, where a new run would replace it"):
-        prepare_job(*text, run, "fine-tune", QUICK, force=True, start=run)
+        prepare_job(text, run, "fine-tune", QUICK, force=True, start=run)
     assert (run / "checkpoint-00000000/model.safetensors").is_file()
 
 
@@ -390,10 +390,14 @@ def test_prepared_data(text: Text, start: Path, tmp_path: Path) -> None:
     with pytest.raises(
         OptionError, match=r"another vocabulary than the model's.*--train and --val"
     ):
-        prepare_job_from_data(tmp_path / "data", tmp_path / "run", "fine-tune", QUICK, start=start)
+        prepare_job(
+            open_prepared(tmp_path / "data"), tmp_path / "run", "fine-tune", QUICK, start=start
+        )
     path = own(tmp_path, tmp_path / "data/tokenizer.spm")
-    job = prepare_job_from_data(tmp_path / "data", tmp_path / "run", "fine-tune", QUICK, start=path)
-    assert len(job.data) > 100
+    job = prepare_job(
+        open_prepared(tmp_path / "data"), tmp_path / "run", "fine-tune", QUICK, start=path
+    )
+    assert len(job.data.train) > 100
     assert_equal_weights(tmp_path / "run/checkpoint-00000000", path)
 
 

@@ -31,11 +31,13 @@ from translate_trt.train.data.batches import Batch
 from translate_trt.train.shutdown import StopRequest, exit_on_sigterm
 from translate_trt.train.trainer import loop as trainer_module
 from translate_trt.train.trainer.distributed import Group
-from translate_trt.train.trainer.loop import Job, Trainer
-from translate_trt.train.trainer.run import TextPair, prepare_job
+from translate_trt.train.trainer.job import Job
+from translate_trt.train.trainer.load_data import TextFiles
+from translate_trt.train.trainer.loop import Trainer
+from translate_trt.train.trainer.run import prepare_job
 from translate_trt.train.trainer.steps import Step
 
-Text = tuple[TextPair, TextPair]
+Text = TextFiles
 Run = Callable[..., Path]
 Settings = dict[str, Any]
 CPU = Group(torch.device("cpu"))
@@ -217,7 +219,7 @@ def test_a_signal_at_any_moment_stops_only_what_was_saved(
 
     monkeypatch.setattr(trainer_module, "StopRequest", Later)
     settings["checkpoint_every"] = 100
-    trainer = Trainer(prepare_job(*text, tmp_path / "run", "tiny", settings), CPU)
+    trainer = Trainer(prepare_job(text, tmp_path / "run", "tiny", settings), CPU)
     with pytest.raises(KeyboardInterrupt):
         trainer.run()
     assert trainer.step < settings["steps"]
@@ -374,7 +376,7 @@ def test_a_full_disk_costs_only_the_checkpoint_that_does_not_fit(
         save_file(tensors, path)
 
     monkeypatch.setattr(checkpoint_module, "save_file", full)
-    job = prepare_job(*text, tmp_path / "run", "tiny", settings)
+    job = prepare_job(text, tmp_path / "run", "tiny", settings)
     assert Trainer(job, CPU).run() == job.out / AVERAGED
     assert "checkpoint-00000008 was not saved" in caplog.text
     assert "Free some space" in caplog.text
@@ -392,7 +394,7 @@ def test_a_last_checkpoint_that_does_not_fit_ends_the_run_with_an_error(
         save_file(tensors, path)
 
     monkeypatch.setattr(checkpoint_module, "save_file", full)
-    job = prepare_job(*text, tmp_path / "run", "tiny", settings)
+    job = prepare_job(text, tmp_path / "run", "tiny", settings)
     with pytest.raises(OutputError, match="Free some space"):
         Trainer(job, CPU).run()
     kept = [path.name for path in numbered_checkpoints(job.out)]
@@ -404,8 +406,8 @@ def test_a_checkpoint_is_of_its_step_whatever_comes_while_it_is_written(
 ) -> None:
     # The writer is held back until the run is two steps further.
     plain, held = tmp_path / "plain", tmp_path / "held"
-    Trainer(prepare_job(*text, plain, "tiny", settings), CPU).run()
-    trainer = Trainer(prepare_job(*text, held, "tiny", settings), CPU)
+    Trainer(prepare_job(text, plain, "tiny", settings), CPU).run()
+    trainer = Trainer(prepare_job(text, held, "tiny", settings), CPU)
     reached = {4: threading.Event(), 8: threading.Event(), 12: threading.Event()}
 
     def slow(tensors: dict[str, torch.Tensor], path: Path) -> None:
@@ -439,7 +441,7 @@ def test_what_a_killed_run_left_half_written_is_cleared(run: Run, tmp_path: Path
 
 def a_step(job: Job, *slices: tuple[int, int]) -> Step:
     """One optimizer step of those rows of the training text, a micro-batch each."""
-    batches = [job.data.batch(np.arange(first, last)) for first, last in slices]
+    batches = [job.data.train.batch(np.arange(first, last)) for first, last in slices]
     return Step(batches, sum(len(batch.targets) for batch in batches), (0, 1))
 
 
@@ -455,7 +457,7 @@ def gradients(trainer: Trainer, step: Step) -> tuple[float, list[torch.Tensor]]:
 
 
 def test_gradients_accumulate(text: Text, settings: Settings, tmp_path: Path) -> None:
-    job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "dropout": 0.0})
+    job = prepare_job(text, tmp_path / "run", "tiny", {**settings, "dropout": 0.0})
     quarters = a_step(job, (0, 10), (10, 30), (30, 35), (35, 60))  # of unequal token counts
     whole = a_step(job, (0, 60))
     assert quarters.target_tokens == whole.target_tokens
@@ -466,7 +468,7 @@ def test_gradients_accumulate(text: Text, settings: Settings, tmp_path: Path) ->
 
 
 def test_the_learning_rate_is_the_schedules(text: Text, settings: Settings, tmp_path: Path) -> None:
-    job = prepare_job(*text, tmp_path / "run", "tiny", settings)
+    job = prepare_job(text, tmp_path / "run", "tiny", settings)
     trainer = Trainer(job, CPU)
     for step in (1, 2):
         trainer._optimizer_step(a_step(job, (0, 5)))
@@ -538,7 +540,7 @@ def poison(trainer: Trainer, steps: Callable[[int], bool]) -> None:
 def test_a_gradient_that_is_no_number_costs_its_step_alone(
     text: Text, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "steps": 3, "log_every": 1})
+    job = prepare_job(text, tmp_path / "run", "tiny", {**settings, "steps": 3, "log_every": 1})
     trainer = Trainer(job, CPU)
     poison(trainer, lambda step: step == 2)
     trained: list[list[torch.Tensor]] = []
@@ -564,11 +566,11 @@ def test_a_gradient_that_is_no_number_costs_its_step_alone(
 def test_ten_such_steps_in_a_row_stop_the_run(
     text: Text, settings: Settings, tmp_path: Path
 ) -> None:
-    job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "steps": 40})
+    job = prepare_job(text, tmp_path / "run", "tiny", {**settings, "steps": 40})
     trainer = Trainer(job, CPU)
     poison(trainer, lambda step: step in range(3, 12))  # nine
     trainer.run()
-    job = prepare_job(*text, tmp_path / "other", "tiny", {**settings, "steps": 40})
+    job = prepare_job(text, tmp_path / "other", "tiny", {**settings, "steps": 40})
     trainer = Trainer(job, CPU)
     poison(trainer, lambda step: step in range(13, 23))
     with pytest.raises(TranslateTrtError, match=r"not finite in 10 steps in a row.*step 24"):

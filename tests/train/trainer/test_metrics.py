@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from translate_trt.runtime.errors import InputError
+from translate_trt.train.trainer.load_data import TextFiles
 from translate_trt.train.trainer.metrics import DAMAGED, METRICS, Metrics, read_metrics
-from translate_trt.train.trainer.run import TextPair, prepare_job
+from translate_trt.train.trainer.run import prepare_job
 
 DAMAGE = {
     "cut": b'{"step": 8, "epoch": 1, "lo',
@@ -137,7 +138,7 @@ def test_once_there_is_room_again_what_was_missing_is_written(
 
 def test_a_run_goes_on_past_a_damaged_line(
     run: Callable[..., Path],
-    text: tuple[TextPair, TextPair],
+    text: TextFiles,
     settings: dict[str, Any],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -152,5 +153,5 @@ def test_a_run_goes_on_past_a_damaged_line(
     assert [found["step"] for found in read_metrics(out) if "loss" in found] == [4, 12, 16, 20]
     assert (out / DAMAGED).read_bytes() == damage + b"\n"
     assert caplog.text.count("damaged lines (2)") == 1
-    prepare_job(*text, out, "tiny", settings, force=True)
+    prepare_job(text, out, "tiny", settings, force=True)
     assert sorted(path.name for path in out.iterdir()) == ["run.json", "tokenizer.spm"]

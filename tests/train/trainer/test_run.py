@@ -29,17 +29,13 @@ from translate_trt.train.checkpoint import (
     open_checkpoint,
 )
 from translate_trt.train.data.token_files import open_prepared
-from translate_trt.train.trainer import run as module
+from translate_trt.train.trainer import load_data as module
 from translate_trt.train.trainer.distributed import Group, choose_device
+from translate_trt.train.trainer.load_data import TextFiles, TextPair
 from translate_trt.train.trainer.loop import Trainer
-from translate_trt.train.trainer.run import (
-    TextPair,
-    prepare_job,
-    prepare_job_from_data,
-    train_model,
-)
+from translate_trt.train.trainer.run import prepare_job
 
-Text = tuple[TextPair, TextPair]
+Text = TextFiles
 Run = Callable[..., Path]
 Settings = dict[str, Any]
 
@@ -51,17 +47,17 @@ def names(directory: Path) -> list[str]:
 def test_a_job_is_what_the_files_and_settings_say(
     text: Text, settings: Settings, tmp_path: Path
 ) -> None:
-    job = prepare_job(*text, tmp_path / "run", "tiny", {**settings, "vocabulary_size": 5000})
-    assert job.decoding == DecodingDefaults("en", "de")
-    assert len(job.data) == 200
-    assert len(job.validation.data) == len(job.validation.source) == 10
-    assert job.validation.reference == text[1].target.read_text().splitlines()
-    assert 260 < job.model.vocabulary_size < 5000  # what the text gave
-    assert (job.model.d_model, job.train.warmup_steps) == (32, 20)
-    assert job.train.learning_rate_scale == 0.8  # the preset's
+    job = prepare_job(text, tmp_path / "run", "tiny", {**settings, "vocabulary_size": 5000})
+    assert job.settings.decoding == DecodingDefaults("en", "de")
+    assert len(job.data.train) == 200
+    assert len(job.data.validation.data) == len(job.data.validation.source) == 10
+    assert job.data.validation.reference == text[1].target.read_text().splitlines()
+    assert 260 < job.settings.model.vocabulary_size < 5000  # what the text gave
+    assert (job.settings.model.d_model, job.settings.train.warmup_steps) == (32, 20)
+    assert job.settings.train.learning_rate_scale == 0.8  # the preset's
     saved = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert saved["model"] == vars(job.model)
-    assert saved["train"] == vars(job.train)
+    assert saved["model"] == vars(job.settings.model)
+    assert saved["train"] == vars(job.settings.train)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +83,12 @@ def test_a_resumed_run_keeps_its_settings(
     before = (tmp_path / "run" / "run.json").read_text()
     for name, value in (("d_ff", 64), ("seed", 5), ("dropout", 0.0), ("average_checkpoints", 3)):
         with pytest.raises(OptionError, match=rf"\b{name}\b"):
-            prepare_job(*text, tmp_path / "run", "tiny", {name: value}, resume=True)
+            prepare_job(text, tmp_path / "run", "tiny", {name: value}, resume=True)
     assert (tmp_path / "run" / "run.json").read_text() == before
-    job = prepare_job(*text, tmp_path / "run", "tiny", {"steps": 30}, resume=True)
-    assert job.train.steps == 30
-    assert {**vars(job.train), "steps": 2} == json.loads(before)["train"]
-    assert vars(job.model) == json.loads(before)["model"]
+    job = prepare_job(text, tmp_path / "run", "tiny", {"steps": 30}, resume=True)
+    assert job.settings.train.steps == 30
+    assert {**vars(job.settings.train), "steps": 2} == json.loads(before)["train"]
+    assert vars(job.settings.model) == json.loads(before)["model"]
 
 
 def test_other_data_is_noticed(
@@ -124,10 +120,10 @@ def test_an_existing_run_is_refused_and_with_force_replaced(
         run(out, steps=2)
     assert names(out) == before
     (out / "notes.txt").write_text("mine")
-    prepare_job(*text, out, "tiny", settings, force=True)
+    prepare_job(text, out, "tiny", settings, force=True)
     assert names(out) == ["notes.txt", "run.json", "tokenizer.spm"]
     (tmp_path / "empty").mkdir()
-    prepare_job(*text, tmp_path / "empty", "tiny", settings)
+    prepare_job(text, tmp_path / "empty", "tiny", settings)
 
 
 def test_force_does_not_delete_what_is_no_run(
@@ -137,9 +133,9 @@ def test_force_does_not_delete_what_is_no_run(
     precious.mkdir()
     (precious / "thesis.txt").write_text("years")
     with pytest.raises(OutputError, match="will not delete"):
-        prepare_job(*text, precious, "tiny", settings, force=True)
+        prepare_job(text, precious, "tiny", settings, force=True)
     with pytest.raises(OutputError, match="will not delete"):
-        prepare_job(*text, precious / "thesis.txt", "tiny", settings, force=True)
+        prepare_job(text, precious / "thesis.txt", "tiny", settings, force=True)
     assert (precious / "thesis.txt").read_text() == "years"
 
 
@@ -159,14 +155,14 @@ def test_a_mistyped_setting_does_not_cost_the_old_run(
     run(tmp_path / "run", steps=2)
     before = names(tmp_path / "run")
     with pytest.raises(TranslateTrtError):
-        prepare_job(*text, tmp_path / "run", preset, {**settings, **change}, force=True)
+        prepare_job(text, tmp_path / "run", preset, {**settings, **change}, force=True)
     assert names(tmp_path / "run") == before
 
 
 def test_resume_and_force_exclude_each_other(run: Run, text: Text, tmp_path: Path) -> None:
     run(tmp_path / "run", steps=2)
     with pytest.raises(OptionError, match=r"--resume.*--force"):
-        prepare_job(*text, tmp_path / "run", "tiny", {}, resume=True, force=True)
+        prepare_job(text, tmp_path / "run", "tiny", {}, resume=True, force=True)
     assert (tmp_path / "run" / AVERAGED).exists()
 
 
@@ -183,7 +179,7 @@ def test_resume_without_a_run_says_so_and_starts_one(
 def test_out_is_a_file(text: Text, settings: Settings, tmp_path: Path, resume: bool) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(OutputError, match="file"):
-        prepare_job(*text, tmp_path / "file", "tiny", settings, resume=resume)
+        prepare_job(text, tmp_path / "file", "tiny", settings, resume=resume)
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -191,29 +187,29 @@ def test_unequal_and_empty_files(text: Text, settings: Settings, tmp_path: Path)
     out = tmp_path / "run"
     unequal = TextPair(text[0].source, text[1].target)
     with pytest.raises(InputError, match=r"200 lines.*10"):
-        prepare_job(unequal, text[1], out, "tiny", settings)
+        prepare_job(TextFiles(unequal, text[1]), out, "tiny", settings)
     with pytest.raises(InputError, match=r"200 lines.*10"):
-        prepare_job(text[0], unequal, out, "tiny", settings)
+        prepare_job(TextFiles(text[0], unequal), out, "tiny", settings)
     empty = TextPair(tmp_path / "empty.en", tmp_path / "empty.de")
     empty.source.touch()
     empty.target.touch()
     with pytest.raises(InputError, match=r"empty\.en is empty; there is nothing to train on"):
-        prepare_job(empty, text[1], out, "tiny", settings)
+        prepare_job(TextFiles(empty, text[1]), out, "tiny", settings)
     with pytest.raises(InputError, match=r"empty\.en is empty; validation"):
-        prepare_job(text[0], empty, out, "tiny", settings)
+        prepare_job(TextFiles(text[0], empty), out, "tiny", settings)
     assert not out.exists()
 
 
 def test_pairs_longer_than_the_limit_are_left_out_of_training_alone(
     text: Text, settings: Settings, tmp_path: Path
 ) -> None:
-    whole = prepare_job(*text, tmp_path / "whole", "tiny", settings)
-    cut = prepare_job(*text, tmp_path / "cut", "tiny", {**settings, "max_length": 6})
-    assert 0 < len(cut.data) < len(whole.data)
-    assert max(cut.data.source.lengths.max(), cut.data.target.lengths.max()) <= 6
-    assert len(cut.validation.data) == len(whole.validation.data)
+    whole = prepare_job(text, tmp_path / "whole", "tiny", settings)
+    cut = prepare_job(text, tmp_path / "cut", "tiny", {**settings, "max_length": 6})
+    assert 0 < len(cut.data.train) < len(whole.data.train)
+    assert max(cut.data.train.source.lengths.max(), cut.data.train.target.lengths.max()) <= 6
+    assert len(cut.data.validation.data) == len(whole.data.validation.data)
     with pytest.raises(InputError, match="no sentence pair is left"):
-        prepare_job(*text, tmp_path / "none", "tiny", {**settings, "max_length": 1})
+        prepare_job(text, tmp_path / "none", "tiny", {**settings, "max_length": 1})
 
 
 def test_the_seed_decides_on_which_text_the_vocabulary_is_trained(
@@ -222,15 +218,15 @@ def test_the_seed_decides_on_which_text_the_vocabulary_is_trained(
     monkeypatch.setattr(module, "VOCABULARY_SENTENCES", 60)
     models = []
     for name, seed in (("one", 1), ("again", 1), ("other", 2)):
-        job = prepare_job(*text, tmp_path / name, "tiny", {**settings, "seed": seed})
-        models.append(job.tokenizers[0].read_bytes())
+        job = prepare_job(text, tmp_path / name, "tiny", {**settings, "seed": seed})
+        models.append(job.data.tokenizers[0].read_bytes())
     assert models[0] == models[1] != models[2]
 
 
 def test_text_is_tokenized_some_lines_at_a_time(
     text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = prepare_job(*text, tmp_path / "whole", "tiny", settings)
+    whole = prepare_job(text, tmp_path / "whole", "tiny", settings)
     sizes, encode = [], Tokenizer.encode_source_batch
 
     def note(self: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
@@ -239,7 +235,7 @@ def test_text_is_tokenized_some_lines_at_a_time(
 
     monkeypatch.setattr(Tokenizer, "encode_source_batch", note)
     monkeypatch.setattr(module, "CHUNK_LINES", 60)
-    parts = prepare_job(*text, tmp_path / "parts", "tiny", settings)
+    parts = prepare_job(text, tmp_path / "parts", "tiny", settings)
     assert sizes == [60, 60, 60, 20, 10]
     assert parts.fingerprint == whole.fingerprint
 
@@ -269,24 +265,24 @@ def prepared(text: Text, tmp_path: Path) -> Path:
 def test_a_job_of_prepared_data(prepared: Path, settings: Settings, tmp_path: Path) -> None:
     del settings["vocabulary_size"]
     out = tmp_path / "run"
-    job = prepare_job_from_data(prepared, out, "tiny", settings)
+    job = prepare_job(open_prepared(prepared), out, "tiny", settings)
     data = open_prepared(prepared)
-    assert job.model.vocabulary_size == data.vocabulary_size
+    assert job.settings.model.vocabulary_size == data.vocabulary_size
     assert (out / "tokenizer.spm").read_bytes() == (prepared / "tokenizer.spm").read_bytes()
-    assert job.decoding == DecodingDefaults("en", "de")
-    assert len(job.validation.source) == 10
-    averaged = train_model(job, Group(torch.device("cpu")))
+    assert job.settings.decoding == DecodingDefaults("en", "de")
+    assert len(job.data.validation.source) == 10
+    averaged = Trainer(job, Group(torch.device("cpu"))).run()
     assert averaged is not None
     checkpoint = open_checkpoint(averaged)
     assert checkpoint.load_model().embedding.num_embeddings == data.vocabulary_size
     # Resumed, it goes on; with the text changed and prepared again, it says so.
-    job = prepare_job_from_data(prepared, out, "tiny", {"steps": 14}, resume=True)
+    job = prepare_job(open_prepared(prepared), out, "tiny", {"steps": 14}, resume=True)
     trainer = Trainer(job, Group(torch.device("cpu")), resume=True)
     assert trainer.step == 12
     index = json.loads((prepared / "data.json").read_text())
     index["splits"]["train"]["fingerprint"] += 1
     (prepared / "data.json").write_text(json.dumps(index))
-    job = prepare_job_from_data(prepared, out, "tiny", {"steps": 14}, resume=True)
+    job = prepare_job(open_prepared(prepared), out, "tiny", {"steps": 14}, resume=True)
     with pytest.raises(InputError, match="other data"):
         Trainer(job, Group(torch.device("cpu")), resume=True)
 
@@ -299,21 +295,21 @@ def test_prepared_data_that_was_damaged_ends_the_run(
     tokens = np.fromfile(path, dtype=open_prepared(prepared).token_type)
     tokens[0] = 9 if tokens[0] != 9 else 10
     tokens.tofile(path)
-    job = prepare_job_from_data(prepared, tmp_path / "run", "tiny", settings)
+    job = prepare_job(open_prepared(prepared), tmp_path / "run", "tiny", settings)
     with pytest.raises(InputError, match=r"data \(train\): the token files have fingerprint"):
-        train_model(job, Group(torch.device("cpu")))
+        Trainer(job, Group(torch.device("cpu"))).run()
     assert not (tmp_path / "run" / AVERAGED).exists()
     tokens[:] = 60_000
     tokens.tofile(path)
-    job = prepare_job_from_data(prepared, tmp_path / "run", "tiny", settings, force=True)
+    job = prepare_job(open_prepared(prepared), tmp_path / "run", "tiny", settings, force=True)
     with pytest.raises(InputError, match=r"a target token has id 60000|have fingerprint"):
-        train_model(job, Group(torch.device("cpu")))
+        Trainer(job, Group(torch.device("cpu"))).run()
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"vocabulary_size": 320}, r"prepared with a vocabulary of 3\d\d pieces"),
+        ({"vocabulary_size": 320}, r"prepared with a vocabulary of 3\d\d tokens"),
         ({"max_length": 5}, "prepare it with --max-pair-length 5"),
         ({"positions": "learned", "max_positions": 6}, "prepare it with --max-pair-length 6"),
     ],
@@ -323,7 +319,7 @@ def test_settings_that_the_data_was_not_prepared_for(
 ) -> None:
     del settings["vocabulary_size"]
     with pytest.raises(OptionError, match=message):
-        prepare_job_from_data(prepared, tmp_path / "run", "tiny", {**settings, **change})
+        prepare_job(open_prepared(prepared), tmp_path / "run", "tiny", {**settings, **change})
     assert not (tmp_path / "run").exists()
 
 
@@ -331,17 +327,17 @@ def test_the_papers_recipe_for_a_corpus(prepared: Path, settings: Settings, tmp_
     index = json.loads((prepared / "data.json").read_text())
     (prepared / "data.json").write_text(json.dumps({**index, "name": "wmt14-en-fr"}))
     del settings["vocabulary_size"], settings["dropout"]
-    job = prepare_job_from_data(prepared, tmp_path / "run", "big", settings)
-    assert job.model.dropout == 0.1
+    job = prepare_job(open_prepared(prepared), tmp_path / "run", "big", settings)
+    assert job.settings.model.dropout == 0.1
     given = {**settings, "dropout": 0.2}
-    prepare_job_from_data(prepared, tmp_path / "own", "big", given)
-    job = prepare_job_from_data(prepared, tmp_path / "own", "big", settings, resume=True)
-    assert job.model.dropout == 0.2
+    prepare_job(open_prepared(prepared), tmp_path / "own", "big", given)
+    job = prepare_job(open_prepared(prepared), tmp_path / "own", "big", settings, resume=True)
+    assert job.settings.model.dropout == 0.2
 
 
 def test_a_named_corpus_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"data prepare wmt14-en-de --output .*/wmt14-en-de$"):
-        prepare_job_from_data(tmp_path / "wmt14-en-de", tmp_path / "run", "base", {})
+        prepare_job(open_prepared(tmp_path / "wmt14-en-de"), tmp_path / "run", "base", {})
 
 
 def test_text_and_prepared_data_exclude_each_other(text: Text, tmp_path: Path) -> None:

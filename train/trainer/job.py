@@ -1,0 +1,52 @@
+"""A training run's directory, settings and data."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from translate_trt.train.checkpoint import TrainingState, save_checkpoint
+from translate_trt.train.trainer.load_data import LoadedData
+from translate_trt.train.trainer.settings import Settings
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a training run is made of.
+
+    Attributes:
+        out: Directory of the run.
+        settings: Content of its run.json.
+        data: Training and validation data, and the tokenizers in `out`.
+    """
+
+    out: Path
+    settings: Settings
+    data: LoadedData
+
+    @functools.cached_property
+    def fingerprint(self) -> int:
+        """Checksum of the training data, used to verify the data on resume."""
+        return self.data.train.fingerprint()
+
+    def save_checkpoint(
+        self, path: Path, weights: dict[str, Tensor], state: TrainingState | None = None
+    ) -> None:
+        """Write a checkpoint of the run.
+
+        Args:
+            path: Directory of the checkpoint.
+            weights: Weights by name.
+            state: Training state for resuming; None for the averaged checkpoint.
+
+        Raises:
+            OutputError: The disk is full or not writable.
+        """
+        settings = self.settings
+        save_checkpoint(
+            path, weights, settings.model, settings.train, self.data.tokenizers,
+            settings.decoding, state, settings.origin,
+        )  # fmt: skip

@@ -1,0 +1,211 @@
+"""Training data for a run: from text files, or from a directory of `translate-trt data prepare`."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from translate_trt.runtime.bundle.contract import forced_token
+from translate_trt.runtime.bundle.prompt import Prompt
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.io.lines import read_parallel
+from translate_trt.runtime.text.tokenizer import Tokenizer
+from translate_trt.train.checkpoint import TOKENIZER, DecodingDefaults
+from translate_trt.train.data.batches import ParallelData, encode_parallel
+from translate_trt.train.data.text_sources import language_of
+from translate_trt.train.data.token_files import PreparedData
+from translate_trt.train.data.vocabulary import sample_rows, train_tokenizer
+from translate_trt.train.trainer.settings import Settings
+
+log = logging.getLogger("translate_trt")
+
+# A vocabulary is trained on at most this many sentences, sampled by the seed.
+VOCABULARY_SENTENCES = 2_000_000
+# Lines tokenized per call into SentencePiece: long enough to hide the cost of the call, and short
+# enough (a fraction of a second) for Ctrl-C between two calls.
+CHUNK_LINES = 10_000
+
+
+@dataclass(frozen=True)
+class TextPair:
+    """A source file and its translation, line by line."""
+
+    source: Path
+    target: Path
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Language codes from the endings of the file names, None where an ending is no code."""
+        return language_of(self.source), language_of(self.target)
+
+
+class TextFiles(NamedTuple):
+    """Training and validation text."""
+
+    train: TextPair
+    valid: TextPair
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Validation set.
+
+    Attributes:
+        data: Tokenized pairs, for the loss.
+        source: Source lines, for BLEU.
+        reference: Their translations.
+    """
+
+    data: ParallelData
+    source: list[str]
+    reference: list[str]
+
+
+@dataclass(frozen=True)
+class LoadedData:
+    """Data of a run.
+
+    Attributes:
+        train: Training pairs.
+        validation: Validation set.
+        tokenizers: SentencePiece models of source and target; may be the same file.
+        languages: Codes of source and target, where known.
+    """
+
+    train: ParallelData
+    validation: Validation
+    tokenizers: tuple[Path, Path]
+    languages: tuple[str | None, str | None]
+
+
+def load_data(
+    source: TextFiles | PreparedData,
+    settings: Settings,
+    scratch: Path,
+    vocabulary_size: int | None = None,
+) -> LoadedData:
+    """Read and tokenize text, or open prepared data.
+
+    Args:
+        source: Text files, or prepared data.
+        settings: Settings of the run. If they name no tokenizers, those of the prepared data are
+            taken, or a vocabulary is trained on the text.
+        scratch: Directory for a new vocabulary.
+        vocabulary_size: Size that the user asked for, to compare with that of prepared data.
+
+    Raises:
+        InputError: Files of unequal line count, without usable text, or damaged.
+        OptionError: The data was prepared for other settings.
+    """
+    if isinstance(source, PreparedData):
+        _check_prepared(source, settings, vocabulary_size)
+        validation = Validation(source.split("valid"), *source.text("valid"))
+        tokenizers = settings.tokenizers or (source.tokenizer, source.tokenizer)
+        languages = (source.source_language, source.target_language)
+        return LoadedData(source.split("train"), validation, tokenizers, languages)
+    return _load_text(source, settings, scratch)
+
+
+def _check_prepared(
+    prepared: PreparedData, settings: Settings, vocabulary_size: int | None
+) -> None:
+    """Raise an OptionError if a model with these settings cannot be trained on the data."""
+    if settings.decoding.prompt != Prompt():
+        raise OptionError(
+            f"{prepared.path} lacks the prompt tokens that this model reads before each text. Give "
+            "the text itself, with --train and --valid."
+        )
+    content = prepared.tokenizer.read_bytes()
+    for path in settings.tokenizers or ():
+        if path.read_bytes() != content:
+            raise OptionError(
+                f"{prepared.path} was prepared with another vocabulary than the model's, which is "
+                f"{path}. Give the text itself, with --train and --valid."
+            )
+    size = prepared.vocabulary_size
+    if vocabulary_size not in (None, size):
+        raise OptionError(
+            f"{prepared.path} was prepared with a vocabulary of {size} tokens; leave out "
+            "--vocabulary-size, or prepare the data with another."
+        )
+    split = prepared.splits["train"]
+    longest = max(split["longest_source"], split["longest_target"])
+    limit = settings.train.max_length
+    limit = min(limit, settings.model.longest or limit)
+    if longest > limit:
+        raise OptionError(
+            f"{prepared.path} has pairs of up to {longest} tokens, more than --max-pair-length or "
+            f"the model's positions allow; prepare it with --max-pair-length {limit}."
+        )
+
+
+def _load_text(files: TextFiles, settings: Settings, scratch: Path) -> LoadedData:
+    source, target = _read(files.train)
+    valid_source, valid_target = _read(files.valid)
+    if not source:
+        raise InputError(f"{files.train.source} is empty; there is nothing to train on.")
+    if not valid_source:
+        raise InputError(f"{files.valid.source} is empty; validation needs at least one pair.")
+    tokenizers = settings.tokenizers
+    if tokenizers is None:
+        tokenizers = _train_vocabulary(source, target, settings, scratch / TOKENIZER)
+    tokenizer, longest = Tokenizer(*tokenizers), settings.model.longest
+    limit = min(settings.train.max_length, longest or settings.train.max_length)
+    data = _tokenize(tokenizer, settings.decoding, source, target, limit)
+    valid_data = _tokenize(tokenizer, settings.decoding, valid_source, valid_target, longest)
+    validation = Validation(valid_data, valid_source, valid_target)
+    return LoadedData(data, validation, tokenizers, files.train.languages)
+
+
+def _read(pair: TextPair) -> tuple[list[str], list[str]]:
+    lines = list(read_parallel(pair.source, pair.target))
+    return [source for source, _ in lines], [target for _, target in lines]
+
+
+def _train_vocabulary(
+    source: Sequence[str], target: Sequence[str], settings: Settings, path: Path
+) -> tuple[Path, Path]:
+    """Train a vocabulary shared by both sides."""
+    wanted = settings.model.vocabulary_size
+    rows = sample_rows(len(source), VOCABULARY_SENTENCES, settings.train.seed)
+    log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(rows))
+    size = train_tokenizer((side[row] for side in (source, target) for row in rows), wanted, path)
+    if size < wanted:
+        log.info("the text gave a vocabulary of %d tokens instead of %d", size, wanted)
+    return path, path
+
+
+def _tokenize(
+    tokenizer: Tokenizer,
+    decoding: DecodingDefaults,
+    source: Sequence[str],
+    target: Sequence[str],
+    max_length: int | None,
+) -> ParallelData:
+    """Tokenize lines and prepend the prompt, as `translate_reference` does.
+
+    `ParallelData.batch` adds the other special tokens of a model.
+    """
+    prompt, greedy = decoding.prompt, decoding.greedy
+    lines = [prompt.of_line(line, greedy) for line in source]
+    sources = _encode(tokenizer.encode_source_batch, [line for line, _ in lines])
+    targets = _encode(tokenizer.encode_target_batch, target)
+    if prompt != Prompt():
+        for row, (_, options) in enumerate(lines):
+            prefix = [forced_token(token) for token in prompt.of_target(options)]
+            # Empty sentences stay empty: encode_parallel leaves them out.
+            sources[row] = sources[row] and [*prompt.of_source(options), *sources[row]]
+            targets[row] = targets[row] and [*prefix, *targets[row]]
+    return encode_parallel(sources, targets, max_length)
+
+
+def _encode(
+    encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str]
+) -> list[list[int]]:
+    """Tokenize lines in chunks: Python handles no signal within a call into SentencePiece."""
+    chunks = (lines[begin : begin + CHUNK_LINES] for begin in range(0, len(lines), CHUNK_LINES))
+    return list(itertools.chain.from_iterable(map(encode, chunks)))
