@@ -231,14 +231,14 @@ class StepGraph(nn.Module):
             )
             written += (keys, values)
         x = self.model.decoder_norm(x)
-        request = [named[spec.name] for spec in contract.request]
-        state = [named[name] for name in BeamSearchStep.STATE]
+        request = Request(*(named[name] for name in Request._fields))
+        state = State(*(named[name] for name in State._fields))
         if contract.shortlist is None:
             logits = self.model.project(x)  # [N, K, V]
             parents, *following = self.search(logits, *request, *state)
         else:
             found = self._listed(x, named["shortlist"], named["forced_tokens"])
-            parents, *following = self.search.select(found, *request, *state)
+            parents, following = self.search.select(found, request, state)
         ancestry = ancestry.gather(1, parents[..., None].expand_as(ancestry))
         free, full = [], []
         if isinstance(caches, SharedSlots):
@@ -341,126 +341,197 @@ def _forced_column(forced_tokens: Tensor, rows: Tensor) -> Tensor:
     return tokens[:, None, None].clamp(min=0).expand(-1, rows.shape[1], -1)
 
 
+class Request(NamedTuple):
+    """Search options of each sentence, `Contract.request` by name, all [N]."""
+
+    forced_tokens: Tensor
+    min_lengths: Tensor
+    max_lengths: Tensor
+    length_penalty_alpha: Tensor
+    length_penalty_beta: Tensor
+    early_stopping: Tensor
+
+
+class State(NamedTuple):
+    """Search state that a step hands to the next one, a part of `Contract.state` by name."""
+
+    tokens: Tensor  # [N, K]
+    log_probs: Tensor  # [N, K]
+    positions: Tensor  # [N]
+    done: Tensor  # [N]
+    finished_scores: Tensor  # [N, K]
+    finished_lengths: Tensor  # [N, K]
+    finished_parents: Tensor  # [N, K]
+    finished_truncated: Tensor  # [N, K]
+
+
+class _Kept(NamedTuple):
+    """The best 2K continuations of each sentence, best first, all [N, 2K]."""
+
+    log_probs: Tensor
+    parents: Tensor  # the beam that each one continues
+    tokens: Tensor
+    ended: Tensor  # whether the token is the end symbol
+
+
+class _Pool(NamedTuple):
+    """Finished hypotheses of each sentence, best first, all [N, K]."""
+
+    scores: Tensor  # minus infinity in an empty entry
+    lengths: Tensor
+    parents: Tensor
+    truncated: Tensor
+
+
+class _CutOff(NamedTuple):
+    """Live hypotheses that fill empty entries of the pool, all [N, K]."""
+
+    fills: Tensor  # whether the entry is filled
+    log_probs: Tensor
+    parents: Tensor  # the live beam itself
+
+
 class BeamSearchStep(nn.Module):
-    """Logits of all beams -> the next beams and the pool of finished hypotheses.
+    """One step of the beam search: rules 2 to 6 of docs/beam-search.md, one method per rule.
 
-    docs/beam-search.md, rules 2 to 6; each comment names its rule. Its inputs after the logits are
-    `Contract.request`, then `STATE`; its outputs the parents, then `next_` of `STATE`.
+    The methods have the names of the functions in runtime/cpp/kernels/beam_search.cc.
     """
-
-    STATE = (
-        "tokens",
-        "log_probs",
-        "positions",
-        "done",
-        "finished_scores",
-        "finished_lengths",
-        "finished_parents",
-        "finished_truncated",
-    )
 
     def __init__(self, end_token: int) -> None:
         super().__init__()
         self.end_token = end_token
 
-    def forward(self, logits: Tensor, forced_tokens: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        """logits [N, K, V], and what `select` takes behind the candidates."""
-        following = logits.log_softmax(-1)
-        top, tokens = following.topk(_candidates(logits.shape[1]))
-        forced = following.gather(2, _forced_column(forced_tokens, logits))
-        return self.select(Candidates(top, tokens, forced), forced_tokens, *others)
+    def forward(self, logits: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Run a step on tensors in the order of the graph.
+
+        Args:
+            logits: [N, K, V].
+            inputs: The fields of `Request`, then those of `State`.
+
+        Returns:
+            The parents [N, K], then the fields of the next `State`.
+        """
+        size = len(Request._fields)
+        request, state = Request(*inputs[:size]), State(*inputs[size:])
+        log_probs = logits.log_softmax(-1)
+        top, tokens = log_probs.topk(_candidates(logits.shape[1]))
+        forced = log_probs.gather(2, _forced_column(request.forced_tokens, logits))
+        parents, following = self.select(Candidates(top, tokens, forced), request, state)
+        return (parents, *following)
 
     def select(
-        self,
-        candidates: Candidates,
-        forced_tokens: Tensor,  # [N]
-        min_lengths: Tensor,  # [N]
-        max_lengths: Tensor,  # [N]
-        alpha: Tensor,  # [N]
-        beta: Tensor,  # [N]
-        early_stopping: Tensor,  # [N]
-        tokens: Tensor,  # [N, K]
-        log_probs: Tensor,  # [N, K]
-        positions: Tensor,  # [N]
-        done: Tensor,  # [N]
-        finished_scores: Tensor,  # [N, K]
-        finished_lengths: Tensor,  # [N, K]
-        finished_parents: Tensor,  # [N, K]
-        finished_truncated: Tensor,  # [N, K]
-    ) -> tuple[Tensor, ...]:
-        beams = tokens.shape[1]
-        lengths = positions + 1  # [N] tokens generated once this step is over
-        values, choices = self._continuations(
-            candidates, log_probs, forced_tokens, lengths < min_lengths
+        self, candidates: Candidates, request: Request, state: State
+    ) -> tuple[Tensor, State]:
+        """Select the next beams and update the pool of finished hypotheses.
+
+        Returns:
+            The beam [N, K] that each next beam continues, and the next state.
+        """
+        lengths = state.positions + 1  # [N], generated tokens once this step is over
+        kept = self.expand(candidates, request, state, too_short=lengths < request.min_lengths)
+        pool, new_lengths, penalty = self.retire(kept, request, state, lengths)
+        live, rank = self.live_on(kept)
+        done, at_limit = self.is_done(live, pool, request, state, lengths)
+        cut = self.cut_off(live, pool, state, at_limit)
+        return kept.parents.gather(1, rank), State(
+            tokens=kept.tokens.gather(1, rank),
+            log_probs=live,
+            # A sentence that is done stays at its last position while its batch goes on.
+            positions=torch.where(done, state.positions, lengths),
+            done=done,
+            finished_scores=torch.where(cut.fills, cut.log_probs / penalty, pool.scores),
+            finished_lengths=torch.where(cut.fills, new_lengths[:, : live.shape[1]], pool.lengths),
+            finished_parents=torch.where(cut.fills, cut.parents, pool.parents),
+            finished_truncated=pool.truncated | cut.fills,
         )
-        # Rule 2: the best 2K of all. Of equal ones TopK takes the first, and per beam they stand
-        # sorted by token (rule 8). Greedy search (K = 1) looks at the best alone: rank < K * K.
+
+    def expand(
+        self, candidates: Candidates, request: Request, state: State, too_short: Tensor
+    ) -> _Kept:
+        """Keep the best 2K continuations of all beams, or the best one in greedy search (rule 2).
+
+        Of equal values TopK takes the first, and a beam's candidates ascend by token (rule 8).
+        """
+        beams = state.tokens.shape[1]
+        values, choices = self._continuations(candidates, request, state, too_short)
         best, index = values.flatten(1).topk(2 * beams)  # [N, 2K]
         best = torch.where(torch.arange(2 * beams) < beams * beams, best, -math.inf)
         parents = index // values.shape[2]
-        token = choices.flatten(1).gather(1, index)
-        ended = token == self.end_token
+        tokens = choices.flatten(1).gather(1, index)
+        return _Kept(best, parents, tokens, tokens == self.end_token)
 
-        # Rule 3: those that end enter the pool, which keeps the K best ever. Early stopping: of the
-        # best K alone.
-        counts = (torch.arange(2 * beams) < beams) | ~early_stopping[:, None]
-        enter = ended & ~done[:, None] & counts
-        penalty = _length_penalty(lengths, alpha, beta)[:, None]
-        new_scores = torch.where(enter, best / penalty, -math.inf)
-        scores, place = torch.cat((finished_scores, new_scores), 1).topk(beams)
-        new_lengths = lengths[:, None].expand_as(token)
-        next_lengths = torch.cat((finished_lengths, new_lengths), 1).gather(1, place)
-        next_parents = torch.cat((finished_parents, parents), 1).gather(1, place)
-        truncated = torch.cat((finished_truncated, torch.zeros_like(ended)), 1).gather(1, place)
+    def retire(
+        self, kept: _Kept, request: Request, state: State, lengths: Tensor
+    ) -> tuple[_Pool, Tensor, Tensor]:
+        """Move ended hypotheses into the pool, which keeps the best K (rule 3).
 
-        # Rule 4: the best K that do not end live on.
-        live, place = torch.where(ended, -math.inf, best).topk(beams)
+        Returns:
+            The pool, and the lengths [N, 2K] and length penalty [N, 1] of new hypotheses.
+        """
+        beams = state.tokens.shape[1]
+        counts = (torch.arange(2 * beams) < beams) | ~request.early_stopping[:, None]
+        enters = kept.ended & ~state.done[:, None] & counts
+        penalty = _length_penalty(lengths, request)[:, None]
+        new_scores = torch.where(enters, kept.log_probs / penalty, -math.inf)
+        scores, rank = torch.cat((state.finished_scores, new_scores), 1).topk(beams)
+        new_lengths = lengths[:, None].expand_as(kept.tokens)
 
-        # Rule 5: no live hypothesis can beat the pool's worst (which is minus infinity as long as
-        # the pool has room), or the maximum length is reached. Early stopping: or the pool is full.
-        bound = live[:, 0] / _length_penalty(max_lengths, alpha, beta)
-        worst = scores[:, -1]
-        full = early_stopping & (worst > -math.inf)
-        at_limit = lengths >= max_lengths
-        finished = done | full | (bound <= worst) | at_limit
+        def merge(old: Tensor, new: Tensor) -> Tensor:
+            return torch.cat((old, new), 1).gather(1, rank)
 
-        # Rule 6: at the maximum length the best live hypotheses take the places that are left.
-        is_taken = scores > -math.inf
-        beam = torch.arange(beams) - is_taken.sum(1, keepdim=True)  # [N, K], of an empty place
-        log_probs = live.gather(1, beam.clamp(min=0))
-        is_cut_off = ~is_taken & (at_limit & ~done)[:, None] & (log_probs > -math.inf)
-        return (
-            parents.gather(1, place),
-            token.gather(1, place),
-            live,
-            # A sentence that is done waits for its neighbours at a position that there is.
-            torch.where(finished, positions, lengths),
-            finished,
-            torch.where(is_cut_off, log_probs / penalty, scores),
-            torch.where(is_cut_off, new_lengths[:, :beams], next_lengths),
-            torch.where(is_cut_off, beam, next_parents),
-            truncated | is_cut_off,
+        pool = _Pool(
+            scores,
+            merge(state.finished_lengths, new_lengths),
+            merge(state.finished_parents, kept.parents),
+            merge(state.finished_truncated, torch.zeros_like(kept.ended)),
         )
+        return pool, new_lengths, penalty
+
+    def live_on(self, kept: _Kept) -> tuple[Tensor, Tensor]:
+        """Select the best K that did not end: log-probabilities and ranks, [N, K] (rule 4)."""
+        beams = kept.tokens.shape[1] // 2
+        live, rank = torch.where(kept.ended, -math.inf, kept.log_probs).topk(beams)
+        return live, rank
+
+    def is_done(
+        self, live: Tensor, pool: _Pool, request: Request, state: State, lengths: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Whether each sentence is done, and whether it is at its maximum length (rule 5)."""
+        bound = live[:, 0] / _length_penalty(request.max_lengths, request)
+        worst = pool.scores[:, -1]  # minus infinity unless the pool is full
+        full = request.early_stopping & (worst > -math.inf)
+        at_limit = lengths >= request.max_lengths
+        return state.done | full | (bound <= worst) | at_limit, at_limit
+
+    def cut_off(self, live: Tensor, pool: _Pool, state: State, at_limit: Tensor) -> _CutOff:
+        """Fill empty entries of the pool with live hypotheses at the maximum length (rule 6)."""
+        beams = live.shape[1]
+        filled = pool.scores > -math.inf
+        parents = torch.arange(beams) - filled.sum(1, keepdim=True)
+        log_probs = live.gather(1, parents.clamp(min=0))
+        fills = ~filled & (at_limit & ~state.done)[:, None] & (log_probs > -math.inf)
+        return _CutOff(fills, log_probs, parents)
 
     def _continuations(
-        self, candidates: Candidates, log_probs: Tensor, forced_tokens: Tensor, too_short: Tensor
+        self, candidates: Candidates, request: Request, state: State, too_short: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Cumulative log-probability and token of each beam's candidates, [N, K, 2K + 2] both.
+        """Cumulative log-probabilities and tokens of each beam's candidates, [N, K, 2K + 2] both.
 
-        One place is for a forced token; one that is given costs nothing.
+        The last column is for the forced token. An unscored token adds nothing.
         """
-        forced = forced_tokens[:, None, None]  # [N, 1, 1]
+        forced = request.forced_tokens[:, None, None]  # [N, 1, 1]
         is_forced = forced != FREE
         ends = candidates.tokens == self.end_token
         barred = is_forced | (ends & too_short[:, None, None])
         top = torch.where(barred, -math.inf, candidates.log_probs)
         at_forced = torch.where(forced == FREE, -math.inf, 0.0)
         at_forced = torch.where(forced >= 0, candidates.forced, at_forced)
-        values = torch.cat((top, at_forced), 2) + log_probs[..., None]
-        column = _forced_column(forced_tokens, values)
+        values = torch.cat((top, at_forced), 2) + state.log_probs[..., None]
+        column = _forced_column(request.forced_tokens, values)
         return values, torch.cat((candidates.tokens, column), 2)
 
 
-def _length_penalty(lengths: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
+def _length_penalty(lengths: Tensor, request: Request) -> Tensor:
     """((beta + n) / (beta + 1)) ** alpha."""
-    return ((beta + lengths) / (beta + 1)) ** alpha
+    beta = request.length_penalty_beta
+    return ((beta + lengths) / (beta + 1)) ** request.length_penalty_alpha

@@ -31,7 +31,7 @@ from support.scripted import (
 
 from translate_trt.export.fused_ops.declarations import DOMAIN
 from translate_trt.export.fused_ops.fuse import CallKernels
-from translate_trt.export.graphs import BeamSearchStep
+from translate_trt.export.graphs import BeamSearchStep, State
 from translate_trt.export.passes.pipeline import COMMON, run_passes
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime import kernels
@@ -41,8 +41,8 @@ from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
-INPUTS = ["logits", *ScriptedGraphs.REQUEST, *BeamSearchStep.STATE]
-OUTPUTS = ["parents", *(NEXT + name for name in BeamSearchStep.STATE)]
+INPUTS = ["logits", *ScriptedGraphs.REQUEST, *State._fields]
+OUTPUTS = ["parents", *(NEXT + name for name in State._fields)]
 
 
 @pytest.fixture(scope="session")
@@ -65,8 +65,7 @@ def traced_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dynamic = [dict.fromkeys(range(x.dim()), torch.export.Dim.DYNAMIC) for x in example]
     program = torch.onnx.export(
         BeamSearchStep(END).eval(), example, dynamo=True,
-        # What comes behind the two that have names is one argument, a tuple.
-        dynamic_shapes=(*dynamic[:2], tuple(dynamic[2:])),
+        dynamic_shapes=(dynamic[0], tuple(dynamic[1:])),
         input_names=INPUTS, output_names=OUTPUTS, opset_version=DYNAMIC_OPSET, verbose=False,
     )  # fmt: skip
     assert program is not None
@@ -234,7 +233,7 @@ def test_a_finished_sentence_no_longer_changes(graph_search: SearchStep) -> None
         np.array([[-0.1, -0.2]], np.float32), 5 * one, np.array([True]),
         pool, lengths, parents, np.array([[False, False]]),
     )  # fmt: skip
-    names = ["parents", *BeamSearchStep.STATE]
+    names = ["parents", *State._fields]
     state = dict(zip(names, outputs, strict=True))
     np.testing.assert_array_equal(state["finished_scores"], pool)
     np.testing.assert_array_equal(state["finished_lengths"], lengths)
@@ -294,7 +293,7 @@ def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[
         for name, x in inputs.items()
     ]
     outputs = graph(logits, *typed)
-    return dict(zip(["parents", *BeamSearchStep.STATE], outputs, strict=True))
+    return dict(zip(["parents", *State._fields], outputs, strict=True))
 
 
 def row(size: int = 24, **named: float) -> NDArray[np.float32]:

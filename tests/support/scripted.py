@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from support.paths import ROOT
 from translate_trt.export.contract import GraphLayout, make_contract
-from translate_trt.export.graphs import BeamSearchStep, SharedSlots, StaticCaches
+from translate_trt.export.graphs import BeamSearchStep, SharedSlots, State, StaticCaches
 from translate_trt.runtime.bundle.contract import MASKED, NEXT, Contract, TensorSpec
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Reference, Sentence
@@ -265,13 +265,13 @@ class ScriptedGraphs:
         ancestry = caches.extend(ancestry)
         logits = np.stack([[script(p) for p in prefixes] for script, _, prefixes in rows])
         request = [inputs[name] for name in self.REQUEST]
-        state = [inputs[name] for name in BeamSearchStep.STATE]
+        state = [inputs[name] for name in State._fields]
         parents, *following = self.search(logits, *request, *state)
         index = torch.from_numpy(parents)[..., None].expand_as(ancestry)
         ancestry = ancestry.gather(1, index)
         outputs = {"parents": parents, NEXT + "ancestry": ancestry.numpy()}
         outputs |= {
-            NEXT + name: value for name, value in zip(BeamSearchStep.STATE, following, strict=True)
+            NEXT + name: value for name, value in zip(State._fields, following, strict=True)
         }
         outputs |= {NEXT + spec.name: inputs[spec.name] for spec in self.contract.caches}
         if isinstance(caches, SharedSlots):

@@ -18,7 +18,7 @@ from translate_trt.export.fused_ops.declarations import DOMAIN
 from translate_trt.export.fused_ops.fuse import CallKernels
 from translate_trt.export.fused_ops.matching import Call, add_functions
 from translate_trt.export.fused_ops.subgraph import Region
-from translate_trt.export.graphs import BeamSearchStep
+from translate_trt.export.graphs import State
 from translate_trt.export.passes.pipeline import passes_for, run_passes
 from translate_trt.export.targets import DYNAMIC_OPSET, STATIC_OPSET, TARGETS
 from translate_trt.runtime.bundle.contract import NEXT
@@ -166,7 +166,7 @@ def test_the_search_of_a_step_is_called(called: ir.Model) -> None:
         assert (DOMAIN, name, "") in called.functions
         assert operators(called)[name] == 1
     selected = [x.name for x in found["SelectBeams"].outputs]
-    assert selected == ["parents", *(NEXT + name for name in BeamSearchStep.STATE)]
+    assert selected == ["parents", *(NEXT + name for name in State._fields)]
     followed = [x.name for x in found["FollowAncestry"].outputs]
     assert followed == [NEXT + "ancestry", NEXT + "slots", "full"]
     # Nothing of it is left.
