@@ -127,69 +127,82 @@ class _Sentence:
     source_end: bool  # attention has a column for the end symbol
     live: list[_Partial] = field(default_factory=lambda: [_Partial(0.0)])  # rule 1
     pool: list[tuple[float, _Partial, bool]] = field(default_factory=list)  # best first
+    length: int = 0  # generated tokens of each live hypothesis
     done: bool = False
 
-    def retire(self, hypothesis: _Partial, truncated: bool) -> None:
-        """Put a hypothesis into the pool, which keeps the K best; earlier ones win ties."""
-        score = hypothesis.log_prob / self.options.penalty(len(hypothesis.tokens))
-        self.pool.append((score, hypothesis, truncated))
-        self.pool.sort(key=lambda entry: -entry[0])
-        del self.pool[self.options.beam_size :]
-
-    def expand(self, log_probs: Tensor, attention: Tensor | None) -> None:
-        """One step: rules 2 to 6.
+    def step(self, log_probs: Tensor, attention: Tensor | None) -> None:
+        """Apply rules 2 to 6 for one position.
 
         Args:
             log_probs: [live hypotheses, V] of the next token.
             attention: [live hypotheses, S] of this position, if recorded.
         """
-        position = len(self.live[0].tokens)
-        candidates = _best_candidates(self._allowed(log_probs, position), self._width)
-        following: list[_Partial] = []
-        for rank, (log_prob, row, token) in enumerate(candidates):
-            looked = None if attention is None else attention[row]
-            hypothesis = self.live[row].extend(log_prob, token, row, looked)
-            if token == END:
-                if rank < self.options.beam_size or not self.options.early_stopping:
-                    self.retire(hypothesis, truncated=False)  # rule 3
-            elif len(following) < self.options.beam_size:
-                following.append(hypothesis)  # rule 4
-        self.live = following
-        if position + 1 >= self.max_length:
-            for hypothesis in self.live[: self.options.beam_size - len(self.pool)]:
-                self.retire(hypothesis, truncated=True)  # rule 6
-            self.done = True
-        else:
-            self.done = not self._can_improve()
+        kept = self.expand(log_probs, attention)
+        self.length += 1
+        self.retire(kept)
+        self.live_on(kept)
+        self.done = self.is_done()
+        if self.length >= self.max_length:
+            self.cut_off()
 
-    @property
-    def _width(self) -> int:
-        """2K candidates, so that K live ones remain; greedy search looks at the best one alone."""
-        return 2 * self.options.beam_size if self.options.beam_size > 1 else 1
+    def expand(self, log_probs: Tensor, attention: Tensor | None) -> list[_Partial]:
+        """Return the best 2K continuations, or the best one in greedy search (rule 2)."""
+        width = 2 * self.options.beam_size if self.options.beam_size > 1 else 1
+        return [
+            self.live[row].extend(
+                log_prob, token, row, None if attention is None else attention[row]
+            )
+            for log_prob, row, token in _best_candidates(self._allowed(log_probs), width)
+        ]
 
-    def _allowed(self, log_probs: Tensor, position: int) -> Tensor:
+    def retire(self, kept: Sequence[_Partial]) -> None:
+        """Move hypotheses that ended into the pool (rule 3)."""
+        beams = self.options.beam_size
+        for hypothesis in kept[:beams] if self.options.early_stopping else kept:
+            if hypothesis.tokens[-1] == END:
+                self._add(hypothesis, truncated=False)
+
+    def live_on(self, kept: Sequence[_Partial]) -> None:
+        """Keep the best K that did not end (rule 4)."""
+        live = [hypothesis for hypothesis in kept if hypothesis.tokens[-1] != END]
+        self.live = live[: self.options.beam_size]
+
+    def is_done(self) -> bool:
+        """Whether no live hypothesis can still improve the pool (rule 5)."""
+        if not self.live or self.length >= self.max_length:
+            return True
+        if len(self.pool) < self.options.beam_size:
+            return False
+        if self.options.early_stopping:
+            return True
+        bound = self.live[0].log_prob / self.options.penalty(self.max_length)
+        return not bound > self.pool[-1][0]  # also where the bound is NaN
+
+    def cut_off(self) -> None:
+        """Fill the pool with live hypotheses, marked as truncated (rule 6)."""
+        for hypothesis in self.live[: self.options.beam_size - len(self.pool)]:
+            self._add(hypothesis, truncated=True)
+
+    def _add(self, hypothesis: _Partial, truncated: bool) -> None:
+        """Add a hypothesis to the pool, which keeps the K best; earlier ones win ties."""
+        score = hypothesis.log_prob / self.options.penalty(len(hypothesis.tokens))
+        self.pool.append((score, hypothesis, truncated))
+        self.pool.sort(key=lambda entry: -entry[0])
+        del self.pool[self.options.beam_size :]
+
+    def _allowed(self, log_probs: Tensor) -> Tensor:
         """Cumulative log-probabilities [live, V], minus infinity where a token is not allowed."""
         before = torch.tensor([hypothesis.log_prob for hypothesis in self.live])
         total = log_probs + before[:, None]
-        if position + 1 < self.options.min_length:
+        if self.length + 1 < self.options.min_length:
             total[:, END] = -math.inf
-        if position < len(self.prefix):
-            forced = self.prefix[position]
+        if self.length < len(self.prefix):
+            forced = self.prefix[self.length]
             token = forced_token(forced)
             cost = log_probs[:, token] if token == forced else 0.0  # else it is given
             total = torch.full_like(total, -math.inf)
             total[:, token] = cost + before
         return total
-
-    def _can_improve(self) -> bool:
-        """Rule 5: can a live hypothesis still beat the pool's worst?"""
-        if not self.live:
-            return False
-        if len(self.pool) < self.options.beam_size:
-            return True
-        if self.options.early_stopping:
-            return False
-        return self.live[0].log_prob / self.options.penalty(self.max_length) > self.pool[-1][0]
 
     def result(self) -> list[Hypothesis]:
         """Rule 7: the n best."""
@@ -293,7 +306,7 @@ def _search_batch(
         first = 0
         for sentence in running:
             rows = slice(first, first + len(sentence.live))
-            sentence.expand(log_probs[rows], None if attention is None else attention[rows])
+            sentence.step(log_probs[rows], None if attention is None else attention[rows])
             if not sentence.done:
                 kept += [first + hypothesis.row for hypothesis in sentence.live]
             first = rows.stop
