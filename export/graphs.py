@@ -15,7 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from translate_trt.export.fused_ops.declarations import BIASED, DOMAIN, LISTED, VERSION
+from translate_trt.export.fused_ops.declarations import (
+    BIASED,
+    DOMAIN,
+    SHORTLIST_CANDIDATES,
+    VERSION,
+)
 from translate_trt.runtime.bundle.contract import EMPTY, FREE, MASKED, Contract
 from translate_trt.train.config import END
 from translate_trt.train.model import (
@@ -259,7 +264,7 @@ class StepGraph(nn.Module):
         first = (x.shape[0], x.shape[1])
         bias = self.model.output_bias
         found = torch.onnx.ops.symbolic_multi_out(
-            f"{DOMAIN}::{LISTED if bias is None else BIASED + LISTED}",
+            f"{DOMAIN}::{SHORTLIST_CANDIDATES if bias is None else BIASED + SHORTLIST_CANDIDATES}",
             (
                 x,
                 self.model.projection_weight,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from translate_trt.export.fused_ops.declarations import BIASED, LISTED
+from translate_trt.export.fused_ops.declarations import OPERATORS
 from translate_trt.export.fused_ops.match_attention import (
     beam_attention,
     cached_attention,
@@ -85,15 +85,8 @@ def _add_norm(node: ir.Node) -> Call | str | None:
     return Call("AddNorm", inputs, node.outputs, attributes)
 
 
-#: Functions that give candidates, their last two inputs a column to look up and a number.
-CANDIDATES = (
-    "TopLogits",
-    *(
-        f"{bias}{name}"
-        for bias in ("", BIASED)
-        for name in ("Candidates8", "VocabularyCandidates", f"{LISTED}8", LISTED)
-    ),
-)
+#: Operators that return candidates. Their last two inputs are a column to look up and a count.
+CANDIDATES = tuple(op.name for op in OPERATORS.values() if [*op.inputs][-2:] == ["column", "count"])
 
 #: In order, the operator that a rule looks at, and the rule: a sum and its norm belong to a product
 #: if there is one, candidates are found by their TopLogits, and so is the vocabulary's product.

@@ -13,7 +13,7 @@ from translate_trt.export.fused_ops.declarations import (
     BLOCK_COLUMNS,
     BLOCK_ROWS,
     PANEL_COLUMNS,
-    linear8,
+    linear8_name,
 )
 from translate_trt.export.fused_ops.matching import (
     Call,
@@ -67,7 +67,7 @@ def integer_linear(node: ir.Node) -> Call | str | None:
     after = _after(product)
     filled = np.pad(scales, (0, stored.columns - columns))
     return Call(
-        linear8(positive=int(zero_point) == 0, after=after.name),
+        linear8_name(positive=int(zero_point) == 0, epilogue=after.name),
         (
             operand(quantized, 0),
             stored.blocked,

@@ -14,7 +14,7 @@ from collections.abc import Collection
 import numpy as np
 import onnx_ir as ir
 
-from translate_trt.export.fused_ops.declarations import MOST_HALF
+from translate_trt.export.fused_ops.declarations import FP16_MAX
 from translate_trt.export.passes.base import Outcome, Pass, add_constant
 from translate_trt.export.passes.mixed_precision import is_cache
 
@@ -73,7 +73,7 @@ def _narrow(graph: ir.Graph, value: ir.Value, places: list[_Place]) -> None:
     """Let the value be read in 16 bits in some places, and be the graph's output in them."""
     limits = [
         add_constant(graph, f"{name}_half", np.array(limit, np.float32))
-        for name, limit in (("least", -MOST_HALF), ("most", MOST_HALF))
+        for name, limit in (("least", -FP16_MAX), ("most", FP16_MAX))
     ]
     clip = ir.node("Clip", [value, *limits])
     cast = ir.node("Cast", clip.outputs, {"to": ir.DataType.FLOAT16.value})

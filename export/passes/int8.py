@@ -21,7 +21,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from translate_trt.export.fused_ops.declarations import BIASED, DOMAIN, LISTED
+from translate_trt.export.fused_ops.declarations import BIASED, DOMAIN, SHORTLIST_CANDIDATES
 from translate_trt.export.fused_ops.matching import other, reader
 from translate_trt.export.passes.base import (
     Outcome,
@@ -141,7 +141,7 @@ class _Quantizer:
             elif node.op_type == "Gather" and is_embedding(node):
                 self._lookup(node)
                 tables += 1
-            elif node.op_type in (LISTED, BIASED + LISTED):
+            elif node.op_type in (SHORTLIST_CANDIDATES, BIASED + SHORTLIST_CANDIDATES):
                 self._listed(node)
                 products += 1
         if not products:

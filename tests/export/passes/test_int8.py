@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from translate_trt.export.fused_ops.declarations import DOMAIN, LISTED
+from translate_trt.export.fused_ops.declarations import DOMAIN, SHORTLIST_CANDIDATES
 from translate_trt.export.passes import int8 as dynamic_int8
 from translate_trt.export.passes.int8 import DynamicInt8, quantize_weights
 from translate_trt.export.targets import DYNAMIC_OPSET
@@ -331,7 +331,7 @@ def test_a_table_that_two_read_is_quantized_once(monkeypatch: pytest.MonkeyPatch
     nodes = [
         helper.make_node("Gather", ["embedding.table", "tokens"], ["e"]),
         helper.make_node(
-            LISTED,
+            SHORTLIST_CANDIDATES,
             ["e", "embedding.table", "shortlist", "column", "count"],
             ["values", "indices", "at_column"],
             domain=DOMAIN,
@@ -350,7 +350,7 @@ def test_a_table_that_two_read_is_quantized_once(monkeypatch: pytest.MonkeyPatch
     assert DynamicInt8().run(given).matches == 2
     assert axes == [1]
     (lookup,) = (n for n in given.graph if n.op_type == "Gather" and n.outputs[0].dtype == INT8)
-    (listed,) = (n for n in given.graph if n.op_type == f"{LISTED}8")
+    (listed,) = (n for n in given.graph if n.op_type == f"{SHORTLIST_CANDIDATES}8")
     assert lookup.inputs[0] is listed.inputs[1]
     assert set(given.graph.initializers) == {"embedding.table_int8", "embedding.table_scale"}
 
