@@ -34,7 +34,7 @@ from translate_trt.export.fused_ops.match_search import (
     select_beams,
 )
 from translate_trt.export.fused_ops.matching import (
-    Call,
+    FusedNode,
     add_functions,
     norm_of_rows,
     operand,
@@ -46,7 +46,7 @@ from translate_trt.export.passes.base import Outcome, Pass
 from translate_trt.export.residual_stream import is_observed
 
 
-class CallKernels(Pass):
+class FuseOps(Pass):
     """For ONNX Runtime on a CPU; the last pass, for an optimizer may put bodies back in place."""
 
     name = "kernels"
@@ -55,10 +55,10 @@ class CallKernels(Pass):
     def run(self, model: ir.Model) -> Outcome:
         """Rewrite the model in place; a match is a call."""
         calls, refused = 0, []
-        for operator, rule in _RULES:
+        for operator, rule in RULES:
             for node in [node for node in model.graph if node.op_type == operator]:
                 found = rule(node)
-                if isinstance(found, Call):
+                if isinstance(found, FusedNode):
                     found.insert(model)
                     calls += 1
                 elif found:
@@ -69,7 +69,7 @@ class CallKernels(Pass):
         return Outcome(calls, tuple(refused))
 
 
-def _add_norm(node: ir.Node) -> Call | str | None:
+def add_norm(node: ir.Node) -> FusedNode | str | None:
     """LayerNorm(x + residual), where no product has taken it along."""
     addition, attributes = producer(node.inputs[0], "Add"), norm_of_rows(node)
     if addition is None or attributes is None:
@@ -82,7 +82,7 @@ def _add_norm(node: ir.Node) -> Call | str | None:
     if not same_axes(x, residual):
         return "the two that are added are not known to have the same axes"
     inputs = (x, residual, operand(node, 1), operand(node, 2))
-    return Call("AddNorm", inputs, node.outputs, attributes)
+    return FusedNode("AddNorm", inputs, node.outputs, attributes)
 
 
 #: Operators that return candidates. Their last two inputs are a column to look up and a count.
@@ -90,7 +90,7 @@ CANDIDATES = tuple(op.name for op in OPERATORS.values() if [*op.inputs][-2:] == 
 
 #: In order, the operator that a rule looks at, and the rule: a sum and its norm belong to a product
 #: if there is one, candidates are found by their TopLogits, and so is the vocabulary's product.
-_RULES: tuple[tuple[str, Callable[[ir.Node], Call | str | None]], ...] = (
+RULES: tuple[tuple[str, Callable[[ir.Node], FusedNode | str | None]], ...] = (
     ("MatMulInteger", integer_linear),
     ("TopK", top_logits),
     ("TopLogits", integer_candidates),
@@ -100,7 +100,7 @@ _RULES: tuple[tuple[str, Callable[[ir.Node], Call | str | None]], ...] = (
     ("MultiHeadAttention", beam_attention),
     ("MultiHeadAttention", self_attention),
     ("Transpose", split_heads),
-    ("LayerNormalization", _add_norm),
+    ("LayerNormalization", add_norm),
     ("Add", embed),
     *((name, rule) for name in CANDIDATES for rule in (select_beams, forced_columns)),
     ("GatherElements", extend_ancestry),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from translate_trt.export.fused_ops.matching import Call, operand, producer
+from translate_trt.export.fused_ops.matching import FusedNode, operand, producer
 from translate_trt.export.passes.base import axes, constant
 
 _BIAS = 5  # the place among the inputs of MultiHeadAttention
@@ -39,7 +39,7 @@ def _widened(value: ir.Value) -> ir.Value | None:
     return operand(cast, 0) if cast is not None and half else None
 
 
-def cached_attention(node: ir.Node) -> Call | str | None:
+def cached_attention(node: ir.Node) -> FusedNode | str | None:
     """Attention over caches that are written just before, as fuse-multi-head makes it."""
     cached = _cached(node)
     if cached is None:
@@ -59,7 +59,7 @@ def cached_attention(node: ir.Node) -> Call | str | None:
     sizes = constant(split.inputs[1])
     assert sizes is not None  # of merge-products
     heads = node.attributes["num_heads"].as_int()
-    return Call(
+    return FusedNode(
         cached.function("CachedAttention"),
         (
             operand(split, 0),
@@ -97,7 +97,7 @@ def _slots(places: ir.Value) -> ir.Value | None:
     return value
 
 
-def beam_attention(node: ir.Node) -> Call | str | None:
+def beam_attention(node: ir.Node) -> FusedNode | str | None:
     """Attention of all beams over the source, as fuse-multi-head makes it."""
     cached = _cached(node)
     if cached is None:
@@ -109,10 +109,10 @@ def beam_attention(node: ir.Node) -> Call | str | None:
         return "each beam has a bias of its own"
     inputs = (operand(node, 0), cached.key, cached.value, operand(repeated, 0))
     heads = node.attributes["num_heads"].as_int()
-    return Call(cached.function("BeamAttention"), inputs, node.outputs, {"heads": heads})
+    return FusedNode(cached.function("BeamAttention"), inputs, node.outputs, {"heads": heads})
 
 
-def self_attention(node: ir.Node) -> Call | str | None:
+def self_attention(node: ir.Node) -> FusedNode | str | None:
     """Attention of all source tokens over each other, as fuse-multi-head makes it."""
     read = [operand(node, index) for index in range(3)]
     if len(axes(read[1]) or ()) != 3:
@@ -128,12 +128,12 @@ def self_attention(node: ir.Node) -> Call | str | None:
     if len(set(sizes.tolist())) > 1:
         return "keys and values have different sizes"
     attributes = {"heads": node.attributes["num_heads"].as_int(), "splits": sizes.tolist()}
-    return Call(
+    return FusedNode(
         "SelfAttention", (operand(split, 0), operand(repeated, 0)), node.outputs, attributes
     )
 
 
-def split_heads(node: ir.Node) -> Call | None:
+def split_heads(node: ir.Node) -> FusedNode | None:
     """Keys or values that the encoder hands on, each a part of one product."""
     (heads,) = node.outputs
     reshape = producer(node.inputs[0], "Reshape")
@@ -150,7 +150,7 @@ def split_heads(node: ir.Node) -> Call | None:
     whole = _unlimited(operand(split, 0))
     index = list(split.outputs).index(part)
     begin, end = int(columns[:index].sum()), int(columns[: index + 1].sum())
-    return Call(
+    return FusedNode(
         "SplitHeads16" if whole is not split.inputs[0] else "SplitHeads",
         (whole,),
         node.outputs,

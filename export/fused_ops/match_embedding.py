@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from translate_trt.export.fused_ops.matching import Call, operand, other, producer, reader
+from translate_trt.export.fused_ops.matching import FusedNode, operand, other, producer, reader
 from translate_trt.export.passes.base import constant, scalar
 
 
-def embed(node: ir.Node) -> Call | str | None:
+def embed(node: ir.Node) -> FusedNode | str | None:
     """Rows of the embedding table at the tokens, scaled, plus a position for each sentence."""
     for summand in (operand(node, 0), operand(node, 1)):
         row = producer(summand, "Unsqueeze")
@@ -23,7 +23,7 @@ def embed(node: ir.Node) -> Call | str | None:
         *tables, tokens = tables
         name = "Embed8" if len(tables) == 2 else "Embed"
         inputs = (*tables, position_table, tokens, positions)
-        return Call(name, inputs, node.outputs, {"factor": factor})
+        return FusedNode(name, inputs, node.outputs, {"factor": factor})
     return None
 
 

@@ -16,8 +16,8 @@ from translate_trt.export.fused_ops.declarations import (
     linear8_name,
 )
 from translate_trt.export.fused_ops.matching import (
-    Call,
     Constant,
+    FusedNode,
     norm_of_rows,
     operand,
     other,
@@ -54,7 +54,7 @@ def _stored(weights: ir.Value) -> _Stored | str | None:
     return _Stored(Constant(f"{weights.name}_blocked", blocked), rows, columns)
 
 
-def integer_linear(node: ir.Node) -> Call | str | None:
+def integer_linear(node: ir.Node) -> FusedNode | str | None:
     """A product as the int8 pass writes it, with what is done to its result."""
     quantized = producer(node.inputs[0], "QuantizeLinear")
     stored, scaled = _stored(operand(node, 1)), _scaled(node)
@@ -66,7 +66,7 @@ def integer_linear(node: ir.Node) -> Call | str | None:
     bias, product = _biased(product, columns)
     after = _after(product)
     filled = np.pad(scales, (0, stored.columns - columns))
-    return Call(
+    return FusedNode(
         linear8_name(positive=int(zero_point) == 0, epilogue=after.name),
         (
             operand(quantized, 0),
@@ -107,14 +107,14 @@ def _panels(weights: ir.Value) -> _Panels | None:
     return _Panels(constant, columns, {"shape": [rows, -1], "end": [end]})
 
 
-def linear(node: ir.Node) -> Call | None:
+def linear(node: ir.Node) -> FusedNode | None:
     """A product with a constant matrix, with what is done to its result."""
     stored = _panels(operand(node, 1))
     if stored is None:
         return None
     bias, product = _biased(node.outputs[0], stored.columns)
     after = _after(product)
-    return Call(
+    return FusedNode(
         f"Linear{after.name}",
         (operand(node, 0), stored.weights, bias, *after.inputs),
         after.outputs,
@@ -196,7 +196,7 @@ def _swish(product: ir.Value) -> ir.Value | None:
     return result.outputs[0] if reader(share, "Mul") is result else None
 
 
-def top_logits(node: ir.Node) -> Call | str | None:
+def top_logits(node: ir.Node) -> FusedNode | str | None:
     """Log-probabilities as the pass top-k-first writes them, from their top-k."""
     logits, (values, indices) = operand(node, 0), node.outputs
     softmax = next((use.node for use in logits.uses() if use.node.op_type == "Softmax"), None)
@@ -211,7 +211,7 @@ def top_logits(node: ir.Node) -> Call | str | None:
         return "besides the best, not exactly one log-probability is looked up"
     at_column = shifted[logit]
     inputs = (logits, operand(lookup, 1), operand(node, 1))
-    return Call("TopLogits", inputs, (best, indices, at_column))
+    return FusedNode("TopLogits", inputs, (best, indices, at_column))
 
 
 def _log_total(softmax: ir.Node) -> ir.Value | None:
@@ -225,7 +225,7 @@ def _log_total(softmax: ir.Node) -> ir.Value | None:
     return value
 
 
-def candidates(node: ir.Node) -> Call | None:
+def candidates(node: ir.Node) -> FusedNode | None:
     """TopLogits of the vocabulary's product; one that is read elsewhere too is one for `linear`."""
     logits, column, count = (operand(node, index) for index in range(3))
     if reader(logits, node.op_type) is None:
@@ -238,7 +238,7 @@ def candidates(node: ir.Node) -> Call | None:
     if not _fits(bias, weights.shape[1]):
         return None
     inputs = (operand(product, 0), _rows(product, weights), *bias, column, count)
-    return Call(f"{BIASED if bias else ''}VocabularyCandidates", inputs, node.outputs)
+    return FusedNode(f"{BIASED if bias else ''}VocabularyCandidates", inputs, node.outputs)
 
 
 def _without_bias(logits: ir.Value) -> tuple[ir.Value, tuple[ir.Value, ...]]:
@@ -271,7 +271,7 @@ def _rows(product: ir.Node, weights: NDArray[np.generic]) -> ir.Value | Constant
     return Constant(f"{operand(product, 1).name}_rows", np.ascontiguousarray(rows))
 
 
-def integer_candidates(node: ir.Node) -> Call | str | None:
+def integer_candidates(node: ir.Node) -> FusedNode | str | None:
     """TopLogits of the vocabulary's product, as the int8 pass writes that."""
     logits, column, count = (operand(node, index) for index in range(3))
     plain, bias = _without_bias(logits)
@@ -292,7 +292,7 @@ def integer_candidates(node: ir.Node) -> Call | str | None:
     elif len(product.inputs) > 6:
         added = operand(product, 6)
     inputs = (operand(quantized, 0), stored.blocked, operand(product, 3), added, column, count)
-    return Call(
+    return FusedNode(
         f"{BIASED if bias else ''}Candidates8",
         inputs,
         node.outputs,

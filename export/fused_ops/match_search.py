@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from translate_trt.export.fused_ops.matching import Call, operand
-from translate_trt.export.fused_ops.subgraph import Region
+from translate_trt.export.fused_ops.matching import FusedNode, operand
+from translate_trt.export.fused_ops.subgraph import Subgraph
 from translate_trt.export.passes.base import constant
 from translate_trt.runtime.bundle.contract import NEXT
 
@@ -32,16 +32,16 @@ _POOL = (
 _SELECTED = ("parents", *(NEXT + name for name in ("tokens", "log_probs", "positions", *_POOL)))
 
 
-def forced_columns(node: ir.Node) -> Call | str | None:
+def forced_columns(node: ir.Node) -> FusedNode | str | None:
     """What candidates are asked for: which column besides the best, and how many of these."""
     inputs = _values(node, "inputs", "forced_tokens", "tokens")
     column, count = node.inputs[-2:]
     if inputs is None or column is None or count is None or _is_call(column):
         return None
-    return Region("ForcedColumns", inputs, (column, count)).call()
+    return Subgraph("ForcedColumns", inputs, (column, count)).fuse()
 
 
-def select_beams(node: ir.Node) -> Call | str | None:
+def select_beams(node: ir.Node) -> FusedNode | str | None:
     """From the candidates of all beams to the next beams and the pool of finished hypotheses."""
     request = _values(node, "inputs", *_REQUEST, "log_probs", "positions", *_POOL)
     outputs = _values(node, "outputs", *_SELECTED)
@@ -54,7 +54,7 @@ def select_beams(node: ir.Node) -> Call | str | None:
     choices, end_token = end
     candidates = {"log_probabilities": values, "choices": choices, "forced": at_column}
     inputs = {**candidates, "end_token": end_token, **request}
-    return Region("SelectBeams", inputs, tuple(outputs.values())).call()
+    return Subgraph("SelectBeams", inputs, tuple(outputs.values())).fuse()
 
 
 def _end_token(indices: ir.Value) -> tuple[ir.Value, ir.Value] | None:
@@ -70,16 +70,16 @@ def _end_token(indices: ir.Value) -> tuple[ir.Value, ir.Value] | None:
     return None
 
 
-def extend_ancestry(node: ir.Node) -> Call | str | None:
+def extend_ancestry(node: ir.Node) -> FusedNode | str | None:
     """The ancestry in which each beam sees the slot of its own token, too."""
     inputs = _values(node, "inputs", "ancestry", "slots")
     extended = _extended(node)
     if inputs is None or extended is None or _is_call(extended):
         return None
-    return Region("ExtendAncestry", inputs, (extended,)).call()
+    return Subgraph("ExtendAncestry", inputs, (extended,)).fuse()
 
 
-def follow_ancestry(node: ir.Node) -> Call | str | None:
+def follow_ancestry(node: ir.Node) -> FusedNode | str | None:
     """The ancestry of the next beams, and slots that are in none of their pasts."""
     outputs = _values(node, "outputs", NEXT + "ancestry", NEXT + "slots", "full")
     given = _values(node, "inputs", "ancestry")
@@ -88,7 +88,7 @@ def follow_ancestry(node: ir.Node) -> Call | str | None:
         return None
     extended.shape = given["ancestry"].shape  # with the letters that the graph's inputs have
     inputs = {"ancestry": extended, **parents}
-    return Region("FollowAncestry", inputs, tuple(outputs.values())).call()
+    return Subgraph("FollowAncestry", inputs, tuple(outputs.values())).fuse()
 
 
 def _extended(gather: ir.Node) -> ir.Value | None:

@@ -22,7 +22,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Call:
+class FusedNode:
     """A function's call in the place of a part of a graph.
 
     Attributes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from translate_trt.export.fused_ops.declarations import DOMAIN
-from translate_trt.export.fused_ops.matching import Call, operand
+from translate_trt.export.fused_ops.matching import FusedNode, operand
 from translate_trt.export.passes.base import axes, constant
 
 # Constants of a body are small: sizes, axes, bounds.
@@ -21,7 +21,7 @@ _LARGEST_CONSTANT = 64
 
 
 @dataclass(frozen=True)
-class Region:
+class Subgraph:
     """All that is computed of `outputs` from `inputs`.
 
     Attributes:
@@ -34,7 +34,7 @@ class Region:
     inputs: Mapping[str, ir.Value]
     outputs: Sequence[ir.Value]
 
-    def call(self) -> Call | str:
+    def fuse(self) -> FusedNode | str:
         """A call of the function in the region's place, or why there is none."""
         copy = _Copy(self.inputs)
         try:
@@ -45,7 +45,7 @@ class Region:
         version = self.outputs[0].graph.opset_imports[""]
         graph = ir.Graph(copy.parameters, outputs, nodes=copy.nodes, opset_imports={"": version})
         body = ir.Function(DOMAIN, self.name, graph=graph, attributes=())
-        return Call(self.name, tuple(self.inputs.values()), self.outputs, body=body)
+        return FusedNode(self.name, tuple(self.inputs.values()), self.outputs, body=body)
 
 
 class _NotClosedError(Exception):

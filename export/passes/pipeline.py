@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from translate_trt.export.fused_ops.fuse import CallKernels
+from translate_trt.export.fused_ops.fuse import FuseOps
 from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
 from translate_trt.export.passes.base import Pass
 from translate_trt.export.passes.fp16_kv_cache import Fp16KvCache
@@ -80,7 +80,7 @@ def passes_for(backend: str, precision: Pass | None) -> tuple[Pass, ...]:
         whole = (*whole, precision, Simplify())
     if calls and isinstance(precision, DynamicInt8):
         whole = (*whole, Fp16KvCache())
-    return (*whole, CallKernels()) if calls else whole
+    return (*whole, FuseOps()) if calls else whole
 
 
 # TensorRT's attention layer is made from ONNX's operator; ONNX Runtime is fastest with its own.
@@ -93,7 +93,7 @@ _FUSED: dict[str, tuple[Pass, ...]] = {
 #: Every pass by its name, for --disable-pass.
 PASSES: dict[str, Pass] = {
     one.name: one
-    for one in (*COMMON, *itertools.chain(*_FUSED.values()), CallKernels())
+    for one in (*COMMON, *itertools.chain(*_FUSED.values()), FuseOps())
     if not one.required
 }
 

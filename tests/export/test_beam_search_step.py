@@ -30,7 +30,7 @@ from support.scripted import (
 )
 
 from translate_trt.export.fused_ops.declarations import DOMAIN
-from translate_trt.export.fused_ops.fuse import CallKernels
+from translate_trt.export.fused_ops.fuse import FuseOps
 from translate_trt.export.graphs import BeamSearchStep, State
 from translate_trt.export.passes.pipeline import COMMON, run_passes
 from translate_trt.export.targets import DYNAMIC_OPSET
@@ -86,7 +86,7 @@ def graph_search(request: pytest.FixtureRequest, traced_search: Path) -> SearchS
         axes = {spec.name: spec.axes for spec in ScriptedGraphs.CONTRACT.step_inputs}
         for value in model.graph.inputs:  # as in a whole step
             value.shape = ir.Shape(axes.get(str(value.name), ("N", "K", "V")))
-        run_passes(model, (*COMMON, CallKernels()))
+        run_passes(model, (*COMMON, FuseOps()))
         calls = [node.op_type for node in model.graph]
         assert calls == ["ForcedColumns", "TopLogits", "SelectBeams"]
         path = path.with_name("calls.onnx")

@@ -22,7 +22,7 @@ from support.graphs import (
 )
 
 from translate_trt.export.fused_ops.declarations import DOMAIN, OPERATORS, function
-from translate_trt.export.fused_ops.fuse import CallKernels
+from translate_trt.export.fused_ops.fuse import FuseOps
 from translate_trt.export.importers.vocabulary import BANNED_BIAS
 from translate_trt.export.passes.base import Outcome
 from translate_trt.export.passes.fp16_kv_cache import Fp16KvCache
@@ -44,7 +44,7 @@ def assert_same_bits(model: ir.Model, matches: int, *refused: str) -> Counter[st
     """`assert_rewrites`, and the outputs are equal to the last bit."""
     inputs = feeds(model)
     right = run(model, inputs)
-    left = assert_rewrites(CallKernels(), model, matches, refused)
+    left = assert_rewrites(FuseOps(), model, matches, refused)
     for name, found in run(model, inputs).items():
         np.testing.assert_array_equal(found, right[name], err_msg=name)
     return left
@@ -134,7 +134,7 @@ def test_weights_are_blocked_and_everything_is_filled_up(columns: int) -> None:
     model = product(*AFTER[""], columns=columns)
     before = {name: x.const_value.numpy() for name, x in model.graph.initializers.items()}  # type: ignore[union-attr]
     matrix, scales = before["w_int8"], before["w_scale"]
-    CallKernels().run(model)
+    FuseOps().run(model)
     found = [x.const_value.numpy() for x in calls(model)[0].inputs[1:]]  # type: ignore[union-attr]
     assert found[0].shape == (2, ROWS // 4, 16, 4)
     assert found[0].dtype == np.int8
@@ -162,7 +162,7 @@ def test_products_of_floats_take_along_what_follows(after: str, rows: int, colum
 def test_weights_are_in_panels_and_filled_up(columns: int) -> None:
     model = product(*AFTER[""], columns=columns, int8=False)
     before = {name: x.const_value.numpy() for name, x in model.graph.initializers.items()}  # type: ignore[union-attr]
-    CallKernels().run(model)
+    FuseOps().run(model)
     stored, bias = [x.const_value.numpy() for x in calls(model)[0].inputs[1:]]  # type: ignore[union-attr]
     panels = -(-columns // 64)
     assert stored.shape == (panels, ROWS, 64)
@@ -177,13 +177,13 @@ def test_weights_are_in_panels_and_filled_up(columns: int) -> None:
 def test_a_matrix_that_is_no_constant_of_two_axes_is_left_alone() -> None:
     one = [node("MatMul", "x w", "y")]
     left = {"x": ["N", "T", 8], "w": ["N", 8, 5]}
-    assert_left_alone(CallKernels(), build(one, left, {"y": ["N", "T", 5]}, opset=DYNAMIC_OPSET))
+    assert_left_alone(FuseOps(), build(one, left, {"y": ["N", "T", 5]}, opset=DYNAMIC_OPSET))
     stacked = build(one, {"x": ["N", "T", 8]}, {"y": ["N", "T", 5]}, {"w": weights(2, 8, 5)},
                     DYNAMIC_OPSET)  # fmt: skip
-    assert_left_alone(CallKernels(), stacked)
+    assert_left_alone(FuseOps(), stacked)
     first = build([node("MatMul", "w x", "y")], {"x": [8, "T"]}, {"y": [5, "T"]},
                   {"w": weights(5, 8)}, DYNAMIC_OPSET)  # fmt: skip
-    assert_left_alone(CallKernels(), first)
+    assert_left_alone(FuseOps(), first)
 
 
 @pytest.mark.parametrize("int8", [True, False])
@@ -194,7 +194,7 @@ def test_a_product_without_a_bias_gets_zeros(int8: bool) -> None:
 
 def test_a_row_of_zeros_gives_the_bias() -> None:
     model = product(*AFTER[""])
-    CallKernels().run(model)
+    FuseOps().run(model)
     found = run(model, {"x": np.zeros((2, 5, ROWS), np.float32)})["y"]
     np.testing.assert_array_equal(found, np.broadcast_to(weights(32), found.shape))
 
@@ -368,7 +368,7 @@ def test_columns_that_fill_up_are_no_candidates(int8: bool, biased: bool) -> Non
     # 15 of 32 fill up, or 47 of 64
     bias = np.full(17, BANNED_BIAS, np.float32) if biased else None
     model = ranked(int8=int8, columns=17, count=17, bias=bias)
-    CallKernels().run(model)
+    FuseOps().run(model)
     found = run(model, feeds(model))
     for row in found["indices"].reshape(-1, 17):
         assert sorted(row) == list(range(17))
@@ -384,7 +384,7 @@ def test_best_logits() -> None:
 
 def test_of_equal_logits_the_first_is_better() -> None:
     model = ranked()
-    CallKernels().run(model)
+    FuseOps().run(model)
     stored = calls(model)[0].inputs[1]
     assert stored is not None
     stored.const_value = ir.tensor(np.zeros((37, ROWS), np.float32), name=stored.name)
@@ -397,7 +397,7 @@ def test_of_equal_logits_the_first_is_better() -> None:
 @pytest.mark.parametrize("lookups", [(), ("at", "beside")])
 def test_another_number_of_lookups_is_left_alone(lookups: tuple[str, ...]) -> None:
     reason = "besides the best, not exactly one log-probability is looked up"
-    assert_left_alone(CallKernels(), ranked(lookups=lookups, given=True), reason)
+    assert_left_alone(FuseOps(), ranked(lookups=lookups, given=True), reason)
 
 
 def test_logits_that_are_read_elsewhere_are_made() -> None:
@@ -413,7 +413,7 @@ def test_logits_that_are_read_elsewhere_are_made() -> None:
     reader.outputs[0].name = "z"
     model.graph.append(reader)
     model.graph.outputs.append(reader.outputs[0])
-    outcome = CallKernels().run(model)
+    outcome = FuseOps().run(model)
     assert outcome.matches == 1
     assert [reason.split(": ")[1] for reason in outcome.refused] == [
         "the logits are read elsewhere too"
@@ -474,7 +474,7 @@ def test_attention_over_caches() -> None:
     model = cached()
     hidden = np.where(np.random.default_rng(0).random((2, 1, 3, 9)) < 0.5, MASKED, 0.0)
     given: dict[str, Array] = {**SLOTS, "bias": hidden.astype(np.float32)}
-    left = assert_rewrites(CallKernels(), model, 1, given=given)
+    left = assert_rewrites(FuseOps(), model, 1, given=given)
     assert left == {"CachedAttention": 1}
     assert [x.name for x in calls(model)[0].inputs] == ["qkv", "pk", "pv", "slots", "bias"]
     assert [x.name for x in calls(model)[0].outputs] == ["y", "ks", "vs"]
@@ -489,7 +489,7 @@ def test_attention_over_caches_of_16_bits() -> None:
     Fp16KvCache().run(model)
     hidden = np.where(np.random.default_rng(0).random((2, 1, 3, 9)) < 0.5, MASKED, 0.0)
     given: dict[str, Array] = {**SLOTS, "bias": hidden.astype(np.float32)}
-    assert assert_rewrites(CallKernels(), model, 1, given=given) == {"CachedAttention16": 1}
+    assert assert_rewrites(FuseOps(), model, 1, given=given) == {"CachedAttention16": 1}
     names = ["qkv", "self_key_0", "self_value_0", "slots", "bias"]
     assert [x.name for x in calls(model)[0].inputs] == names
     outputs = ["y", "next_self_key_0", "next_self_value_0"]
@@ -499,10 +499,10 @@ def test_attention_over_caches_of_16_bits() -> None:
 def test_caches_in_another_order_or_in_other_places_are_left_alone() -> None:
     order = "queries, keys and values are not what one product writes, in this order"
     for parts in ("k v q", "q v k"):
-        assert_left_alone(CallKernels(), cached(parts), order, given=SLOTS)
+        assert_left_alone(FuseOps(), cached(parts), order, given=SLOTS)
     where = "it is not known which slots are written"
-    assert_left_alone(CallKernels(), cached(value_places="given"), where, given=SLOTS)
-    assert_left_alone(CallKernels(), cached(made=False), where, given=SLOTS)
+    assert_left_alone(FuseOps(), cached(value_places="given"), where, given=SLOTS)
+    assert_left_alone(FuseOps(), cached(made=False), where, given=SLOTS)
 
 
 def over_source(bias: Axes, key: Axes) -> ir.Model:
@@ -524,10 +524,10 @@ def test_attention_over_the_source() -> None:
     assert assert_same_bits(model, 1) == {"BeamAttention": 1}
     assert [x.name for x in calls(model)[0].inputs] == ["q", "k", "v", "bias"]
     reason = "each beam has a bias of its own"
-    assert_left_alone(CallKernels(), over_source(["N", 1, "K", "S"], heads), reason)
+    assert_left_alone(FuseOps(), over_source(["N", 1, "K", "S"], heads), reason)
     # Keys without heads are an encoder's.
     reason = "queries, keys and values are not what one product writes, in this order"
-    assert_left_alone(CallKernels(), over_source(["N", 1, 1, "S"], ["N", "S", WIDTH]), reason)
+    assert_left_alone(FuseOps(), over_source(["N", 1, 1, "S"], ["N", "S", WIDTH]), reason)
 
 
 def halves_over_source(*kept: str) -> ir.Model:
@@ -545,7 +545,7 @@ def test_attention_over_a_source_of_16_bits() -> None:
     assert assert_same_bits(model, 1) == {"BeamAttention16": 1}
     assert [x.name for x in calls(model)[0].inputs] == ["q", "cross_k", "cross_v", "bias"]
     reason = "keys are kept in another type than values"
-    assert_left_alone(CallKernels(), halves_over_source("k"), reason)
+    assert_left_alone(FuseOps(), halves_over_source("k"), reason)
 
 
 def of_tokens(parts: str = "q k v", bias: Axes | None = None, value_size: int = SIZE) -> ir.Model:
@@ -576,11 +576,11 @@ def test_attention_of_tokens_over_each_other() -> None:
     assert assert_same_bits(model, 1) == {"SelfAttention": 1}
     assert [x.name for x in calls(model)[0].inputs] == ["qkv", "bias"]
     reason = "queries, keys and values are not what one product writes, in this order"
-    assert_left_alone(CallKernels(), of_tokens("k q v"), reason)
+    assert_left_alone(FuseOps(), of_tokens("k q v"), reason)
     reason = "each token has a bias of its own"
-    assert_left_alone(CallKernels(), of_tokens(bias=["N", 1, "S", "S"]), reason)
+    assert_left_alone(FuseOps(), of_tokens(bias=["N", 1, "S", "S"]), reason)
     reason = "keys and values have different sizes"
-    assert_left_alone(CallKernels(), of_tokens(value_size=2 * SIZE), reason)
+    assert_left_alone(FuseOps(), of_tokens(value_size=2 * SIZE), reason)
 
 
 def handed_on(*more: NodeProto, outputs: tuple[str, ...] = ("cross_key_0", "cross_value_0"),
@@ -616,8 +616,8 @@ def test_heads_that_an_encoder_hands_on(half: bool) -> None:
 
 def test_heads_that_stay_in_the_graph_are_left_alone() -> None:
     use = [node("Neg", "cross_key_0", "y"), node("Neg", "cross_value_0", "z")]
-    assert_left_alone(CallKernels(), handed_on(*use, outputs=("y", "z")))
-    assert_left_alone(CallKernels(), handed_on(perm=(0, 2, 3, 1)))
+    assert_left_alone(FuseOps(), handed_on(*use, outputs=("y", "z")))
+    assert_left_alone(FuseOps(), handed_on(perm=(0, 2, 3, 1)))
 
 
 # ---- residual connections ----
@@ -642,7 +642,7 @@ def test_a_sum_and_its_norm() -> None:
 
 
 def test_other_sums_are_left_alone() -> None:
-    one = CallKernels()
+    one = FuseOps()
     assert_left_alone(one, residual(node("Neg", "sum", "z")), "the sum is read elsewhere too")
     model = residual()
     model.graph[0].outputs[0].name = "encoder.embedding"
@@ -714,8 +714,8 @@ def test_an_embedding_takes_its_factor_along(operands: str, int8: bool) -> None:
 
 
 def test_another_embedding_is_left_alone() -> None:
-    assert_left_alone(CallKernels(), embedded(scaled="found vector"))
-    one = CallKernels()
+    assert_left_alone(FuseOps(), embedded(scaled="found vector"))
+    one = FuseOps()
     assert_left_alone(one, embedded(axis=0), given={"positions": np.array([1])})
     assert_left_alone(one, embedded(table="given"))
     assert_left_alone(one, embedded(node("Neg", "place_row", "other")))
@@ -735,6 +735,6 @@ def test_a_function_imports_what_its_body_uses(name: str) -> None:
 
 def test_a_graph_without_calls_has_no_functions() -> None:
     model = build([node("Relu", "x", "y")], {"x": ["N"]}, {"y": ["N"]})
-    assert CallKernels().run(model) == Outcome(0)
+    assert FuseOps().run(model) == Outcome(0)
     assert not model.functions
     assert DOMAIN not in model.opset_imports

@@ -15,9 +15,9 @@ from support.graphs import Array, Axes, build, feeds, node, operators, run
 from translate_trt.export.compile import trace_graphs
 from translate_trt.export.contract import GraphLayout, model_contract
 from translate_trt.export.fused_ops.declarations import DOMAIN
-from translate_trt.export.fused_ops.fuse import CallKernels
-from translate_trt.export.fused_ops.matching import Call, add_functions
-from translate_trt.export.fused_ops.subgraph import Region
+from translate_trt.export.fused_ops.fuse import FuseOps
+from translate_trt.export.fused_ops.matching import FusedNode, add_functions
+from translate_trt.export.fused_ops.subgraph import Subgraph
 from translate_trt.export.graphs import State
 from translate_trt.export.passes.pipeline import passes_for, run_passes
 from translate_trt.export.targets import DYNAMIC_OPSET, STATIC_OPSET, TARGETS
@@ -32,17 +32,17 @@ def graph(nodes: Sequence[NodeProto], constants: dict[str, Array] | None = None)
     return build(nodes, inputs, outputs, constants, DYNAMIC_OPSET)
 
 
-def region(model: ir.Model, *names: str, **inputs: str) -> Call | str:
+def region(model: ir.Model, *names: str, **inputs: str) -> FusedNode | str:
     """The region from values to values, by their names."""
     values = {str(value.name): value for value in model.graph.inputs}
     values |= {str(x.name): x for one in model.graph for x in one.outputs}
     parameters = {name: values[value] for name, value in inputs.items()}
-    return Region("Part", parameters, [values[name] for name in names]).call()
+    return Subgraph("Part", parameters, [values[name] for name in names]).fuse()
 
 
-def assert_same_bits_within(model: ir.Model, call: Call | str) -> ir.Function:
+def assert_same_bits_within(model: ir.Model, call: FusedNode | str) -> ir.Function:
     """The call in its place computes what was there; returns its function."""
-    assert isinstance(call, Call)
+    assert isinstance(call, FusedNode)
     inputs = feeds(model)
     right = run(model, inputs)
     call.insert(model)
@@ -126,7 +126,7 @@ def test_what_is_no_region_is_refused() -> None:
 def test_a_call_inside_is_refused() -> None:
     model = graph([node("Relu", "x", "a"), node("Mul", "a y", "z"), node("Neg", "y", "w")])
     call = region(model, "a", x="x")
-    assert isinstance(call, Call)
+    assert isinstance(call, FusedNode)
     call.insert(model)
     assert region(model, "z", x="x", y="y") == "there is a Part in it"
 
@@ -203,7 +203,7 @@ def test_its_parameters_are_inputs_of_the_graph_or_of_candidates(called: ir.Mode
 
 def test_a_second_run_changes_nothing(called: ir.Model) -> None:
     before = [(n.op_type, [x and x.name for x in n.inputs]) for n in called.graph]
-    assert CallKernels().run(called).matches == 0
+    assert FuseOps().run(called).matches == 0
     assert [(n.op_type, [x and x.name for x in n.inputs]) for n in called.graph] == before
 
 
