@@ -183,28 +183,24 @@ def _candidates() -> Iterator[FusedOp]:
             body="candidates8",
             tags=tags,
         )
-    for prefix, tags in (("", ()), (BIASED, ("Biased",))):
-        biases = _floats(*(["biases"] if prefix else []))
-        shortlist = {"shortlist": _INT64, **_WANTED}
-        yield FusedOp(
-            name=f"{prefix}{SHORTLIST_CANDIDATES}",
-            summary="the same, from the tokens of each sentence's [shortlist](shortlist.md)",
-            rule="StepGraph",
-            inputs={**_floats("x", "rows"), **biases, **shortlist},
-            outputs=_CANDIDATES,
-            body="listed_candidates",
-            tags=tags,
-        )
-        yield FusedOp(
-            name=f"{prefix}{SHORTLIST_CANDIDATES}8",
-            summary="the same in 8 bits",
-            rule="DynamicInt8",
-            inputs={"x": _FLOAT, "rows": _INT8, "scales": _FLOAT, **biases, **shortlist},
-            outputs=_CANDIDATES,
-            attributes=("width",),
-            body="listed_candidates",
-            tags=("Int8", *tags),
-        )
+    for int8 in (False, True):
+        for prefix, tags in (("", ()), (BIASED, ("Biased",))):
+            scales, biases = ["scales"] * int8, ["biases"] * bool(prefix)
+            yield FusedOp(
+                name=f"{prefix}{SHORTLIST_CANDIDATES}{'8' if int8 else ''}",
+                summary="the same in 8 bits"
+                if int8
+                else "the same, from the tokens of each sentence's [shortlist](shortlist.md)",
+                rule="DynamicInt8" if int8 else "StepGraph",
+                inputs={
+                    "x": _FLOAT, "rows": _INT8 if int8 else _FLOAT, **_floats(*scales, *biases),
+                    "shortlist": _INT64, **_WANTED,
+                },
+                outputs=_CANDIDATES,
+                attributes=("width",) if int8 else (),
+                body="listed_candidates",
+                tags=("Int8", *tags) if int8 else tags,
+            )  # fmt: skip
 
 
 def _attention() -> Iterator[FusedOp]:

@@ -36,6 +36,7 @@ from translate_trt.export.fused_ops.match_search import (
 from translate_trt.export.fused_ops.matching import (
     FusedNode,
     add_functions,
+    check_declared,
     norm_of_rows,
     operand,
     producer,
@@ -59,6 +60,7 @@ class FuseOps(Pass):
             for node in [node for node in model.graph if node.op_type == operator]:
                 found = rule(node)
                 if isinstance(found, FusedNode):
+                    check_declared(found, rule.__name__)
                     found.insert(model)
                     calls += 1
                 elif found:

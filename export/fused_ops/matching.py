@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from translate_trt.export.fused_ops.declarations import DOMAIN, VERSION, function
+from translate_trt.export.fused_ops.declarations import DOMAIN, OPERATORS, VERSION, function
 from translate_trt.export.passes.base import add_constant, axes, take_place
 
 
@@ -55,6 +55,35 @@ class FusedNode:
             take_place(new, old)
         graph.append(node)
         graph.sort()
+
+
+def check_declared(node: FusedNode, rule: str) -> None:
+    """Compare what a rule emits with the declaration of the operator.
+
+    Args:
+        node: The node to insert.
+        rule: Name of the rule.
+
+    Raises:
+        ValueError: They differ; the message says in what.
+    """
+    op = OPERATORS.get(node.name)
+    if op is None:
+        raise ValueError(f"{node.name}: no such operator is declared in declarations.py.")
+    if op.rule != rule:
+        raise ValueError(f"{op.name}: declared for the rule {op.rule}, emitted by {rule}.")
+    for what, expected, found in (
+        ("inputs", len(op.inputs), len(node.inputs)),
+        ("outputs", len(op.outputs), len(node.outputs)),
+    ):
+        if expected != found:
+            raise ValueError(f"{op.name}: declared with {expected} {what}, emitted with {found}.")
+    if set(op.attributes) != set(node.attributes):
+        names = (", ".join(sorted(one)) or "none" for one in (op.attributes, node.attributes))
+        declared, emitted = names
+        raise ValueError(f"{op.name}: declared with attributes {declared}, emitted with {emitted}.")
+    if node.body is not None and [x.name for x in node.body.inputs] != list(op.inputs):
+        raise ValueError(f"{op.name}: the traced body's inputs are not those of the declaration.")
 
 
 def add_functions(model: ir.Model) -> None:

@@ -12,7 +12,6 @@ struct Cached;
 
 template <>
 struct Cached<float> {
-  static constexpr auto kType = kFloat;
   static void attend(const Kernels& kernels, const Attention<float>& attention,
                      Executor& executor) {
     kernels.attention(attention, executor);
@@ -24,7 +23,6 @@ struct Cached<float> {
 
 template <>
 struct Cached<Half> {
-  static constexpr auto kType = kHalf;
   static void attend(const Kernels& kernels, const Attention<Half>& attention, Executor& executor) {
     kernels.attention16(attention, executor);
   }
@@ -37,13 +35,8 @@ template <class Number>
 class BeamAttentionNode {
  public:
   using Variant = NoVariant;
-  static Types inputs(const Variant&) {
-    return {kFloat, Cached<Number>::kType, Cached<Number>::kType, kFloat};
-  }
-  static Types outputs() { return {kFloat}; }
 
-  BeamAttentionNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo)
-      : kernels_(kernels) {}
+  BeamAttentionNode(const Kernels& kernels, const Variant&, const NodeInfo&) : kernels_(kernels) {}
 
   void run(Call& call) const {
     const auto query = call.shape(0), key = call.shape(1);
@@ -72,12 +65,8 @@ template <class Number>
 class CachedAttentionNode {
  public:
   using Variant = NoVariant;
-  static Types inputs(const Variant&) {
-    return {kFloat, Cached<Number>::kType, Cached<Number>::kType, kInt64, kFloat};
-  }
-  static Types outputs() { return {kFloat, Cached<Number>::kType, Cached<Number>::kType}; }
 
-  CachedAttentionNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo)
+  CachedAttentionNode(const Kernels& kernels, const Variant&, const NodeInfo&)
       : kernels_(kernels) {}
 
   void run(Call& call) const {
@@ -145,11 +134,9 @@ class CachedAttentionNode {
 class SelfAttentionNode {
  public:
   using Variant = NoVariant;
-  static Types inputs(const Variant&) { return {kFloat, kFloat}; }
-  static Types outputs() { return {kFloat}; }
 
-  SelfAttentionNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
-      : kernels_(kernels), heads_(info.GetAttribute<std::int64_t>("heads")) {}
+  SelfAttentionNode(const Kernels& kernels, const Variant&, const NodeInfo& info)
+      : kernels_(kernels), heads_(info.attribute<std::int64_t>("heads")) {}
 
   void run(Call& call) const {
     const auto merged = call.shape(0);
@@ -189,13 +176,11 @@ template <class Number>
 class SplitHeadsNode {
  public:
   using Variant = NoVariant;
-  static Types inputs(const Variant&) { return {kFloat}; }
-  static Types outputs() { return {Cached<Number>::kType}; }
 
-  SplitHeadsNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
+  SplitHeadsNode(const Kernels& kernels, const Variant&, const NodeInfo& info)
       : kernels_(kernels),
-        begin_(info.GetAttributes<std::int64_t>("begin")),
-        head_shape_(info.GetAttributes<std::int64_t>("head_shape")) {
+        begin_(info.attributes<std::int64_t>("begin")),
+        head_shape_(info.attributes<std::int64_t>("head_shape")) {
     require(begin_.size() == 1 && begin_[0] >= 0 && head_shape_.size() == 4 && head_shape_[2] > 0 &&
                 head_shape_[3] > 0,
             "it is not said which columns are which heads");
@@ -225,17 +210,18 @@ class SplitHeadsNode {
 
 }  // namespace
 
-void add_attention_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
+void add_attention_operators(Registry& registry) {
+  const auto& kernels = registry.kernels();
   if (kernels.attention != nullptr) {
-    add<CachedAttentionNode<float>>(domain, "CachedAttention", kernels);
-    add<BeamAttentionNode<float>>(domain, "BeamAttention", kernels);
-    add<SelfAttentionNode>(domain, "SelfAttention", kernels);
-    add<SplitHeadsNode<float>>(domain, "SplitHeads", kernels);
+    registry.add<CachedAttentionNode<float>>("CachedAttention");
+    registry.add<BeamAttentionNode<float>>("BeamAttention");
+    registry.add<SelfAttentionNode>("SelfAttention");
+    registry.add<SplitHeadsNode<float>>("SplitHeads");
   }
   if (kernels.attention16 != nullptr && kernels.to_half != nullptr) {
-    add<CachedAttentionNode<Half>>(domain, "CachedAttention16", kernels);
-    add<BeamAttentionNode<Half>>(domain, "BeamAttention16", kernels);
-    add<SplitHeadsNode<Half>>(domain, "SplitHeads16", kernels);
+    registry.add<CachedAttentionNode<Half>>("CachedAttention16");
+    registry.add<BeamAttentionNode<Half>>("BeamAttention16");
+    registry.add<SplitHeadsNode<Half>>("SplitHeads16");
   }
 }
 

@@ -1,4 +1,4 @@
-// The three functions that the library exports.
+// The functions that the library exports.
 
 #include "../format_version.h"
 #include "kernels.h"
@@ -55,7 +55,15 @@ TRANSLATE_TRT_EXPORT std::int32_t translate_trt_kernels_format() {
   return translate_trt::kFormatVersion;
 }
 
-// What ONNX Runtime calls (SessionOptions.register_custom_ops_library).
+namespace {
+const char* registered = "";
+}
+
+// Names of the operators that RegisterCustomOps has registered, one per line; empty before its
+// first call. tests/export/fused_ops/test_declarations.py compares them with the declarations.
+TRANSLATE_TRT_EXPORT const char* translate_trt_kernels_operators() { return registered; }
+
+// Called by ONNX Runtime (SessionOptions.register_custom_ops_library).
 TRANSLATE_TRT_EXPORT OrtStatus* RegisterCustomOps(OrtSessionOptions* options,
                                                   const OrtApiBase* base) {
   const OrtApi* api = base->GetApi(ORT_API_VERSION);
@@ -64,7 +72,7 @@ TRANSLATE_TRT_EXPORT OrtStatus* RegisterCustomOps(OrtSessionOptions* options,
   }
   try {
     Ort::InitApi(api);
-    translate_trt::add_operators(translate_trt::host_kernels(), options);
+    registered = translate_trt::add_operators(translate_trt::host_kernels(), options);
   } catch (const std::exception& error) {
     return api->CreateStatus(ORT_FAIL, error.what());
   }

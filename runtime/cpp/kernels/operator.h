@@ -1,6 +1,7 @@
 // What all operators have in common: how they are declared, and how they run.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -87,12 +88,63 @@ inline std::size_t product(const Shape& shape, std::size_t first, std::size_t la
   return result;
 }
 
-// A node of one operator in a session: `Node(kernels, info)` when the session is made, `run(call)`
-// at every step, by several threads at once.
+// The declaration of an operator. declarations.cc, which is generated, has all of them.
+struct Declaration {
+  std::string name;
+  Types inputs, outputs;
+  std::vector<std::string> attributes;
+};
+
+const std::vector<Declaration>& declarations();
+
+// The declaration of that name; throws if there is none.
+const Declaration& declaration(const std::string& name);
+
+// Attributes and constant inputs of a node that a session creates.
+class NodeInfo {
+ public:
+  NodeInfo(const OrtKernelInfo* info, const Declaration& declaration)
+      : info_(info), declaration_(declaration) {}
+
+  template <class T>
+  T attribute(const std::string& name) const {
+    check(name);
+    return info_.GetAttribute<T>(name.c_str());
+  }
+
+  template <class T>
+  std::vector<T> attributes(const std::string& name) const {
+    check(name);
+    return info_.GetAttributes<T>(name.c_str());
+  }
+
+  // Throws with this message if the input is not constant.
+  Ort::ConstValue constant(std::size_t input, const char* message) const {
+    int is_constant = 0;
+    const auto tensor = info_.GetTensorConstantInput(input, &is_constant);
+    require(is_constant != 0, message);
+    return tensor;
+  }
+
+ private:
+  void check(const std::string& name) const {
+    const auto& all = declaration_.attributes;
+    if (std::find(all.begin(), all.end(), name) == all.end()) {
+      throw std::logic_error(declaration_.name + " declares no attribute " + name +
+                             ": see export/fused_ops/declarations.py");
+    }
+  }
+
+  const Ort::ConstKernelInfo info_;
+  const Declaration& declaration_;
+};
+
+// The kernel of one node in a session. Node(kernels, variant, info) is made with the session;
+// run(call) is called at every step, by several threads at once.
 template <class Node>
 class Compiled {
  public:
-  Compiled(const Kernels& kernels, const typename Node::Variant& variant, Ort::ConstKernelInfo info)
+  Compiled(const Kernels& kernels, const typename Node::Variant& variant, const NodeInfo& info)
       : node_(kernels, variant, info) {}
 
   OrtStatusPtr ComputeV2(OrtKernelContext* context) noexcept {
@@ -110,53 +162,62 @@ class Compiled {
   const std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 
-// The declaration of an operator.
+// An operator as ONNX Runtime asks for it.
 template <class Node>
 class Operator : public Ort::CustomOpBase<Operator<Node>, Compiled<Node>, true> {
  public:
-  Operator(std::string name, const Kernels& kernels, typename Node::Variant variant = {})
-      : name_(std::move(name)),
-        kernels_(kernels),
-        variant_(variant),
-        inputs_(Node::inputs(variant)),
-        outputs_(Node::outputs()) {}
+  Operator(const Declaration& declaration, const Kernels& kernels, typename Node::Variant variant)
+      : declaration_(declaration), kernels_(kernels), variant_(variant) {}
 
   OrtStatusPtr CreateKernelV2(const OrtApi& api, const OrtKernelInfo* info,
                               void** kernel) const noexcept {
     try {
-      *kernel = new Compiled<Node>(kernels_, variant_, Ort::ConstKernelInfo(info));
+      *kernel = new Compiled<Node>(kernels_, variant_, NodeInfo(info, declaration_));
       return nullptr;
     } catch (const std::exception& error) {
       return api.CreateStatus(ORT_RUNTIME_EXCEPTION, error.what());
     }
   }
 
-  const char* GetName() const { return name_.c_str(); }
+  const char* GetName() const { return declaration_.name.c_str(); }
   const char* GetExecutionProviderType() const { return "CPUExecutionProvider"; }
-  std::size_t GetInputTypeCount() const { return inputs_.size(); }
-  ONNXTensorElementDataType GetInputType(std::size_t i) const { return inputs_[i]; }
-  std::size_t GetOutputTypeCount() const { return outputs_.size(); }
-  ONNXTensorElementDataType GetOutputType(std::size_t i) const { return outputs_[i]; }
+  std::size_t GetInputTypeCount() const { return declaration_.inputs.size(); }
+  ONNXTensorElementDataType GetInputType(std::size_t i) const { return declaration_.inputs[i]; }
+  std::size_t GetOutputTypeCount() const { return declaration_.outputs.size(); }
+  ONNXTensorElementDataType GetOutputType(std::size_t i) const { return declaration_.outputs[i]; }
 
  private:
-  const std::string name_;
+  const Declaration& declaration_;
   const Kernels& kernels_;
   const typename Node::Variant variant_;
-  const Types inputs_, outputs_;
 };
 
 struct NoVariant {};
 
-// ONNX Runtime keeps pointers to operators as long as a session lives, and sessions may live until
-// the process ends: they are made once and stay.
-template <class Node>
-void add(Ort::CustomOpDomain& domain, const std::string& name, const Kernels& kernels,
-         typename Node::Variant variant = {}) {
-  domain.Add(new Operator<Node>(name, kernels, variant));
-}
+// The operators that have kernels on this processor.
+class Registry {
+ public:
+  explicit Registry(const Kernels& kernels) : kernels_(kernels), domain_("translate_trt") {}
 
-// The operators of attention_operators.cc and of search_operators.cc.
-void add_attention_operators(const Kernels& kernels, Ort::CustomOpDomain& domain);
-void add_search_operators(const Kernels& kernels, Ort::CustomOpDomain& domain);
+  const Kernels& kernels() const { return kernels_; }
+  const Ort::CustomOpDomain& domain() const { return domain_; }
+  const std::string& names() const { return names_; }
+
+  // ONNX Runtime keeps pointers to operators as long as a session lives, and sessions may live
+  // until the process ends: operators are created once and never deleted.
+  template <class Node>
+  void add(const std::string& name, typename Node::Variant variant = {}) {
+    domain_.Add(new Operator<Node>(declaration(name), kernels_, variant));
+    names_ += name + '\n';
+  }
+
+ private:
+  const Kernels& kernels_;
+  Ort::CustomOpDomain domain_;
+  std::string names_;
+};
+
+void add_attention_operators(Registry& registry);  // attention_operators.cc
+void add_search_operators(Registry& registry);     // search_operators.cc
 
 }  // namespace translate_trt

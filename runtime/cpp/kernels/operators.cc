@@ -17,10 +17,8 @@ struct ConstantFloats {
   const float* values;
   std::size_t count;
 
-  ConstantFloats(Ort::ConstKernelInfo info, std::size_t input, const char* message) {
-    int constant = 0;
-    const auto tensor = info.GetTensorConstantInput(input, &constant);
-    require(constant != 0, message);
+  ConstantFloats(const NodeInfo& info, std::size_t input, const char* message) {
+    const auto tensor = info.constant(input, message);
     values = tensor.GetTensorData<float>();
     count = tensor.GetTensorTypeAndShapeInfo().GetElementCount();
   }
@@ -29,10 +27,8 @@ struct ConstantFloats {
 // A constant matrix in 8 bits and the sums of its columns.
 class Weights8 {
  public:
-  Weights8(const Kernels& kernels, Ort::ConstKernelInfo info, std::size_t input) {
-    int constant = 0;
-    const auto tensor = info.GetTensorConstantInput(input, &constant);
-    require(constant != 0, "the weights of a product must be constant");
+  Weights8(const Kernels& kernels, const NodeInfo& info, std::size_t input) {
+    const auto tensor = info.constant(input, "the weights of a product must be constant");
     shape_ = tensor.GetTensorTypeAndShapeInfo().GetShape();
     require(shape_.size() == 4 && shape_[2] == 16 && shape_[3] == 4,
             "weights must be [outputs / 16, inputs / 4, 16, 4]");
@@ -73,15 +69,10 @@ Activation activation(EpilogueKind kind) {
 // What follows the product of an operator: its further inputs, from the bias on, and attributes.
 class EpilogueSpec {
  public:
-  static Types with_inputs(Types types, EpilogueKind kind) {
-    types.insert(types.end(), norms(kind) ? 4 : kind == EpilogueKind::add ? 2 : 1, kFloat);
-    return types;
-  }
-
-  EpilogueSpec(EpilogueKind kind, std::size_t bias, Ort::ConstKernelInfo info)
+  EpilogueSpec(EpilogueKind kind, std::size_t bias, const NodeInfo& info)
       : kind_(kind),
         bias_(bias),
-        norm_{nullptr, nullptr, norms(kind) ? info.GetAttribute<float>("epsilon") : 0} {}
+        norm_{nullptr, nullptr, norms(kind) ? info.attribute<float>("epsilon") : 0} {}
 
   std::int64_t outputs(const Call& call) const { return call.shape(bias_).at(0); }
 
@@ -123,12 +114,7 @@ class Linear8Node {
  public:
   using Variant = Linear8Variant;
 
-  static Types inputs(const Variant& variant) {
-    return EpilogueSpec::with_inputs({kFloat, kInt8, kFloat}, variant.epilogue);
-  }
-  static Types outputs() { return {kFloat}; }
-
-  Linear8Node(const Kernels& kernels, const Variant& variant, Ort::ConstKernelInfo info)
+  Linear8Node(const Kernels& kernels, const Variant& variant, const NodeInfo& info)
       : kernels_(kernels),
         positive_(variant.positive),
         weights_(kernels, info, 1),
@@ -170,12 +156,7 @@ class LinearNode {
  public:
   using Variant = EpilogueKind;
 
-  static Types inputs(const Variant& kind) {
-    return EpilogueSpec::with_inputs({kFloat, kFloat}, kind);
-  }
-  static Types outputs() { return {kFloat}; }
-
-  LinearNode(const Kernels& kernels, const Variant& kind, Ort::ConstKernelInfo info)
+  LinearNode(const Kernels& kernels, const Variant& kind, const NodeInfo& info)
       : kernels_(kernels), epilogue_(kind, 2, info) {}
 
   void run(Call& call) const {
@@ -194,14 +175,6 @@ class LinearNode {
  private:
   const Kernels& kernels_;
   const EpilogueSpec epilogue_;
-};
-
-// A product whose last output is normalized, and the sum before it.
-template <class Node>
-class AndNorm : public Node {
- public:
-  using Node::Node;
-  static Types outputs() { return {kFloat, kFloat}; }
 };
 
 // Outputs of candidates for logits or inputs of shape [N, K, ...].
@@ -232,10 +205,8 @@ struct LogitsVariant {
 class Candidates8Node {
  public:
   using Variant = NoVariant;
-  static Types inputs(const Variant&) { return {kFloat, kInt8, kFloat, kFloat, kInt64, kInt64}; }
-  static Types outputs() { return {kFloat, kInt64, kFloat}; }
 
-  Candidates8Node(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
+  Candidates8Node(const Kernels& kernels, const Variant&, const NodeInfo& info)
       : kernels_(kernels), weights_(kernels, info, 1) {
     const ConstantFloats bias(info, 3, "which columns are hidden must be constant");
     require(bias.count == weights_.columns(), "each column must have a bias");
@@ -266,14 +237,8 @@ class Candidates8Node {
 class VocabularyCandidatesNode {
  public:
   using Variant = LogitsVariant;
-  static Types inputs(const Variant& variant) {
-    return variant.biased ? Types{kFloat, kFloat, kFloat, kInt64, kInt64}
-                          : Types{kFloat, kFloat, kInt64, kInt64};
-  }
-  static Types outputs() { return {kFloat, kInt64, kFloat}; }
 
-  VocabularyCandidatesNode(const Kernels& kernels, const Variant& variant,
-                           Ort::ConstKernelInfo info)
+  VocabularyCandidatesNode(const Kernels& kernels, const Variant& variant, const NodeInfo& info)
       : kernels_(kernels),
         column_(variant.biased ? 3 : 2),
         vocabulary_(read(kernels, variant, info, memory_)) {}
@@ -288,11 +253,9 @@ class VocabularyCandidatesNode {
   }
 
  private:
-  static Vocabulary read(const Kernels& kernels, const Variant& variant, Ort::ConstKernelInfo info,
+  static Vocabulary read(const Kernels& kernels, const Variant& variant, const NodeInfo& info,
                          Arena& memory) {
-    int constant = 0;
-    const auto matrix = info.GetTensorConstantInput(1, &constant);
-    require(constant != 0, "the vocabulary's matrix must be constant");
+    const auto matrix = info.constant(1, "the vocabulary's matrix must be constant");
     const auto shape = matrix.GetTensorTypeAndShapeInfo().GetShape();
     require(shape.size() == 2, "the vocabulary's matrix must be [V, inputs]");
     const auto outputs = product(shape, 0, 1);
@@ -315,10 +278,8 @@ class VocabularyCandidatesNode {
 class TopLogitsNode {
  public:
   using Variant = NoVariant;
-  static Types inputs(const Variant&) { return {kFloat, kInt64, kInt64}; }
-  static Types outputs() { return {kFloat, kInt64, kFloat}; }
 
-  TopLogitsNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo) : kernels_(kernels) {}
+  TopLogitsNode(const Kernels& kernels, const Variant&, const NodeInfo&) : kernels_(kernels) {}
 
   void run(Call& call) const {
     const auto shape = call.shape(0);
@@ -333,26 +294,16 @@ class TopLogitsNode {
 
 // Candidates from the tokens of a list; in 8 bits if the matrix is.
 template <class Weight>
-class ListedNode {
+class ShortlistNode {
  public:
   using Variant = LogitsVariant;
   static constexpr bool kBytes = std::is_same_v<Weight, std::int8_t>;
   static constexpr std::size_t kBias = kBytes ? 3 : 2;  // which input it is, if there is one
 
-  static Types inputs(const Variant& variant) {
-    Types types = {kFloat, kBytes ? kInt8 : kFloat};
-    types.insert(types.end(), (kBytes ? 1 : 0) + (variant.biased ? 1 : 0), kFloat);
-    types.insert(types.end(), 3, kInt64);
-    return types;
-  }
-  static Types outputs() { return {kFloat, kInt64, kFloat}; }
-
-  ListedNode(const Kernels& kernels, const Variant& variant, Ort::ConstKernelInfo info)
+  ShortlistNode(const Kernels& kernels, const Variant& variant, const NodeInfo& info)
       : kernels_(kernels), tokens_(kBias + (variant.biased ? 1 : 0)) {
     if constexpr (kBytes) {
-      int constant = 0;
-      const auto matrix = info.GetTensorConstantInput(1, &constant);
-      require(constant != 0, "the vocabulary's matrix must be constant");
+      const auto matrix = info.constant(1, "the vocabulary's matrix must be constant");
       const auto shape = matrix.GetTensorTypeAndShapeInfo().GetShape();
       require(shape.size() == 2, "the vocabulary's matrix must be [V, inputs]");
       const auto* row = matrix.template GetTensorData<std::int8_t>();
@@ -403,11 +354,9 @@ class ListedNode {
 class AddNormNode {
  public:
   using Variant = NoVariant;
-  static Types inputs(const Variant&) { return {kFloat, kFloat, kFloat, kFloat}; }
-  static Types outputs() { return {kFloat}; }
 
-  AddNormNode(const Kernels& kernels, const Variant&, Ort::ConstKernelInfo info)
-      : kernels_(kernels), epsilon_(info.GetAttribute<float>("epsilon")) {}
+  AddNormNode(const Kernels& kernels, const Variant&, const NodeInfo& info)
+      : kernels_(kernels), epsilon_(info.attribute<float>("epsilon")) {}
 
   void run(Call& call) const {
     const auto shape = call.shape(0);
@@ -423,65 +372,75 @@ class AddNormNode {
   const float epsilon_;
 };
 
-}  // namespace
-
-namespace {
-
-void add_linear_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
-  add<LinearNode>(domain, "Linear", kernels, EpilogueKind::nothing);
-  add<LinearNode>(domain, "LinearRelu", kernels, EpilogueKind::relu);
-  add<LinearNode>(domain, "LinearGelu", kernels, EpilogueKind::gelu);
-  add<LinearNode>(domain, "LinearSwish", kernels, EpilogueKind::swish);
-  add<LinearNode>(domain, "LinearAdd", kernels, EpilogueKind::add);
-  add<LinearNode>(domain, "LinearAddNorm", kernels, EpilogueKind::add_norm);
-  add<AndNorm<LinearNode>>(domain, "LinearAddAndNorm", kernels, EpilogueKind::add_and_norm);
+void add_linear_operators(Registry& registry) {
+  registry.add<LinearNode>("Linear", EpilogueKind::nothing);
+  registry.add<LinearNode>("LinearRelu", EpilogueKind::relu);
+  registry.add<LinearNode>("LinearGelu", EpilogueKind::gelu);
+  registry.add<LinearNode>("LinearSwish", EpilogueKind::swish);
+  registry.add<LinearNode>("LinearAdd", EpilogueKind::add);
+  registry.add<LinearNode>("LinearAddNorm", EpilogueKind::add_norm);
+  registry.add<LinearNode>("LinearAddAndNorm", EpilogueKind::add_and_norm);
 }
 
-void add_linear8_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
+void add_linear8_operators(Registry& registry) {
   for (const bool positive : {false, true}) {
     const std::string name = positive ? "Linear8Positive" : "Linear8";
-    add<Linear8Node>(domain, name, kernels, {positive, EpilogueKind::nothing});
-    add<Linear8Node>(domain, name + "Relu", kernels, {positive, EpilogueKind::relu});
-    add<Linear8Node>(domain, name + "Gelu", kernels, {positive, EpilogueKind::gelu});
-    add<Linear8Node>(domain, name + "Swish", kernels, {positive, EpilogueKind::swish});
-    add<Linear8Node>(domain, name + "Add", kernels, {positive, EpilogueKind::add});
-    add<Linear8Node>(domain, name + "AddNorm", kernels, {positive, EpilogueKind::add_norm});
-    add<AndNorm<Linear8Node>>(domain, name + "AddAndNorm", kernels,
-                              {positive, EpilogueKind::add_and_norm});
+    registry.add<Linear8Node>(name, {positive, EpilogueKind::nothing});
+    registry.add<Linear8Node>(name + "Relu", {positive, EpilogueKind::relu});
+    registry.add<Linear8Node>(name + "Gelu", {positive, EpilogueKind::gelu});
+    registry.add<Linear8Node>(name + "Swish", {positive, EpilogueKind::swish});
+    registry.add<Linear8Node>(name + "Add", {positive, EpilogueKind::add});
+    registry.add<Linear8Node>(name + "AddNorm", {positive, EpilogueKind::add_norm});
+    registry.add<Linear8Node>(name + "AddAndNorm", {positive, EpilogueKind::add_and_norm});
   }
 }
 
-void add_candidates_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
+void add_candidates_operators(Registry& registry) {
+  const auto& kernels = registry.kernels();
   for (const bool biased : {false, true}) {
     const std::string name = biased ? "Biased" : "";
-    if (kernels.candidates8 != nullptr) add<Candidates8Node>(domain, name + "Candidates8", kernels);
+    if (kernels.candidates8 != nullptr) registry.add<Candidates8Node>(name + "Candidates8");
     if (kernels.candidates != nullptr) {
-      add<VocabularyCandidatesNode>(domain, name + "VocabularyCandidates", kernels, {biased});
+      registry.add<VocabularyCandidatesNode>(name + "VocabularyCandidates", {biased});
     }
     if (kernels.shortlist_candidates != nullptr) {
-      add<ListedNode<float>>(domain, name + "ListedCandidates", kernels, {biased});
+      registry.add<ShortlistNode<float>>(name + "ListedCandidates", {biased});
     }
     if (kernels.shortlist_candidates8 != nullptr) {
-      add<ListedNode<std::int8_t>>(domain, name + "ListedCandidates8", kernels, {biased});
+      registry.add<ShortlistNode<std::int8_t>>(name + "ListedCandidates8", {biased});
     }
   }
-  if (kernels.top_logits != nullptr) add<TopLogitsNode>(domain, "TopLogits", kernels);
+  if (kernels.top_logits != nullptr) registry.add<TopLogitsNode>("TopLogits");
+}
+
+const Registry& registry(const Kernels& kernels) {
+  static const auto* const all = [&] {
+    auto* result = new Registry(kernels);
+    add_search_operators(*result);
+    if (kernels.linear != nullptr) add_linear_operators(*result);
+    if (kernels.linear8 != nullptr) add_linear8_operators(*result);
+    add_candidates_operators(*result);
+    if (kernels.add_norm != nullptr) result->add<AddNormNode>("AddNorm");
+    add_attention_operators(*result);
+    return result;
+  }();
+  return *all;
 }
 
 }  // namespace
 
-void add_operators(const Kernels& kernels, OrtSessionOptions* options) {
-  static const auto* const all = [&] {
-    auto* domain = new Ort::CustomOpDomain("translate_trt");
-    add_search_operators(kernels, *domain);
-    if (kernels.linear != nullptr) add_linear_operators(kernels, *domain);
-    if (kernels.linear8 != nullptr) add_linear8_operators(kernels, *domain);
-    add_candidates_operators(kernels, *domain);
-    if (kernels.add_norm != nullptr) add<AddNormNode>(*domain, "AddNorm", kernels);
-    add_attention_operators(kernels, *domain);
-    return domain;
-  }();
-  Ort::UnownedSessionOptions(options).Add(*all);
+const Declaration& declaration(const std::string& name) {
+  for (const auto& one : declarations()) {
+    if (one.name == name) return one;
+  }
+  throw std::logic_error("no operator " + name +
+                         " is declared: see export/fused_ops/declarations.py");
+}
+
+const char* add_operators(const Kernels& kernels, OrtSessionOptions* options) {
+  const auto& all = registry(kernels);
+  Ort::UnownedSessionOptions(options).Add(all.domain());
+  return all.names().c_str();
 }
 
 }  // namespace translate_trt

@@ -9,7 +9,8 @@
 
 namespace translate_trt {
 
-// Add every operator, computed by these kernels, to a session's options.
-void add_operators(const Kernels& kernels, OrtSessionOptions* options);
+// Add the operators that have kernels on this processor to a session's options. Returns their
+// names, one per line.
+const char* add_operators(const Kernels& kernels, OrtSessionOptions* options);
 
 }  // namespace translate_trt

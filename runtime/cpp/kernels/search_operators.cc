@@ -16,20 +16,15 @@ bool within(const std::int64_t* values, std::size_t count, std::int64_t end) {
 class PortableNode {
  public:
   using Variant = NoVariant;
-  PortableNode(const Kernels&, const Variant&, Ort::ConstKernelInfo) {}
+  PortableNode(const Kernels&, const Variant&, const NodeInfo&) {}
 };
 
 template <bool kEightBits>
 class EmbedNode {
  public:
   using Variant = NoVariant;
-  EmbedNode(const Kernels&, const Variant&, Ort::ConstKernelInfo info)
-      : factor_(info.GetAttribute<float>("factor")) {}
-  static Types inputs(const Variant&) {
-    return kEightBits ? Types{kInt8, kFloat, kFloat, kInt64, kInt64}
-                      : Types{kFloat, kFloat, kInt64, kInt64};
-  }
-  static Types outputs() { return {kFloat}; }
+  EmbedNode(const Kernels&, const Variant&, const NodeInfo& info)
+      : factor_(info.attribute<float>("factor")) {}
 
   void run(Call& call) const {
     constexpr std::size_t kPositions = kEightBits ? 2 : 1;  // the table of them
@@ -66,8 +61,6 @@ class EmbedNode {
 class ForcedColumnsNode : public PortableNode {
  public:
   using PortableNode::PortableNode;
-  static Types inputs(const Variant&) { return {kInt64, kInt64}; }
-  static Types outputs() { return {kInt64, kInt64}; }
 
   void run(Call& call) const {
     const auto beams = call.shape(1);
@@ -85,13 +78,6 @@ class ForcedColumnsNode : public PortableNode {
 class SelectBeamsNode : public PortableNode {
  public:
   using PortableNode::PortableNode;
-  static Types inputs(const Variant&) {
-    return {kFloat, kInt64, kFloat, kInt64, kInt64, kInt64, kInt64, kFloat, kFloat,
-            kBool,  kFloat, kInt64, kBool,  kFloat, kInt64, kInt64, kBool};
-  }
-  static Types outputs() {
-    return {kInt64, kInt64, kFloat, kInt64, kBool, kFloat, kInt64, kInt64, kBool};
-  }
 
   void run(Call& call) const {
     const auto shape = call.shape(0), beams = call.shape(10);
@@ -153,8 +139,6 @@ Ancestry ancestry(Call& call, const Shape& shape, std::int64_t end, const char* 
 class ExtendAncestryNode : public PortableNode {
  public:
   using PortableNode::PortableNode;
-  static Types inputs(const Variant&) { return {kFloat, kInt64}; }
-  static Types outputs() { return {kFloat}; }
 
   void run(Call& call) const {
     const auto shape = call.shape(0);
@@ -167,8 +151,6 @@ class ExtendAncestryNode : public PortableNode {
 class FollowAncestryNode : public PortableNode {
  public:
   using PortableNode::PortableNode;
-  static Types inputs(const Variant&) { return {kFloat, kInt64}; }
-  static Types outputs() { return {kFloat, kInt64, kBool}; }
 
   void run(Call& call) const {
     const auto shape = call.shape(0);
@@ -182,13 +164,13 @@ class FollowAncestryNode : public PortableNode {
 
 }  // namespace
 
-void add_search_operators(const Kernels& kernels, Ort::CustomOpDomain& domain) {
-  add<EmbedNode<false>>(domain, "Embed", kernels);
-  add<EmbedNode<true>>(domain, "Embed8", kernels);
-  add<ForcedColumnsNode>(domain, "ForcedColumns", kernels);
-  add<SelectBeamsNode>(domain, "SelectBeams", kernels);
-  add<ExtendAncestryNode>(domain, "ExtendAncestry", kernels);
-  add<FollowAncestryNode>(domain, "FollowAncestry", kernels);
+void add_search_operators(Registry& registry) {
+  registry.add<EmbedNode<false>>("Embed");
+  registry.add<EmbedNode<true>>("Embed8");
+  registry.add<ForcedColumnsNode>("ForcedColumns");
+  registry.add<SelectBeamsNode>("SelectBeams");
+  registry.add<ExtendAncestryNode>("ExtendAncestry");
+  registry.add<FollowAncestryNode>("FollowAncestry");
 }
 
 }  // namespace translate_trt
