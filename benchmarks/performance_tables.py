@@ -55,7 +55,7 @@ def render_throughput(report: Report) -> str:
     return (
         f"{where(report)} {settings['lines']:,} lines, {settings['cores']} cores, "
         f"{model_of(report)}. {peaks_of(report)}\n\n{tables}"
-    ) + ("\n" + table(["", "tokens/s, ratio"], across) if across else "")
+    ) + ("\n" + table(["systems", "ratio of tokens/s"], across) if across else "")
 
 
 def throughput_table(systems: dict[str, Any]) -> str:
@@ -76,8 +76,8 @@ def throughput_table(systems: dict[str, Any]) -> str:
                 ratio(system["first / this"]),
             ]
         )
-    header = ["", "target tokens/s", "sentences/s", "tokens/s with tokenization", "BLEU"]
-    header += ["memory, peak", "workers x threads", "of the limit", "first / this"]
+    header = ["system", "target tokens/s", "sentences/s", "tokens/s with tokenization", "BLEU"]
+    header += ["memory, peak", "workers x threads", "of the limit", "first row / this row"]
     return table(header, rows)
 
 
@@ -105,8 +105,8 @@ def latency_table(systems: dict[str, Any]) -> str:
                 ratio(system["this / first"]),
             ]
         )
-    header = ["", "p50, ms", "p95", "p99", "p50 with tokenization", "threads", "of the limit"]
-    return table([*header, "this / first"], rows)
+    header = ["system", "p50, ms", "p95, ms", "p99, ms", "p50 with tokenization, ms", "threads"]
+    return table([*header, "of the limit", "this row / first row"], rows)
 
 
 def render_startup(report: Report) -> str:
@@ -119,7 +119,7 @@ def render_startup(report: Report) -> str:
         ]
         for label, found in report["results"].items()
     ]
-    header = ["", "to the first translation, s", "of which loading", "of which translating"]
+    header = ["system", "to the first translation, s", "loading, s", "translating, s"]
     return f"{where(report)}\n\n" + table([*header, "memory, peak"], rows)
 
 
@@ -142,20 +142,20 @@ def render_scaling(report: Report) -> str:
         f"![{one.up} by {one.across}](plots/{name}.svg)" for name, one in PLOTS.items()
     )
     tables = (
-        growth_table(results["batch"], "tokens/s by sentences in the batch", speed_of),
+        growth_table(results["batch"], "target tokens/s by sentences in the batch", speed_of),
         growth_table(
             results["length"],
-            "ms by source tokens",
+            "ms per sentence by source tokens",
             lambda point: f"{1e3 * point['seconds'][0]:.0f}",
         ),
-        growth_table(results["threads"], "tokens/s by threads", speed_of),
+        growth_table(results["threads"], "target tokens/s by threads", speed_of),
         growth_table(
             results["batch"],
-            "memory by sentences in the batch, MiB",
+            "peak memory, MiB, by sentences in the batch",
             lambda point: f"{point['memory'] / 2**20:.0f}",
         ),
     )
-    return f"{where(report)} {model_of(report)}. Dotted lines: the limit.\n\n{pictures}\n\n" + (
+    return f"{where(report)} {model_of(report)}. Dotted: the limit.\n\n{pictures}\n\n" + (
         "\n".join(tables)
     )
 
@@ -169,8 +169,9 @@ def render_steady(report: Report) -> str:
         rows.append([part, f"{most:.0f} MiB", "" if speed is None else f"{speed:.0f}"])
     return (
         f"{where(report)} {settings['sentences']:,} sentences of up to {settings['longest']} "
-        f"tokens, translations of up to {settings['max_length']}, {settings['workers']} worker.\n\n"
-        + table(["", "memory at most", "sentences/s, median"], rows)
+        f"tokens, translations of up to {settings['max_length']}, {settings['workers']} "
+        "workers.\n\n"
+        + table(["part of the run", "resident memory, peak", "sentences/s, median"], rows)
     )
 
 
@@ -184,7 +185,14 @@ def render_readme(throughput: Report, latency: Report) -> str:
         shown = [f"{one:.0f}" for one in times] or ["", ""]
         peak = mebibytes(system["memory"]["peak"])
         rows.append([label, f"{speed:.0f}", f"{system['bleu']:.2f}", *shown, peak])
-    header = ["", "target tokens/s", "BLEU", "one sentence: p50, ms", "p95", "memory, peak"]
+    header = [
+        "system",
+        "target tokens/s",
+        "BLEU",
+        "one sentence: p50, ms",
+        "p95, ms",
+        "memory, peak",
+    ]
     return (
         f"{where(throughput)} {throughput['settings']['lines']:,} lines, "
         f"{model_of(throughput)}; every system at its own best on "

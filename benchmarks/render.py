@@ -41,10 +41,10 @@ DEPLOY = ROOT / "docs" / "deploy.md"
 EMBED = ROOT / "docs" / "embed-cpp.md"
 HEAD = """# Results
 
-Made by `python benchmarks/render.py` from the JSON files in `benchmarks/results/`, which hold the
-machine, the versions, the settings, and medians with extremes (`--samples` of each script keeps all
-measurements). Ratios compare systems that ran in turn, in one run; absolute times are those of the
-machine named.
+`python benchmarks/render.py` makes this page from the JSON files in `benchmarks/results/`, which
+hold the machine, the versions, the settings, and medians with extremes (`--samples` of each script
+keeps all measurements). Ratios compare systems that ran in turn, in one run: the median, and in
+brackets the smallest and largest. Absolute times are those of the machine named.
 """
 
 #: Sections of docs/results.md by the report's name: title, and what renders it.
@@ -62,25 +62,28 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "table3-base": ("Table 3", render_table3),
     "table3-tiny": ("Table 3 in miniature", render_table3),
     "compiling": ("Compiling", render_compiling),
-    "graph-choices": ("What each pass is worth", render_graph_choices),
+    "graph-choices": ("Gain of each graph pass", render_graph_choices),
     "independence": ("Sentences in random batches and alone", render_independence),
-    "versions-base": ("What independence costs, a model of the shape of `base`", render_versions),
-    "versions-small": ("What independence costs, `small`", render_versions),
+    "versions-base": (
+        "Cost of batch-independent results, a model of the shape of `base`",
+        render_versions,
+    ),
+    "versions-small": ("Cost of batch-independent results, `small`", render_versions),
     "versions-library-base": (
-        "What libtranslate_trt brings over Python's loop, a model of the shape of `base`",
+        "libtranslate_trt against the loop in Python, a model of the shape of `base`",
         render_versions,
     ),
     "versions-library-small": (
-        "What libtranslate_trt brings over Python's loop, `small`",
+        "libtranslate_trt against the loop in Python, `small`",
         render_versions,
     ),
-    "exact-library": ("The same translations before and after: libtranslate_trt", render_exact),
+    "exact-library": ("Identical translations before and after: libtranslate_trt", render_exact),
     "exact-reference": (
-        "The same translations before and after: Python's loop and `runtime/reference.py`",
+        "Identical translations before and after: the loop in Python and `runtime/reference.py`",
         render_exact,
     ),
     "exact-rule-6": (
-        "The same translations before and after: hypotheses cut off in the step graph",
+        "Identical translations before and after: hypotheses cut off in the step graph",
         render_exact,
     ),
     "serving-attack": ("A server under attack", render_serving_attack),

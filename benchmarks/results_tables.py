@@ -18,6 +18,11 @@ def note_of(report: Report) -> str:
     return f" {note}" if note else ""
 
 
+def sentences_of(count: int) -> str:
+    """Return the head of a column."""
+    return "1 sentence" if count == 1 else f"{count} sentences"
+
+
 def ratio(values: list[float], digits: int = 2) -> str:
     """Format a median with its extremes in brackets."""
     middle, least, most = (f"{value:.{digits}f}" for value in values)
@@ -54,7 +59,7 @@ def render_run(report: Report) -> str:
         ["PyTorch beam search", f"{parity['reference_bleu']:.2f}", "", "",
          f"{parity['reference_sentences_per_second']:.1f}" if quiet else "", "", ""],
     )  # fmt: skip
-    header = ["", "BLEU", "difference (95 %)", "identical", "sentences/s", "size", "gate"]
+    header = ["target", "BLEU", "difference (95 %)", "identical", "sentences/s", "size", "gate"]
     note = "" if quiet else " Times are left out: the machine did other work meanwhile."
     time = (
         f" in {training['wall_seconds'] / 60:.0f} minutes "
@@ -62,8 +67,8 @@ def render_run(report: Report) -> str:
     )
     if emulated:
         note += (
-            " Engines could not run there; the graphs they are built from did, in ONNX Runtime on "
-            "the CPU with every operator rounding as its type does."
+            " TensorRT could not run there. Its rows are of the graphs that engines are built "
+            "from, in a CPU emulation that rounds every operator's result to its type."
         )
     return (
         f"`{settings['command']}`\n\n{where(report)}{note}\n\n"
@@ -74,7 +79,9 @@ def render_run(report: Report) -> str:
         f"tokens{time if quiet else ''}.\n\n"
         f"{table(header, rows)}\n"
         f"{parity['sentences']} sentences, beam {parity['beam_size']}, length penalty "
-        f"{parity['length_penalty']}, `{parity['signature']}`.\n"
+        f"{parity['length_penalty']}, `{parity['signature']}`. Difference: of BLEU to PyTorch's, "
+        "with its 95 % interval. Identical: sentences translated as by PyTorch, token for token. "
+        "Gate: the thresholds of `translate-trt verify`.\n"
     )
 
 
@@ -97,14 +104,14 @@ def render_table3(report: Report) -> str:
                 f"{row.bleu:.1f}" if row else f"{TABLE3_MODELS['base'].bleu:.1f}",
             ]
         )
-    header = ["", "row", "perplexity", "BLEU", "tokenized BLEU", "10^6 parameters"]
+    header = ["group", "row", "perplexity", "BLEU", "tokenized BLEU", "10^6 parameters"]
     header += ["paper's perplexity (of base)", "paper's tokenized BLEU"]
     first = next(iter(results.values()))
     return (
         f"`bash scripts/table3.sh DATA OUT {settings['preset']} {' '.join(results)}`\n\n"
         f"{where(report)}{note_of(report)} Variations of `{settings['preset']}`, "
         f"{first['steps']:,} steps, the last checkpoint, beam 4, length penalty 0.6; perplexity "
-        "per piece and BLEU of the "
+        "per token and BLEU of the "
         f"validation text (`{first['signature']}`).\n\n{table(header, rows)}"
     )
 
@@ -120,9 +127,9 @@ def render_training(report: Report) -> str:
         [name, f"{middle:.0f}", f"{least:.0f} to {most:.0f}"]
         for name, (middle, least, most) in speeds.items()
     ]
-    text = table(["", "target tokens/s, median", "range"], rows)
+    text = table(["system", "target tokens/s, median", "range"], rows)
     if compared is not None:
-        text += f"\nRatio, pair by pair: {ratio(compared)}.\n"
+        text += f"\ntranslate-trt / JoeyNMT, pair by pair: {ratio(compared)}.\n"
     return (
         "`python benchmarks/training.py --source train.en --target train.de --joeynmt PYTHON`\n\n"
         f"{where(report)} One epoch over {settings['pairs']:,} pairs of Multi30k, batches of "
@@ -138,9 +145,9 @@ def render_training_steps(report: Report) -> str:
     return (
         f"`python benchmarks/training.py --data DIR --preset {settings['preset']}`\n\n"
         f"{where(report)} {settings['note']} On {results['device']} in {results['precision']}; "
-        "the utilization is of "
+        "utilization is relative to "
         f"{results['peak_flops'] / 1e12:.3g} TFLOP/s ({results['peak_is']}).\n\n"
-        f"{table(['', 'median'], rows)}"
+        f"{table(['figure', 'median'], rows)}"
     )
 
 
@@ -155,7 +162,7 @@ def render_compiling(report: Report) -> str:
     ]
     header = ["`translate-trt export` of base", "seconds, median", "memory, peak"]
     return (
-        f"{report['settings']['vocabulary']:,} pieces, a fresh process each.\n\n"
+        f"A vocabulary of {report['settings']['vocabulary']:,} tokens, a fresh process each.\n\n"
         f"`python benchmarks/compiling.py`; {where(report)}\n\n{table(header, rows)}"
     )
 
@@ -171,11 +178,12 @@ def render_graph_choices(report: Report) -> str:
     for part, by_size in parts.items():
         precision, _, what = part.partition(", ")
         rows.append([precision, what, *(ratio(by_size[size]) for size in sizes)])
-    header = ["", "a step of base", *(f"{size} sentences" for size in sizes)]
+    header = ["precision", "step of base", *map(sentences_of, sizes)]
     return (
-        "Time relative to the step as it is shipped (above 1: the pass helps), median and extremes "
-        f"of the pairs; {report['settings']['threads']} thread. Dropping one pass leaves the "
-        "others, and ONNX Runtime's own optimizer, to make up for part of it.\n\n"
+        "Time of a decoding step without one pass ([compile.md](compile.md)) over the time of the "
+        "step as shipped: above 1, the pass helps. Median and extremes of the pairs, "
+        f"{report['settings']['threads']} threads. The other passes and ONNX Runtime's own "
+        "optimizer make up for part of a pass that is left out.\n\n"
         f"`python benchmarks/graph_choices.py`; {where(report)}\n\n{table(header, rows)}"
     )
 
@@ -198,11 +206,12 @@ def render_independence(report: Report) -> str:
         ]
         for target, found in report["results"].items()
     ]
-    header = ["", "lines", "batchings", "workers", "with other tokens", "with other scores"]
+    header = ["target", "lines", "batchings", "workers", "with other tokens", "with other scores"]
     return (
         "`python benchmarks/independence.py --bundle DIR --source train.en`\n\n"
-        f"{where(report)} Every line alone and in random batches of several sizes, beam "
-        f"{settings['beam_size']}; tokens and scores are compared bit by bit.\n\n"
+        f"{where(report)} Every line is translated alone and in random batches of several sizes, "
+        f"beam {settings['beam_size']}. The last columns count lines whose tokens or scores "
+        "differ in any bit.\n\n"
         f"{table(header, rows)}"
     )
 
@@ -220,11 +229,12 @@ def render_versions(report: Report) -> str:
             if (measured := found.get("start", {}).get(what)) is not None:
                 label = f"start to first translation, {name}"
                 rows.append([target, label, "1", ratio(measured["before / this"], 3), ""])
-    header = ["", "", "lines", "before / after", "differing translations"]
+    header = ["target", "measured", "lines", "before / after", "differing translations"]
     return (
         "`python benchmarks/versions.py --before PYTHON --bundle DIR --source test.en`\n\n"
-        f"{where(report)} Time of the revision before over time after, pair by pair, "
-        f"{report['settings']['rounds']} rounds in turn (below 1: the change costs).\n\n"
+        f"{where(report)} Figure of the revision before the change over the figure after it, "
+        f"pair by pair, {report['settings']['rounds']} rounds in turn; below 1, the change "
+        "costs.\n\n"
         f"{table(header, rows)}"
     )
 
@@ -238,11 +248,11 @@ def render_exact(report: Report) -> str:
             has_texts = has_texts or "texts" in one
             texts = [str(one["texts"])] if "texts" in one else []
             rows.append([target, name, f"{one['lines']:,}", str(one["differing"]), *texts])
-    header = ["", "search", "lines", "differing", *(["in text"] if has_texts else [])]
+    header = ["target", "search", "lines", "differing", *(["in text"] if has_texts else [])]
     return (
         "`python benchmarks/versions.py --exact --before PYTHON --bundle DIR --source train.en`\n\n"
-        f"{where(report)} Texts, scores and log-probabilities of all that is found are compared "
-        f"bit by bit.\n\n{table(header, rows)}"
+        f"{where(report)} Lines of which a text, score or log-probability of any hypothesis "
+        f"differs in any bit between two revisions.\n\n{table(header, rows)}"
     )
 
 
@@ -263,7 +273,7 @@ def render_corpus(report: Report) -> str:
         ]
         for name, found in results.items()
     ]
-    header = ["", "sentences/s", "target tokens/s", f"times {first} worker", "start"]
+    header = ["workers", "sentences/s", "target tokens/s", f"times {first} worker", "start"]
     return (
         f"{where(report)}{note_of(report)} {settings['lines']:,} lines, shards of "
         f"{settings['shard_lines']}, {settings['target']}, median of {settings['rounds']} rounds "
@@ -288,13 +298,13 @@ def render_serving(report: Report) -> str:
         )
     several = settings["instances"] > 1
     flag = f" --instances {settings['instances']}" if several else ""
-    header = ["clients", "sentences/s", "p50, ms", "p95", "p99", "requests"]
+    header = ["clients", "sentences/s", "p50, ms", "p95, ms", "p99, ms", "requests"]
     text = (
         f"`python benchmarks/serving.py --bundle DIR --source {settings['source']}{flag}`\n\n"
         f"{where(report)}{note_of(report)} Triton {settings['triton']}, {settings['target']}, "
-        f"instances: {settings['instances']}; gRPC, a line a request, each client sends its next "
-        "when it has an answer; server and clients share the cores. Speeds are medians of "
-        f"{settings['rounds']} rounds, smallest and largest in brackets. Latencies are of the "
+        f"instances: {settings['instances']}; gRPC, one line per request. Each client sends its "
+        "next request when it has an answer; server and clients share the cores. Speeds are "
+        f"medians of {settings['rounds']} rounds, smallest and largest in brackets. Latencies are of the "
         "requests of all rounds. The runtime alone, all lines in "
         f"one call: {alone['sentences_per_second'][0]:.1f} sentences/s.\n\n{table(header, rows)}"
     )
@@ -317,12 +327,12 @@ def render_serving_attack(report: Report) -> str:
         times = f"{middle / alone:.2f}" if name.startswith("beside") else ""
         rows.append([what, str(results[name]["requests"]), f"{middle:.0f}", f"{p95:.0f}", times])
     cancelled = results["cancelled"]["processor seconds per sentence / as many"]
-    header = ["", "requests", "p50, ms", "p95", "p50 / alone"]
+    header = ["client", "requests", "p50, ms", "p95, ms", "p50 / alone"]
     return (
         f"`python benchmarks/serving_attack.py --bundle DIR --source {settings['source']}`\n\n"
         f"{where(report)}{note_of(report)} Triton {settings['triton']}, {settings['target']}, "
         f"gRPC; server and clients share the cores.\n\n{table(header, rows)}\n"
-        "A request of 64 rows whose client cancels it: processor time of each sentence begun, "
+        "When the client of a 64-row request cancels it, the processor time per sentence begun is "
         f"{cancelled:.2f} times that of a request of as many sentences.\n"
     )
 
@@ -375,16 +385,16 @@ def render_cpp_library(report: Report) -> str:
         "relative to Python without the library pair by pair (above 1: faster), smallest and "
         "largest in brackets. Line by line, translations are the same, byte for byte; in calls "
         f"with several workers, {differing} of {settings['lines']:,} lines differed.\n\n"
-        + table(["", "", *systems, *(f"{name} / Python" for name in systems[1:])], rows)
+        + table(["target", "call", *systems, *(f"{name} / Python" for name in systems[1:])], rows)
         + f"\nThe library alone, sentences/s: {settings['workers']} workers, all lines in one "
         f"call, and the same lines submitted one at a time by each of {settings['clients']} "
         "threads.\n\n"
-        + table(["", "one call", f"{settings['clients']} threads", "threads / call"], clients)
+        + table(["target", "one call", f"{settings['clients']} threads", "threads / call"], clients)
         + "\nProcessor time of its workers' threads, ms per sentence, in ONNX Runtime's graphs and "
         "outside of them (scheduling, batches, back-trace, detokenization):\n\n"
-        + table(["", "", "in the graphs", "outside"], spent)
+        + table(["target", "call", "in the graphs", "outside"], spent)
         + "\nPython's `TranslationService` on the library, sentences/s: lines submitted one by "
         "one, with one length penalty and with 64 different ones; and how long each sentence holds "
         "the interpreter lock when its result is handed over:\n\n"
-        + table(["", "one length penalty", "64 penalties", "64 / one", "lock held"], service)
+        + table(["target", "one length penalty", "64 penalties", "64 / one", "lock held"], service)
     )
