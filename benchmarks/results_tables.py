@@ -304,8 +304,8 @@ def render_serving(report: Report) -> str:
         f"{where(report)}{note_of(report)} Triton {settings['triton']}, {settings['target']}, "
         f"instances: {settings['instances']}; gRPC, one line per request. Each client sends its "
         "next request when it has an answer; server and clients share the cores. Speeds are "
-        f"medians of {settings['rounds']} rounds, smallest and largest in brackets. Latencies are of the "
-        "requests of all rounds. The runtime alone, all lines in "
+        f"medians of {settings['rounds']} rounds, smallest and largest in brackets. Latencies "
+        "are of the requests of all rounds. The runtime alone, all lines in "
         f"one call: {alone['sentences_per_second'][0]:.1f} sentences/s.\n\n{table(header, rows)}"
     )
     picture = "\n![throughput and latency](plots/serving-clients.svg)\n"
