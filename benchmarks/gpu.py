@@ -37,7 +37,7 @@ from translate_trt.runtime.backends import Settings, load_engines
 from translate_trt.runtime.backends.engines import Profile, check_engines
 from translate_trt.runtime.bundle.contract import NEXT, Contract, request_values
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest
-from translate_trt.runtime.native import Core
+from translate_trt.runtime.native.core import Core
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import DecodingDefaults, open_checkpoint, save_checkpoint
 from translate_trt.train.config import END, PAD, START, UNKNOWN, TrainConfig, preset

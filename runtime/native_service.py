@@ -14,7 +14,7 @@ from typing import Any
 from translate_trt.runtime.arguments import token_ids
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.futures import check_process, closed_error, resolve
-from translate_trt.runtime.native import Completions, Job
+from translate_trt.runtime.native.core import Completions, Job
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Statistics, Translation
 from translate_trt.runtime.translator import Translator

@@ -28,7 +28,7 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
-from translate_trt.runtime.native import Core
+from translate_trt.runtime.native.core import Core
 from translate_trt.runtime.options import MANY_BEAMS, SearchOptions, whole_number
 from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation

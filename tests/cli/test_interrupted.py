@@ -116,11 +116,11 @@ def test_train_stops_at_once_and_leaves_the_run_in_out(
 # Says on stderr that workers have begun: twice, for two of them.
 TRANSLATING = """
 import sys, threading, time
-from translate_trt.runtime import native
+from translate_trt.runtime.native import core
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.reference import Batch
 
-submit = native.Core.submit
+submit = core.Core.submit
 
 def submitting(core, *arguments, **options):
     job = submit(core, *arguments, **options)
@@ -132,7 +132,7 @@ def submitting(core, *arguments, **options):
         sys.stderr.flush()
     return job
 
-native.Core.submit = submitting
+core.Core.submit = submitting
 
 step, told = Batch.step, set()
 

@@ -38,6 +38,7 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
+from translate_trt.runtime.native import abi
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.checkpoint import Checkpoint
 
@@ -207,10 +208,10 @@ def test_a_library_that_is_none(
 @pytest.mark.parametrize(
     ("name", "structure"),
     [
-        ("tt_options", native._Options),
-        ("tt_load_options", native._LoadOptions),
-        ("tt_submit_options", native._SubmitOptions),
-        ("tt_statistics", native._Statistics),
+        ("tt_options", abi.Options),
+        ("tt_load_options", abi.LoadOptions),
+        ("tt_submit_options", abi.SubmitOptions),
+        ("tt_statistics", abi.Statistics),
     ],
 )
 def test_structures_are_those_of_the_header(name: str, structure: type[ctypes.Structure]) -> None:

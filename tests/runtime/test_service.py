@@ -22,11 +22,11 @@ from translate_trt.runtime import (
     Translator,
     futures,
     kernels,
-    native,
     native_service,
     reference_service,
 )
 from translate_trt.runtime.errors import BackendError, InputError, OptionError, TranslateTrtError
+from translate_trt.runtime.native import core
 
 OPTIONS = [
     SearchOptions(beam_size=3, num_hypotheses=3, max_length=12),
@@ -67,15 +67,15 @@ class Held:
         self._begun, self._submitted, self._free = (threading.Event() for _ in range(3))
         for module in (native_service, reference_service):
             monkeypatch.setattr(module, "resolve", self._resolve)
-        finished = native.Completions.wait
+        finished = core.Completions.wait
 
-        def wait(completions: native.Completions) -> list[int]:
+        def wait(completions: core.Completions) -> list[int]:
             # What has finished before it is submitted is resolved by who submits it.
             keys = finished(completions)
             assert self._submitted.wait(60)
             return keys
 
-        monkeypatch.setattr(native.Completions, "wait", wait)
+        monkeypatch.setattr(core.Completions, "wait", wait)
 
     def submit(
         self, service: TranslationService, line: str, request: int | None = None

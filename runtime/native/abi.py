@@ -1,0 +1,160 @@
+"""ctypes declarations of the C interface in translate_trt.h."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_double, c_int32, c_size_t, c_uint64, c_void_p
+from typing import Any
+
+
+class Text(ctypes.Structure):
+    """`tt_text`, input."""
+
+    _fields_ = (("data", c_char_p), ("size", c_size_t))
+
+
+class TextFound(ctypes.Structure):
+    """`tt_text`, output."""
+
+    _fields_ = (("data", c_void_p), ("size", c_size_t))
+
+
+class Tokens(ctypes.Structure):
+    """`tt_tokens`."""
+
+    _fields_ = (("data", POINTER(c_int32)), ("size", c_size_t))
+
+
+class LogProbs(ctypes.Structure):
+    """`tt_log_probs`."""
+
+    _fields_ = (("data", POINTER(c_double)), ("size", c_size_t))
+
+
+class Attention(ctypes.Structure):
+    """`tt_attention`."""
+
+    _fields_ = (("data", POINTER(ctypes.c_float)), ("rows", c_size_t), ("columns", c_size_t))
+
+
+class Options(ctypes.Structure):
+    """`tt_options`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("beam_size", c_int32),
+        ("length_penalty", c_double),
+        ("length_penalty_form", c_int32),
+        ("early_stopping", c_int32),
+        ("max_length", c_int32),
+        ("min_length", c_int32),
+        ("num_hypotheses", c_int32),
+        ("return_attention", c_int32),
+        ("source_language", c_char_p),
+        ("target_language", c_char_p),
+    )
+
+
+LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
+
+
+class LoadOptions(ctypes.Structure):
+    """`tt_load_options`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("target", c_char_p),
+        ("shortlist", c_int32),
+        ("threads", c_int32),
+        ("workers", c_int32),
+        ("batch_tokens", c_int32),
+        ("device", c_char_p),
+        ("check_hashes", c_int32),
+        ("onnxruntime", c_char_p),
+        ("kernels", c_char_p),
+        ("log", LogFunction),
+        ("log_context", c_void_p),
+        ("batches", c_int32),
+        ("capacity", c_int32),
+        ("engines", c_void_p),
+    )
+
+
+class SubmitOptions(ctypes.Structure):
+    """`tt_submit_options`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("options", POINTER(Options)),
+        ("caller", c_uint64),
+        ("timeout", c_double),
+        ("finished", c_void_p),
+        ("finished_context", c_void_p),
+        ("completions", c_void_p),
+        ("first_line", c_uint64),
+        ("prefix_tokens", POINTER(Tokens)),
+    )
+
+
+class Statistics(ctypes.Structure):
+    """`tt_statistics`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("pending", c_uint64),
+        ("running", c_uint64),
+        ("sentences", c_uint64),
+        ("source_tokens", c_uint64),
+        ("target_tokens", c_uint64),
+        ("steps", c_uint64),
+        ("rows", c_uint64),
+        ("worker_seconds", c_double),
+        ("graph_seconds", c_double),
+    )
+
+
+_STATUS = c_int32
+_HANDLE = c_void_p
+#: Return type and argument types of each function.
+FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "tt_last_error": (c_char_p, ()),
+    "tt_version": (c_char_p, ()),
+    "tt_device_fail": (_STATUS, (_STATUS, c_char_p)),
+    "tt_options_default": (_STATUS, (POINTER(Options), c_size_t)),
+    "tt_load_options_default": (_STATUS, (POINTER(LoadOptions), c_size_t)),
+    "tt_submit_options_default": (_STATUS, (POINTER(SubmitOptions), c_size_t)),
+    "tt_translator_load": (_STATUS, (c_char_p, POINTER(LoadOptions), POINTER(_HANDLE))),
+    "tt_translator_free": (None, (_HANDLE,)),
+    "tt_translator_statistics": (_STATUS, (_HANDLE, POINTER(Statistics), c_size_t)),
+    "tt_submit": (
+        _STATUS,
+        (_HANDLE, POINTER(Text), c_size_t, POINTER(SubmitOptions), POINTER(Text),
+         POINTER(_HANDLE)),
+    ),
+    "tt_submit_ids": (
+        _STATUS,
+        (_HANDLE, POINTER(Tokens), c_size_t, POINTER(SubmitOptions), POINTER(Tokens),
+         POINTER(_HANDLE)),
+    ),
+    "tt_completions_new": (_STATUS, (POINTER(_HANDLE),)),
+    "tt_completions_wait": (
+        _STATUS, (_HANDLE, c_double, POINTER(c_void_p), c_size_t, POINTER(c_size_t))
+    ),
+    "tt_completions_add": (_STATUS, (_HANDLE, c_void_p)),
+    "tt_completions_free": (None, (_HANDLE,)),
+    "tt_job_wait": (_STATUS, (_HANDLE, c_double, POINTER(c_int32))),
+    "tt_job_cancel": (_STATUS, (_HANDLE,)),
+    "tt_job_result": (_STATUS, (_HANDLE, POINTER(_HANDLE))),
+    "tt_job_free": (None, (_HANDLE,)),
+    "tt_result_free": (None, (_HANDLE,)),
+    "tt_result_size": (c_size_t, (_HANDLE,)),
+    "tt_result_hypotheses": (c_size_t, (_HANDLE, c_size_t)),
+    "tt_result_text": (TextFound, (_HANDLE, c_size_t, c_size_t)),
+    "tt_result_score": (c_double, (_HANDLE, c_size_t, c_size_t)),
+    "tt_result_pieces": (c_size_t, (_HANDLE, c_size_t, c_size_t)),
+    "tt_result_piece_score": (c_double, (_HANDLE, *[c_size_t] * 3)),
+    "tt_result_tokens": (Tokens, (_HANDLE, *[c_size_t] * 3)),
+    "tt_result_token_log_probs": (LogProbs, (_HANDLE, *[c_size_t] * 3)),
+    "tt_result_truncated": (c_int32, (_HANDLE, *[c_size_t] * 3)),
+    "tt_result_attention": (Attention, (_HANDLE, *[c_size_t] * 3)),
+}  # fmt: skip

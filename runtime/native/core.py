@@ -1,0 +1,411 @@
+"""A bundle loaded by libtranslate_trt, its jobs and their results."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib.util
+import logging
+import os
+import re
+import weakref
+from collections.abc import Sequence
+from ctypes import byref, c_int32, c_size_t, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from translate_trt.runtime import kernels
+from translate_trt.runtime.backends import NO_ONNXRUNTIME
+from translate_trt.runtime.backends.device import Engines
+from translate_trt.runtime.errors import (
+    BackendError,
+    BundleError,
+    InputError,
+    OptionError,
+    TranslateTrtError,
+)
+from translate_trt.runtime.native import abi, open_library
+from translate_trt.runtime.native.device_functions import DeviceFunctions
+from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
+from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+
+log = logging.getLogger("translate_trt")
+
+# Between two looks for Ctrl-C, which Python handles only while it runs.
+_SECONDS_BETWEEN_SIGNALS = 0.1
+_MOST_COMPLETIONS = 256
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class JobEndedError(TranslateTrtError):
+    """A job that was cancelled, or whose timeout passed."""
+
+
+class CapacityError(TranslateTrtError):
+    """A job that was refused, since as much is pending or running as the capacity allows."""
+
+
+# By `tt_status`.
+_ERRORS: dict[int, type[TranslateTrtError]] = {
+    1: InputError, 2: OptionError, 3: BundleError, 4: BackendError, 5: BackendError,
+    7: JobEndedError, 8: JobEndedError, 9: CapacityError,
+}  # fmt: skip
+
+
+class Job:
+    """A job of the library. By one thread at a time, but for `cancel`."""
+
+    def __init__(self, core: Core, handle: c_void_p) -> None:
+        self._core, self._handle = core, handle
+
+    def __del__(self) -> None:
+        self._core.free_job(self._handle)
+
+    def cancel(self) -> None:
+        """Drop what is left of it, unless it has finished."""
+        self._core.check(self._core.calls.tt_job_cancel(self._handle))
+
+    def wait(self) -> None:
+        """Wait until it has finished; an exception of a signal handler cancels it."""
+        finished = c_int32()
+        try:
+            while not finished.value:
+                status = self._core.calls.tt_job_wait(
+                    self._handle, _SECONDS_BETWEEN_SIGNALS, byref(finished)
+                )
+                self._core.check(status)
+        except BaseException:
+            self.cancel()
+            raise
+
+    def result(self) -> list[Translation]:
+        """Wait, and hand over the translations, once.
+
+        Raises:
+            TranslateTrtError: the job has failed.
+        """
+        self.wait()
+        handle = c_void_p()
+        self._core.check(self._core.calls.tt_job_result(self._handle, byref(handle)))
+        try:
+            return self._core.translations(handle)
+        finally:
+            self._core.calls.tt_result_free(handle)
+
+
+# Closed at exit: their threads would go on while the libraries they use are torn down.
+_loaded: weakref.WeakSet[Core] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for core in list(_loaded):
+        core.close()
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Load and totals of a core; see `tt_statistics` in the header."""
+
+    pending: int
+    running: int
+    sentences: int
+    source_tokens: int
+    target_tokens: int
+    steps: int
+    rows: int
+    worker_seconds: float
+    graph_seconds: float
+
+
+class Core:
+    """A bundle that libtranslate_trt has loaded. Any thread.
+
+    Attributes:
+        calls: the library's functions.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        bundle: Path,
+        target: str,
+        *,
+        threads: int,
+        workers: int,
+        batch_tokens: int,
+        device: str | None = None,
+        check_hashes: bool = True,
+        engines: Engines | None = None,
+    ) -> None:
+        """Check the bundle and load one of its targets.
+
+        Args:
+            path: of the library.
+            bundle: directory made by `translate-trt export`.
+            target: such as "onnx-int8".
+            threads: of each worker.
+            workers: batches translated at once.
+            batch_tokens: source tokens in a batch, padding included.
+            device: "cpu", "cuda" or "cuda:1".
+            check_hashes: compare every file with its SHA-256 in the manifest.
+            engines: of a target that TensorRT runs.
+
+        Raises:
+            TranslateTrtError: as of `Translator`.
+        """
+        self.calls = open_library(path)
+        self._handle = c_void_p()
+        # While it loads for information, later of what went wrong.
+        level = [logging.INFO]
+
+        def tell(_: int | None, message: bytes) -> None:
+            log.log(level[0], "%s", message.decode(errors="replace"))
+
+        self._log = abi.LogFunction(tell)  # lives as long as the library may call it
+        kernels_here = kernels.library()
+        options = abi.LoadOptions()
+        self.check(self.calls.tt_load_options_default(byref(options), ctypes.sizeof(options)))
+        options.target = target.encode()
+        options.threads, options.workers, options.batch_tokens = threads, workers, batch_tokens
+        options.device = None if device is None else device.encode()
+        options.check_hashes = check_hashes
+        self._device_functions: DeviceFunctions | None = None
+        if engines is None:
+            options.onnxruntime = _onnxruntime()
+        else:
+            self._device_functions = DeviceFunctions(engines, self.calls.tt_device_fail)
+            options.engines = ctypes.addressof(self._device_functions.engines)
+            options.batches = 2  # each reserves memory for the largest one
+        options.kernels = b"none" if kernels_here is None else os.fsencode(kernels_here)
+        options.log = self._log
+        self.check(
+            self.calls.tt_translator_load(os.fsencode(bundle), byref(options), byref(self._handle))
+        )
+        level[0] = logging.WARNING
+        _loaded.add(self)
+
+    def close(self) -> None:
+        """Cancel what is not finished, and give the memory back."""
+        handle, self._handle = self._handle, c_void_p()
+        self.calls.tt_translator_free(handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+    def submit(
+        self,
+        lines: Sequence[str],
+        options: SearchOptions,
+        prefixes: Sequence[str] | Sequence[Sequence[int]] | None = None,
+        *,
+        first: int = 1,
+        caller: int = 0,
+        completions: Completions | None = None,
+        key: int = 0,
+    ) -> Job:
+        """Submit lines of text.
+
+        Args:
+            lines: the texts.
+            options: how to search.
+            prefixes: as many texts, or token lists, that the translations must begin with.
+            first: number of the first line in error messages.
+            caller: whose sentences take turns with those of others; 0: the job's own.
+            completions: where the key is put once the job has finished.
+            key: at least 1, of the caller's choice.
+
+        Raises:
+            TranslateTrtError: as of `Translator.translate`.
+        """
+        begins = None if prefixes is None else _begins(prefixes)
+        return self._submit(
+            self.calls.tt_submit, _texts(lines), begins, options, first, caller, completions, key
+        )
+
+    def submit_ids(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        *,
+        caller: int = 0,
+        completions: Completions | None = None,
+        key: int = 0,
+    ) -> Job:
+        """Submit token sequences; otherwise as `submit`."""
+        begins = None if prefixes is None else _token_lists(prefixes)
+        return self._submit(
+            self.calls.tt_submit_ids, _token_lists(sources), begins, options, 0, caller,
+            completions, key,
+        )  # fmt: skip
+
+    def statistics(self) -> Statistics:
+        """Current load, and totals since the bundle was loaded."""
+        found = abi.Statistics()
+        self.check(
+            self.calls.tt_translator_statistics(self._handle, byref(found), ctypes.sizeof(found))
+        )
+        names = [name for name, _ in abi.Statistics._fields_[1:]]
+        return Statistics(**{name: getattr(found, name) for name in names})
+
+    def check(self, status: int) -> None:
+        """Raise what a status means, with the library's message."""
+        if status:
+            message = self.calls.tt_last_error().decode(errors="replace")
+            raise _ERRORS.get(status, TranslateTrtError)(message)
+
+    def free_job(self, handle: c_void_p) -> None:
+        """Free a job, once; what is left of it is cancelled."""
+        value, handle.value = handle.value, None
+        self.calls.tt_job_free(value)
+
+    def translations(self, result: c_void_p) -> list[Translation]:
+        """Convert a result handle."""
+        return [
+            Translation(
+                tuple(
+                    self._text_hypothesis(result, line, rank)
+                    for rank in range(self.calls.tt_result_hypotheses(result, line))
+                )
+            )
+            for line in range(self.calls.tt_result_size(result))
+        ]
+
+    def _text_hypothesis(self, result: c_void_p, line: int, rank: int) -> TextHypothesis:
+        text = self.calls.tt_result_text(result, line, rank)
+        pieces = range(self.calls.tt_result_pieces(result, line, rank))
+        return TextHypothesis(
+            ctypes.string_at(text.data, text.size).decode(),
+            self.calls.tt_result_score(result, line, rank),
+            tuple(self._hypothesis(result, line, rank, piece) for piece in pieces),
+        )
+
+    def _hypothesis(self, result: c_void_p, *place: int) -> Hypothesis:
+        calls = self.calls
+        tokens = calls.tt_result_tokens(result, *place)
+        log_probs = calls.tt_result_token_log_probs(result, *place)
+        found = calls.tt_result_attention(result, *place)
+        attention = None
+        if found.rows:
+            shape = (found.rows, found.columns)
+            attention = np.ctypeslib.as_array(found.data, shape).copy()
+        return Hypothesis(
+            tuple(tokens.data[: tokens.size]) if tokens.size else (),
+            calls.tt_result_piece_score(result, *place),
+            tuple(log_probs.data[: log_probs.size]) if log_probs.size else (),
+            bool(calls.tt_result_truncated(result, *place)),
+            attention,
+        )
+
+    def _submit(
+        self, call: Any, sources: Any, prefixes: Any, options: SearchOptions, first: int,
+        caller: int, completions: Completions | None, key: int,
+    ) -> Job:  # fmt: skip
+        search, submit, handle = _options(options), abi.SubmitOptions(), c_void_p()
+        submit.struct_size = ctypes.sizeof(submit)
+        submit.options = ctypes.pointer(search)
+        submit.caller, submit.first_line = caller, first
+        if completions is not None:
+            submit.completions, submit.finished_context = completions.handle, key
+        if call is self.calls.tt_submit and prefixes is not None and prefixes._type_ is abi.Tokens:
+            submit.prefix_tokens, prefixes = prefixes, None
+        try:
+            status = call(
+                self._handle, sources, len(sources), byref(submit), prefixes, byref(handle)
+            )
+            self.check(status)
+            return Job(self, handle)
+        except BaseException:  # such as Ctrl-C, as soon as the library has returned
+            self.free_job(handle)
+            raise
+
+
+class Completions:
+    """Keys of jobs that have finished, for a thread that waits for any of them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core, self.handle = core, c_void_p()
+        core.check(core.calls.tt_completions_new(byref(self.handle)))
+        self._keys = (c_void_p * _MOST_COMPLETIONS)()
+
+    def wait(self) -> list[int]:
+        """Wait until at least one job has finished. By one thread."""
+        count = c_size_t()
+        status = self._core.calls.tt_completions_wait(
+            self.handle, -1.0, self._keys, _MOST_COMPLETIONS, byref(count)
+        )
+        self._core.check(status)
+        return [int(key or 0) for key in self._keys[: count.value]]
+
+    def add(self, key: int) -> None:
+        """Wake up the thread that waits, with that key. Any thread."""
+        self._core.check(self._core.calls.tt_completions_add(self.handle, key))
+
+    def __del__(self) -> None:
+        # The thread that waits holds this object until it has seen every job.
+        self._core.calls.tt_completions_free(self.handle)
+
+
+def _texts(texts: Sequence[str]) -> ctypes.Array[abi.Text]:
+    encoded = []
+    for text in texts:
+        try:
+            encoded.append(text.encode())
+        except UnicodeEncodeError:  # a lone surrogate, which is no text
+            encoded.append(_SURROGATES.sub(" ", text).encode())
+    return (abi.Text * len(encoded))(*(abi.Text(one, len(one)) for one in encoded))
+
+
+def _begins(
+    prefixes: Sequence[str] | Sequence[Sequence[int]],
+) -> ctypes.Array[abi.Text] | ctypes.Array[abi.Tokens]:
+    texts = [one for one in prefixes if isinstance(one, str)]
+    return _texts(texts) if len(texts) == len(prefixes) else _token_lists(prefixes)  # type: ignore[arg-type]
+
+
+def _token_lists(lists: Sequence[Sequence[int]]) -> ctypes.Array[abi.Tokens]:
+    # What is no 32-bit number is no token, either; ctypes would take its last 32 bits for one.
+    arrays = [
+        (c_int32 * len(tokens))(*(token if abs(token) < 2**31 else -1 for token in tokens))
+        for tokens in lists
+    ]
+    return (abi.Tokens * len(arrays))(*(abi.Tokens(one, len(one)) for one in arrays))
+
+
+def _options(options: SearchOptions) -> abi.Options:
+    source, target = options.source_language, options.target_language
+    return abi.Options(
+        ctypes.sizeof(abi.Options),
+        options.beam_size,
+        options.length_penalty,
+        tuple(LENGTH_PENALTY_BETA).index(options.length_penalty_form),
+        options.early_stopping,
+        options.max_length or 0,
+        options.min_length,
+        options.num_hypotheses,
+        options.return_attention,
+        None if source is None else source.encode(errors="replace"),
+        None if target is None else target.encode(errors="replace"),
+    )
+
+
+def _onnxruntime() -> bytes:
+    """Path of the shared library that Python's package brings.
+
+    Raises:
+        BackendError: there is no such package, or it brings none.
+    """
+    found = importlib.util.find_spec("onnxruntime")
+    places = [] if found is None else list(found.submodule_search_locations or [])
+    libraries = [
+        path for place in places for path in Path(place, "capi").glob("libonnxruntime.so.*")
+    ]
+    if not libraries:
+        raise BackendError(NO_ONNXRUNTIME)
+    return os.fsencode(sorted(libraries)[0])
