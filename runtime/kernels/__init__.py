@@ -1,7 +1,7 @@
-"""Compiled kernels: a shared library of operators for ONNX Runtime on the CPU (docs/kernels.md).
+"""Compiled CPU kernels: a library of custom operators for ONNX Runtime (docs/kernels.md).
 
-Bundles do not need it. Their graphs call functions, each with a body of ordinary operators; ONNX
-Runtime runs the body, or the kernel of that name where the library brings one for the processor.
+The library is optional. Each fused operator of a bundle's graphs is an ONNX function with a body of
+standard operators; ONNX Runtime runs the body unless the library has a kernel for the CPU.
 """
 
 from __future__ import annotations
@@ -14,30 +14,29 @@ from translate_trt.runtime.bundle.manifest import FORMAT_VERSION
 from translate_trt.runtime.compiled_libraries import NONE, find_library
 from translate_trt.runtime.errors import BackendError
 
-#: Environment variable: "none", or the path of a library to use instead of the one that is here.
+#: Environment variable that holds "none" or the path of a library to use instead.
 VARIABLE = "TRANSLATE_TRT_KERNELS"
 FILE_NAME = "libtranslate_trt_kernels.so"
 
-#: The name of what every processor has: operators of the beam search and the embedding alone.
+#: Kernel set of every CPU: only the beam search and embedding operators.
 PORTABLE = "portable"
 
 
 def library() -> Path | None:
-    """The library to use; None: it is not built, or switched off.
+    """Path of the library; None if it is not built or is disabled.
 
     Raises:
-        OptionError: the environment variable names a file that does not exist.
+        OptionError: The environment variable names a file that does not exist.
     """
     return find_library(VARIABLE, Path(__file__).with_name(FILE_NAME), "scripts/build_kernels.sh")
 
 
 def describe() -> str:
-    """What the library has for this processor, such as "avx512_vnni"; "": nothing, or no library.
+    """Name of the kernel set for this CPU, such as "avx512_vnni"; empty if there is none.
 
     Raises:
-        OptionError: as of `library`.
-        BackendError: the file is no such library, one for another system, or one for bundles of
-            another format.
+        OptionError: See `library`.
+        BackendError: The file does not load, or was built for bundles of another format.
     """
     path = library()
     if path is None:
@@ -49,7 +48,7 @@ def describe() -> str:
     try:
         opened = ctypes.CDLL(str(path))
         ask = opened.translate_trt_kernels
-    except (OSError, AttributeError) as error:  # not a library; one without that function
+    except (OSError, AttributeError) as error:  # not a library, or without that function
         raise BackendError(
             f"{path} is no library of compiled kernels that loads here: {error}. {remedy}"
         ) from error
@@ -67,18 +66,18 @@ def describe() -> str:
 
 
 def status(described: str | None = None) -> str:
-    """What is in use, or why nothing is, for people.
+    """Describe the kernels in use, or why none are.
 
     Args:
-        described: what `describe` said; None: it has not been asked yet.
+        described: Result of `describe`, if already known.
 
     Raises:
-        TranslateTrtError: as of `describe`.
+        TranslateTrtError: See `describe`.
     """
     if found := describe() if described is None else described:
         return found
     if library() is not None:
-        return "none: there are none for this processor"
+        return "none (no kernels for this CPU)"
     if os.environ.get(VARIABLE) == NONE:
-        return f"none: switched off by {VARIABLE}"
-    return "none: not built (bash scripts/build_kernels.sh)"
+        return f"none (disabled by {VARIABLE})"
+    return "none (not built; run bash scripts/build_kernels.sh)"

@@ -1,4 +1,4 @@
-"""Binding of libtranslate_trt: ctypes over its C interface (docs/embed-cpp.md)."""
+"""ctypes binding of libtranslate_trt (docs/embed-cpp.md)."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ from translate_trt.runtime.version import version
 
 log = logging.getLogger("translate_trt")
 
-#: Environment variable: "none", or the path of a library to use instead of the one that is here.
+#: Environment variable that holds "none" or the path of a library to use instead.
 VARIABLE = "TRANSLATE_TRT_LIBRARY"
 FILE_NAME = "libtranslate_trt.so"
 
 
 def library() -> Path | None:
-    """The library to use; None: it is not built, or switched off, and `Reference` translates.
+    """Path of the library; None if it is not built or is disabled, and `Reference` translates.
 
     Raises:
-        OptionError: the environment variable names a file that does not exist.
+        OptionError: The environment variable names a file that does not exist.
     """
     return find_library(VARIABLE, Path(__file__).with_name(FILE_NAME), "scripts/build_library.sh")
 
 
 def status() -> str:
-    """The library in use, or why there is none, for people.
+    """Describe the library in use, or why none is.
 
     Raises:
-        TranslateTrtError: as of `library`, or it does not load.
+        TranslateTrtError: See `library` and `open_library`.
     """
     path = library()
     if path is not None:
         opened = open_library(path)
         return f"libtranslate_trt {opened.tt_version().decode()}"
     if os.environ.get(VARIABLE) == NONE:
-        return f"Python: libtranslate_trt is switched off by {VARIABLE}"
+        return f"Python: libtranslate_trt is disabled by {VARIABLE}"
     return "Python: libtranslate_trt is not built (bash scripts/build_library.sh)"
 
 
 @functools.cache
 def report_fallback() -> None:
-    """Log once that `Reference` translates, and what builds the library."""
+    """Log once that `Reference` translates, and how to build the library."""
     log.info("runtime: %s", status())
 
 
 def open_library(path: Path) -> ctypes.CDLL:
-    """The library with the types of its functions.
+    """Load the library and declare the types of its functions.
 
     Raises:
-        BackendError: it is no such library, or one of another version.
+        BackendError: The file does not load, or is a library of another version.
     """
     remedy = f"Build it again with scripts/build_library.sh, or run without it: {VARIABLE}={NONE}"
     try:
@@ -65,18 +65,18 @@ def open_library(path: Path) -> ctypes.CDLL:
             function.restype, function.argtypes = returned, taken
     except (OSError, AttributeError) as error:
         raise BackendError(
-            f"{path} is no libtranslate_trt of this version that loads here: {error}. {remedy}"
+            f"{path} does not load as libtranslate_trt of this version: {error}. {remedy}"
         ) from error
     built_as, here = opened.tt_version().decode(), _version()
     if here not in (built_as, None):
         raise BackendError(
-            f"{path} is of version {built_as}, and this is translate-trt {here}. {remedy}"
+            f"{path} has version {built_as}, but this is translate-trt {here}. {remedy}"
         )
     return opened
 
 
 def _version() -> str | None:
-    """Version of the installed package; None: this is a tree of sources that is not installed."""
+    """Version of the installed package; None for a source tree that is not installed."""
     try:
         return version()
     except importlib.metadata.PackageNotFoundError:

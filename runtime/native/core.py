@@ -34,7 +34,7 @@ from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translatio
 
 log = logging.getLogger("translate_trt")
 
-# Between two looks for Ctrl-C, which Python handles only while it runs.
+# Interval between returns to Python, which only then handles Ctrl-C.
 _SECONDS_BETWEEN_SIGNALS = 0.1
 _MOST_COMPLETIONS = 256
 
@@ -42,14 +42,14 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class JobEndedError(TranslateTrtError):
-    """A job that was cancelled, or whose timeout passed."""
+    """The job was cancelled, or its timeout expired."""
 
 
 class CapacityError(TranslateTrtError):
-    """A job that was refused, since as much is pending or running as the capacity allows."""
+    """The job was refused because the pending and running sentences exhaust the capacity."""
 
 
-# By `tt_status`.
+# Exception class by `tt_status`.
 _ERRORS: dict[int, type[TranslateTrtError]] = {
     1: InputError, 2: OptionError, 3: BundleError, 4: BackendError, 5: BackendError,
     7: JobEndedError, 8: JobEndedError, 9: CapacityError,
@@ -57,7 +57,7 @@ _ERRORS: dict[int, type[TranslateTrtError]] = {
 
 
 class Job:
-    """A job of the library. By one thread at a time, but for `cancel`."""
+    """Job of the library. Not thread-safe except for `cancel`."""
 
     def __init__(self, core: Core, handle: c_void_p) -> None:
         self._core, self._handle = core, handle
@@ -66,11 +66,11 @@ class Job:
         self._core.free_job(self._handle)
 
     def cancel(self) -> None:
-        """Drop what is left of it, unless it has finished."""
+        """Cancel the unfinished sentences of the job."""
         self._core.check(self._core.calls.tt_job_cancel(self._handle))
 
     def wait(self) -> None:
-        """Wait until it has finished; an exception of a signal handler cancels it."""
+        """Wait until the job has finished; cancel it if a signal handler raises."""
         finished = c_int32()
         try:
             while not finished.value:
@@ -83,10 +83,10 @@ class Job:
             raise
 
     def result(self) -> list[Translation]:
-        """Wait, and hand over the translations, once.
+        """Wait for the job and return its translations. Call this once.
 
         Raises:
-            TranslateTrtError: the job has failed.
+            TranslateTrtError: The job has failed.
         """
         self.wait()
         handle = c_void_p()
@@ -97,7 +97,7 @@ class Job:
             self._core.calls.tt_result_free(handle)
 
 
-# Closed at exit: their threads would go on while the libraries they use are torn down.
+# Cores are closed at exit: their threads must not run while the libraries they use are torn down.
 _loaded: weakref.WeakSet[Core] = weakref.WeakSet()
 
 
@@ -109,7 +109,7 @@ def _close_all() -> None:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Load and totals of a core; see `tt_statistics` in the header."""
+    """Current load and totals of a core; see `tt_statistics` in the header."""
 
     pending: int
     running: int
@@ -123,10 +123,10 @@ class Statistics:
 
 
 class Core:
-    """A bundle that libtranslate_trt has loaded. Any thread.
+    """A bundle loaded by libtranslate_trt. Thread-safe.
 
     Attributes:
-        calls: the library's functions.
+        calls: Functions of the library.
     """
 
     def __init__(
@@ -145,23 +145,22 @@ class Core:
         """Check the bundle and load one of its targets.
 
         Args:
-            path: of the library.
-            bundle: directory made by `translate-trt export`.
-            target: such as "onnx-int8".
-            threads: of each worker.
-            workers: batches translated at once.
-            batch_tokens: source tokens in a batch, padding included.
+            path: Path of the library.
+            bundle: Directory written by `translate-trt export`.
+            target: Name of the target, such as "onnx-int8".
+            threads: CPU threads per worker.
+            workers: Number of batches translated at once.
+            batch_tokens: Source tokens per batch, padding included.
             device: "cpu", "cuda" or "cuda:1".
-            check_hashes: compare every file with its SHA-256 in the manifest.
-            engines: of a target that TensorRT runs.
+            check_hashes: Compare every file with its SHA-256 in the manifest.
+            engines: Engines of a TensorRT target; None for ONNX targets.
 
         Raises:
-            TranslateTrtError: as of `Translator`.
+            TranslateTrtError: See `Translator`.
         """
         self.calls = open_library(path)
         self._handle = c_void_p()
-        # While it loads for information, later of what went wrong.
-        level = [logging.INFO]
+        level = [logging.INFO]  # of the library's messages; warnings once the bundle is loaded
 
         def tell(_: int | None, message: bytes) -> None:
             log.log(level[0], "%s", message.decode(errors="replace"))
@@ -180,7 +179,7 @@ class Core:
         else:
             self._device_functions = DeviceFunctions(engines, self.calls.tt_device_fail)
             options.engines = ctypes.addressof(self._device_functions.engines)
-            options.batches = 2  # each reserves memory for the largest one
+            options.batches = 2  # each reserves device memory for the largest batch
         options.kernels = b"none" if kernels_here is None else os.fsencode(kernels_here)
         options.log = self._log
         self.check(
@@ -190,7 +189,7 @@ class Core:
         _loaded.add(self)
 
     def close(self) -> None:
-        """Cancel what is not finished, and give the memory back."""
+        """Cancel unfinished jobs and free the memory."""
         handle, self._handle = self._handle, c_void_p()
         self.calls.tt_translator_free(handle)
 
@@ -212,20 +211,20 @@ class Core:
         """Submit lines of text.
 
         Args:
-            lines: the texts.
-            options: how to search.
-            prefixes: as many texts, or token lists, that the translations must begin with.
-            first: number of the first line in error messages.
-            caller: whose sentences take turns with those of others; 0: the job's own.
-            completions: where the key is put once the job has finished.
-            key: at least 1, of the caller's choice.
+            lines: Texts to translate.
+            options: Search options.
+            prefixes: Text or tokens that each translation must begin with, one per line.
+            first: Number of the first line in error messages.
+            caller: Number shared by jobs that take scheduling turns together; 0 for none.
+            completions: Queue that receives `key` once the job has finished.
+            key: Positive number chosen by the caller.
 
         Raises:
-            TranslateTrtError: as of `Translator.translate`.
+            TranslateTrtError: See `Translator.translate`.
         """
-        begins = None if prefixes is None else _begins(prefixes)
+        forced = None if prefixes is None else _prefixes(prefixes)
         return self._submit(
-            self.calls.tt_submit, _texts(lines), begins, options, first, caller, completions, key
+            self.calls.tt_submit, _texts(lines), forced, options, first, caller, completions, key
         )
 
     def submit_ids(
@@ -238,15 +237,15 @@ class Core:
         completions: Completions | None = None,
         key: int = 0,
     ) -> Job:
-        """Submit token sequences; otherwise as `submit`."""
-        begins = None if prefixes is None else _token_lists(prefixes)
+        """Submit token sequences; see `submit` for the arguments."""
+        forced = None if prefixes is None else _token_lists(prefixes)
         return self._submit(
-            self.calls.tt_submit_ids, _token_lists(sources), begins, options, 0, caller,
+            self.calls.tt_submit_ids, _token_lists(sources), forced, options, 0, caller,
             completions, key,
         )  # fmt: skip
 
     def statistics(self) -> Statistics:
-        """Current load, and totals since the bundle was loaded."""
+        """Return the current load, and the totals since the bundle was loaded."""
         found = abi.Statistics()
         self.check(
             self.calls.tt_translator_statistics(self._handle, byref(found), ctypes.sizeof(found))
@@ -255,13 +254,13 @@ class Core:
         return Statistics(**{name: getattr(found, name) for name in names})
 
     def check(self, status: int) -> None:
-        """Raise what a status means, with the library's message."""
+        """Raise the exception of a nonzero status, with the library's message."""
         if status:
             message = self.calls.tt_last_error().decode(errors="replace")
             raise _ERRORS.get(status, TranslateTrtError)(message)
 
     def free_job(self, handle: c_void_p) -> None:
-        """Free a job, once; what is left of it is cancelled."""
+        """Free a job and cancel its unfinished sentences; later calls do nothing."""
         value, handle.value = handle.value, None
         self.calls.tt_job_free(value)
 
@@ -279,27 +278,27 @@ class Core:
 
     def _text_hypothesis(self, result: c_void_p, line: int, rank: int) -> TextHypothesis:
         text = self.calls.tt_result_text(result, line, rank)
-        pieces = range(self.calls.tt_result_pieces(result, line, rank))
+        segments = range(self.calls.tt_result_pieces(result, line, rank))
         return TextHypothesis(
             ctypes.string_at(text.data, text.size).decode(),
             self.calls.tt_result_score(result, line, rank),
-            tuple(self._hypothesis(result, line, rank, piece) for piece in pieces),
+            tuple(self._hypothesis(result, line, rank, segment) for segment in segments),
         )
 
-    def _hypothesis(self, result: c_void_p, *place: int) -> Hypothesis:
+    def _hypothesis(self, result: c_void_p, *index: int) -> Hypothesis:
         calls = self.calls
-        tokens = calls.tt_result_tokens(result, *place)
-        log_probs = calls.tt_result_token_log_probs(result, *place)
-        found = calls.tt_result_attention(result, *place)
+        tokens = calls.tt_result_tokens(result, *index)
+        log_probs = calls.tt_result_token_log_probs(result, *index)
+        found = calls.tt_result_attention(result, *index)
         attention = None
         if found.rows:
             shape = (found.rows, found.columns)
             attention = np.ctypeslib.as_array(found.data, shape).copy()
         return Hypothesis(
             tuple(tokens.data[: tokens.size]) if tokens.size else (),
-            calls.tt_result_piece_score(result, *place),
+            calls.tt_result_piece_score(result, *index),
             tuple(log_probs.data[: log_probs.size]) if log_probs.size else (),
-            bool(calls.tt_result_truncated(result, *place)),
+            bool(calls.tt_result_truncated(result, *index)),
             attention,
         )
 
@@ -327,7 +326,7 @@ class Core:
 
 
 class Completions:
-    """Keys of jobs that have finished, for a thread that waits for any of them."""
+    """Completion queue: keys of finished jobs, for one thread that waits for any of them."""
 
     def __init__(self, core: Core) -> None:
         self._core, self.handle = core, c_void_p()
@@ -335,7 +334,7 @@ class Completions:
         self._keys = (c_void_p * _MOST_COMPLETIONS)()
 
     def wait(self) -> list[int]:
-        """Wait until at least one job has finished. By one thread."""
+        """Wait until at least one job has finished and return the keys. For one thread only."""
         count = c_size_t()
         status = self._core.calls.tt_completions_wait(
             self.handle, -1.0, self._keys, _MOST_COMPLETIONS, byref(count)
@@ -344,11 +343,11 @@ class Completions:
         return [int(key or 0) for key in self._keys[: count.value]]
 
     def add(self, key: int) -> None:
-        """Wake up the thread that waits, with that key. Any thread."""
+        """Add a key, which wakes up the waiting thread. Thread-safe."""
         self._core.check(self._core.calls.tt_completions_add(self.handle, key))
 
     def __del__(self) -> None:
-        # The thread that waits holds this object until it has seen every job.
+        # The waiting thread holds a reference until it has received the keys of all jobs.
         self._core.calls.tt_completions_free(self.handle)
 
 
@@ -357,12 +356,12 @@ def _texts(texts: Sequence[str]) -> ctypes.Array[abi.Text]:
     for text in texts:
         try:
             encoded.append(text.encode())
-        except UnicodeEncodeError:  # a lone surrogate, which is no text
+        except UnicodeEncodeError:  # lone surrogates are not valid text
             encoded.append(_SURROGATES.sub(" ", text).encode())
     return (abi.Text * len(encoded))(*(abi.Text(one, len(one)) for one in encoded))
 
 
-def _begins(
+def _prefixes(
     prefixes: Sequence[str] | Sequence[Sequence[int]],
 ) -> ctypes.Array[abi.Text] | ctypes.Array[abi.Tokens]:
     texts = [one for one in prefixes if isinstance(one, str)]
@@ -370,7 +369,7 @@ def _begins(
 
 
 def _token_lists(lists: Sequence[Sequence[int]]) -> ctypes.Array[abi.Tokens]:
-    # What is no 32-bit number is no token, either; ctypes would take its last 32 bits for one.
+    # Larger numbers become -1, an invalid token; ctypes would silently keep their low 32 bits.
     arrays = [
         (c_int32 * len(tokens))(*(token if abs(token) < 2**31 else -1 for token in tokens))
         for tokens in lists
@@ -396,15 +395,15 @@ def _options(options: SearchOptions) -> abi.Options:
 
 
 def _onnxruntime() -> bytes:
-    """Path of the shared library that Python's package brings.
+    """Path of ONNX Runtime's shared library within its Python package.
 
     Raises:
-        BackendError: there is no such package, or it brings none.
+        BackendError: The package is not installed or contains no shared library.
     """
     found = importlib.util.find_spec("onnxruntime")
-    places = [] if found is None else list(found.submodule_search_locations or [])
+    folders = [] if found is None else list(found.submodule_search_locations or [])
     libraries = [
-        path for place in places for path in Path(place, "capi").glob("libonnxruntime.so.*")
+        path for folder in folders for path in Path(folder, "capi").glob("libonnxruntime.so.*")
     ]
     if not libraries:
         raise BackendError(NO_ONNXRUNTIME)

@@ -1,4 +1,4 @@
-"""Devices of Python for libtranslate_trt: `tt_device_functions` over `Device` (device.h)."""
+"""Python devices as `tt_device_functions` for libtranslate_trt (device.h)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 from translate_trt.runtime.backends.device import Device, Engines, Event, Launch
 from translate_trt.runtime.errors import BackendError
 
-_ROLES = ("encoder", "step")  # by TT_ENGINE_...
+_ROLES = ("encoder", "step")  # indexed by TT_ENGINE_...
 
-# Of `tt_status`.
+# Values of `tt_status`.
 _BACKEND_ERROR, _MEMORY_ERROR = 4, 5
 
 
@@ -35,7 +35,8 @@ class _Profile(ctypes.Structure):
     _fields_ = (("batch", c_int32), ("source_length", c_int32))
 
 
-# What each function takes after the context, or the device; all but `close` return a status.
+# Arguments of each function after the context or device; all functions except `close` return a
+# status.
 _TAKEN: dict[str, tuple[Any, ...]] = {
     "open": (POINTER(c_void_p),),
     "close": (),
@@ -76,7 +77,7 @@ class _Engines(ctypes.Structure):
 
 @dataclass
 class _Opened:
-    """A device, and by number what the library holds of it."""
+    """A device with the events and graphs that the library refers to by number."""
 
     device: Device
     events: dict[int, Event] = field(default_factory=dict)
@@ -84,19 +85,19 @@ class _Opened:
 
 
 class DeviceFunctions:
-    """The functions that libtranslate_trt runs engines with. Lives as long as the translator.
+    """Callbacks with which libtranslate_trt runs engines; they must outlive the translator.
 
     Args:
-        engines: both, loaded.
-        fail: the library's `tt_device_fail`.
+        engines: The loaded engines.
+        fail: The library's function `tt_device_fail`.
 
     Attributes:
-        engines: the `tt_engines` structure.
+        engines: The structure `tt_engines`.
     """
 
     def __init__(self, engines: Engines, fail: Callable[[int, bytes], int]) -> None:
         self._engines, self._fail = engines, fail
-        self._numbers = itertools.count(1)  # NULL is no handle
+        self._numbers = itertools.count(1)  # 0 would be NULL
         self._opened: dict[int, _Opened] = {}
         functions = _Functions(ctypes.sizeof(_Functions), None)
         for name, kind in _TYPES.items():
@@ -112,7 +113,7 @@ class DeviceFunctions:
         )
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
-        """Turn exceptions, none of which may leave a callback, into a status and its message."""
+        """Convert exceptions, which must not leave a callback, to a status and its message."""
 
         def call(*arguments: Any) -> int:
             try:
@@ -128,7 +129,7 @@ class DeviceFunctions:
 
         return call
 
-    # ---- the functions, which device.h describes ----
+    # ---- callbacks, described in device.h ----
 
     def _open(self, _: None, device: Any) -> None:
         number = next(self._numbers)

@@ -50,7 +50,7 @@ def load(bundle: Path, target: str = "onnx-fp32", **settings: str) -> None:
 def test_a_library_that_is_not_built(place: Path) -> None:
     assert kernels.library() is None
     assert kernels.describe() == ""
-    assert kernels.status() == "none: not built (bash scripts/build_kernels.sh)"
+    assert kernels.status() == "none (not built; run bash scripts/build_kernels.sh)"
 
 
 def test_the_library_that_is_built(place: Path, make_library: Callable[..., Path]) -> None:
@@ -62,7 +62,7 @@ def test_the_library_that_is_built(place: Path, make_library: Callable[..., Path
 def test_another_processor(place: Path, make_library: Callable[..., Path]) -> None:
     make_library("").rename(place)
     assert kernels.describe() == ""
-    assert kernels.status() == "none: there are none for this processor"
+    assert kernels.status() == "none (no kernels for this CPU)"
 
 
 def test_switched_off(
@@ -71,7 +71,7 @@ def test_switched_off(
     make_library("avx512_vnni").rename(place)
     monkeypatch.setenv(kernels.VARIABLE, "none")
     assert kernels.library() is None
-    assert kernels.status() == "none: switched off by TRANSLATE_TRT_KERNELS"
+    assert kernels.status() == "none (disabled by TRANSLATE_TRT_KERNELS)"
 
 
 def test_a_library_of_ones_own(
@@ -159,7 +159,7 @@ def test_onnxruntime_is_given_the_library_for_both_graphs(
     caplog.set_level(logging.INFO, "translate_trt")
     load(compiled_bundle)
     assert registered == []
-    assert "compiled kernels: none: not built" in caplog.text
+    assert "compiled kernels: none (not built" in caplog.text
     make_library("avx512_vnni").rename(place)
     load(compiled_bundle, device="cpu")
     assert registered == [str(place)] * 2

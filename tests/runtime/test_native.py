@@ -201,7 +201,7 @@ def test_a_library_that_is_none(
         Translator(compiled_bundle)
     other = make_library("other", LIBRARY_SOURCE)
     monkeypatch.setenv(native.VARIABLE, str(other))
-    with pytest.raises(BackendError, match=f"{other} is no libtranslate_trt of this version"):
+    with pytest.raises(BackendError, match=f"{other} does not load as libtranslate_trt"):
         Translator(compiled_bundle)
 
 

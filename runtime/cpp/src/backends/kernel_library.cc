@@ -69,8 +69,8 @@ std::string ask_name(const std::string& path) {
 
 std::string CompiledKernels::status() const {
   if (!name.empty()) return name;
-  if (!path.empty()) return "none: there are none for this processor";
-  return switched_off ? "none: switched off" : "none: there is no library of them";
+  if (!path.empty()) return "none (no kernels for this CPU)";
+  return switched_off ? "none (disabled)" : "none (no library)";
 }
 
 bool CompiledKernels::has_attention() const { return !name.empty() && name != kPortable; }
