@@ -1,7 +1,7 @@
-"""The manifest of a bundle: read, check, write, and where the files lie.
+"""Bundle manifest: reading, writing and verification.
 
-A bundle is a directory with a `manifest.json` that names every other file by relative path, size
-and SHA-256; nothing in it is found by guessing.
+A bundle is a directory whose `manifest.json` lists every other file by relative path, size and
+SHA-256. No file is found by its name alone.
 """
 
 from __future__ import annotations
@@ -28,25 +28,27 @@ from translate_trt.runtime.options import SearchOptions
 FORMAT_VERSION = 8
 MANIFEST_NAME = "manifest.json"
 
-#: At the end of a target's name: a translation is made of a list of tokens that depends on its
-#: source; without, the target of that name has the whole vocabulary.
+#: Suffix of a target's shortlist variant, in which every sentence has its own list of candidate
+#: tokens; the target without the suffix uses the whole vocabulary.
 SHORTLIST = "-shortlist"
 
-# What others write into a manifest takes no longer.
+# Timeout for another process that is changing the manifest.
 _SECONDS_TO_CHANGE = 60.0
 
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """What the runtime must know of a model, and what `info` shows.
+    """Properties of the model that the runtime needs or `info` shows.
 
     Attributes:
-        vocabulary_size: V; ids are 0 to V - 1.
-        start_token: what the decoder sees before the first target token.
-        pad_token: -1 if the vocabulary has none; the same for `unknown_token`.
-        parameters: number of weights.
-        source_vocabulary_size: of source token ids, if theirs is another vocabulary; 0: it is not.
-        source_end: the decoder sees the source's end symbol; else attention has no column for it.
+        vocabulary_size: Size V of the target vocabulary; ids are 0 to V - 1.
+        start_token: Decoder input before the first target token.
+        pad_token: Padding symbol; -1 if the vocabulary has none.
+        unknown_token: Unknown symbol; -1 if the vocabulary has none.
+        parameters: Number of weights.
+        source_vocabulary_size: Size of a separate source vocabulary; 0 if source and target share
+            one vocabulary.
+        source_end: True if the decoder attends to the source's end symbol.
     """
 
     encoder_layers: int
@@ -67,7 +69,7 @@ class ModelDescription:
 
     @classmethod
     def from_json(cls, fields: Fields) -> ModelDescription:
-        """Read it from the object `model` of a manifest."""
+        """Read the description from the object `model` of a manifest."""
         smallest = {
             "start_token": 0, "end_token": 0, "pad_token": -1, "unknown_token": -1,
             "source_vocabulary_size": 0,
@@ -81,20 +83,20 @@ class ModelDescription:
 
     @property
     def source_pieces(self) -> int:
-        """Source token ids are 0 to this number - 1."""
+        """Size of the source vocabulary, shared or separate."""
         return self.source_vocabulary_size or self.vocabulary_size
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Largest lengths the model was made for, in tokens, the end symbol included."""
+    """Maximum lengths in tokens, the end symbol included."""
 
     max_source_length: int
     max_target_length: int
 
     @classmethod
     def from_json(cls, fields: Fields) -> Limits:
-        """Read it from the object `limits` of a manifest."""
+        """Read the limits from the object `limits` of a manifest."""
         return cls(**{name: fields.integer(name, 1) for name in _names(cls)})
 
 
@@ -103,12 +105,12 @@ class FileEntry:
     """One file of a bundle.
 
     Attributes:
-        path: relative to the bundle, with forward slashes.
-        sha256: of its content, in lower-case hexadecimal.
-        bytes: its size.
+        path: Path relative to the bundle, with forward slashes.
+        sha256: SHA-256 of the content in lower-case hexadecimal.
+        bytes: Size of the file.
 
     Raises:
-        BundleError: the path could lead out of the bundle.
+        BundleError: The path could lead out of the bundle.
     """
 
     path: str
@@ -126,17 +128,17 @@ class FileEntry:
 
     @classmethod
     def from_json(cls, fields: Fields) -> FileEntry:
-        """Read it from an object with path, sha256 and bytes."""
+        """Read the entry from an object with path, sha256 and bytes."""
         sha256 = fields.text("sha256")
         if not re.fullmatch("[0-9a-f]{64}", sha256):
             fields.fail("sha256", "64 lower-case hexadecimal digits", sha256)
         return cls(fields.text("path"), sha256, fields.integer("bytes", 0))
 
     def locate(self, bundle: Path) -> Path:
-        """Where the file is, or ought to be, on this machine.
+        """Return the path of the file on this machine.
 
-        The path itself cannot leave the bundle; a link that lies there may lead anywhere, as in
-        the cache of the Hugging Face Hub, because the content is held to its hash.
+        The path cannot leave the bundle, but a symbolic link at this path may lead anywhere, as in
+        the cache of the Hugging Face Hub: the hash protects the content.
         """
         return bundle / self.path
 
@@ -146,15 +148,14 @@ class TargetEntry:
     """The model compiled for one backend in one precision.
 
     Attributes:
-        name: such as "onnx-int8"; the key in the manifest.
-        backend: which class of `runtime/backends/` runs it.
-        precision: of weights and matrix products, such as "fp32".
-        files: by role; ONNX targets have "encoder" and "step".
-        contract: inputs and outputs of both graphs.
-        engine: by role, what engines were built with and for (`engines.EngineRecord`); None: the
-            target has none.
-        builder: name and version of each package that made it.
-        parity: evidence that it computes what the checkpoint computes; None: not verified.
+        name: Key in the manifest, such as "onnx-int8".
+        backend: Name of the backend in `runtime/backends/`.
+        precision: Precision of weights and matmuls, such as "fp32".
+        files: Files by role; ONNX targets have "encoder" and "step".
+        contract: Inputs and outputs of both graphs.
+        engine: Records of the engines by role (`engines.EngineRecord`); None for ONNX targets.
+        builder: Version of each package that took part in the export.
+        parity: Result of `translate-trt verify`; None if the target was not verified.
     """
 
     name: str
@@ -168,7 +169,7 @@ class TargetEntry:
 
     @classmethod
     def from_json(cls, name: str, fields: Fields) -> TargetEntry:
-        """Read it from the object `targets.<name>` of a manifest."""
+        """Read the entry from the object `targets.<name>` of a manifest."""
         files = fields.object("files")
         backend = fields.text("backend")
         if backend.startswith("onnx"):
@@ -187,18 +188,20 @@ class TargetEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a bundle says of itself.
+    """Contents of `manifest.json`.
 
     Attributes:
-        format_version: of the manifest itself.
-        created_by: program and version, for people.
-        source_language: None if nobody said; the same for `target_language`.
-        prompt: what stands before texts in the model's input and output.
-        search: defaults of `SearchOptions`, by field; what is not named has the class's default.
-        tokenizer: "source" and "target", both the same file when the vocabulary is shared.
-        targets: at least one; the first is the default.
-        weights_sha256: of the checkpoint's weights that the bundle was exported from; None:
-            unknown.
+        format_version: Format of the manifest.
+        created_by: Program and version that wrote the bundle.
+        source_language: Source language of a bilingual model; None if unknown.
+        target_language: Target language of a bilingual model; None if unknown.
+        model: Properties of the model.
+        limits: Maximum lengths.
+        prompt: Special tokens around the text.
+        search: Default values for fields of `SearchOptions`.
+        tokenizer: SentencePiece models "source" and "target", one file if the vocabulary is shared.
+        targets: Targets by name, at least one; the first is the default.
+        weights_sha256: SHA-256 of the checkpoint's weights; None if unknown.
     """
 
     format_version: int
@@ -215,7 +218,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, fields: Fields) -> Manifest:
-        """Read it from the outermost object of a manifest."""
+        """Read the manifest from its outermost object."""
         tokenizer = fields.object("tokenizer")
         targets = fields.object("targets")
         return cls(
@@ -238,20 +241,24 @@ class Manifest:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The same as values that JSON knows; `from_json` reads it back."""
+        """Convert the manifest to JSON values, which `from_json` reads back."""
         value = asdict(self)
         value["prompt"] = self.prompt.to_json()
         for target in value["targets"].values():
-            del target["name"]  # it is the key already
+            del target["name"]  # the key already
         for name, entry in self.targets.items():
             value["targets"][name]["contract"] = contract_fields.to_json(entry.contract)
         return value
 
     def target(self, name: str | None = None, shortlist: bool = False) -> TargetEntry:
-        """That target; without a name, the first; its like with a shortlist, if that is wanted.
+        """Return a target, or its shortlist variant.
+
+        Args:
+            name: Name of the target; None selects the first.
+            shortlist: Return the shortlist variant of the target.
 
         Raises:
-            BundleError: there is none of that name; the message lists those there are.
+            BundleError: The bundle has no such target.
         """
         if name is None:
             name = next(iter(self.targets))
@@ -270,20 +277,20 @@ class Manifest:
         return self.targets[name]
 
     def search_options(self) -> SearchOptions:
-        """The defaults for decoding with this model."""
+        """Return the bundle's default search options."""
         return SearchOptions(**self.search)
 
     @property
     def source_languages(self) -> tuple[str, ...]:
-        """What options may call the source's language, sorted.
+        """Valid values of the option `source_language`, sorted.
 
-        Of a model that is told none it is the one that it was made for, if that is known.
+        For a bilingual model this is its own source language, if known.
         """
         return _languages(self.prompt.source_languages, self.source_language)
 
     @property
     def target_languages(self) -> tuple[str, ...]:
-        """The same of the target's language."""
+        """Valid values of the option `target_language`, sorted."""
         return _languages(self.prompt.target_languages, self.target_language)
 
     def check_languages(self, options: SearchOptions) -> None:
@@ -292,14 +299,17 @@ class Manifest:
 
 
 def read_manifest(bundle: Path) -> Manifest:
-    """Read and check the manifest of the bundle in that directory.
+    """Read and check the manifest of a bundle.
 
     Raises:
-        BundleError: it is missing, damaged, or of a format this version does not read.
+        BundleError: The manifest is missing, damaged, or has an unsupported format version.
     """
     path = bundle / MANIFEST_NAME
-    value = _parse(path, _read_text(bundle))
-    fields = Fields(value, path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BundleError(_why_no_manifest(bundle, error)) from error
+    fields = Fields(_parse(path, content), path)
     version = fields.integer("format_version", 1)
     if version > FORMAT_VERSION:
         raise BundleError(
@@ -317,52 +327,52 @@ def read_manifest(bundle: Path) -> Manifest:
 
 
 def write_manifest(bundle: Path, manifest: Manifest) -> None:
-    """Write the manifest into the directory, in one atomic step.
+    """Write the manifest atomically.
 
     Raises:
-        OutputError: the disk is full, or the directory may not be written.
+        OutputError: The disk is full, or the directory is not writable.
     """
     write_json(bundle / MANIFEST_NAME, manifest.to_json())
 
 
 @contextmanager
 def changing(bundle: Path) -> Iterator[None]:
-    """Keep other processes from changing a bundle while its manifest is read and written again.
+    """Lock a bundle while the block reads, changes and writes its manifest.
 
     Raises:
-        OutputError: another process is writing the bundle and does not end soon.
+        OutputError: Another process keeps the bundle locked.
     """
     bundle = bundle.resolve()
-    # Who may not write beside the bundle can only write into it; nobody like that replaces it.
+    # Without write permission beside the bundle no process can replace it, so the lock is optional.
     with locked(lock_beside(bundle), bundle, _SECONDS_TO_CHANGE, optional=True):
         clear_leftovers(bundle / MANIFEST_NAME)
         yield
 
 
 def hash_file(bundle: Path, path: str) -> FileEntry:
-    """The manifest's entry for the file at that relative path of the bundle.
+    """Create the manifest entry for a file at a path relative to the bundle.
 
     Raises:
-        BundleError: the file cannot be read, or the path is not allowed.
+        BundleError: The file cannot be read, or the path is not allowed.
     """
     entry = FileEntry(path, "", 0)
     return FileEntry(path, *_digest(entry.locate(bundle)))
 
 
 def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = True) -> None:
-    """Check that the tokenizer's and that target's files are there and are what they were.
+    """Verify the files of the tokenizer and of one target.
 
     Args:
-        bundle: the directory.
-        manifest: its manifest.
-        target: name of the target.
-        hashes: compare SHA-256 too, which reads every byte; without, existence and size alone.
+        bundle: Directory of the bundle.
+        manifest: Manifest of the bundle.
+        target: Name of the target.
+        hashes: Compare SHA-256 hashes, which reads every byte; otherwise check only sizes.
 
     Raises:
-        BundleError: a file is missing or differs, or there is no such target.
+        BundleError: A file is missing or differs, or the bundle has no such target.
     """
     entries = (*manifest.tokenizer.values(), *manifest.target(target).files.values())
-    for entry in dict.fromkeys(entries):  # a shared tokenizer file is named twice
+    for entry in dict.fromkeys(entries):  # a shared tokenizer file is listed twice
         path = entry.locate(bundle)
         if not path.is_file():
             raise BundleError(f"{path}, which the manifest names, is missing. {AGAIN}")
@@ -380,7 +390,7 @@ def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = T
 
 
 def bundle_files(directory: Path) -> set[str] | None:
-    """Relative paths of all files of a bundle of any format version; None: no bundle is there."""
+    """Relative paths of all files of a bundle of any format version; None if it is no bundle."""
     try:
         value = json.loads((directory / MANIFEST_NAME).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -393,7 +403,7 @@ def bundle_files(directory: Path) -> set[str] | None:
 
 
 def _named_files(value: object) -> Iterator[str]:
-    """The paths of all file entries in a part of a manifest."""
+    """Iterate over the paths of all file entries in a part of a manifest."""
     if isinstance(value, dict):
         if isinstance(value.get("path"), str) and "sha256" in value:
             yield value["path"]
@@ -401,7 +411,7 @@ def _named_files(value: object) -> Iterator[str]:
             yield from _named_files(part)
 
 
-#: For --force.
+#: The kind of directory that `translate-trt export --force` may replace.
 BUNDLE = Kind("bundle", "translate-trt export", bundle_files)
 
 
@@ -410,7 +420,7 @@ def _names(cls: type) -> tuple[str, ...]:
 
 
 def _search_defaults(fields: Fields) -> dict[str, Any]:
-    """Check that the values make valid `SearchOptions`."""
+    """Read the search defaults and check that they are valid `SearchOptions`."""
     types: Mapping[str, Any] = get_type_hints(SearchOptions)
     for name, value in fields.values.items():
         if name not in types:
@@ -431,25 +441,17 @@ def _languages(known: Mapping[str, int], own: str | None) -> tuple[str, ...]:
 
 
 def _prompt(fields: Fields) -> Prompt:
-    """Check that its tokens are in the vocabularies, and leave room for a text."""
+    """Read the prompt, and check its tokens and that its length leaves tokens for a text."""
     prompt = Prompt.from_json(fields.object("prompt"))
     model = ModelDescription.from_json(fields.object("model"))
-    pieces = model.source_pieces, model.vocabulary_size
-    if any(token >= count for token, count in zip(prompt.largest(), pieces, strict=True)):
+    sizes = model.source_pieces, model.vocabulary_size
+    if any(token >= size for token, size in zip(prompt.largest(), sizes, strict=True)):
         fields.fail("prompt", "tokens of the vocabulary", max(prompt.largest()))
     limits = fields.object("limits")
-    least = prompt.source_length + 2  # with a token and the end symbol
+    least = prompt.source_length + 2  # one token of text and the end symbol
     if (longest := limits.integer("max_source_length", 1)) < least:
         limits.fail("max_source_length", f"at least {least}", longest)
     return prompt
-
-
-def _read_text(bundle: Path) -> bytes:
-    path = bundle / MANIFEST_NAME
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BundleError(_why_no_manifest(bundle, error)) from error
 
 
 def _why_no_manifest(bundle: Path, error: OSError) -> str:
@@ -479,7 +481,7 @@ def _parse(path: Path, content: bytes) -> object:
 
 
 def _digest(path: Path) -> tuple[str, int]:
-    """SHA-256 in hexadecimal and size in bytes of a file."""
+    """Return the SHA-256 in hexadecimal and the size in bytes of a file."""
     try:
         return sha256_of_file(path)
     except OSError as error:

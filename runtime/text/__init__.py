@@ -1,1 +1,1 @@
-"""Text to tokens: SentencePiece models, and segments of long lines."""
+"""Text processing: SentencePiece tokenization and segmentation of long lines."""

@@ -1,4 +1,4 @@
-"""Lines longer than the model takes, cut where it hurts least."""
+"""Segmentation of lines that exceed the model's maximum length."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ _SPACE = re.compile(r"\s+")
 
 
 def split_text(text: str, encode: Callable[[str], list[int]], limit: int) -> list[list[int]]:
-    """Tokens of a text, in as many segments as it needs.
+    """Tokenize a text and split it into segments of at most `limit` tokens.
 
-    A text of more than `limit` tokens is halved near its middle: after a sentence if one ends in
-    its middle half, else between words, else (a single word of that length) between characters;
-    and so on with the halves.
+    A longer text is split near its middle, recursively: at a sentence end within its middle half,
+    otherwise at a space there, otherwise between two characters.
 
     Args:
-        text: one line.
-        encode: text to tokens.
-        limit: most tokens of one segment.
+        text: One line.
+        encode: Tokenizer.
+        limit: Maximum tokens of a segment.
 
     Returns:
-        The tokens of each segment; no segment is empty, so a blank text has none.
+        The tokens of each segment. No segment is empty; a blank text has no segments.
     """
     tokens = encode(text)
     if len(tokens) <= limit or len(text) < 2:
-        # One character is at most a few bytes; cut its tokens in the end rather than refuse it.
+        # A single character can be a few byte tokens; cutting them is better than an error.
         return [tokens[start : start + limit] for start in range(0, len(tokens), limit)]
     middle = _middle(text)
     return split_text(text[:middle], encode, limit) + split_text(text[middle:], encode, limit)
 
 
 def _middle(text: str) -> int:
-    # At least one character on each side: a half as long as the whole would be halved forever.
+    # One character on each side at least; otherwise the recursion would not end.
     quarter, half = max(1, len(text) // 4), len(text) // 2
     for boundary in (_SENTENCE_END, _SPACE):
         ends = [match.end() for match in boundary.finditer(text, quarter, len(text) - quarter)]
