@@ -1,6 +1,6 @@
-"""The command `translate-trt`: the list of subcommands, messages and exit codes.
+"""The command `translate-trt`: subcommands, error messages and exit codes.
 
-A subcommand's module is imported when it is called, so that `translate` starts without torch.
+The module of a subcommand is imported when the subcommand runs: `translate` starts without PyTorch.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from translate_trt.runtime.cli.verbosity import accept_verbosity, show_messages,
 from translate_trt.runtime.cli.wording import in_flags
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 
-# As click's own usage errors: the command line is wrong, and no work has begun.
+# Exit code of click's usage errors: the command line is wrong, and no work has begun.
 _EXIT_USAGE = 2
-# 128 + the signal's number: what a shell reports of a program that the signal ended.
+# 128 + the signal's number, which shells report for a program that a signal has terminated.
 _EXIT_INTERRUPTED = 130
 _EXIT_CLOSED_PIPE = 141
 
 
 class Subcommand(NamedTuple):
-    """Where a subcommand is, its line in `--help`, and the pip extra that it needs, if any."""
+    """Location of a subcommand, its line in `--help`, and the pip extra that it needs, if any."""
 
     module: str
     attribute: str
@@ -34,49 +34,51 @@ class Subcommand(NamedTuple):
     extra: str | None = None
 
 
-# A name table, so that nothing here imports what it calls: commands lie beside what they command,
-# and those of `train` and `export` are there only if their extras are.
+# Subcommands are named, not imported: they live in the packages `train`, `export` and `runtime`,
+# and the former two need extras.
 _TRAIN = "translate_trt.train.cli"
 _EXPORT = "translate_trt.export.cli"
 _RUNTIME = "translate_trt.runtime.cli"
 SUBCOMMANDS = {
-    "data": Subcommand(f"{_TRAIN}.data", "data", "Make text ready to train on.", "train"),
-    "train": Subcommand(f"{_TRAIN}.train", "train", "Train a Transformer on text pairs.", "train"),
-    "plot": Subcommand(f"{_TRAIN}.plot", "plot", "Draw the curves of training runs.", "train"),
+    "data": Subcommand(f"{_TRAIN}.data", "data", "Prepare text for training.", "train"),
+    "train": Subcommand(
+        f"{_TRAIN}.train", "train", "Train a Transformer on parallel text.", "train"
+    ),
+    "plot": Subcommand(f"{_TRAIN}.plot", "plot", "Plot the curves of training runs.", "train"),
     "attention": Subcommand(
-        f"{_TRAIN}.attention", "attention", "Draw where a model looks as it translates.", "train"
+        f"{_TRAIN}.attention", "attention", "Draw the attention of a model.", "train"
     ),
     "shortlist": Subcommand(
-        f"{_TRAIN}.shortlist", "shortlist", "Learn which tokens translate which.", "train"
+        f"{_TRAIN}.shortlist", "shortlist", "Learn a table of likely target tokens.", "train"
     ),
     "import": Subcommand(
-        f"{_EXPORT}.importing", "import_", "Take over a model of another toolkit.", "export"
+        f"{_EXPORT}.importing", "import_", "Convert a model of another toolkit.", "export"
     ),
     "export": Subcommand(
         f"{_EXPORT}.export", "export", "Compile a checkpoint into a bundle.", "export"
     ),
     "translate": Subcommand(f"{_RUNTIME}.translate", "translate", "Translate lines of text."),
     "corpus": Subcommand(
-        f"{_RUNTIME}.corpus", "corpus", "Translate many files, on many machines.", "corpus"
+        f"{_RUNTIME}.corpus", "corpus", "Translate many files on one or more machines.", "corpus"
     ),
-    "triton": Subcommand(
-        f"{_RUNTIME}.triton", "triton", "Make a model repository for the Triton Inference Server."
-    ),
+    "triton": Subcommand(f"{_RUNTIME}.triton", "triton", "Create a model repository for Triton."),
     "verify": Subcommand(
         f"{_EXPORT}.verify", "verify", "Compare a bundle with its checkpoint.", "export"
     ),
     "evaluate": Subcommand(
         f"{_TRAIN}.evaluate", "evaluate", "Score translations, checkpoints and bundles.", "train"
     ),
-    "bench": Subcommand(f"{_RUNTIME}.bench", "bench", "Measure how fast a bundle is here."),
-    "info": Subcommand(f"{_RUNTIME}.info", "info", "Show and check what is in a bundle."),
+    "bench": Subcommand(
+        f"{_RUNTIME}.bench", "bench", "Measure the speed of a bundle on this machine."
+    ),
+    "info": Subcommand(f"{_RUNTIME}.info", "info", "Show the contents of a bundle and verify it."),
 }
 
 _PACKAGES_OF_EXTRA = {"train": "training", "export": "export", "corpus": "cluster"}
 
 
 class _Main(click.Group):
-    """A group that imports its subcommands late and turns errors into messages and exit codes."""
+    """Command group that imports subcommands lazily and converts errors to exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(SUBCOMMANDS)
@@ -88,7 +90,7 @@ class _Main(click.Group):
         try:
             command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
         except ModuleNotFoundError as error:
-            if ctx.resilient_parsing:  # shell completion: the name is all that can be said
+            if ctx.resilient_parsing:  # shell completion needs only the name
                 return click.Command(cmd_name, short_help=entry.short_help)
             raise _missing_package(cmd_name, error) from error
         accept_verbosity(command)
@@ -123,34 +125,34 @@ class _Main(click.Group):
             ctx.exit(1)
         except KeyboardInterrupt:
             ctx.exit(_EXIT_INTERRUPTED)
-        except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        except BrokenPipeError:  # the reader, such as `head`, has exited
             abandon_stdout()
             ctx.exit(_EXIT_CLOSED_PIPE)
 
     def _invoke_subcommand(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except ModuleNotFoundError as error:  # imported inside the subcommand
+        except ModuleNotFoundError as error:  # raised by a lazy import of the subcommand
             raise _missing_package(ctx.invoked_subcommand or "", error) from error
 
 
 def _occupy_closed_streams() -> None:
-    """Let no file that is opened later get the number of a closed standard stream.
+    """Open /dev/null on the descriptors of closed standard streams.
 
-    Otherwise messages of libraries end up in that file. Messages of our own go nowhere then;
-    `sys.stdin` and `sys.stdout` stay None, so that commands which need them say so.
+    Otherwise the next opened file would get such a descriptor, and messages of libraries would end
+    up in it. `sys.stdin` and `sys.stdout` stay None; commands that need them report it.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _missing_package(command: str, error: ModuleNotFoundError) -> Exception:
-    """What to tell of an import that failed: which extra to install, or the error as it is."""
+    """Return the error to report for a failed import, which names the extra to install."""
     entry = SUBCOMMANDS.get(command)
     missing = (error.name or "").partition(".")[0]
     if missing == "onnxruntime":
@@ -161,12 +163,12 @@ def _missing_package(command: str, error: ModuleNotFoundError) -> Exception:
         return error
     return TranslateTrtError(
         f"translate-trt {command} needs the {_PACKAGES_OF_EXTRA[entry.extra]} packages: "
-        f"pip install 'translate-trt[{entry.extra}]' (there is no {missing})"
+        f"pip install 'translate-trt[{entry.extra}]' ({missing} is missing)"
     )
 
 
 def _report(message: str) -> None:
-    """Print an error; not through the log, which is set up once the subcommand is known."""
+    """Print an error without the log, which is not set up before the subcommand is known."""
     click.echo(f"translate-trt: error: {message}", err=True)
 
 

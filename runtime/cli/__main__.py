@@ -1,4 +1,4 @@
-"""`python -m translate_trt.runtime.cli`, which torchrun can start in every process."""
+"""Command line for `python -m translate_trt.runtime.cli`, which torchrun can start."""
 
 from translate_trt.runtime.cli import main
 

@@ -1,4 +1,4 @@
-"""`translate-trt bench`: how fast a bundle is here, on one's own text."""
+"""`translate-trt bench`: speed of a bundle on the user's machine and text."""
 
 from __future__ import annotations
 
@@ -25,24 +25,26 @@ if TYPE_CHECKING:
 
 @click.command()
 @bundle_flag
-@click.option("--target", "targets", multiple=True, help="May be repeated; all if not given.")
+@click.option(
+    "--target", "targets", multiple=True, help="Target to measure; may be repeated. [all]"
+)
 @click.argument("source", metavar="INPUT")
-@click.option("--lines", type=click.IntRange(min=1), help="So many lines of INPUT. [all]")
+@click.option("--lines", type=click.IntRange(min=1), help="Number of lines of INPUT to use. [all]")
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=3, show_default=True,
-    help="Times that the text is translated; the median counts.",
+    help="Translations of the whole text; the median counts.",
 )  # fmt: skip
 @click.option(
     "--latency-lines", type=click.IntRange(min=1), default=100, show_default=True,
     help="Lines translated one at a time.",
 )  # fmt: skip
-@click.option("--cores", type=click.IntRange(min=1), help="Processor cores to use. [all]")
+@click.option("--cores", type=click.IntRange(min=1), help="CPU cores to use. [all]")
 @click.option(
     "--batch-tokens", type=click.IntRange(min=1), default=512, show_default=True,
-    help="Source tokens translated together, padding included.",
+    help="Source tokens per batch, padding included.",
 )  # fmt: skip
 @search_flags
-@click.option("--json", "as_json", is_flag=True, help="Write every round as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results of every round as JSON.")
 def bench(
     bundle: Path,
     targets: tuple[str, ...],
@@ -51,10 +53,10 @@ def bench(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Measure how fast a bundle translates the lines of INPUT, tokenization included.
+    """Measure the speed of a bundle on the lines of INPUT, tokenization included.
 
-    Throughput is that of a worker with one thread on every core; latency that of one line at a
-    time, by one worker with all cores. Each target runs in a process of its own.
+    Throughput uses one single-threaded worker per core; latency uses one worker with all cores and
+    one line at a time. Each target runs in its own process.
     """
     from translate_trt.runtime.benchmark import BenchOptions
     from translate_trt.runtime.benchmark import bench as measure
@@ -85,7 +87,7 @@ def _read(source: str, limit: int | None) -> list[str]:
     with open_input(source) as stream:
         text = [line for line in read_lines(stream, source) if line.strip()][:limit]
     if not text:
-        raise InputError(f"{display_name(source)} has no line to translate.")
+        raise InputError(f"{display_name(source)} has no lines to translate.")
     return text
 
 

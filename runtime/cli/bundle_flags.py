@@ -1,4 +1,4 @@
-"""Flags that name a bundle, shared by the commands that run one."""
+"""Options and arguments that select a bundle and a target."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ bundle_flag = click.option(
     "--bundle",
     type=PATH,
     required=True,
-    help="Directory that translate-trt export made.",
+    help="Directory written by translate-trt export.",
 )
 
 
 def bundle_argument(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the argument BUNDLE, formerly --bundle, to a command that works on one."""
+    """Add the argument BUNDLE, formerly --bundle, to a command."""
 
     @functools.wraps(command)
     def resolved(
         *arguments: Any, bundle: Path | None, former_bundle: Path | None, **others: Any
     ) -> None:
         if bundle is not None and former_bundle is not None:
-            raise click.UsageError("--bundle is now the argument BUNDLE; give one.")
+            raise click.UsageError("--bundle is now the argument BUNDLE; give only one of them.")
         found = former_bundle if bundle is None else bundle
         if found is None:
             raise click.UsageError(
-                "Missing argument 'BUNDLE': a directory that translate-trt export made."
+                "Missing argument 'BUNDLE': a directory written by translate-trt export."
             )
         command(*arguments, bundle=found, **others)
 
@@ -40,14 +40,13 @@ def bundle_argument(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def target_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags that choose one of a bundle's targets: --target and --shortlist."""
+    """Add the options that select a target: --target and --shortlist."""
     flags = (
-        click.option("--target", help="Such as onnx-int8; the bundle's first target if not given."),
+        click.option("--target", help="Target, such as onnx-int8. [the first of the bundle]"),
         click.option(
             "--shortlist",
             is_flag=True,
-            help="Use tokens alone that the source makes likely: the target's like with a "
-            "shortlist.",
+            help="Use the target's shortlist variant, which only considers likely tokens.",
         ),
     )
     for flag in reversed(flags):

@@ -1,4 +1,4 @@
-"""`translate-trt corpus`: many files, on all cores of a machine or on a cluster."""
+"""`translate-trt corpus`: many files on one machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("translate_trt")
 
 _SECONDS_BETWEEN_LINES = 30.0
-_EXIT_TERMINATED = 128 + signal.SIGTERM  # what a shell reports of a program that it ended
+_EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
 
 
 @click.command()
@@ -46,46 +46,44 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # what a shell reports of a program tha
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="Directory for the translations, a file of the same name for each input.",
+    help="Directory for the translations, one file per input under the same name.",
 )
-@click.option(
-    "--force", is_flag=True, help="Translate anew what another run made there with other settings."
-)
-@click.option("--workers", type=int, help="Translators at once. [all cores, or all GPUs]")
+@click.option("--force", is_flag=True, help="Replace the results of a run with other settings.")
+@click.option("--workers", type=int, help="Number of workers. [all cores, or all GPUs]")
 @click.option(
     "--cores", type=int, default=1, show_default=True,
-    help="Of each worker, which share one copy of the weights.",
+    help="Cores per worker; they share one copy of the weights.",
 )  # fmt: skip
 @click.option(
-    "--address", help="Of a Ray cluster: host:port, or auto. [a cluster of this machine alone]"
+    "--address", help="Address of a Ray cluster, host:port or auto. [a cluster on this machine]"
 )
 @click.option(
-    "--column", default="text", show_default=True, help="Of Parquet files: what is translated."
+    "--column", default="text", show_default=True, help="Column of Parquet files to translate."
 )
 @click.option(
     "--shard-lines", type=int, default=10_000, show_default=True,
-    help="About so many lines are given to a worker at a time.",
+    help="Approximate number of lines per shard.",
 )  # fmt: skip
 @click.option(
     "--max-characters", type=int, default=10_000, show_default=True,
-    help="Longer lines are reported and left empty.",
+    help="Maximum length of a line; longer lines are reported and left empty.",
 )  # fmt: skip
 @click.option(
     "--attempts", type=int, default=3, show_default=True,
-    help="To translate a shard, before the run goes on without it.",
+    help="Attempts per shard before the run gives it up.",
 )  # fmt: skip
 @click.option(
     "--batch-tokens", type=int, default=512, show_default=True,
-    help="Source tokens translated together, padding included.",
+    help="Source tokens per batch, padding included.",
 )  # fmt: skip
-@click.option("--device", help="cpu or cuda. [a GPU where the target needs one]")
+@click.option("--device", help="cpu or cuda. [a GPU if the target needs one]")
 @click.option(
     "--trust-code",
     is_flag=True,
-    help="Run the machine code that a version-compatible engine brings.",
+    help="Allow version-compatible engines to run the machine code that they contain.",
 )
 @search_flags
-@click.option("--no-progress", is_flag=True, help="Show no progress, neither a bar nor lines.")
+@click.option("--no-progress", is_flag=True, help="Show no progress.")
 def corpus(
     bundle: Path,
     target: str | None,
@@ -98,19 +96,17 @@ def corpus(
     no_progress: bool,
     **flags: Any,
 ) -> None:
-    """Translate files by many workers, on this machine or on a Ray cluster.
+    """Translate files with many workers on this machine or on a Ray cluster.
 
-    --input are files or quoted patterns: text, a sentence a line (.gz too), or .parquet with
-    a column of text; a shell that expands a pattern does no harm. Each becomes a file of its
-    name in the --output directory; a Parquet file keeps its columns and gets one called
-    translation.
+    INPUT are files or quoted patterns: text with one sentence per line (also .gz), or .parquet with
+    a column of text. Every input becomes a file of the same name in the --output directory. A
+    Parquet file keeps its columns and gets another named translation.
 
-    What is finished stays finished: after Ctrl-C, or when a machine was lost, the same command goes
-    on from there. A line that cannot be translated is left empty, counted, and named in
-    NAME.bad.jsonl.
+    After Ctrl-C or the loss of a machine, the same command continues where the run stopped. Lines
+    that cannot be translated are left empty, counted, and listed in NAME.bad.jsonl.
     """
     if not (named or more):
-        raise click.UsageError("nothing to translate; say what with --input 'data/*.txt'.")
+        raise click.UsageError("nothing to translate; name inputs, such as 'data/*.txt'.")
     work, sources = _prepare(bundle, target, shortlist, (*named, *more), output, flags)
     from translate_trt.runtime.serve.corpus.job import open_job
     from translate_trt.runtime.serve.corpus.run import run
@@ -121,7 +117,7 @@ def corpus(
             complete = run(sources, work, progress.planned, progress.finished, address)
         except (KeyboardInterrupt, SystemExit):
             progress.close()
-            log.warning("stopped; %s; the same command goes on from there", progress.state())
+            log.warning("stopped; %s; run the same command to continue", progress.state())
             raise
         finally:
             progress.close()
@@ -141,8 +137,8 @@ def _prepare(
     output: Path,
     flags: dict[str, Any],
 ) -> tuple[Work, list[Any]]:
-    """Find what is wrong before any worker is started."""
-    for package in ("ray", "pyarrow"):  # found, not imported: Ray reads its settings then
+    """Check everything that can be checked before workers start."""
+    for package in ("ray", "pyarrow"):  # not imported yet: Ray reads its settings on import
         if importlib.util.find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
@@ -165,22 +161,22 @@ def _prepare(
 
 
 def _take(flags: dict[str, Any], options: type[Any]) -> dict[str, Any]:
-    """The flags that are fields of that class, taken out of the others."""
+    """Remove the flags that are fields of an options class and return them."""
     return {field.name: flags.pop(field.name) for field in dataclasses.fields(options)}
 
 
 @contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """Within the block SIGTERM raises SystemExit, so that the workers are ended and the state told.
+    """Raise SystemExit on SIGTERM, which stops the workers and reports the state.
 
-    Threads but the main one cannot have it so; a library's host process keeps its own handler.
+    Only the main thread can install a handler; elsewhere this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def leave(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a scheduler may repeat it
+        signal.signal(number, signal.SIG_IGN)  # a scheduler may repeat the signal
         raise SystemExit(_EXIT_TERMINATED)
 
     previous = signal.signal(signal.SIGTERM, leave)
@@ -191,7 +187,7 @@ def _exit_on_sigterm() -> Iterator[None]:
 
 
 class _Progress:
-    """Finished shards, speed and the time left: a bar on a terminal, else a line now and then."""
+    """Progress of a run: a bar on a terminal, a line on stderr every 30 s elsewhere."""
 
     def __init__(self, hidden: bool, clock: Callable[[], float] = time.monotonic) -> None:
         terminal = sys.stderr.isatty()
@@ -209,7 +205,7 @@ class _Progress:
 
         self._shards, self._before = shards, finished
         if finished:
-            log.info("%d of %d shards are finished already", finished, shards)
+            log.info("%d of %d shards are already finished", finished, shards)
         self._bar = tqdm(
             total=shards, initial=finished, unit=" shards", disable=self._bar_hidden,
             file=sys.stderr,
@@ -225,14 +221,14 @@ class _Progress:
         self._bar.update()
 
     def _write_lines(self) -> None:
-        # By the clock, not by shards: a log should also tell of a run in which none is finished.
+        # At fixed intervals: a log should also show a run that finishes no shards.
         while not self._ended.wait(_SECONDS_BETWEEN_LINES):
             click.echo(f"translate-trt: {self.line()}", err=True)
 
     def line(self) -> str:
-        """All that a bar shows."""
+        """Return finished shards, speed and remaining time."""
         if not self._now:
-            return f"{self.state()}, none of them in the {self._clock() - self._begun:.0f} s so far"
+            return f"{self.state()}, none in the {self._clock() - self._begun:.0f} s so far"
         left = (self._shards - self._before - self._now) * self._seconds() / self._now
         return f"{self.state()}, {self._speed()}, {timedelta(seconds=round(left))} left"
 
@@ -250,7 +246,7 @@ class _Progress:
 
     def summary(self) -> str:
         made = f"{self._records:,} lines translated in {self._seconds():.1f} s: {self._speed()}"
-        return made if self._now else "all was finished before"
+        return made if self._now else "all shards were already finished"
 
     def close(self) -> None:
         self._ended.set()

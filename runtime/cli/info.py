@@ -1,4 +1,4 @@
-"""`translate-trt info`: what is in a bundle, and whether it is all still there."""
+"""`translate-trt info`: contents and integrity of a bundle."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ Rows = list[tuple[str, str]]
 
 @click.command()
 @bundle_argument
-@click.option("--json", "as_json", is_flag=True, help="Write all of it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def info(bundle: Path, as_json: bool) -> None:
-    """Show what is in a bundle and check every file's hash; exit code 1 if one is wrong.
+    """Show the contents of a bundle and verify the hash of every file.
 
-    It also says whether libtranslate_trt and compiled kernels are used on this machine, or why not.
+    The output also says whether libtranslate_trt and compiled kernels are used on this machine, or
+    why not. The exit code is 1 if a file is damaged.
     """
     manifest = read_manifest(bundle)
     problems = {name: _problem(bundle, manifest, name) for name in manifest.targets}
@@ -150,7 +151,7 @@ def _shortlist_rows(form: ShortlistForm | None) -> Rows:
 
 
 def _parity_rows(parity: dict[str, Any]) -> Rows:
-    """What `translate-trt verify` found; a manifest by other hands is shown as it is."""
+    """Format the result of `translate-trt verify`; unknown values are shown unchanged."""
     try:
         low, high = parity["bleu_difference_interval"]
         verdict = "passed" if parity["passed"] else "FAILED"
@@ -178,7 +179,7 @@ def _parity_rows(parity: dict[str, Any]) -> Rows:
 
 
 def _test_set_rows(parity: dict[str, Any]) -> Rows:
-    """Of what was translated, and when; older evidence does not say."""
+    """Format the test set and the date; results of older versions lack them."""
     names = {"test source": "source_sha256", "test reference": "reference_sha256"}
     rows = [(row, f"SHA-256 {parity[name]}") for row, name in names.items() if parity.get(name)]
     return [*rows, *([("verified on", parity["date"])] if parity.get("date") else [])]
@@ -195,5 +196,5 @@ def _short(value: object) -> str:
 
 
 def _size(count: int) -> str:
-    """Bytes as people read them."""
+    """Format a size in bytes."""
     return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count:,} bytes"

@@ -1,11 +1,11 @@
-"""Names of arguments, chosen once for all commands; former names are still accepted.
+"""Names of arguments in all commands; former names are still accepted.
 
-- What a command works on is its argument: BUNDLE (`info`, `verify`, `triton`), CHECKPOINT
-  (`export`), INPUT (`translate`, `corpus`, `bench`). Where text comes first, `--bundle` or
+- A command's main input is a positional argument: BUNDLE (`info`, `verify`, `triton`), CHECKPOINT
+  (`export`), INPUT (`translate`, `corpus`, `bench`). If that input is text, `--bundle` or
   `--checkpoint` names the model.
-- `--output` is what a command makes, `--target` is a target of a bundle.
+- `--output` is the result of a command, `--target` a target of a bundle.
 - `--source` and `--reference` are the two sides of a test set.
-- `--max-length` limits a translation, `--max-pair-length` the pairs that are trained on.
+- `--max-length` limits translations, `--max-pair-length` training pairs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ PATH = click.Path(path_type=Path)
 
 
 class Renamed(click.Option):
-    """An option that is still accepted under its former names, which no help shows.
+    """Option that is also accepted under its former names, which the help does not show.
 
     Args:
-        former: the former names.
+        former: The former names.
     """
 
     def __init__(self, *arguments: Any, former: tuple[str, ...] = (), **settings: Any) -> None:
@@ -42,14 +42,14 @@ class Renamed(click.Option):
 
 
 def field_option(field: dataclasses.Field[Any], **settings: Any) -> Callable[..., Any]:
-    """Make the flag that sets a field of a configuration.
+    """Create the option that sets a field of a configuration.
 
-    Its name is the field's, or what the field's metadata call it under "flag"; the field's own name
-    then is a former one.
+    The option is named after the field unless the field's metadata has another name under "flag";
+    the field's own name is then a former name.
 
     Args:
-        field: of a dataclass.
-        settings: of `click.option`.
+        field: Field of a dataclass.
+        settings: Arguments of `click.option`.
     """
     flag, chosen = "--" + field.name.replace("_", "-"), field.metadata["flag"]
     if chosen is None:
@@ -58,7 +58,7 @@ def field_option(field: dataclasses.Field[Any], **settings: Any) -> Callable[...
 
 
 def output_option(help: str, required: bool = True) -> Callable[..., Any]:
-    """Make the flag for what a command makes: --output, formerly --out."""
+    """Create the option for the result of a command: --output, formerly --out."""
     return click.option(
         "-o", "--output", "out", cls=Renamed, former=("--out",), type=PATH, required=required,
         help=help,

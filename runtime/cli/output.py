@@ -1,4 +1,4 @@
-"""Results of commands: standard output, or a file that appears when it is complete."""
+"""Line output of commands to standard output or to an atomically created file."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ log = logging.getLogger("translate_trt")
 
 
 class LineOutput:
-    """Writes lines in UTF-8, whatever the locale says."""
+    """Writer of lines in UTF-8, independent of the locale."""
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream = stream
         self._name = name
 
     def write(self, lines: Sequence[str]) -> None:
-        """Write the lines, each with a newline, and hand them to the system at once.
+        """Write the lines, each with a newline, and flush them.
 
         Raises:
-            OutputError: the disk is full, for example.
-            BrokenPipeError: nobody reads any more.
+            OutputError: Writing failed, for example because the disk is full.
+            BrokenPipeError: The reader of the pipe has exited.
         """
         try:
             self._stream.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
@@ -47,8 +47,8 @@ class LineOutput:
             raise output_error(self._name, error) from error
 
     def _check_is_there(self) -> None:
-        """Find out now, and not after hours, that the file was removed."""
-        with contextlib.suppress(io.UnsupportedOperation):  # in memory
+        """Raise as soon as the file has been removed, not hours later at the final rename."""
+        with contextlib.suppress(io.UnsupportedOperation):  # a stream in memory
             if os.fstat(self._stream.fileno()).st_nlink == 0:
                 raise FileNotFoundError(errno.ENOENT, "the file was removed while it was written")
 
@@ -57,27 +57,26 @@ class LineOutput:
 def open_output(
     path: Path | None, force: bool, inputs: Iterable[Path | str | None] = ()
 ) -> Iterator[LineOutput]:
-    """Standard output for None, else a file that is complete when the block has ended.
+    """Open standard output, or a file that appears under its name when the block has ended.
 
-    Until then the lines are in `<path>.<random>.partial`. That file stays if the block ends
-    early, by an error or by Ctrl-C, so that the lines which are done are not lost. Meanwhile no
-    other process can write the same file.
+    During the block the lines go to `<path>.<random>.partial`, and no other process can write the
+    same file. After an error or Ctrl-C, the partial file keeps the finished lines.
 
     Args:
-        path: of the file.
-        force: replace a text that is there, and what earlier runs that ended early have left.
-        inputs: what the lines are made of.
+        path: Path of the file; None selects standard output.
+        force: Replace an existing text file and the partial files of interrupted runs.
+        inputs: Files that the lines are computed from.
 
     Raises:
-        OutputError: the path exists and may not be replaced, or is not apart from the inputs;
-            another process is writing it; it cannot be written.
+        OutputError: The path exists and may not be replaced, overlaps an input, is being written by
+            another process, or is not writable.
     """
     if path is None:
         check_standard_output(inputs)
         with _standard_output() as output:
             yield output
     elif path.exists() and not path.is_file() and not path.is_dir():
-        # /dev/null, a named pipe, >(a process): nothing there to lose, and nothing to rename onto.
+        # Devices and pipes, such as /dev/null and >(command), are written directly.
         stream = _open_binary(path, "wb")
         try:
             yield LineOutput(stream, str(path))
@@ -107,10 +106,10 @@ def _standard_output() -> Iterator[LineOutput]:
 def _buffered_stdout() -> BinaryIO:
     try:
         descriptor = sys.stdout.fileno()
-    except io.UnsupportedOperation:  # replaced by something in memory
+    except io.UnsupportedOperation:  # sys.stdout is a stream in memory
         return sys.stdout.buffer
-    # A buffer of its own: sys.stdout.buffer has none under PYTHONUNBUFFERED=1 (usual in
-    # containers), and then a write that a full disk cuts short goes unnoticed.
+    # A separate buffer, because sys.stdout.buffer has none under PYTHONUNBUFFERED=1 (usual in
+    # containers), where a write that a full disk truncates goes unnoticed.
     return open(descriptor, "wb", closefd=False)
 
 
@@ -119,7 +118,7 @@ def _file_in_steps(path: Path, force: bool) -> Iterator[LineOutput]:
     for left in _left_partial(path):
         if not force:
             raise OutputError(
-                f"{left} exists, left by a run that was interrupted; move it away or add --force."
+                f"{left} exists; an interrupted run left it. Move it away or add --force."
             )
         with abandoned(left) as ours:
             if ours:
@@ -127,7 +126,7 @@ def _file_in_steps(path: Path, force: bool) -> Iterator[LineOutput]:
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     stream = _open_binary(partial, "xb")
     try:
-        take(stream.fileno())  # for `abandoned`; no other process knows the name yet
+        take(stream.fileno())  # marks the file as in use for `abandoned`
         yield LineOutput(stream, str(path))
         _finish(stream, partial, path)
     except BaseException:
@@ -151,28 +150,28 @@ def _finish(stream: BinaryIO, partial: Path, path: Path) -> None:
 
 
 def _close_quietly(stream: BinaryIO) -> None:
-    # On a full disk closing fails too: it tries to write what is left in the buffer.
+    # On a full disk closing fails too, because it flushes the buffer.
     with contextlib.suppress(OSError):
         stream.close()
 
 
 def _keep_or_remove(partial: Path) -> None:
-    """Keep the whole lines of an unfinished file and tell of them; without any, remove it."""
+    """Keep the complete lines of an unfinished file and report them, or remove an empty file."""
     try:
         lines, end = _whole_lines(partial)
         if lines:
-            os.truncate(partial, end)  # a full disk can cut a line
+            os.truncate(partial, end)  # drops a line that a full disk has cut
             log.warning("stopped early; the first %d lines are in %s", lines, partial)
         else:
             partial.unlink(missing_ok=True)
-    except OSError as error:  # its directory was removed, or a disk is gone
+    except OSError as error:  # the directory or the disk is gone
         log.warning("the lines in %s are lost: %s", partial, error.strerror)
 
 
 def _whole_lines(path: Path) -> tuple[int, int]:
-    """How many lines of a file have their newline, and the bytes that they take.
+    """Return the number of complete lines of a file and their total size in bytes.
 
-    Counted in the file: Ctrl-C can come between a write and whatever counts it.
+    Counting in the file is exact even if Ctrl-C came right after a write.
     """
     lines = size = end = 0
     with path.open("rb") as file:
@@ -192,11 +191,11 @@ def _open_binary(path: Path, mode: Literal["wb", "xb"]) -> BinaryIO:
 
 
 def abandon_stdout() -> None:
-    """Send what is still in the buffer of sys.stdout nowhere.
+    """Redirect sys.stdout to /dev/null.
 
-    Otherwise the interpreter tries to write it when it ends, and complains.
+    Otherwise the interpreter would fail to flush its buffer at exit and print an error.
     """
-    with contextlib.suppress(io.UnsupportedOperation):  # replaced by something in memory
+    with contextlib.suppress(io.UnsupportedOperation):  # sys.stdout is a stream in memory
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

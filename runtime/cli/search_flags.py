@@ -1,4 +1,4 @@
-"""Flags for the search, shared by the commands that translate."""
+"""Search options of all commands that translate."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
 
 
 def search_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """A flag for each field of SearchOptions that decides what is found, under the field's name."""
+    """Add an option for each field of `SearchOptions` that affects the search itself."""
     flags = (
-        click.option("--beam-size", type=int, help="Live hypotheses per line; 1 is greedy search."),
-        click.option("--length-penalty", type=float, help="Alpha; 0 favours short output."),
+        click.option("--beam-size", type=int, help="Number of beams; 1 is greedy search."),
+        click.option(
+            "--length-penalty", type=float, help="Length penalty alpha; 0 favours short output."
+        ),
         click.option(
             "--length-penalty-form",
             type=click.Choice(list(LENGTH_PENALTY_BETA)),
-            help="gnmt: ((5 + n) / 6) ** alpha, the paper's; length: n ** alpha.",
+            help="gnmt: ((5 + n) / 6) ** alpha, as in the paper; length: n ** alpha.",
         ),
         click.option(
             "--early-stopping/--no-early-stopping",
             default=None,
-            help="Stop at as many finished hypotheses as beams; else once none can get better.",
+            help="Stop when as many hypotheses as beams have finished, even if others may improve.",
         ),
         click.option(
-            "--max-length", type=int, help="Longest output, in tokens with the end symbol."
+            "--max-length", type=int, help="Maximum output length in tokens, end symbol included."
         ),
-        click.option("--min-length", type=int, help="Shortest output, counted the same way."),
+        click.option(
+            "--min-length", type=int, help="Minimum output length, counted in the same way."
+        ),
         language_flags,
     )
     for flag in reversed(flags):
@@ -38,23 +42,23 @@ def search_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def language_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Flags for models of several languages."""
-    for side, what in (("target", "What to translate into"), ("source", "What the text is in")):
-        help = f"{what}, as a model of several languages calls it: de, deu_Latn."
+    """Add the language options of multilingual models."""
+    for side in ("target", "source"):
+        help = f"{side.capitalize()} language of a multilingual model, such as de or deu_Latn."
         command = click.option(f"--{side}-language", metavar="CODE", help=help)(command)
     return command
 
 
 def check_flags(flags: dict[str, Any]) -> None:
-    """Refuse what is out of range for any model, before one is loaded.
+    """Refuse values that are out of range for any model, before a model is loaded.
 
     Raises:
-        OptionError: a value is out of range.
+        OptionError: A value is out of range.
     """
     replace_options(SearchOptions(), flags)
 
 
 def replace_options(defaults: SearchOptions, flags: dict[str, Any]) -> SearchOptions:
-    """The defaults, with the flags that were given in their place."""
+    """Replace the defaults by the options given on the command line."""
     given = {name: value for name, value in flags.items() if value is not None}
     return dataclasses.replace(defaults, **given)

@@ -1,4 +1,4 @@
-"""`translate-trt translate`: one line out for every line in."""
+"""`translate-trt translate`: line-by-line translation of files and pipes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Formatter = Callable[[str, Translation], str]
 
 
 class Chunk(NamedTuple):
-    """Lines that are translated together: where they are from, the first one's number from 1."""
+    """Lines that are translated together, their input's name and the number of the first line."""
 
     name: str
     first_number: int
@@ -54,49 +54,52 @@ class Chunk(NamedTuple):
 @bundle_flag
 @target_flags
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
-@click.option("--output", type=click.Path(path_type=Path), help="File to write.")
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@click.option("--output", type=click.Path(path_type=Path), help="File to write. [standard output]")
+@click.option("--force", is_flag=True, help="Replace an existing output file.")
 @search_flags
 @click.option(
-    "--n-best", "num_hypotheses", type=int, help="Write the N best; more than 1: as JSON."
+    "--n-best",
+    "num_hypotheses",
+    type=int,
+    help="Number of best hypotheses to write; more than 1 implies --json.",
 )
 @click.option(
     "--attention",
     "return_attention",
     is_flag=True,
     default=None,
-    help="Write cross-attention too, as JSON (of a bundle exported with --attention).",
+    help="Add cross-attention to the JSON output; needs a bundle exported with --attention.",
 )
 @click.option(
     "--target-prefix",
     type=click.Path(path_type=Path),
-    help="File with a line for each input line: what its translation must begin with.",
+    help="File with the text that each translation must begin with, one line per input line.",
 )
-@click.option("--scores", is_flag=True, help="Write score, tab, text.")
+@click.option("--scores", is_flag=True, help="Write the score and a tab before each translation.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object per line.")
 @click.option(
     "--batch-tokens",
     type=click.IntRange(min=1),
-    help="Source tokens translated together, padding included.",
+    help="Source tokens per batch, padding included.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="Processor threads of each worker.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads per worker.")
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Batches at once. [a worker per core for files, one worker with all cores for a pipe]",
+    help="Batches translated at once. [one per core for files, 1 with all cores for pipes]",
 )
-@click.option("--device", help="cpu, cuda or cuda:1. [a GPU where the target needs one]")
+@click.option("--device", help="cpu, cuda or cuda:1. [a GPU if the target needs one]")
 @click.option(
     "--trust-code",
     is_flag=True,
-    help="Run the machine code that a version-compatible engine brings.",
+    help="Allow version-compatible engines to run the machine code that they contain.",
 )
 @click.option(
     "--chunk-lines",
     type=click.IntRange(min=1),
     default=1024,
     show_default=True,
-    help="Lines read, sorted by length and written at a time.",
+    help="Lines that are read, sorted by length and written together.",
 )
 @click.option("--no-progress", is_flag=True, help="Show no progress bar.")
 def translate(
@@ -118,23 +121,25 @@ def translate(
     no_progress: bool,
     **search: Any,
 ) -> None:
-    """Translate lines of text: one line out for every line in, whatever is in it.
+    """Translate lines of text; every input line gives exactly one output line.
 
-    Reads the INPUT files in order, or standard input if there are none or for "-". What comes
-    through a pipe is translated as it arrives.
+    The command reads the INPUT files in order, or standard input if there are none or for "-". Text
+    from a pipe is translated as it arrives.
 
-    Search options that are not given are the bundle's own. A JSON object has the source and the
-    hypotheses, best first, each with text, score, token_log_probs and truncated; with --attention
-    also attention: for each segment of the line (nearly always one) a matrix with a row for each
-    token written and a column for each source token.
+    Search options default to those of the bundle. A JSON object has the source and its hypotheses,
+    best first, each with text, score, token_log_probs and truncated. With --attention it also has
+    attention: one matrix per segment of the line (usually one), with a row per generated token and
+    a column per source token.
     """
     inputs = inputs or (STDIN,)
     for path in (*inputs, *((str(target_prefix),) if target_prefix else ())):
         check_input(path)
     if str(target_prefix) in inputs:
-        raise OptionError(f"--target-prefix and an input are both {target_prefix}; name a file.")
+        raise OptionError(
+            f"--target-prefix and an input are both {target_prefix}; use different files."
+        )
     with ExitStack() as stack:
-        # Before the model is loaded: what cannot be written need not be translated.
+        # Opened before the model is loaded, to fail early if the output is not writable.
         read = (bundle, *inputs, target_prefix)
         results = stack.enter_context(open_output(output, force, read))
         if workers is None:
@@ -180,7 +185,7 @@ def translate(
 
 
 def _workers(inputs: Sequence[str], threads: int | None) -> int:
-    """One worker per core for files; one with all cores for a pipe, whose lines are waited for."""
+    """Default number of workers: one per core for files, 1 for pipes, where latency matters."""
     from translate_trt.runtime.cores import available_cores
 
     streamed = any(is_stream(path) for path in inputs)
@@ -205,7 +210,7 @@ def _read(inputs: Sequence[str], size: int) -> Iterator[Chunk]:
 
 
 class _Prefixes:
-    """The lines of the --target-prefix file, handed out along with the input's."""
+    """Reader of the --target-prefix file, in step with the input."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -222,10 +227,10 @@ class _Prefixes:
             self._stream.close()
 
     def take(self, chunk: Chunk) -> list[str] | None:
-        """As many prefixes as the chunk has lines; None without a file.
+        """Read one prefix per line of the chunk; None without a file.
 
         Raises:
-            InputError: the file has ended.
+            InputError: The file has fewer lines than the input.
         """
         if self._path is None:
             return None
@@ -234,8 +239,8 @@ class _Prefixes:
         if len(prefixes) < len(chunk.lines):
             number = chunk.first_number + len(prefixes)
             raise InputError(
-                f"{self._path} has {self._taken} lines, so there is none for {chunk.name}, "
-                f"line {number}; give each input line one (it may be empty)."
+                f"{self._path} has only {self._taken} lines, none for {chunk.name}, line {number}; "
+                "it must have one line, which may be empty, for each input line."
             )
         return prefixes
 
@@ -243,8 +248,8 @@ class _Prefixes:
         """Raise InputError if the file has more lines than the input had."""
         if self._path is not None and (rest := sum(1 for _ in self._lines)):
             raise InputError(
-                f"{self._path} has {self._taken + rest} lines, the input {self._taken}; "
-                "give each input line one and no more."
+                f"{self._path} has {self._taken + rest} lines, but the input {self._taken}; "
+                "it must have one line for each input line."
             )
 
 
@@ -272,7 +277,7 @@ def _scored_line(source: str, translation: Translation) -> str:
 
 def _json_line(source: str, translation: Translation) -> str:
     hypotheses = [_json_hypothesis(hypothesis) for hypothesis in translation.hypotheses]
-    # Line ends inside strings come out as \n, and U+2028 is no line end to what reads JSON lines.
+    # JSON escapes line ends within strings, and readers of JSON lines ignore U+2028.
     return json.dumps({"source": source, "hypotheses": hypotheses}, ensure_ascii=False)
 
 
@@ -292,12 +297,12 @@ def _json_hypothesis(hypothesis: TextHypothesis) -> dict[str, Any]:
 
 
 def _json_number(number: float) -> float | None:
-    """JSON has no infinity: the log-probability of what cannot be is null."""
+    """Convert a number to JSON, which has no infinity: the log-probability of 0 becomes null."""
     return float(number) if math.isfinite(number) else None
 
 
 def _progress(inputs: Sequence[str], hidden: bool, to_file: bool) -> tqdm[Any]:
-    """A bar on stderr, only on a terminal that does not show the translations as well."""
+    """Create a progress bar, hidden unless stderr is a terminal without the translations."""
     from tqdm import tqdm
 
     hidden = hidden or not sys.stderr.isatty() or not (to_file or not sys.stdout.isatty())

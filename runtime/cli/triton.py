@@ -1,4 +1,4 @@
-"""`translate-trt triton`: a bundle as a model repository of the Triton Inference Server."""
+"""`translate-trt triton`: model repositories for the Triton Inference Server."""
 
 from __future__ import annotations
 
@@ -14,55 +14,60 @@ from translate_trt.runtime.cli.names import output_option
 @click.command()
 @bundle_argument
 @target_flags
-@output_option("The model repository to make.")
-@click.option("--force", is_flag=True, help="Replace the model repository at --output.")
-@click.option("--link", is_flag=True, help="Name the bundle by its path in place of copying it.")
+@output_option("Directory of the new model repository.")
+@click.option("--force", is_flag=True, help="Replace an existing model repository.")
+@click.option("--link", is_flag=True, help="Refer to the bundle by its path instead of copying it.")
 @click.option(
-    "--name", default="translation", show_default=True, help="Of the model, in the server's URLs."
+    "--name",
+    default="translation",
+    show_default=True,
+    help="Name of the model in the server's URLs.",
 )
 @click.option(
     "--max-batch-size", type=int, default=64, show_default=True,
-    help="Sentences that the server hands over together, at most.",
+    help="Maximum number of sentences per batch of the server.",
 )  # fmt: skip
 @click.option(
     "--preferred-batch-size", "preferred_batch_sizes", type=int, multiple=True,
-    help="Sentences that are handed over at once; may be given several times. [any number]",
+    help="Batch size that the server sends without delay; may be repeated. [any size]",
 )  # fmt: skip
 @click.option(
     "--queue-delay", type=int, default=0, show_default=True,
-    help="Microseconds that a sentence may wait for others.",
+    help="Maximum delay in microseconds to form a larger batch.",
 )  # fmt: skip
 @click.option(
     "--capacity", type=int, default=1024, show_default=True,
-    help="Requests in an instance; with so many, others are refused as unavailable.",
+    help="Maximum number of requests in an instance; further requests are refused as unavailable.",
 )  # fmt: skip
 @click.option(
     "--instances", type=int, default=1, show_default=True,
-    help="Processes, each with the weights of its own; on GPUs: for each GPU.",
+    help="Number of processes, each with its own weights; on GPUs, per GPU.",
 )  # fmt: skip
-@click.option("--workers", type=int, help="Batches at once in an instance. [one per core]")
-@click.option("--threads", type=int, help="Processor threads of each worker. [1]")
+@click.option(
+    "--workers", type=int, help="Batches translated at once in an instance. [one per core]"
+)
+@click.option("--threads", type=int, help="CPU threads per worker. [1]")
 @click.option(
     "--batch-tokens", type=int, default=512, show_default=True,
-    help="Source tokens translated together, padding included.",
+    help="Source tokens per batch, padding included.",
 )  # fmt: skip
-@click.option("--device", help="cpu or cuda. [GPUs where the target needs them]")
+@click.option("--device", help="cpu or cuda. [GPUs if the target needs them]")
 @click.option(
     "--max-beam-size", type=int, default=16, show_default=True,
-    help="Requests that ask for more are refused.",
+    help="Maximum beam size; requests with a larger one are refused.",
 )  # fmt: skip
 @click.option(
     "--max-characters", type=int, default=10_000, show_default=True,
-    help="Requests with longer texts are refused.",
+    help="Maximum length of a text; requests with longer texts are refused.",
 )  # fmt: skip
 @click.option(
     "--max-cost", type=int, default=1_000_000, show_default=True,
-    help="Requests that cost more, characters times beam size of all sentences, are refused.",
+    help="Maximum cost of a request: sum of characters times beam size over its sentences.",
 )  # fmt: skip
 @click.option(
     "--trust-code",
     is_flag=True,
-    help="Run the machine code that a version-compatible engine brings.",
+    help="Allow version-compatible engines to run the machine code that they contain.",
 )
 def triton(
     bundle: Path,
@@ -73,9 +78,9 @@ def triton(
     link: bool,
     **flags: Any,
 ) -> None:
-    """Make a model repository that the Triton Inference Server serves.
+    """Create a model repository for the Triton Inference Server.
 
-    The server needs its Python backend, and translate-trt installed for the Python of that backend.
+    The server needs the Python backend, with translate-trt installed in that backend's Python.
     """
     from translate_trt.runtime.serve.triton.repository import write_repository
     from translate_trt.runtime.serve.triton.serving_options import ServerOptions

@@ -1,4 +1,4 @@
-"""Messages on stderr: -v and -q, accepted before and after the name of a subcommand."""
+"""Log messages on stderr, with -v and -q before or after the name of a subcommand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any] | click.Command)
 
 
 def show_messages(ctx: click.Context) -> None:
-    """Show warnings and errors on stderr until the context closes; -v and -q change the level."""
+    """Print warnings and errors to stderr until the context closes; -v and -q set the level."""
     handler = _StderrHandler()
     before = log.level
     log.addHandler(handler)
@@ -30,7 +30,7 @@ def show_messages(ctx: click.Context) -> None:
 
 
 def is_quiet(ctx: click.Context) -> bool:
-    """True with -q, wherever it stands."""
+    """True if -q was given before or after the subcommand."""
     return bool(ctx.meta.get(_QUIET))
 
 
@@ -42,25 +42,25 @@ def verbosity_flags(command: _Command) -> _Command:
             count=True,
             expose_value=False,
             callback=_more,
-            help="Say what is done; -vv says more.",
+            help="Print progress messages; -vv prints more.",
         ),
         click.Option(
             ["-q", "--quiet"],
             is_flag=True,
             expose_value=False,
             callback=_less,
-            help="Show errors only, no warnings.",
+            help="Print errors only, no warnings.",
         ),
     )
     if isinstance(command, click.Command):
         command.params.extend(options)
-    else:  # a function that becomes a command; click reverses the list
+    else:  # a function that click will turn into a command, with the list reversed
         command.__dict__.setdefault("__click_params__", []).extend(reversed(options))
     return command
 
 
 def accept_verbosity(command: click.Command) -> None:
-    """Let a command and its subcommands take -v and -q; once, however often it is called."""
+    """Add -v and -q to a command and its subcommands, unless they already have them."""
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
             accept_verbosity(subcommand)
@@ -79,7 +79,7 @@ def _less(ctx: click.Context, _: click.Parameter, quiet: bool) -> None:
 
 
 def _set_level_of_subcommand(ctx: click.Context) -> None:
-    if ctx.parent is not None:  # else show_messages does, which keeps the level of before
+    if ctx.parent is not None:  # show_messages sets the level of the main command
         _set_level(ctx)
 
 
@@ -89,11 +89,11 @@ def _set_level(ctx: click.Context) -> None:
 
 
 class _StderrHandler(logging.Handler):
-    """Messages as `translate-trt: warning: ...` on stderr, above a progress bar if there is one."""
+    """Handler that prints `translate-trt: warning: ...` to stderr, above any progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         message = f"translate-trt: {record.levelname.lower()}: {self.format(record)}"
-        if "tqdm" in sys.modules:  # else there is no bar, and no need to import it
+        if "tqdm" in sys.modules:  # without tqdm there is no progress bar
             sys.modules["tqdm"].tqdm.write(message, file=sys.stderr)
         else:
             click.echo(message, err=True)

@@ -1,4 +1,4 @@
-"""Errors in the words of the command line: fields of options as the flags that set them."""
+"""Translation of option names in error messages to command-line flags."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import click
 
 
 def in_flags(message: str, command: click.Command | None) -> str:
-    """Replace names of Python's options in a message by the flags of a command.
+    """Replace field names in a message by the flags of a command.
 
-    Names of one word are English words too, such as `device`, so that they are replaced only where
-    a message begins with them as its subject ("device is ...").
+    Single-word names such as `device` are also English words. They are replaced only as the subject
+    at the start of a message ("device is ...").
 
     Args:
-        message: of an OptionError, which names fields (`beam_size is 0; ...`).
-        command: with its flags; None: none are replaced.
+        message: Message of an OptionError, which names fields (`beam_size is 0; ...`).
+        command: Command with the flags; None leaves the message unchanged.
     """
     flags = {} if command is None else dict(_flags(command))
 
@@ -24,12 +24,12 @@ def in_flags(message: str, command: click.Command | None) -> str:
         return flags.get(match[0], match[0])
 
     message = re.sub(r"^[a-z]+(?= is )", flag, message)
-    # A flag's own words, as in --max-length, have no underscore.
+    # Flags such as --max-length contain no underscores and do not match.
     return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", flag, message)
 
 
 def _flags(command: click.Command) -> Iterator[tuple[str, str]]:
-    """Each option's name in Python and its longest flag."""
+    """Iterate over the Python name and the longest flag of each option."""
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
             yield from _flags(subcommand)

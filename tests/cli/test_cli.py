@@ -284,14 +284,14 @@ def test_missing_packages_of_a_command(
     assert result.exit_code == 1
     assert result.stderr == (
         f"translate-trt: error: translate-trt {command} needs the {packages} packages: "
-        f"pip install 'translate-trt[{extra}]' (there is no torch)\n"
+        f"pip install 'translate-trt[{extra}]' (torch is missing)\n"
     )
 
 
 def test_missing_package_found_while_running(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = ModuleNotFoundError("No module named 'onnx.helper'", name="onnx.helper")
     install(monkeypatch, raising(missing), extra="export")
-    assert "pip install 'translate-trt[export]' (there is no onnx)" in run("probe").stderr
+    assert "pip install 'translate-trt[export]' (onnx is missing)" in run("probe").stderr
 
 
 def test_missing_module_of_our_own_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_files_and_a_table_of_them(
     )
     # As a shell expands it.
     again = corpus("--input", text / "a.txt", text / "b.txt", "--shard-lines", 3)
-    assert again.stdout.splitlines() == [*lines[:4], "all was finished before"]
+    assert again.stdout.splitlines() == [*lines[:4], "all shards were already finished"]
     assert len(shards) == 1
 
 
@@ -127,7 +127,7 @@ def test_progress_without_a_terminal(
     monkeypatch.setattr(command, "_SECONDS_BETWEEN_LINES", 0.01)
     timeout = 60.0
     result = corpus("--input", text / "b.txt")
-    assert "translate-trt: 0 of 1 shards are finished, none of them in the " in result.stderr
+    assert "translate-trt: 0 of 1 shards are finished, none in the " in result.stderr
     told.clear()
     timeout = 0.1
     for hidden in (["corpus", "--no-progress"], ["-q", "corpus"]):
@@ -145,7 +145,7 @@ def test_the_time_left() -> None:
     progress = _Progress(hidden=True, clock=lambda: now)
     progress.planned(50, 10)
     now += 20.0
-    assert progress.line() == "10 of 50 shards are finished, none of them in the 20 s so far"
+    assert progress.line() == "10 of 50 shards are finished, none in the 20 s so far"
     for _ in range(4):
         progress.finished(cast(ShardRecord, SimpleNamespace(records=1000, target_tokens=15_000)))
     now += 20.0
@@ -189,14 +189,14 @@ def test_evidence_of_parity_is_no_other_setting(
     value = json.loads(path.read_text())
     value["targets"]["onnx-fp32"]["parity"] = {"largest_difference": 1.0}
     path.write_text(json.dumps(value))
-    assert corpus(text / "b.txt").stdout.endswith("all was finished before\n")
+    assert corpus(text / "b.txt").stdout.endswith("all shards were already finished\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (["nowhere.txt"], 1, "there is no file nowhere.txt"),
-        ([], 2, "nothing to translate; say what with --input"),
+        ([], 2, "nothing to translate; name inputs"),
         (["{text}/b.txt", "--target", "tensorrt"], 1, "it has: onnx-fp32, onnx-int8"),
         (["{text}/b.txt", "--beam-size", "0"], 2, "--beam-size is 0"),
         (["{text}/b.txt", "--workers", "0"], 2, "--workers is 0"),

@@ -337,8 +337,8 @@ def test_prefixes_go_with_their_lines(
 @pytest.mark.parametrize(
     ("prefixes", "message"),
     [
-        ("A\n", "prefixes has 1 lines, so there is none for standard input, line 2"),
-        ("A\nB\nC\nD\n", "prefixes has 4 lines, the input 2"),
+        ("A\n", "prefixes has only 1 lines, none for standard input, line 2"),
+        ("A\nB\nC\nD\n", "prefixes has 4 lines, but the input 2"),
     ],
 )
 def test_as_many_prefixes_as_lines(
@@ -378,7 +378,7 @@ def test_lines_of_an_interrupted_run_are_not_overwritten(
         path.write_text("kept")
     result = run("--output", tmp_path / "out", stdin=b"a\n")
     assert result.exit_code == 1
-    assert f"{left} exists, left by a run that was interrupted" in result.stderr
+    assert f"{left} exists; an interrupted run left it" in result.stderr
     assert left.read_text() == "kept"
     assert run("--output", tmp_path / "out", "--force", stdin=b"a\n").exit_code == 0
     assert sorted(path.name for path in tmp_path.glob("*out*")) == ["out", "out.mine.partial"]

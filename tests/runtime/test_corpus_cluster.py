@@ -192,7 +192,7 @@ def test_a_worker_and_then_the_run_killed(
     second.process.send_signal(signal.SIGINT)
     code, out, err = second.end()
     assert (code, out) == (130, "")
-    assert "shards are finished; the same command goes on from there" in err
+    assert "shards are finished; run the same command to continue" in err
     third = start(tmp_path / "out")
     code, out, err = third.end()
     assert code == 0, err
