@@ -1,4 +1,4 @@
-"""Loading of a target's graphs or engines, by the backend that the manifest names."""
+"""Backends: loading of graphs and engines."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from translate_trt.runtime.reference import Graphs
 
 @dataclass(frozen=True)
 class Settings:
-    """How to run.
+    """Execution settings of a backend.
 
     Attributes:
-        threads: within one operation of a batch.
-        workers: batches that run at once.
-        device: "cpu", "cuda" or "cuda:1", for a backend that has the choice; None: the CPU, or
-            the first GPU where it needs one.
-        poll_every: steps between two looks at `done`, where they run on a GPU.
-        cuda_graphs: capture steps and replay them; False: ask for each operation, to compare.
-        trust_code: run the machine code that a version-compatible engine brings.
+        threads: Threads per operation.
+        workers: Number of batches that run at once.
+        device: "cpu", "cuda" or "cuda:1"; None is the CPU, or the first GPU for engines.
+        poll_every: Number of steps on a GPU between two reads of `done`.
+        cuda_graphs: Capture steps as CUDA graphs and replay them; False launches every operation.
+        trust_code: Allow a version-compatible engine to run the machine code it contains.
     """
 
     threads: int = 1
@@ -45,13 +44,13 @@ class Settings:
 
     @property
     def gpu(self) -> int | None:
-        """Index of the GPU that was asked for; None: none was."""
+        """Index of the requested GPU; None if no GPU was requested."""
         if self.device is None or self.device == "cpu":
             return None
         return int(self.device.partition(":")[2] or 0)
 
 
-#: By role, what the manifest says of each engine of a target; empty: it has none.
+#: Manifest records of a target's engines by role; empty for ONNX targets.
 Records = Mapping[str, EngineRecord]
 
 NO_ONNXRUNTIME = (
@@ -66,14 +65,14 @@ def load_graphs(
     """Load a target's graphs for `Reference`.
 
     Args:
-        name: of the backend, from the manifest.
-        files: graph files by role, such as "encoder" and "step".
-        contract: the graphs' inputs and outputs.
-        settings: how to run.
+        name: Name of the backend in the manifest.
+        files: Graph files by role, "encoder" and "step".
+        contract: Inputs and outputs of the graphs.
+        settings: Execution settings.
 
     Raises:
-        BundleError: this version has no such backend, or a graph does not load.
-        BackendError: there is no GPU, or what it takes to use one is not installed.
+        BundleError: The backend is unknown to this version, or a graph does not load.
+        BackendError: No GPU is available, or a required package is not installed.
     """
     if name != "onnxruntime":
         raise BundleError(
@@ -81,7 +80,7 @@ def load_graphs(
             f"(it has onnxruntime, {', '.join(PACKAGES)}). Upgrade with: pip install -U "
             "translate-trt"
         )
-    # Imported when it is needed, so that no installation needs the packages of others.
+    # Imported on use, because ONNX Runtime is an optional dependency.
     try:
         module = import_module("translate_trt.runtime.backends.onnxruntime")
     except ModuleNotFoundError as error:
@@ -95,17 +94,18 @@ def load_graphs(
 def load_engines(
     files: Mapping[str, Path], contract: Contract, settings: Settings, records: Records
 ) -> Engines:
-    """Load a target's engines, which libtranslate_trt runs.
+    """Load a target's engines for libtranslate_trt.
 
     Args:
-        files: by role "encoder" and "step"; with the graphs, if the engines have no weights.
-        contract: the graphs' inputs and outputs.
-        settings: how to run.
-        records: what the manifest says of each engine.
+        files: Engine files by role, "encoder" and "step"; also the ONNX graphs if the engines are
+            stripped of their weights.
+        contract: Inputs and outputs of the engines.
+        settings: Execution settings.
+        records: Manifest records of the engines.
 
     Raises:
-        BundleError: an engine is missing, does not load, or is not what the contract declares.
-        BackendError: there is no GPU, or what it takes to use one is not installed.
+        BundleError: An engine is missing, does not load, or does not match the contract.
+        BackendError: No GPU is available, or a required package is not installed.
     """
     module = import_module("translate_trt.runtime.backends.tensorrt")
     loaded: Engines = module.load(files, contract, settings, records)

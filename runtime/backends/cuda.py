@@ -1,7 +1,7 @@
-"""A CUDA device by way of cuda-python's bindings of the CUDA runtime; no torch.
+"""CUDA streams, memory, events and graphs through cuda-python; PyTorch is not required.
 
-Only the calls that the loop needs, each checked. Handles are the bindings' own objects; addresses
-are integers.
+All calls of the CUDA runtime are checked. Handles are objects of cuda-python; addresses are
+integers.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any
 
 from translate_trt.runtime.errors import BackendError
 
-# cudaStreamNonBlocking in driver_types.h, which the bindings do not have: no waiting for the
-# default stream.
+# cudaStreamNonBlocking in driver_types.h, which the bindings lack: the stream does not synchronize
+# with the default stream.
 _NON_BLOCKING = 1
 
 
 def load_cuda(package: str) -> Cuda:
-    """The CUDA runtime.
+    """Load the CUDA runtime.
 
     Args:
-        package: whose engines need it, for the message.
+        package: Package of the engines, for messages.
 
     Raises:
-        BackendError: cuda-python is not installed, or there is no driver or no GPU.
+        BackendError: cuda-python, the driver or a GPU is missing.
     """
     try:
         runtime = import_module("cuda.bindings.runtime")
     except ImportError as error:
         raise BackendError(
-            f"{package} engines run by way of cuda-python, which is missing ({error}). "
+            f"{package} engines need cuda-python, which is missing ({error}). "
             f"Install it: pip install 'translate-trt[{package.replace('_', '-')}]'"
         ) from error
     cuda = Cuda(runtime)
@@ -52,17 +52,17 @@ class Cuda:
     """Checked calls of the CUDA runtime.
 
     Args:
-        runtime: the module `cuda.bindings.runtime`.
+        runtime: The module `cuda.bindings.runtime`.
     """
 
     def __init__(self, runtime: Any) -> None:
         self.runtime = runtime
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a function of the runtime; returns what it gives besides its error code.
+        """Call a function of the runtime and return its results without the error code.
 
         Raises:
-            BackendError: it failed.
+            BackendError: The call failed.
         """
         code, *values = getattr(self.runtime, name)(*arguments)
         if code != self.runtime.cudaError_t.cudaSuccess:
@@ -80,13 +80,13 @@ class Cuda:
         return f"{name} failed: {reason}."
 
     def kind(self, name: str) -> Any:
-        """A direction of copying, such as "HostToDevice"."""
+        """Return the constant of a copy direction, such as "HostToDevice"."""
         return getattr(self.runtime.cudaMemcpyKind, f"cudaMemcpy{name}")
 
 
 @dataclass
 class _Owned:
-    """What a queue has to free, in this order."""
+    """Resources of a queue, in the order in which they are freed."""
 
     cuda: Cuda
     graphs: list[Any] = field(default_factory=list)
@@ -96,7 +96,7 @@ class _Owned:
     streams: list[Any] = field(default_factory=list)
 
     def free(self) -> None:
-        """Free all of it; what fails now has failed before, or the process ends."""
+        """Free all resources, ignoring errors: each was reported before, or the process ends."""
         runtime = self.cuda.runtime
         for stream in self.streams:
             runtime.cudaStreamSynchronize(stream)
@@ -113,24 +113,24 @@ class _Owned:
 
 
 class CudaEvent:
-    """`Event` of a stream."""
+    """Implementation of `Event`."""
 
     def __init__(self, cuda: Cuda, handle: Any, spare: list[Any]) -> None:
         self._cuda, self._handle = cuda, handle
-        # Events are used again: there are never more than are waited for at once.
+        # Handles are reused; the maximum number of pending events bounds their number.
         weakref.finalize(self, spare.append, handle).atexit = False
 
     def wait(self) -> None:
-        """See `Event`; other threads of the interpreter run meanwhile."""
+        """See `Event`; the call releases the GIL."""
         self._cuda.call("cudaEventSynchronize", self._handle)
 
 
 class CudaQueue:
-    """The part of `Device` that is CUDA's: one stream of one GPU, and memory.
+    """CUDA part of `Device`: one stream on one GPU, with its memory.
 
     Args:
-        cuda: the runtime.
-        index: of the GPU.
+        cuda: The CUDA runtime.
+        index: Index of the GPU.
     """
 
     def __init__(self, cuda: Cuda, index: int) -> None:
@@ -139,7 +139,7 @@ class CudaQueue:
         self._spare: list[Any] = []
         weakref.finalize(self, self._owned.free).atexit = False
         self.activate()
-        # Not the default stream, whose work cannot be captured.
+        # Work on the default stream could not be captured.
         self.stream = cuda.call("cudaStreamCreateWithFlags", _NON_BLOCKING)
         self._owned.streams.append(self.stream)
 
@@ -206,7 +206,7 @@ class CudaQueue:
         if self._spare:
             handle = self._spare.pop()
         else:
-            # A thread that waits sleeps; the device has its next round already.
+            # Blocking synchronization: the thread sleeps while the device works on queued steps.
             flags = runtime.cudaEventBlockingSync | runtime.cudaEventDisableTiming
             handle = self._cuda.call("cudaEventCreateWithFlags", flags)
             self._owned.events.append(handle)
@@ -215,7 +215,7 @@ class CudaQueue:
 
     def begin_capture(self) -> None:
         """See `Device`."""
-        # What other threads do with the device meanwhile is none of its business.
+        # Other threads may use the device during the capture.
         mode = self._cuda.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self._cuda.call("cudaStreamBeginCapture", self.stream, mode)
 
@@ -226,7 +226,7 @@ class CudaQueue:
             executable = self._cuda.call("cudaGraphInstantiate", graph, 0)
             self._cuda.call("cudaGraphDestroy", graph)
         except BackendError:
-            self._cuda.runtime.cudaGetLastError()  # else the next call is told of it
+            self._cuda.runtime.cudaGetLastError()  # clears the error, which the next call would get
             raise
         self._owned.graphs.append(executable)
         return lambda: self._cuda.call("cudaGraphLaunch", executable, self.stream)

@@ -1,7 +1,7 @@
-"""Device interface of engines: memory, one work queue, and execution contexts.
+"""Device interface for engines: memory, one work queue, and execution contexts.
 
-The loop that uses it is libtranslate_trt's (`runtime/cpp/src/engines/device_batch.h`), which is
-handed these functions by `translate_trt.runtime.native.device_functions`.
+The search loop of libtranslate_trt (`runtime/cpp/src/engines/device_batch.h`) calls this interface
+through `translate_trt.runtime.native.device_functions`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Protocol
 
 from translate_trt.runtime.backends.engines import Profile
 
-#: Addresses of tensors are multiples of it: TensorRT asks for that.
+#: Alignment of tensor addresses, which TensorRT requires.
 ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One run of an engine.
+    """One execution of an engine.
 
     Attributes:
         role: "encoder" or "step".
-        profile: index of the optimization profile.
-        shapes: of each input.
-        addresses: of each input and output.
+        profile: Index of the optimization profile.
+        shapes: Shape of each input.
+        addresses: Address of each input and output.
     """
 
     role: str
@@ -34,42 +34,42 @@ class Launch:
 
 
 class Event(Protocol):
-    """A point in the queue."""
+    """Position in the work queue."""
 
     def wait(self) -> None:
-        """Return once everything before it is done."""
+        """Wait until all work before the event is done."""
         ...
 
 
 class Device(Protocol):
-    """A queue of work in order, and memory; one thread at a time uses it, not always the same.
+    """In-order work queue with its memory, used by one thread at a time.
 
-    Everything but `allocate`, `pin`, `end_capture` and `Event.wait` returns at once: what it asks
-    for happens later, after what was asked for before. Addresses are of the device's memory, unless
-    they are said to be pinned. All memory belongs to the device.
+    All methods except `allocate`, `pin`, `end_capture` and `Event.wait` are asynchronous: they
+    enqueue work. Addresses refer to device memory unless they are called pinned. The device frees
+    all memory.
 
     Raises:
-        BackendError: the device is out of memory, or lost; the message says what to do.
+        BackendError: The device is out of memory or lost.
     """
 
     def activate(self) -> None:
-        """Use it from this thread from now on."""
+        """Make the calling thread the one that uses the device."""
         ...
 
     def allocate(self, size: int) -> int:
-        """Address of that many bytes of any content, a multiple of ALIGNMENT."""
+        """Allocate uninitialized device memory at a multiple of ALIGNMENT."""
         ...
 
     def pin(self, size: int) -> int:
-        """Address of that many bytes of the host's memory that the device can access itself."""
+        """Allocate pinned host memory."""
         ...
 
     def copy_in(self, target: int, source: int, size: int) -> None:
-        """From pinned memory, which must stay as it is until then."""
+        """Copy from pinned memory, which must not change until the copy is done."""
         ...
 
     def copy_out(self, target: int, source: int, size: int) -> None:
-        """Into pinned memory, where it may be read after an event."""
+        """Copy to pinned memory, which may be read after a later event."""
         ...
 
     def copy(
@@ -81,11 +81,11 @@ class Device(Protocol):
         target_pitch: int = 0,
         source_pitch: int = 0,
     ) -> None:
-        """Within the device's memory, `height` rows of `width` bytes that begin a pitch apart."""
+        """Copy `height` rows of `width` bytes within device memory; pitches are row distances."""
         ...
 
     def fill(self, target: int, value: int, size: int) -> None:
-        """Set that many bytes to one value."""
+        """Set `size` bytes to a value."""
         ...
 
     def launch(self, work: Launch) -> None:
@@ -93,32 +93,32 @@ class Device(Protocol):
         ...
 
     def record(self) -> Event:
-        """This point of the queue."""
+        """Return an event for the current end of the queue."""
         ...
 
     def begin_capture(self) -> None:
-        """From here to `end_capture`, note what is asked for instead of doing it."""
+        """Record all work until `end_capture` instead of running it."""
         ...
 
     def end_capture(self) -> Callable[[], None]:
-        """A call that asks for all that was noted, with the same addresses and shapes.
+        """Return a function that enqueues the recorded work with the same addresses and shapes.
 
         Raises:
-            BackendError: something in it cannot be captured; nothing of it was done, and the device
-                goes on as if it had not been asked.
+            BackendError: Some of the work cannot be captured. None of it was run, and the device
+                remains usable.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Engines:
-    """Both engines of a target, loaded.
+    """The loaded engines of a target.
 
     Attributes:
-        make_device: makes a device with contexts of its own; any thread.
-        profiles: of both engines.
-        poll_every: steps between two looks at which sentences are done.
-        cuda_graphs: capture rounds of steps and replay them.
+        make_device: Creates a device with its own execution contexts. Thread-safe.
+        profiles: Optimization profiles of both engines.
+        poll_every: Number of steps between two reads of `done`.
+        cuda_graphs: Capture rounds of steps as CUDA graphs and replay them.
     """
 
     make_device: Callable[[], Device]

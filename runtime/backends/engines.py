@@ -1,8 +1,8 @@
-"""Engines of TensorRT and TensorRT-RTX at load: does this one fit this machine, and loading it.
+"""Compatibility checks and loading of TensorRT and TensorRT-RTX engines.
 
-An engine runs on the version that made it and on the GPUs it was made for. TensorRT finds out when
-it deserializes, and says so in its own words; here the manifest's record is compared first, so that
-a service is told which side is which and the command that mends it.
+An engine only runs on the TensorRT version that built it and on the GPUs it was built for. The
+checks compare the manifest's record with this machine before TensorRT deserializes the engine:
+their messages name both sides and the command that rebuilds the engine.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, TargetEntry
 from translate_trt.runtime.errors import BundleError, TranslateTrtError
 from translate_trt.runtime.version import version_numbers
 
-#: The Python packages that make and run engines; their APIs agree.
+#: Python packages that build and run engines; both have the same API.
 PACKAGES = ("tensorrt", "tensorrt_rtx")
 
-#: What the builder keeps of compatibility with other GPUs; the names of TensorRT's own levels.
+#: TensorRT's levels of hardware compatibility.
 HARDWARE_LEVELS = ("none", "same_compute_capability", "ampere_plus")
 
-# Both ampere_plus and an engine of TensorRT-RTX without a list of its own begin here.
+# Minimum compute capability of ampere_plus engines and of portable TensorRT-RTX engines.
 _AMPERE = (8, 0)
 
 # CUdevice_attribute in cuda.h.
@@ -38,11 +38,11 @@ _MAJOR, _MINOR = 75, 76
 
 @dataclass(frozen=True)
 class Profile:
-    """One bucket of shapes that an engine takes: everything up to `batch` x `source_length`.
+    """Optimization profile: a bucket of shapes up to `batch` x `source_length`.
 
     Attributes:
-        batch: largest N.
-        source_length: largest S, in tokens with the end symbol.
+        batch: Maximum batch size N.
+        source_length: Maximum source length S in tokens, end symbol included.
     """
 
     batch: int
@@ -52,11 +52,11 @@ class Profile:
         return f"{self.batch}x{self.source_length}"
 
     def ranges(self) -> dict[str, tuple[int, int, int]]:
-        """Smallest, optimal and largest size of each dynamic axis of the graphs.
+        """Return the minimum, optimum and maximum of each dynamic axis.
 
-        Every bucket reaches down to 1, so that the smallest bucket that holds a batch can run it.
-        Kernels are tuned at the optimum: the full batch, which is what a bucket is chosen for, and
-        half the length, as sentences are mostly far shorter than the longest.
+        Every bucket starts at 1: the smallest bucket that holds a batch can run it. TensorRT tunes
+        kernels at the optimum, which is the full batch and half the length, because most sentences
+        are much shorter than the maximum.
         """
         return {
             "N": (1, self.batch, self.batch),
@@ -66,21 +66,21 @@ class Profile:
 
 @dataclass(frozen=True)
 class EngineRecord:
-    """What a manifest says of one engine: what it was made by, for and from.
+    """Manifest record of one engine.
 
     Attributes:
-        package: that made it, one of `PACKAGES`.
-        version: of that package.
-        system: such as "linux-x86_64".
-        compute_capabilities: of the GPUs it was made for, such as "8.6"; empty: TensorRT-RTX's
-            portable engine, for all from 8.0 on.
-        hardware_compatibility: one of `HARDWARE_LEVELS`.
-        version_compatible: newer versions of the same major one load it too.
-        weights_stripped: the weights must be put back from the ONNX file before it runs.
-        profiles: by index of TensorRT's optimization profiles.
-        layers: of the network that the builder was given, by TensorRT's name of their type.
-        tensors: inputs and outputs: type and axes as the parser understood them.
-        options: what else the builder was told, for people.
+        package: Package that built the engine, one of `PACKAGES`.
+        version: Version of the package.
+        system: Operating system and processor, such as "linux-x86_64".
+        compute_capabilities: Compute capabilities of the supported GPUs, such as "8.6"; empty for
+            a portable TensorRT-RTX engine, which supports 8.0 and later.
+        hardware_compatibility: One of `HARDWARE_LEVELS`.
+        version_compatible: Later versions with the same major version can load the engine.
+        weights_stripped: The weights must be refitted from the ONNX file after loading.
+        profiles: Optimization profiles by index.
+        layers: Number of layers of the parsed network, by TensorRT layer type.
+        tensors: Type and axes of the inputs and outputs as parsed.
+        options: Other builder options, for information.
     """
 
     package: str
@@ -96,7 +96,7 @@ class EngineRecord:
     options: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as values that JSON knows; `from_json` reads it back."""
+        """Convert the record to JSON values, which `from_json` reads back."""
         value = asdict(self)
         value["compute_capabilities"] = list(self.compute_capabilities)
         value["profiles"] = {str(i): asdict(profile) for i, profile in enumerate(self.profiles)}
@@ -104,10 +104,10 @@ class EngineRecord:
 
     @classmethod
     def from_json(cls, fields: Fields) -> EngineRecord:
-        """Read it from the object of an engine in a manifest.
+        """Read a record from the object of an engine in a manifest.
 
         Raises:
-            BundleError: a field is missing or of another type.
+            BundleError: A field is missing or has the wrong type.
         """
         level = fields.text("hardware_compatibility")
         if level not in HARDWARE_LEVELS:
@@ -136,12 +136,12 @@ class EngineRecord:
 
 @dataclass(frozen=True)
 class Machine:
-    """What an engine must fit.
+    """Properties of a machine that engines depend on.
 
     Attributes:
-        version: of the installed package of the engines; None: not installed.
-        system: as `EngineRecord.system`.
-        gpu: compute capability of the GPU, such as "8.6"; None: no GPU or no driver.
+        version: Version of the installed package; None if it is not installed.
+        system: Operating system and processor (see `EngineRecord.system`).
+        gpu: Compute capability of the GPU, such as "8.6"; None without a GPU or driver.
     """
 
     version: str | None
@@ -150,26 +150,25 @@ class Machine:
 
     @classmethod
     def present(cls, package: str, device: int = 0) -> Machine:
-        """This machine, for engines of that package on that GPU."""
+        """Return the properties of this machine for a package and a GPU."""
         module = import_package(package, required=False)
         version = None if module is None else str(module.__version__)
         return cls(version, system_name(), compute_capability(device))
 
 
 def system_name() -> str:
-    """Operating system and processor, as engines are bound to them: "linux-x86_64"."""
+    """Operating system and processor, such as "linux-x86_64"."""
     return f"{sys.platform}-{platform.machine().lower()}"
 
 
 def compute_capability(device: int = 0, library: Any = None) -> str | None:
-    """The GPU's compute capability, such as "8.6"; None without a GPU or its driver.
+    """Compute capability of a GPU, such as "8.6"; None without a GPU or driver.
 
-    The driver's own library is asked: it is there whenever a GPU can be used, and neither torch nor
-    the CUDA toolkit nor its Python package need be installed.
+    The query uses the driver library, which needs neither PyTorch nor the CUDA toolkit.
 
     Args:
-        device: index of the GPU among those visible.
-        library: in place of the driver's, for tests.
+        device: Index among the visible GPUs.
+        library: Replacement for the driver library, for tests.
     """
     try:
         cuda = library or ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
@@ -187,16 +186,16 @@ def compute_capability(device: int = 0, library: Any = None) -> str | None:
 
 
 def check_engine(record: EngineRecord, machine: Machine, target: str, bundle: Path | str) -> None:
-    """Refuse an engine that was made by another version or for another GPU.
+    """Refuse an engine of another TensorRT version or for another GPU.
 
     Args:
-        record: the manifest's.
-        machine: what it is to run on.
-        target: name of the target, for the message.
-        bundle: where the bundle is, for the message.
+        record: Manifest record of the engine.
+        machine: Machine to run on.
+        target: Name of the target, for messages.
+        bundle: Path of the bundle, for messages.
 
     Raises:
-        BundleError: it cannot run here; the message names both sides and how to mend it.
+        BundleError: The engine cannot run on the machine.
     """
     rebuild = (
         f"Rebuild it: translate-trt export CHECKPOINT --target {target} --output {bundle} --force"
@@ -210,7 +209,7 @@ def check_engine(record: EngineRecord, machine: Machine, target: str, bundle: Pa
             f"{made}; installed is {machine.version}, which does not load them. {rebuild}\n"
             f"Or install their version: pip install '{_extra(record.package)}=={record.version}'"
         )
-    # An engine of TensorRT-RTX is finished on the machine that loads it, Windows or Linux alike.
+    # TensorRT-RTX engines are portable between systems: the loading machine compiles their kernels.
     if record.package == "tensorrt" and machine.system != record.system:
         raise BundleError(f"{made} for {record.system}; this is {machine.system}. {rebuild}")
     if machine.gpu is None:
@@ -225,18 +224,18 @@ def check_engine(record: EngineRecord, machine: Machine, target: str, bundle: Pa
 
 
 def check_engines(entry: TargetEntry, bundle: Path, device: int = 0) -> dict[str, EngineRecord]:
-    """Refuse the engines of a target that this machine cannot run.
+    """Check that this machine can run a target's engines.
 
     Args:
-        entry: of the manifest, of a target with engines.
-        bundle: where the bundle is.
-        device: index of the GPU.
+        entry: Manifest entry of a target with engines.
+        bundle: Directory of the bundle.
+        device: Index of the GPU.
 
     Returns:
-        What the manifest says of each, by role.
+        The engine records by role.
 
     Raises:
-        BundleError: see `check_engine`; or the records are damaged.
+        BundleError: An engine cannot run on this machine (`check_engine`), or a record is damaged.
     """
     records = Fields(entry.engine, bundle / MANIFEST_NAME, f"targets.{entry.name}.engine")
     found = {}
@@ -268,7 +267,7 @@ def _gpus(record: EngineRecord) -> str:
 
 
 def _extra(package: str) -> str:
-    """The extra of translate-trt that installs it, which is also its name in the index."""
+    """Name of the package on PyPI, and of the pip extra that installs it."""
     return package.replace("_", "-")
 
 
@@ -276,11 +275,11 @@ def import_package(package: str, required: bool = True) -> ModuleType | None:
     """Import one of `PACKAGES`.
 
     Args:
-        package: its name.
-        required: raise if it is missing; otherwise None.
+        package: Name of the package.
+        required: Raise if the package is missing; otherwise return None.
 
     Raises:
-        TranslateTrtError: it is not installed, or is and does not load.
+        TranslateTrtError: The package is required but not installed, or does not load.
     """
     try:
         return importlib.import_module(package)
@@ -291,7 +290,7 @@ def import_package(package: str, required: bool = True) -> ModuleType | None:
             f"{package} is not installed ({error}). "
             f"Install it: pip install 'translate-trt[{_extra(package)}]'"
         ) from error
-    except (ImportError, OSError) as error:  # a library that it needs is missing
+    except (ImportError, OSError) as error:  # a shared library is missing
         raise TranslateTrtError(
             f"{package} is installed but does not load: {error}. "
             f"Install it again: pip install --force-reinstall 'translate-trt[{_extra(package)}]'"
@@ -301,23 +300,21 @@ def import_package(package: str, required: bool = True) -> ModuleType | None:
 def load_engine(
     path: Path, record: EngineRecord, weights: Path | None = None, trust_code: bool = False
 ) -> Any:
-    """Deserialize an engine that `check_engine` has let pass.
-
-    It needs a GPU and could be run without one only as far as the driver's refusal.
+    """Deserialize an engine that `check_engine` has accepted. This requires a GPU.
 
     Args:
-        path: of the engine.
-        record: the manifest's.
-        weights: the ONNX file of the same graph, if the engine was stripped of its weights.
-        trust_code: a version-compatible engine brings its own runtime, machine code that is
-            executed; say True for a bundle from a source that you trust.
+        path: Path of the engine.
+        record: Manifest record of the engine.
+        weights: ONNX file of the same graph, if the engine was stripped of its weights.
+        trust_code: Allow a version-compatible engine, which contains machine code that is executed
+            on loading. Set this only for bundles from a trusted source.
 
     Returns:
-        The package's ICudaEngine.
+        The ICudaEngine of the package.
 
     Raises:
-        BundleError: it does not load; the message has TensorRT's own reasons.
-        TranslateTrtError: the package is missing.
+        BundleError: The engine does not load; the message contains TensorRT's errors.
+        TranslateTrtError: The package is missing.
     """
     if record.version_compatible and not trust_code:
         raise BundleError(
@@ -341,18 +338,18 @@ def load_engine(
 
 
 def refit_engine(engine: Any, weights: Path, package: str) -> None:
-    """Put the weights of an ONNX file into an engine that was stripped of them.
+    """Refit a stripped engine with the weights of its ONNX file.
 
-    Refitting works on a deserialized engine and so needs a GPU; **it has never been run**, as
-    there was none where it was written.
+    Refitting needs a deserialized engine and therefore a GPU; **it has never been run**, because no
+    GPU was available during development.
 
     Args:
         engine: ICudaEngine, changed in place.
-        weights: the ONNX file that the engine was built from.
-        package: that made the engine.
+        weights: ONNX file that the engine was built from.
+        package: Package that built the engine.
 
     Raises:
-        BundleError: the file is not that of the engine, or does not parse.
+        BundleError: The file does not belong to the engine, or does not parse.
     """
     module: Any = import_package(package)
     log = logger(package)
@@ -368,10 +365,10 @@ def refit_engine(engine: Any, weights: Path, package: str) -> None:
 
 @functools.cache
 def logger(package: str) -> Any:
-    """The one logger of that package in this process.
+    """Return the process-wide logger of a package.
 
-    TensorRT keeps the first logger that it is given and ignores all later ones; a build after the
-    first one had been freed crashed (tensorrt_rtx 1.7.1). So there is one, and it is never freed.
+    TensorRT keeps the first logger it receives and ignores all later ones; a build crashed after
+    the first logger had been freed (tensorrt_rtx 1.7.1). This logger is therefore never freed.
 
     Returns:
         An ILogger with `lines`, `start()` and `reasons()`.
@@ -379,7 +376,7 @@ def logger(package: str) -> Any:
     module: Any = import_package(package)
 
     class Logger(module.ILogger):  # type: ignore[misc]
-        """Collects (severity, message) of one build or load at a time."""
+        """Collector of (severity, message) for one build or load at a time."""
 
         def __init__(self) -> None:
             module.ILogger.__init__(self)
@@ -398,7 +395,7 @@ def logger(package: str) -> Any:
 
 
 def is_noise(message: str) -> bool:
-    """True for what TensorRT reports besides every error on a machine without a GPU."""
+    """True for messages that TensorRT adds to every error on a machine without a GPU."""
     return "Thread context has not been set" in message or "catchCudaError" in message
 
 

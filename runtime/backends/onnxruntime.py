@@ -1,4 +1,4 @@
-"""ONNX Runtime from Python: for `Reference`, and on a GPU where there is no TensorRT."""
+"""ONNX Runtime backend in Python, for `Reference` and for GPUs without TensorRT."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TYPES = {
 }
 
 
-# The attention operator of 1.20.1 gave wrong translations, without an error; 1.21.1 does not.
+# The attention operator of 1.20.1 silently gave wrong translations; 1.21.1 is correct.
 _OLDEST = (1, 21)
 
 
@@ -38,8 +38,8 @@ _OLDEST = (1, 21)
 # docs/adr/0006-operators-of-onnx-runtime.md).
 _DISABLED_OPTIMIZERS = "SkipLayerNormFusion"
 
-#: Session option: on x86 without VNNI, compute 8-bit matmuls in ONNX Runtime's exact kernel, not in
-#: the one that adds pairs of products in 16 bits and saturates. No effect on other processors.
+#: Session option for x86 without VNNI: use ONNX Runtime's exact int8 matmul kernel instead of the
+#: one that accumulates in 16 bits and saturates. It has no effect on other CPUs.
 EXACT_INT8 = ("session.x64quantprecision", "1")
 
 
@@ -50,11 +50,9 @@ class OnnxRuntimeGraphs:
         """Load both graphs.
 
         Raises:
-            BundleError: a graph does not load, or has not the inputs and outputs the contract
-                declares.
-            BackendError: a GPU was asked for that ONNX Runtime cannot use, or the compiled kernels
-                cannot be loaded.
-            OptionError: the library of kernels that was asked for does not exist.
+            BundleError: A graph does not load or does not match the contract.
+            BackendError: ONNX Runtime cannot use the requested GPU or the compiled kernels.
+            OptionError: The requested kernel library does not exist.
         """
         if version_numbers(ort.__version__) < _OLDEST:
             raise BundleError(
@@ -69,8 +67,8 @@ class OnnxRuntimeGraphs:
         encoder, step = _options(settings), _options(settings)
         if compiled:
             _register_kernels(encoder, step)
-        # Threads of a session go on spinning for a while when it has run, in case it runs again.
-        # The encoder's would take the cores from the steps that follow.
+        # Session threads keep spinning after a run; those of the encoder would take cores from the
+        # steps that follow.
         encoder.add_session_config_entry("session.force_spinning_stop", "1")
         graphs = contract.graphs
         self._encoder = _session(files["encoder"], encoder, providers, *graphs["encoder"])
@@ -87,7 +85,7 @@ class OnnxRuntimeGraphs:
 
 
 def _run(session: ort.InferenceSession, inputs: Arrays, in_place: Collection[str]) -> Arrays:
-    """All outputs by name; those of the inputs `in_place` are their very arrays."""
+    """Run a session and return its outputs; outputs in place are the arrays of their inputs."""
     binding = session.io_binding()
     values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in inputs.items()}
     for value in session.get_inputs():
@@ -129,20 +127,20 @@ def _options(settings: Settings) -> ort.SessionOptions:
         "optimization.disable_specified_optimizers", _DISABLED_OPTIMIZERS
     )
     options.add_session_config_entry(*EXACT_INT8)
-    # A thread that calls a session works along with the session's own, which all callers share.
+    # A calling thread works alongside the session's threads, which all callers share.
     options.intra_op_num_threads = 1 + settings.workers * (settings.threads - 1)
     if settings.gpu is None:
-        # Both save allocations by keeping what the largest batch needed, which the next one, of
-        # another size, hardly uses.
+        # Both save allocations by keeping the memory of the largest batch, which batches of other
+        # sizes hardly reuse.
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
     return options
 
 
 def _register_kernels(*sessions: ort.SessionOptions) -> None:
-    """Let sessions of these options call the compiled kernels.
+    """Register the compiled kernels with session options.
 
     Raises:
-        BackendError: they do not load with this ONNX Runtime.
+        BackendError: The kernels do not load with this ONNX Runtime.
     """
     path = kernels.library()
     try:
@@ -157,10 +155,10 @@ def _register_kernels(*sessions: ort.SessionOptions) -> None:
 
 
 def _providers(settings: Settings) -> list[Any]:
-    """What ONNX Runtime may run on, best first.
+    """Return the execution providers, best first.
 
     Raises:
-        BackendError: a GPU was asked for, and this ONNX Runtime is for CPUs.
+        BackendError: A GPU is requested, but this ONNX Runtime only supports CPUs.
     """
     cpu = "CPUExecutionProvider"
     if settings.gpu is None:
@@ -178,10 +176,9 @@ def _providers(settings: Settings) -> list[Any]:
 
 
 def _preload_cuda() -> None:
-    """Load CUDA and cuDNN from the packages that the extra `gpu` installs.
+    """Load CUDA and cuDNN from the packages of the extra `gpu`, which the dynamic loader ignores.
 
-    The system's loader does not look there. ONNX Runtime prints what it does not find; the session
-    reports it if it matters.
+    ONNX Runtime prints the libraries it does not find; the session reports an error if one matters.
     """
     with contextlib.redirect_stdout(sys.stderr):
         ort.preload_dlls()
@@ -195,7 +192,7 @@ def _session(
     outputs: tuple[TensorSpec, ...],
 ) -> ort.InferenceSession:
     try:
-        # Without a GPU there is nothing to fall back to, and it would tell of that on stdout.
+        # ONNX Runtime would print to stdout that the CPU has no fallback.
         session = ort.InferenceSession(
             str(path), options, providers=providers, enable_fallback=int(len(providers) > 1)
         )
@@ -204,7 +201,7 @@ def _session(
             f"ONNX Runtime {ort.__version__} cannot load {path}: {error}. "
             "Export the bundle again, or upgrade with: pip install -U onnxruntime"
         ) from error
-    if len(providers) > len(session.get_providers()):  # it goes on without, and only says so
+    if len(providers) > len(session.get_providers()):  # ONNX Runtime only warns about this
         raise BackendError(
             f"ONNX Runtime {ort.__version__} cannot use the GPU: its CUDA libraries do not load. "
             "It needs those of its own CUDA version and cuDNN; or leave device out."
@@ -215,7 +212,7 @@ def _session(
     ):
         declared = {spec.name: _TYPES[spec.dtype] for spec in specs}
         found = {value.name: value.type for value in values}
-        if kind == "outputs":  # more than asked for does no harm
+        if kind == "outputs":  # additional outputs are harmless
             found = {name: found[name] for name in found.keys() & declared.keys()}
         if found != declared:
             differing = sorted(set(found.items()) ^ set(declared.items()))

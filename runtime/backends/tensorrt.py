@@ -1,6 +1,6 @@
-"""TensorRT and TensorRT-RTX: engines loaded once, their contexts, and the device they run on.
+"""TensorRT and TensorRT-RTX: loaded engines, execution contexts, and the device.
 
-libtranslate_trt runs the search on them (`DeviceBatch`); tests run it on an emulated device.
+libtranslate_trt runs the search on this device (`DeviceBatch`); tests emulate the device.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from translate_trt.runtime.backends.engines import (
 from translate_trt.runtime.bundle.contract import NEXT, Contract, TensorSpec
 from translate_trt.runtime.errors import BackendError, BundleError
 
-#: By role of an engine, that of the graph that its weights are in.
+#: File role of the ONNX graph with an engine's weights, by role of the engine.
 _GRAPHS = {"encoder": "encoder_graph", "step": "step_graph"}
 
-# TensorRT's names of element types.
+# Element types by their TensorRT names.
 _TYPES = {
     "FLOAT": "float32",
     "HALF": "float16",
@@ -42,14 +42,15 @@ def load(
     """Load both engines of a target.
 
     Args:
-        files: by role "encoder" and "step"; with the graphs, if the engines have no weights.
-        contract: of the target.
-        settings: which GPU, and how often to look at `done`.
-        records: what the manifest says of each engine.
+        files: Engine files by role, "encoder" and "step"; also the ONNX graphs if the engines are
+            stripped of their weights.
+        contract: Inputs and outputs of the engines.
+        settings: Execution settings.
+        records: Manifest records of the engines.
 
     Raises:
-        BundleError: an engine is missing, does not load, or is not what the contract declares.
-        BackendError: there is no GPU, or what it takes to use one is not installed.
+        BundleError: An engine is missing, does not load, or does not match the contract.
+        BackendError: No GPU is available, or a required package is not installed.
     """
     for role in _GRAPHS:
         if role not in records or role not in files:
@@ -63,7 +64,7 @@ def load(
         raise BundleError("both engines must have the same profiles; export the bundle again.")
     package = records["step"].package
     cuda, index = load_cuda(package), settings.gpu or 0
-    cuda.call("cudaSetDevice", index)  # the engines are loaded onto this thread's GPU
+    cuda.call("cudaSetDevice", index)  # engines load onto the current GPU of the thread
     engines = {
         role: Engine(_load(files, role, records[role], settings), records[role], *specs)
         for role, specs in contract.graphs.items()
@@ -79,16 +80,16 @@ def _load(files: Mapping[str, Path], role: str, record: EngineRecord, settings: 
 
 
 class Engine:
-    """A loaded engine; several threads may ask it for contexts.
+    """A loaded engine. Thread-safe.
 
     Args:
-        engine: the package's ICudaEngine.
-        record: the manifest's.
-        inputs: what it must take.
-        outputs: what it must give.
+        engine: ICudaEngine of the package.
+        record: Manifest record of the engine.
+        inputs: Expected inputs.
+        outputs: Expected outputs.
 
     Raises:
-        BundleError: it takes or gives something else.
+        BundleError: The inputs or outputs of the engine differ from the expected ones.
     """
 
     def __init__(
@@ -101,12 +102,12 @@ class Engine:
         self._engine, self._record = engine, record
         self._module: Any = import_package(record.package)
         self._lock = Lock()
-        self._kernels: Any = None  # that TensorRT-RTX has compiled, for all contexts
+        self._kernel_cache: Any = None  # kernels compiled by TensorRT-RTX, shared by all contexts
         self._check(inputs, outputs)
 
     @property
     def scratch_bytes(self) -> int:
-        """Memory that a context needs while it runs."""
+        """Size of the scratch memory of a running context."""
         return int(self._engine.device_memory_size_v2)
 
     def _check(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
@@ -134,10 +135,10 @@ class Engine:
         )
 
     def check_aliases(self, caches: Sequence[str]) -> None:
-        """Refuse an engine that does not write its caches in place.
+        """Refuse an engine that does not update its caches in place.
 
         Raises:
-            BundleError: it does not.
+            BundleError: A cache output is not an alias of its input.
         """
         if not hasattr(self._engine, "get_aliased_input_tensor"):
             return
@@ -149,10 +150,10 @@ class Engine:
                 )
 
     def context(self, role: str, profile: int, stream: Any) -> Any:
-        """A new IExecutionContext for a profile; its scratch memory is the caller's to set.
+        """Create an IExecutionContext for a profile; the caller must set its scratch memory.
 
         Raises:
-            BackendError: there is none.
+            BackendError: TensorRT cannot create the context.
         """
         strategy = self._module.ExecutionContextAllocationStrategy.USER_MANAGED
         lines = logger(self._record.package)
@@ -171,36 +172,36 @@ class Engine:
         return made
 
     def _configured(self, role: str, strategy: Any) -> Any:
-        """How TensorRT-RTX is to run a context."""
+        """Create the runtime configuration of a TensorRT-RTX context."""
         config = self._engine.create_runtime_config()
         config.set_execution_context_allocation_strategy(strategy)
         kinds = self._module.DynamicShapesKernelSpecializationStrategy
-        # A step has the shapes of its bucket for good, and a captured one keeps the kernels that
-        # it was captured with: the best ones must be there. The encoder's shapes change.
+        # The shapes of a step never change, and a captured step keeps its kernels: the best ones
+        # must be compiled in advance. The encoder's shapes vary.
         config.dynamic_shapes_kernel_specialization_strategy = (
             kinds.EAGER if role == "step" else kinds.LAZY
         )
-        if self._kernels is None:
-            self._kernels = config.create_runtime_cache()
-        config.set_runtime_cache(self._kernels)
+        if self._kernel_cache is None:
+            self._kernel_cache = config.create_runtime_cache()
+        config.set_runtime_cache(self._kernel_cache)
         return config
 
     def reasons(self) -> str:
-        """What the package says of its last errors."""
+        """Return the last error messages of the package."""
         return str(logger(self._record.package).reasons())
 
 
 class TensorRTDevice(CudaQueue):
-    """`Device` with both engines.
+    """Implementation of `Device` with both engines.
 
-    A context is one thread's, and a captured graph is one context's (what a context keeps on the
-    device depends on its shapes): each profile has one of its own. They run one after another, so
-    that one piece of scratch memory serves all.
+    Each profile has its own context: contexts are not thread-safe, and a captured graph belongs to
+    one context, whose device memory depends on its shapes. Contexts run one after another and
+    share one scratch buffer.
 
     Args:
-        cuda: the runtime.
-        index: of the GPU.
-        engines: by role.
+        cuda: The CUDA runtime.
+        index: Index of the GPU.
+        engines: Engines by role.
     """
 
     def __init__(self, cuda: Cuda, index: int, engines: Mapping[str, Engine]) -> None:
