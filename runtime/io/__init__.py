@@ -1,1 +1,1 @@
-"""Files: lines in, outputs that are complete or absent, locks, hashes, reports."""
+"""File I/O: lines of text, atomic outputs, locks, hashes and tables."""

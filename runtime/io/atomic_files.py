@@ -1,4 +1,4 @@
-"""Files and directories that are either complete or not there (docs/architecture.md, Outputs)."""
+"""Atomic files and directories (docs/architecture.md, Outputs)."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ from pathlib import Path
 from typing import BinaryIO
 
 from translate_trt.runtime.errors import OutputError, TranslateTrtError
-from translate_trt.runtime.io.locks import PASSING, abandoned, held, lock_beside, locked
+from translate_trt.runtime.io.locks import TEMPORARY, abandoned, held, lock_beside, locked
 from translate_trt.runtime.io.outputs import Kind, check_apart, check_directory, check_file
 
 log = logging.getLogger("translate_trt")
 
-# What only a write can raise, whatever else the code in between reads.
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+# Error numbers that only writing can raise.
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM}
 
-# Inside a directory: new files that count already, and the same while they are moved.
+# Within a directory: the new files once they count, and the same files while they are moved.
 _SWITCH, _MOVING = ".switch", ".moving"
 
-# Of Linux: renameat2 relative to the working directory, and its flag that exchanges both names.
+# Constants of Linux's renameat2: the working directory, and the flag that exchanges two names.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def output_error(path: Path | str, error: OSError) -> OutputError:
-    """That operating system error on writing `path`, with what to do about it."""
+    """Convert an OSError on writing `path` to an OutputError with a remedy."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        mend = "Free some space or choose a path on another disk."
+        remedy = "Free some space or choose a path on another disk."
     elif error.errno in (*_NOT_ALLOWED, errno.EROFS):
-        mend = "Choose a path that you may write to."
+        remedy = "Choose a path that you may write to."
     else:
-        mend = "Choose another path."
-    return OutputError(f"cannot write {path}: {error.strerror or error}. {mend}")
+        remedy = "Choose another path."
+    return OutputError(f"cannot write {path}: {error.strerror or error}. {remedy}")
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Write `path` in UTF-8 so that a reader sees the old content or the new, never a part of it.
+    """Write a file in UTF-8; readers see either the old content or the new.
 
     Args:
-        path: replaced if it exists; its directory must exist.
-        text: written as it is, line ends untranslated.
+        path: Path of the file, which is replaced if it exists. Its directory must exist.
+        text: Content; line ends are not translated.
 
     Raises:
-        OutputError: the disk is full, or the path may not be written.
+        OutputError: The disk is full, or the path is not writable.
     """
     write_bytes_atomically(path, text.encode("utf-8"))
 
 
 def write_bytes_atomically(path: Path, content: bytes) -> None:
-    """`write_text_atomically` of what is not text, such as a picture.
+    """Write a binary file; see `write_text_atomically`.
 
     Raises:
-        OutputError: the disk is full, or the path may not be written.
+        OutputError: The disk is full, or the path is not writable.
     """
     with _output_errors(path), new_file(path) as file:
         file.write(content)
@@ -71,15 +71,15 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that appears at `path` whole, when the block ends without error, or not at all.
+    """Create a file that appears at `path` when the block ends without an error.
 
-    The block writes into the yielded temporary file, which lies beside `path`.
+    The block writes to the yielded temporary file, which lies beside `path`.
 
     Args:
-        path: replaced if it exists; its directory must exist.
+        path: Path of the file, which is replaced if it exists. Its directory must exist.
 
     Raises:
-        OutputError: the disk is full, or the path may not be written.
+        OutputError: The disk is full, or the path is not writable.
     """
     with ExitStack() as stack:
         with _output_errors(path):
@@ -95,15 +95,15 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _make_file(path: Path) -> None:
-    # "x" and not tempfile: the file then has the mode that the user's umask gives.
+    # Unlike tempfile, mode "x" respects the user's umask.
     path.open("xb").close()
 
 
 @contextmanager
 def _partial(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """A new file or directory of this process alone beside `path`, gone at the end if still there.
+    """Create a temporary file or directory beside `path` and remove it after the block.
 
-    It is held all the time, so that other processes can tell it from what a killed one has left.
+    A lock distinguishes it from the leftovers of killed processes.
     """
     while True:
         temporary = _sibling(path, "partial")
@@ -119,25 +119,25 @@ def _partial(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def clear_leftovers(path: Path) -> None:
-    """Remove what killed processes that were writing `path` have left beside it."""
+    """Remove temporary files of `path` that killed processes have left."""
     _clear(path.parent.glob(f".{glob.escape(path.name)}.*"))
 
 
 def clear_leftovers_in(directory: Path) -> None:
-    """Remove what killed processes that were writing anything in the directory have left there."""
+    """Remove temporary files in a directory that killed processes have left."""
     _clear(directory.glob(".*"))
 
 
 def _clear(paths: Iterable[Path]) -> None:
     for path in paths:
-        if PASSING.fullmatch(path.name):
+        if TEMPORARY.fullmatch(path.name):
             with abandoned(path) as ours:
                 if ours:
                     _remove(path)
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a directory if it is there, and if that can be done."""
+    """Remove a file or a directory if it exists, ignoring errors."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -146,18 +146,18 @@ def _remove(path: Path) -> None:
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a directory so that a reader sees all of it or nothing, even if this is cut off."""
+    """Remove a directory; readers see all of it or nothing, even if the removal is interrupted."""
     garbage = _sibling(path, "partial")
     os.rename(path, garbage)
     shutil.rmtree(garbage)
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write `value` as indented JSON, atomically, ending in a newline.
+    """Write a value atomically as indented JSON with a final newline.
 
     Raises:
-        OutputError: as for `write_text_atomically`.
-        ValueError: a number is infinite or not a number, which JSON does not know.
+        OutputError: See `write_text_atomically`.
+        ValueError: A number is infinite or NaN, which JSON does not support.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     write_text_atomically(path, text + "\n")
@@ -171,24 +171,24 @@ def claimed_file(
     what: str,
     inputs: Iterable[Path | str | None],
 ) -> Iterator[None]:
-    """Be the only process that makes a file, from before the work to its end.
+    """Lock an output file for the block that computes and writes it.
 
     Args:
-        path: of the file, which the block is to write by `new_file` or in a like way.
-        force: replace one that is there.
-        is_ours: tells a file of the kind by its first megabytes.
-        what: the kind, for messages, such as "a shortlist".
-        inputs: what the content is made of.
+        path: Path of the file, which the block must write atomically (`new_file`).
+        force: Replace an existing file.
+        is_ours: Recognizes a file of the kind by its first megabytes.
+        what: The kind of file in messages, such as "a shortlist".
+        inputs: Files that the content is computed from.
 
     Raises:
-        OutputError: the file exists and may not be replaced, or is not apart from the inputs;
-            another process is making it.
+        OutputError: The file exists and may not be replaced, overlaps an input, or is being written
+            by another process.
     """
-    if not path.is_dir():  # which says more than what lies in it
+    if not path.is_dir():  # `check_file` reports a directory
         check_apart(path, inputs)
     check_file(path, force, is_ours, what)
     with locked(lock_beside(path), path):
-        check_file(path, force, is_ours, what)  # another process may have just finished it
+        check_file(path, force, is_ours, what)  # another process may have created it meanwhile
         clear_leftovers(path)
         yield
 
@@ -201,23 +201,23 @@ def new_directory(
     kind: Kind | None = None,
     inputs: Iterable[Path | str | None] = (),
 ) -> Iterator[Path]:
-    """A directory that appears at `path` whole, when the block ends without error, or not at all.
+    """Create a directory that appears at `path` when the block ends without an error.
 
-    The block fills the yielded temporary directory, which lies beside `path`. With `force` an
-    existing directory is replaced only then, in one step where the system can exchange two
-    names, and removed afterwards: it survives any failure, Ctrl-C and SIGKILL included. Meanwhile
-    no other process can make the same directory.
+    The block fills the yielded temporary directory, which lies beside `path`. With `force`, an
+    existing directory is replaced at the end, in one step on systems that can exchange two names,
+    and removed afterwards: it survives any failure, Ctrl-C and SIGKILL included. During the block
+    no other process can create the same directory.
 
     Args:
-        path: where the directory is to be; missing parents are made, symbolic links followed.
-        force: replace an empty directory, or one of the kind, that is there.
-        kind: what may be replaced.
-        inputs: what the content is made of.
+        path: Path of the directory. Missing parents are created, symbolic links followed.
+        force: Replace an existing directory that is empty or of the kind.
+        kind: Kind of directory that may be replaced.
+        inputs: Files and directories that the content is computed from.
 
     Raises:
-        OutputError: `path` exists and may not be replaced, or is not apart from the inputs (known
-            before the block runs); another process is making it; the disk is full, or the path
-            may not be written.
+        OutputError: `path` exists and may not be replaced, or overlaps an input (both are checked
+            before the block); another process is writing it; the disk is full; or the path is not
+            writable.
     """
     path = path.resolve()
     inputs = tuple(inputs)
@@ -234,7 +234,7 @@ def new_directory(
             yield temporary
         with _output_errors(path):
             _sync_tree(temporary)
-            check_directory(path, force, kind)  # someone may have put a file there meanwhile
+            check_directory(path, force, kind)  # files may have been added meanwhile
             _move_into_place(temporary, path)
 
 
@@ -242,19 +242,19 @@ def new_directory(
 def new_contents(
     directory: Path, obsolete: Callable[[Path], Iterable[Path]], last: str
 ) -> Iterator[Path]:
-    """New files that replace others in a directory when the block ends without error, or do not.
+    """Replace files of a directory atomically when the block ends without an error.
 
-    The block fills the yielded temporary directory. Once that is renamed, the new files count: a
-    process that is killed later leaves the rest to `finish_switch`, which whoever opens the
-    directory next calls.
+    The block fills the yielded temporary directory, and its renaming commits the change. If the
+    process is killed after that, `finish_switch` completes the change when the directory is opened
+    next.
 
     Args:
-        directory: to change; this process holds its lock.
-        obsolete: from a directory, the files and directories in it that go, in that order.
-        last: of the new files, the one that readers look at first.
+        directory: Directory to change; this process holds its lock.
+        obsolete: Returns the files and subdirectories of a directory to remove, in order.
+        last: Name of the new file to move last, which readers look at first.
 
     Raises:
-        OutputError: the disk is full, or the directory may not be written.
+        OutputError: The disk is full, or the directory is not writable.
     """
     with ExitStack() as stack:
         with _output_errors(directory):
@@ -269,7 +269,7 @@ def new_contents(
 
 
 def finish_switch(directory: Path, obsolete: Callable[[Path], Iterable[Path]], last: str) -> None:
-    """Do what is left of a `new_contents` that was cut off; nothing if there is none."""
+    """Complete an interrupted `new_contents`, if any."""
     switch, moving = directory / _SWITCH, directory / _MOVING
     if switch.is_dir():
         for path in obsolete(directory):
@@ -286,21 +286,23 @@ def finish_switch(directory: Path, obsolete: Callable[[Path], Iterable[Path]], l
 
 
 def is_switching(directory: Path) -> bool:
-    """True if the last step of a `new_contents` is under way there, or was cut off."""
+    """True if the last phase of a `new_contents` is in progress or was interrupted."""
     return (directory / _SWITCH).is_dir() or (directory / _MOVING).is_dir()
 
 
 def _sibling(path: Path, purpose: str) -> Path:
-    """A hidden, unused name beside `path`: on the same file system, so that a rename is atomic."""
+    """Return an unused hidden name beside `path`, where a rename to `path` is atomic."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{purpose}")
 
 
 @contextmanager
 def _output_errors(path: Path, inside: Path | None = None) -> Iterator[None]:
-    """Turn failed writes into OutputError; with `inside`, of other people's code in the block.
+    """Convert failed writes to OutputError.
 
-    That code also reads files elsewhere, so that only errors which are surely of writing, or of a
-    path inside that directory, are taken.
+    Args:
+        path: The output, for messages.
+        inside: Directory that the caller's code in the block writes to. That code may also read
+            other files, so only errors that certainly come from writing are converted.
     """
     try:
         yield
@@ -308,11 +310,11 @@ def _output_errors(path: Path, inside: Path | None = None) -> Iterator[None]:
         raise
     except OSError as error:
         denied_here = error.errno in _NOT_ALLOWED and _lies_in(error.filename, inside)
-        if inside is None or error.errno in _NO_ROOM or denied_here:
+        if inside is None or error.errno in _DISK_FULL or denied_here:
             raise output_error(path, error) from error
         raise
     except Exception as error:
-        # safetensors and SentencePiece tell of a full disk in the text of their own exceptions.
+        # safetensors and SentencePiece report a full disk in the text of their own exceptions.
         if os.strerror(errno.ENOSPC) in str(error):
             full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             raise output_error(path, full) from error
@@ -320,14 +322,14 @@ def _output_errors(path: Path, inside: Path | None = None) -> Iterator[None]:
 
 
 def _lies_in(filename: object, directory: Path | None) -> bool:
-    """True if that file name of an OSError (None for some) is in the directory."""
+    """True if the file name of an OSError, which may be None, is in the directory."""
     if directory is None or not isinstance(filename, str):
         return False
     return Path(filename).absolute().is_relative_to(directory)
 
 
 def _sync_tree(directory: Path) -> None:
-    """Hand everything in the directory to the disk, so that the rename cannot come before it."""
+    """Flush all files of a directory to disk before it is renamed."""
     for current, _, names in os.walk(directory):
         for name in names:
             path = Path(current, name)
@@ -337,7 +339,7 @@ def _sync_tree(directory: Path) -> None:
 
 
 def _sync_file(path: Path) -> None:
-    # Windows syncs only what is open for writing; elsewhere that would fail on read-only files.
+    # Windows requires write access; elsewhere read access also works for read-only files.
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -346,7 +348,7 @@ def _sync_file(path: Path) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    # Some file systems refuse this for directories; the files in it are safe on the disk anyhow.
+    # Some file systems refuse to sync directories; the files are on disk nevertheless.
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -356,11 +358,11 @@ def _sync_directory(path: Path) -> None:
 
 
 def _move_into_place(new: Path, path: Path) -> None:
-    """Rename `new` to `path`; a directory that was there gets a name that is removed last."""
+    """Rename `new` to `path`; a directory that it replaces ends up under the temporary name."""
     if not path.exists():
         os.rename(new, path)
     elif not _exchange(new, path):
-        # Between the two renames there is none; `_put_back` undoes the first one.
+        # After a crash between the two renames, `_put_back` undoes the first.
         old = _sibling(path, "old")
         try:
             os.rename(path, old)
@@ -369,23 +371,23 @@ def _move_into_place(new: Path, path: Path) -> None:
             if old.exists() and not path.exists():
                 os.rename(old, path)
             raise
-        os.rename(old, new)  # from here on it counts as a leftover
+        os.rename(old, new)  # removed with the temporary directory
     _sync_directory(path.parent)
 
 
 def _put_back(path: Path) -> None:
-    """Undo what a process has left that was killed between the two renames."""
+    """Restore a directory if a process was killed between the two renames."""
     if path.exists():
         return
     for old in path.parent.glob(f".{glob.escape(path.name)}.*.old"):
-        if PASSING.fullmatch(old.name) and old.is_dir():
-            log.warning("%s is there again: a command was ended as it replaced it", path)
+        if TEMPORARY.fullmatch(old.name) and old.is_dir():
+            log.warning("%s was restored: a command was killed while replacing it", path)
             os.rename(old, path)
             return
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Exchange two names in one step; False if the system cannot."""
+    """Exchange two names in one step; return False if the system does not support it."""
     rename = getattr(_c_library(), "renameat2", None)
     if rename is None:
         return False

@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def sha256_of_file(path: Path) -> tuple[str, int]:
-    """SHA-256 in lower-case hexadecimal and size in bytes of a file.
+    """Return the SHA-256 in lower-case hexadecimal and the size in bytes of a file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: The file cannot be read.
     """
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")

@@ -1,7 +1,7 @@
-"""Reading lines of text, whatever is in them.
+"""Reading of text lines.
 
-Only a newline byte ends a line. Python's text files and str.splitlines know more line ends (VT,
-FF, U+0085, U+2028 among them); with those, output lines would no longer match input lines.
+Only a newline byte ends a line. Python's text files and str.splitlines recognize more line ends,
+such as VT, FF, U+0085 and U+2028, with which output lines would not match input lines.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STDIN = "-"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 
-# What other kinds of files begin with. UTF-32 goes before UTF-16, whose mark its own begins with.
+# Magic bytes of unsupported files. UTF-32 precedes UTF-16, whose mark is a prefix of its own.
 _UTF_MARKS = {
     b"\xff\xfe\0\0": "UTF-32",
     b"\0\0\xfe\xff": "UTF-32",
@@ -45,24 +45,24 @@ _ARCHIVES = {
     re.compile(rb"\x28\xb5\x2f\xfd"): "zstd",
     re.compile(rb"PK\x03\x04"): "zip",
 }
-# Lines at the beginning of a text that are looked at for NUL bytes, and bytes of each.
+# Number of lines at the start of a text that are checked for NUL bytes, and bytes of each.
 _HEAD_LINES, _HEAD_BYTES = 100, 4096
 
 T = TypeVar("T")
 
 
 def display_name(path: str) -> str:
-    """What messages call that input."""
+    """Return the name of an input in messages."""
     return "standard input" if path == STDIN else path
 
 
 def check_input(path: str) -> None:
-    """Find out early, without opening it, that an input cannot be read.
+    """Check that an input is readable without opening it.
 
-    (Opening and closing a named pipe would end its writer.)
+    Opening and closing a named pipe would terminate its writer.
 
     Raises:
-        InputError: it is missing, a directory, or not readable.
+        InputError: The input is missing, a directory, or not readable.
     """
     if path == STDIN:
         return
@@ -75,10 +75,10 @@ def check_input(path: str) -> None:
 
 
 def open_input(path: str) -> BinaryIO:
-    """That file, or for "-" standard input, open for reading bytes.
+    """Open a file, or standard input for "-", in binary mode.
 
     Raises:
-        InputError: it cannot be opened.
+        InputError: The input cannot be opened.
     """
     check_input(path)
     try:
@@ -92,15 +92,15 @@ def _open_stdin() -> BinaryIO:
         raise InputError("standard input is closed; name an input file.")
     try:
         descriptor = sys.stdin.fileno()
-    except io.UnsupportedOperation:  # replaced by something in memory
+    except io.UnsupportedOperation:  # sys.stdin is a stream in memory
         return sys.stdin.buffer
-    # An object of its own: a thread that waits in sys.stdin.buffer holds that object's lock, and
-    # the interpreter, which takes the lock when it ends, would abort on Ctrl-C.
+    # A separate file object: a thread blocked in sys.stdin.buffer would hold its lock, which the
+    # interpreter takes at exit, and Ctrl-C would abort.
     return open(descriptor, "rb", closefd=False)
 
 
 def is_regular(stream: BinaryIO) -> bool:
-    """True for ordinary files and memory, False for pipes, terminals and other devices."""
+    """True for regular files and streams in memory, False for pipes, terminals and devices."""
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except io.UnsupportedOperation:
@@ -108,34 +108,34 @@ def is_regular(stream: BinaryIO) -> bool:
 
 
 def is_stream(path: str) -> bool:
-    """True for an input whose lines are waited for: a pipe, a terminal or another device.
+    """True for a pipe, a terminal or another device, where reading may block.
 
-    Standard input that a shell redirects from a file is a file.
+    Standard input redirected from a file counts as a file.
     """
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode if path == STDIN else os.stat(path).st_mode
-    except io.UnsupportedOperation:  # standard input was replaced by something in memory
+    except io.UnsupportedOperation:  # sys.stdin is a stream in memory
         return True
-    except (OSError, AttributeError):  # missing or closed; `check_input` and reading report it
+    except (OSError, AttributeError):  # missing or closed, which opening the input reports
         return False
     return not stat.S_ISREG(mode)
 
 
 def read_lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    r"""The lines of a stream, each as soon as it is there, without their ends.
+    r"""Iterate over the lines of a stream without their line ends, each as soon as it arrives.
 
-    A line ends with a newline, before which one carriage return is dropped; the last one needs no
-    newline. A byte order mark at the very start is dropped. Bytes that are not UTF-8 become
-    U+FFFD, with a warning at the first such line and their count at the end. What is compressed
-    with gzip is decompressed, whatever its name.
+    A line ends with a newline, optionally after one carriage return; the last line needs none. A
+    byte order mark at the start is dropped. Bytes that are not UTF-8 become U+FFFD, with a warning
+    at the first such line and a count at the end. Gzip streams are decompressed, whatever their
+    name.
 
     Args:
-        stream: binary; never read further ahead than its own buffer.
-        name: of the file, for messages.
+        stream: Binary stream; only its own buffer reads ahead.
+        name: Name of the input, for messages.
 
     Raises:
-        InputError: reading failed, a compressed stream is damaged, or it is not text in UTF-8 but
-            in UTF-16, or mostly NUL bytes.
+        InputError: Reading failed, a compressed stream is damaged, or the stream is in UTF-16 or
+            UTF-32 or mostly NUL bytes.
     """
     invalid = 0
     for number, raw in enumerate(_raw_lines(stream, name), start=1):
@@ -154,7 +154,7 @@ def _raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
     with reading_gzip(name):
         try:
             lines = iter(text_lines(stream, name))
-            # A file of a mark and nothing else has no line.
+            # A file that contains only a byte order mark has no lines.
             first = next(lines, b"").removeprefix(_BYTE_ORDER_MARK)
             for raw in itertools.chain((first,) if first else (), lines):
                 yield raw[:-1].removesuffix(b"\r") if raw.endswith(b"\n") else raw
@@ -165,18 +165,18 @@ def _raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def text_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
-    """The lines of a stream with their ends, decompressed if they are compressed with gzip.
+    """Iterate over the lines of a stream with their line ends, decompressing gzip.
 
-    Lines are read one at a time: those of a pipe that has more to come are not held back.
+    Lines are read one at a time; lines of a pipe are returned as soon as they arrive.
 
     Args:
-        stream: binary, at its beginning.
-        name: of it, for messages.
+        stream: Binary stream, at its beginning.
+        name: Name of the input, for messages.
 
     Raises:
-        InputError: it is no text in UTF-8.
+        InputError: The stream is not text in UTF-8.
     """
-    # No more than is needed to know: the rest may come later.
+    # Read only as much as detection needs, because the rest of a pipe may come later.
     head = stream.read(1)
     if head == _GZIP[:1]:
         head += stream.read(1)
@@ -186,12 +186,12 @@ def text_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
         first = stream.readline()
     elif name.endswith(".gz") and head:
         raise InputError(
-            f"{name} is named like a gzip file and is none; it is damaged. Get it again, or rename "
-            "it if it is plain text."
+            f"{name} has the name of a gzip file but is not one; it is damaged. Get it again, or "
+            "rename it if it is plain text."
         )
     else:
         first = head if head.endswith(b"\n") or not head else head + stream.readline()
-    if not first:  # a terminal would be asked for more
+    if not first:  # reading on would prompt a terminal again
         return
     for number, line in enumerate(itertools.chain((first,), stream), start=1):
         check_text(line[:_HEAD_BYTES], name, number)
@@ -204,13 +204,13 @@ def text_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def is_gzip(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is compressed with gzip."""
+    """True if the first bytes of a file are those of gzip."""
     return head.startswith(_GZIP)
 
 
 @contextlib.contextmanager
 def reading_gzip(name: str) -> Iterator[None]:
-    """Turn what a damaged gzip stream raises in the block into an InputError."""
+    """Convert errors of a damaged gzip stream to InputError."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -219,15 +219,15 @@ def reading_gzip(name: str) -> Iterator[None]:
 
 
 class _Rejoined:
-    """A stream whose first bytes were read already, for GzipFile."""
+    """Stream whose first bytes have already been read, for GzipFile."""
 
     def __init__(self, head: bytes, stream: IO[bytes]) -> None:
         self._head = head
-        # At most what is there: else the first lines of a pipe would wait for many others.
+        # read1 returns what is available; read would block until its buffer is full.
         self._read = getattr(stream, "read1", stream.read)
 
     def read(self, size: int) -> bytes:
-        """At most that many bytes; none at the end."""
+        """Read at most `size` bytes."""
         if not self._head:
             return bytes(self._read(size))
         found, self._head = self._head[:size], self._head[size:]
@@ -235,15 +235,15 @@ class _Rejoined:
 
 
 def check_text(head: bytes, name: str, line: int = 1) -> None:
-    """Refuse what is surely not text in UTF-8, before it is translated or learned from.
+    """Refuse a file that is certainly not text in UTF-8.
 
     Args:
-        head: the beginning of a line.
-        name: of the file, for messages.
-        line: its number, from 1.
+        head: Beginning of a line.
+        name: Name of the input, for messages.
+        line: Number of the line, from 1.
 
     Raises:
-        InputError: it begins like UTF-16 or UTF-32 or an archive, or is mostly NUL bytes.
+        InputError: The line begins like UTF-16, UTF-32 or an archive, or is mostly NUL bytes.
     """
     if line == 1:
         for mark, encoding in _UTF_MARKS.items():
@@ -253,7 +253,7 @@ def check_text(head: bytes, name: str, line: int = 1) -> None:
             if pattern.match(head):
                 raise InputError(f"{name} is compressed with {program}; unpack it, or use gzip.")
     text = head.rstrip(b"\r\n")
-    # Text that is mostly ASCII has a NUL in every other byte of UTF-16.
+    # In UTF-16, every second byte of mostly ASCII text is NUL.
     if len(text) >= 4 and text.count(0) * 5 >= len(text) * 2:
         encoding = "UTF-16BE" if line == 1 and text.startswith(b"\0") else "UTF-16LE"
         raise InputError(_is_not_utf8(name, encoding, f"line {line} is mostly NUL bytes"))
@@ -261,13 +261,13 @@ def check_text(head: bytes, name: str, line: int = 1) -> None:
 
 def _is_not_utf8(name: str, encoding: str, reason: str) -> str:
     return (
-        f"{name} is not text in UTF-8; {reason}, as {encoding} has. Convert it: "
+        f"{name} is not text in UTF-8; {reason}, like {encoding}. Convert it: "
         f"iconv -f {encoding} -t UTF-8 OLD > NEW"
     )
 
 
 def count_lines(path: str) -> int | None:
-    """How many lines `read_lines` will give, or None if only reading the input once can tell."""
+    """Count the lines of an input as `read_lines` does; None if it can only be read once."""
     if not os.path.isfile(path):
         return None
     count, last = 0, b"\n"
@@ -284,21 +284,21 @@ def count_lines(path: str) -> int | None:
 
 
 def chunks(lines: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` lines, the last one shorter."""
+    """Split lines into lists of `size`; the last may be shorter."""
     iterator = iter(lines)
     while chunk := list(itertools.islice(iterator, size)):
         yield chunk
 
 
 def available_chunks(lines: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of the lines that have come by the time one is asked for: at least 1, at most `size`.
+    """Split lines into lists of those already available: at least 1, at most `size`.
 
-    A thread reads ahead, by no more than two chunks, while the caller is busy; so the first
-    lines of a pipe or a terminal are translated before the last are written. How lines fall into
-    chunks does not change their translations.
+    A thread prefetches up to two chunks while the caller is busy. The first lines of a pipe or a
+    terminal are therefore translated before the last are written. Chunk boundaries do not affect
+    translations.
 
     Raises:
-        Exception: whatever reading the lines raised, in its place.
+        Exception: Any exception of the line iterator.
     """
     reader = _ReadAhead(lines, 2 * size)
     try:
@@ -309,14 +309,14 @@ def available_chunks(lines: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 class _ReadAhead(Generic[T]):
-    """A thread that reads into a queue."""
+    """Thread that reads lines into a bounded queue."""
 
-    def __init__(self, lines: Iterable[T], room: int) -> None:
+    def __init__(self, lines: Iterable[T], capacity: int) -> None:
         self._lines = lines
-        self._waiting: queue.Queue[_Line[T] | _End] = queue.Queue(maxsize=room)
+        self._waiting: queue.Queue[_Line[T] | _End] = queue.Queue(maxsize=capacity)
         self._end: _End | None = None
         self._stopped = threading.Event()
-        # A daemon: nothing can interrupt a read that waits for a terminal.
+        # A daemon thread, because a blocking read from a terminal cannot be interrupted.
         threading.Thread(target=self._run, name="read-lines", daemon=True).start()
 
     def _run(self) -> None:
@@ -326,12 +326,12 @@ class _ReadAhead(Generic[T]):
                 self._waiting.put(_Line(line))
                 if self._stopped.is_set():
                     return
-        except BaseException as raised:  # raised again by take(), in the thread that can handle it
+        except BaseException as raised:  # `take` raises it again in the caller's thread
             error = raised
         self._waiting.put(_End(error))
 
     def take(self, size: int) -> list[T]:
-        """Wait for one line, then take what else is there; an empty list is the end."""
+        """Wait for one line and return it with others that are available; empty at the end."""
         taken: list[T] = []
         while self._end is None and len(taken) < size:
             try:
@@ -347,7 +347,7 @@ class _ReadAhead(Generic[T]):
         return taken
 
     def stop(self) -> None:
-        """Let the thread end, even one that waits for room in the queue."""
+        """Stop the thread, even while it is blocked on a full queue."""
         self._stopped.set()
         with contextlib.suppress(queue.Empty):
             while True:
@@ -361,20 +361,20 @@ class _Line(Generic[T]):
 
 @dataclass(frozen=True)
 class _End:
-    """What comes after the last line: nothing, or the exception that ended the reading."""
+    """End of the input, with the exception that ended it, if any."""
 
     error: BaseException | None
 
 
 def read_chunks(path: str, size: int) -> Iterator[list[str]]:
-    """The lines of an input in chunks: fixed ones of a file, available ones of a pipe or terminal.
+    """Read an input in chunks of lines: fixed chunks of files, available lines of pipes.
 
     Args:
-        path: "-" is standard input.
-        size: most lines in a chunk.
+        path: Path of a file, or "-" for standard input.
+        size: Maximum number of lines per chunk.
 
     Raises:
-        InputError: the input cannot be read.
+        InputError: The input cannot be read.
     """
     stream = open_input(path)
     split = chunks if is_regular(stream) else available_chunks
@@ -382,18 +382,18 @@ def read_chunks(path: str, size: int) -> Iterator[list[str]]:
 
 
 def _read_and_close(stream: BinaryIO, name: str) -> Iterator[str]:
-    # Closed by whoever reads: closing waits for a read under way, which on a terminal may never
-    # end, so that the main thread would hang on Ctrl-C.
+    # Closed by the reading thread: `close` waits for a read in progress, which may never end on a
+    # terminal, and the main thread would hang on Ctrl-C.
     with stream:
         yield from read_lines(stream, name)
 
 
 def read_parallel(source_path: Path, target_path: Path) -> Iterator[tuple[str, str]]:
-    """Pairs of lines of two files, by the rules of `read_lines`.
+    """Iterate over pairs of lines of two files; see `read_lines`.
 
     Raises:
-        InputError: one cannot be read, or, once the shorter one has ended, their numbers of
-            lines differ.
+        InputError: A file cannot be read, or the files have different numbers of lines, which is
+            raised at the end of the shorter file.
     """
     with open_input(str(source_path)) as source, open_input(str(target_path)) as target:
         sources = read_lines(source, str(source_path))
@@ -404,6 +404,6 @@ def read_parallel(source_path: Path, target_path: Path) -> Iterator[tuple[str, s
                 target_count = pairs + (target_line is not None) + sum(1 for _ in targets)
                 raise InputError(
                     f"{source_path} has {source_count} lines and {target_path} has "
-                    f"{target_count}; line for line, they must be translations of each other."
+                    f"{target_count}; each line must be the translation of its counterpart."
                 )
             yield source_line, target_line

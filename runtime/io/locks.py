@@ -1,7 +1,7 @@
-"""Locks on outputs, which the system drops when a process ends, however it ends.
+"""Locks on outputs, which the system releases when a process ends.
 
-A lock is `flock` on a file. No lock can be left over: what a killed process leaves is a file that
-nobody holds. Where a file system has no locks, commands go on without, with a warning.
+A lock is `flock` on a file, so a killed process leaves at most an unlocked file. On file systems
+without locks, commands continue without locking and log a warning.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ if sys.platform != "win32":
 
 log = logging.getLogger("translate_trt")
 
-#: Inside a directory that a command fills in place: a run, prepared data.
+#: Name of the lock file inside a directory that is filled in place: a run or prepared data.
 LOCK = ".lock"
 
-#: Names of what is under way beside or inside an output; a killed process leaves such files.
-PASSING = re.compile(r"\..+\.(lock|[0-9a-f]{8}\.(partial|old))|\.lock")
+#: Names of lock files and temporary files, which killed processes leave beside or in an output.
+TEMPORARY = re.compile(r"\..+\.(lock|[0-9a-f]{8}\.(partial|old))|\.lock")
 
 _SECONDS_BETWEEN_ATTEMPTS = 0.05
-# Never wait for the writer of a named pipe that happens to have such a name.
+# Non-blocking, because a named pipe could have a matching name.
 _OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
 
 
 def lock_beside(path: Path) -> Path:
-    """Path of the lock file for an output that is replaced as a whole."""
+    """Return the path of the lock file of an output that is replaced as a whole."""
     return path.with_name(f".{path.name}.lock")
 
 
 @contextmanager
 def locked(lock: Path, output: Path, wait: float = 0.0, optional: bool = False) -> Iterator[None]:
-    """Hold the only lock on an output for the time of the block.
+    """Hold the exclusive lock of an output during the block.
 
     Args:
-        lock: the lock file; its directory must exist. The file is removed at the end.
-        output: what is written, for messages.
-        wait: seconds to wait for another process.
-        optional: go on without a lock where the file may not be made.
+        lock: Path of the lock file in an existing directory; the file is removed at the end.
+        output: Path of the output, for messages.
+        wait: Seconds to wait for another process.
+        optional: Continue without a lock if the lock file may not be created.
 
     Raises:
-        OutputError: another process holds the lock, or the file cannot be made.
+        OutputError: Another process holds the lock, or the lock file cannot be created.
     """
     if optional and not lock.exists() and not os.access(lock.parent, os.W_OK):
         yield
@@ -61,7 +61,7 @@ def locked(lock: Path, output: Path, wait: float = 0.0, optional: bool = False) 
     try:
         yield
     finally:
-        # Removed while the lock is held: whoever opened the file meanwhile notices in `_acquire`.
+        # Removed while locked: another process that has opened the file notices in `_acquire`.
         with contextlib.suppress(OSError):
             lock.unlink()
         os.close(descriptor)
@@ -69,12 +69,12 @@ def locked(lock: Path, output: Path, wait: float = 0.0, optional: bool = False) 
 
 @contextmanager
 def locked_directory(directory: Path, wait: float = 0.0) -> Iterator[None]:
-    """Make a directory that is filled in place, and hold its lock.
+    """Create a directory that is filled in place, if necessary, and hold its lock.
 
-    A directory that was made here and is still empty at the end is removed.
+    A new directory that is still empty at the end is removed.
 
     Raises:
-        OutputError: another process holds the lock, or the directory cannot be made.
+        OutputError: Another process holds the lock, or the directory cannot be created.
     """
     made = not directory.exists()
     try:
@@ -84,7 +84,7 @@ def locked_directory(directory: Path, wait: float = 0.0) -> Iterator[None]:
             f"{directory} is a file, not a directory; choose another path."
         ) from error
     except OSError as error:
-        raise OutputError(f"{directory} cannot be made: {error.strerror}.") from error
+        raise OutputError(f"{directory} cannot be created: {error.strerror}.") from error
     try:
         with locked(directory / LOCK, directory, wait):
             yield
@@ -95,24 +95,24 @@ def locked_directory(directory: Path, wait: float = 0.0) -> Iterator[None]:
 
 
 def _acquire(lock: Path, output: Path, wait: float) -> int:
-    """A descriptor that holds the lock on the file that lies at that path now."""
+    """Open and lock the file at `lock` and return its descriptor."""
     deadline = time.monotonic() + wait
     while True:
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise OutputError(
-                f"cannot write {output}: there can be no lock file {lock}: {error.strerror}. "
+                f"cannot write {output}: cannot create its lock file {lock}: {error.strerror}. "
                 "Choose a path that you may write to."
             ) from error
         try:
             taken = take(descriptor)
             if taken is None:
                 log.warning(
-                    "the file system of %s has no locks: see to it that no second command writes "
-                    "there", output,
+                    "the file system of %s does not support locks: make sure that no other command "
+                    "writes there", output,
                 )  # fmt: skip
-            if taken is not False and _is_still(descriptor, lock):
+            if taken is not False and _is_same_file(descriptor, lock):
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()} on {platform.node()}".encode(), 0)
                 return descriptor
@@ -127,12 +127,12 @@ def _acquire(lock: Path, output: Path, wait: float) -> int:
         if taken is False:
             if time.monotonic() >= deadline:
                 who = f"process {holder}" if holder else "another process"
-                raise OutputError(f"{who} is writing to {output}; wait for it, or end it.")
+                raise OutputError(f"{who} is writing to {output}; wait for it, or stop it.")
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
 
 
 def take(descriptor: int) -> bool | None:
-    """Lock an open file if nobody holds it; None: the file system has no locks."""
+    """Try to lock an open file; return None if the file system does not support locks."""
     if sys.platform == "win32":
         return None
     try:
@@ -140,26 +140,26 @@ def take(descriptor: int) -> bool | None:
     except BlockingIOError:
         return False
     except OSError as error:
-        # EBADF: NFS locks only what is open for writing, which a directory never is.
+        # EBADF: NFS only locks files that are open for writing, and directories cannot be.
         if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EBADF):
             return None
         raise
     return True
 
 
-def _is_still(descriptor: int, path: Path) -> bool:
+def _is_same_file(descriptor: int, path: Path) -> bool:
     try:
-        there = os.stat(path)
+        found = os.stat(path)
     except FileNotFoundError:
         return False
-    return os.path.samestat(os.fstat(descriptor), there)
+    return os.path.samestat(os.fstat(descriptor), found)
 
 
 @contextmanager
 def held(path: Path) -> Iterator[bool]:
-    """Hold a new file or directory, so that other processes do not take it for a leftover.
+    """Lock a new temporary file or directory, which marks it as in use.
 
-    Yields False if one of them did before it could be held.
+    Yields False if another process removed it as a leftover before it was locked.
     """
     if sys.platform == "win32":
         yield True
@@ -170,14 +170,14 @@ def held(path: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        yield take(descriptor) is not False and _is_still(descriptor, path)
+        yield take(descriptor) is not False and _is_same_file(descriptor, path)
     finally:
         os.close(descriptor)
 
 
 @contextmanager
 def abandoned(path: Path) -> Iterator[bool]:
-    """Hold what may be a leftover; True if nobody else does, so that it may be removed."""
+    """Lock a possible leftover; yield True if no process uses it and it may be removed."""
     try:
         descriptor = os.open(path, _OPEN)
     except OSError:

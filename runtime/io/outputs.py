@@ -1,4 +1,4 @@
-"""Rules for outputs: never an input, and nothing is replaced but what the same command made."""
+"""Output checks: no output overlaps an input or replaces files of other programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.io.lines import STDIN, display_name
-from translate_trt.runtime.io.locks import PASSING
+from translate_trt.runtime.io.locks import TEMPORARY
 
 _SAMPLE_BYTES = 1 << 24
 
@@ -24,10 +24,10 @@ class Kind:
     """A kind of directory that --force may replace.
 
     Attributes:
-        name: for messages, such as "bundle".
-        command: the one that makes such directories.
-        files: from a directory, the relative paths (with /) of all files that the command wrote
-            there, by what is in them; None: the directory is of another kind.
+        name: Name in messages, such as "bundle".
+        command: Command that creates such directories.
+        files: Returns the relative paths (with /) of all files that the command wrote to a
+            directory, or None if the directory is of another kind.
     """
 
     name: str
@@ -41,15 +41,15 @@ class Kind:
 def check_apart(output: Path, inputs: Iterable[Path | str | None]) -> None:
     """Refuse an output that is an input, contains one, or lies inside one.
 
-    Files and directories themselves are compared, so that links and other spellings of a path do
-    not matter. Devices and pipes are left out.
+    Files are compared by inode, so links and other spellings of a path do not matter. Devices and
+    pipes are ignored.
 
     Args:
-        output: a file or a directory, there or not.
-        inputs: files and directories; "-" is standard input, None none.
+        output: Path of a file or directory, which need not exist.
+        inputs: Files and directories; "-" is standard input, and None is ignored.
 
     Raises:
-        OutputError: output and input are not apart.
+        OutputError: The output overlaps an input.
     """
     around = list(_identities(output))
     own = _identity(output)
@@ -57,7 +57,7 @@ def check_apart(output: Path, inputs: Iterable[Path | str | None]) -> None:
         if given is None:
             continue
         found = _identity(given)
-        if found is None:  # not there, or a device
+        if found is None:  # missing, or a device
             continue
         name = display_name(str(given))
         if found == own:
@@ -74,21 +74,21 @@ def check_apart(output: Path, inputs: Iterable[Path | str | None]) -> None:
 
 
 def _contains(output: Path, own: _Identity | None, given: Path) -> bool:
-    # An output that is not there yet has a path alone.
+    # An output that does not exist yet has a path but no inode.
     return output.resolve() in given.resolve().parents or (
         own is not None and own in _identities(given)
     )
 
 
 def check_standard_output(inputs: Iterable[Path | str | None]) -> None:
-    """Refuse standard output that is appended to an input, which would never end.
+    """Refuse standard output that is appended to an input, which would grow forever.
 
     Raises:
-        OutputError: standard output is an input.
+        OutputError: Standard output is an input.
     """
     try:
         descriptor = sys.stdout.fileno()
-    except (AttributeError, OSError, ValueError):  # closed, or replaced by something in memory
+    except (AttributeError, OSError, ValueError):  # closed, or a stream in memory
         return
     own = _regular(os.fstat(descriptor))
     for given in inputs:
@@ -99,7 +99,7 @@ def check_standard_output(inputs: Iterable[Path | str | None]) -> None:
 
 
 def _identity(path: Path | str) -> _Identity | None:
-    """Device and inode of a file or directory; None: it is not there, or something else."""
+    """Return device and inode of a file or directory; None if it is missing or something else."""
     try:
         if str(path) == STDIN:
             return _regular(os.fstat(sys.stdin.fileno()))
@@ -115,26 +115,26 @@ def _regular(found: os.stat_result) -> _Identity | None:
 
 
 def _identities(path: Path) -> Iterator[_Identity]:
-    """Identities of a path and of all its parent directories."""
+    """Iterate over the identities of a path and of all its parent directories."""
     path = path.resolve()
     for one in (path, *path.parents):
         if (found := _identity(one)) is not None:
             yield found
 
 
-# ---- what may be replaced ----
+# ---- replacement of existing outputs ----
 
 
 def check_directory(path: Path, force: bool, kind: Kind | None) -> None:
-    """Refuse to replace a directory unless that is wanted and it is of the kind, and of that alone.
+    """Refuse to replace a directory unless forced, and unless all its files are of the kind.
 
     Args:
-        path: where a directory is to be made.
-        force: one that is there may be replaced.
-        kind: what it may be; None: nothing but empty.
+        path: Path of the output directory.
+        force: An existing directory may be replaced.
+        kind: Kind of directory that may be replaced; None allows only an empty one.
 
     Raises:
-        OutputError: it may not be replaced.
+        OutputError: The directory may not be replaced.
     """
     if not path.exists():
         return
@@ -150,51 +150,51 @@ def check_directory(path: Path, force: bool, kind: Kind | None) -> None:
         raise OutputError(f"{path} is {what}, so --force does not replace it; choose another path.")
     if (other := stranger(path, made)) is not None:
         raise OutputError(
-            f"{path / other} is no part of the {kind.name} there, and --force would delete it; "
+            f"{path / other} is not part of the {kind.name}, and --force would delete it; "
             "move it away, or choose another path."
         )
 
 
 def stranger(directory: Path, made: Collection[str]) -> str | None:
-    """Relative path of a file that is not one of those; what passes and caches do not count."""
+    """Return the first file that is not in `made`, ignoring temporary files and caches."""
     known = set(made)
     for folder, directories, names in os.walk(directory, onerror=_refuse):
         place = Path(folder).relative_to(directory)
         links = [name for name in directories if Path(folder, name).is_symlink()]
         kept = []
         for name in directories:
-            # Half an output that a killed process left; Python's own cache of model.py.
-            if not PASSING.fullmatch(name) and name not in links:
+            # Temporary directories of killed processes are ignored.
+            if not TEMPORARY.fullmatch(name) and name not in links:
                 kept.append(name)
         directories[:] = kept
         for name in sorted([*names, *links]):
             relative = (place / name).as_posix()
             cached = place.name == "__pycache__" and name.endswith(".pyc")
-            if relative not in known and not PASSING.fullmatch(name) and not cached:
+            if relative not in known and not TEMPORARY.fullmatch(name) and not cached:
                 return relative
     return None
 
 
 def _refuse(error: OSError) -> None:
-    raise OutputError(f"cannot look into {error.filename}: {error.strerror}.") from error
+    raise OutputError(f"cannot list {error.filename}: {error.strerror}.") from error
 
 
 def check_file(path: Path, force: bool, is_ours: Callable[[bytes], bool], what: str) -> None:
-    """Refuse to replace a file unless that is wanted and it is of the kind.
+    """Refuse to replace a file unless forced, and unless it is of the kind.
 
     Args:
-        path: where a file is to be made.
-        force: one that is there may be replaced.
-        is_ours: tells a file of the kind by its first megabytes.
-        what: the kind, for messages, such as "a picture of translate-trt".
+        path: Path of the output file.
+        force: An existing file may be replaced.
+        is_ours: Recognizes a file of the kind by its first megabytes.
+        what: The kind of file in messages, such as "a picture of translate-trt".
 
     Raises:
-        OutputError: it may not be replaced, or the directory is not there.
+        OutputError: The file may not be replaced, or its directory does not exist.
     """
     if path.is_dir():
         raise OutputError(f"{path} is a directory; name a file.")
     if not path.parent.is_dir():
-        raise OutputError(f"{path.parent} is no directory; make it, or choose another path.")
+        raise OutputError(f"{path.parent} is not a directory; create it, or choose another path.")
     if not path.exists():
         return
     if not force:
@@ -211,7 +211,7 @@ def check_file(path: Path, force: bool, is_ours: Callable[[bytes], bool], what: 
 
 
 def is_text(sample: bytes) -> bool:
-    """Whether the beginning of a file is UTF-8 without NUL."""
+    """True if the beginning of a file is UTF-8 without NUL bytes."""
     cut = len(sample) == _SAMPLE_BYTES
     try:
         sample.decode("utf-8")

@@ -1,4 +1,4 @@
-"""Text that reports are made of: tables, and standing remarks."""
+"""Text tables and remarks for reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row of a table, its cells below each other."""
+    """Format the rows of a table as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

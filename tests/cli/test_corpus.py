@@ -164,7 +164,7 @@ def test_sigterm_tells_how_far_the_run_is(
     monkeypatch.setattr(run, "translate_shards", lambda *_: signal.raise_signal(signal.SIGTERM))
     result = corpus("--input", text / "b.txt")
     assert result.exit_code == 143
-    assert "stopped; 0 of 1 shards are finished; the same command goes on" in result.stderr
+    assert "stopped; 0 of 1 shards are finished; run the same command" in result.stderr
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -86,7 +86,7 @@ def test_plot_has_a_default_name(
     [
         ("nothing", "a.png", 1, "nothing has no metrics.jsonl"),
         ("run", "a.jpg", 2, "ends in .png"),
-        ("run", "nowhere/a.png", 1, "nowhere is no directory"),
+        ("run", "nowhere/a.png", 1, "nowhere is not a directory"),
     ],
 )
 def test_plot_says_what_is_wrong(

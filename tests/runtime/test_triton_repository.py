@@ -202,7 +202,7 @@ def test_notes_in_a_repository_are_not_deleted(
     notes.write_text("mine")
     refused = triton("--force")
     assert refused.exit_code == 1
-    assert f"{notes} is no part of the model repository there" in refused.stderr
+    assert f"{notes} is not part of the model repository" in refused.stderr
     notes.unlink()
     assert triton("--force").exit_code == 0
 

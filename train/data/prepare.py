@@ -32,7 +32,7 @@ from translate_trt.runtime.io.atomic_files import (
     write_json,
 )
 from translate_trt.runtime.io.lines import check_input
-from translate_trt.runtime.io.locks import LOCK, PASSING, locked
+from translate_trt.runtime.io.locks import LOCK, TEMPORARY, locked
 from translate_trt.train.data.cleaning import REASONS, CleanChunk, clean_chunk, first_occurrences
 from translate_trt.train.data.corpora import PrepareOptions
 from translate_trt.train.data.encode import SIDES, Encoded, SplitWriter, encode_lines, token_type
@@ -91,7 +91,7 @@ def check_directory(out: Path, force: bool) -> None:
         others = sorted(
             path.name
             for path in out.iterdir()
-            if path.name != DOWNLOADS and not PASSING.fullmatch(path.name)
+            if path.name != DOWNLOADS and not TEMPORARY.fullmatch(path.name)
         )
         if others:
             raise OutputError(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from translate_trt.runtime.errors import OptionError, OutputError
 from translate_trt.runtime.io.atomic_files import clear_leftovers_in, finish_switch, new_contents
-from translate_trt.runtime.io.locks import PASSING
+from translate_trt.runtime.io.locks import TEMPORARY
 from translate_trt.runtime.io.outputs import stranger
 from translate_trt.train.checkpoint import (
     AVERAGED,
@@ -95,7 +95,7 @@ class RunDirectory:
 
     def _is_empty(self) -> bool:
         """Whether the directory holds only a lock and leftovers of killed processes."""
-        return all(PASSING.fullmatch(path.name) for path in self.path.iterdir())
+        return all(TEMPORARY.fullmatch(path.name) for path in self.path.iterdir())
 
     def _is_run(self) -> bool:
         """Whether run.json has the content of a run's, not only its name."""

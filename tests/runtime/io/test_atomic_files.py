@@ -178,7 +178,7 @@ def test_force_names_a_file_that_is_not_ours(tmp_path: Path, name: str, when: st
 
     if when == "before":
         add()
-    refused = pytest.raises(OutputError, match=f"{path / name} is no part of the thing there")
+    refused = pytest.raises(OutputError, match=f"{path / name} is not part of the thing")
     with refused, new_directory(path, force=True, kind=THING):
         assert when == "meanwhile"
         add()
@@ -390,7 +390,7 @@ def test_without_locks_there_is_a_warning(
     with new_directory(tmp_path / "a"):
         pass
     assert names(tmp_path) == [".a.0123abcd.partial", "a"]
-    assert "has no locks" in caplog.text
+    assert "does not support locks" in caplog.text
 
 
 def test_a_lock_file_that_was_removed_meanwhile_is_no_lock(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_where_a_picture_can_go(tmp_path: Path) -> None:
         check_picture(tmp_path / "there.png", force=False)
     with pytest.raises(OutputError, match="is a directory"):
         check_picture(tmp_path / "folder.png", force=True)
-    with pytest.raises(OutputError, match="nowhere is no directory"):
+    with pytest.raises(OutputError, match="nowhere is not a directory"):
         check_picture(tmp_path / "nowhere" / "curves.png", force=True)
     with pytest.raises(OutputError, match="is not a picture of translate-trt"):
         check_picture(tmp_path / "there.png", force=True)
