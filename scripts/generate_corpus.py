@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Write a generated English-German corpus: the quickstart's training, validation and test text.
+"""Generate the quickstart's English-German corpus: training, validation and test text.
 
     python scripts/generate_corpus.py --out DIR [--sentences 20000 --valid 300 --test 500 --seed 1]
 
-All sentences are distinct: no English or German sentence of the validation and test sets is one of
-training.
+All sentences are distinct, so no English or German sentence of the validation and test sets occurs
+in training.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from corpus.grammar import Grammar, Pair
 
 
 def draw(count: int, seed: int) -> list[Pair]:
-    """That many pairs in which no English and no German sentence comes twice."""
+    """Draw that many pairs in which no English and no German sentence occurs twice."""
     english: set[str] = set()
     german: set[str] = set()
     pairs: list[Pair] = []
@@ -35,7 +35,7 @@ def draw(count: int, seed: int) -> list[Pair]:
 
 
 def write(directory: Path, parts: dict[str, list[Pair]]) -> None:
-    """`<part>.en` and `<part>.de` for each part."""
+    """Write `<part>.en` and `<part>.de` for each part."""
     for name, pairs in parts.items():
         for side, language in enumerate(("en", "de")):
             text = "".join(f"{pair[side]}\n" for pair in pairs)
@@ -43,7 +43,7 @@ def write(directory: Path, parts: dict[str, list[Pair]]) -> None:
 
 
 def main() -> int:
-    """Parse the command line and write the files; returns the exit code."""
+    """Parse the command line, write the files and return the exit code."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

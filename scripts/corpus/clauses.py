@@ -1,4 +1,4 @@
-"""Clauses in both languages: one structure, two realizations."""
+"""Clauses: one structure with a realization in each language."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from corpus.lexicon import ADJECTIVES, MODALS, TIMES, TO_BE, Verb
 from corpus.phrases import NounPhrase, english, german, relative_pronoun
 
 CONTRACTIONS = {"in dem": "im", "in das": "ins", "von dem": "vom"}
-#: English preposition: the German one and its case. in takes the dative where one is and the
-#: accusative where one goes.
+#: German preposition and its case by the English one; "in" governs the dative for a place and the
+#: accusative for a direction.
 PREPOSITIONS = {
     "in": ("in", "dative"),
     "to": ("in", "accusative"),
@@ -31,18 +31,18 @@ class Prepositional:
 
 @dataclass(frozen=True)
 class Clause:
-    """One clause.
+    """A clause.
 
     Attributes:
-        subject: None in an infinitive clause.
-        verb: its verb; TO_BE takes a `predicate`.
+        subject: Subject; None in an infinitive clause.
+        verb: Verb; TO_BE takes a `predicate`.
         tense: present, past or perfect.
         modal: English modal verb, or ""; present tense only.
-        direct: accusative object.
-        indirect: dative object.
-        place: prepositional phrases, in order.
+        direct: Accusative object.
+        indirect: Dative object.
+        place: Prepositional phrases, in order.
         time: English adverb, or "".
-        negated: whether it says no.
+        negated: Whether the clause is negated.
         predicate: English adjective after TO_BE.
     """
 
@@ -62,7 +62,7 @@ class Clause:
 
 
 def english_words(clause: Clause) -> tuple[str, str, str]:
-    """Finite verb with negation split off as (auxiliary, rest of the verb), and what follows."""
+    """Return the auxiliary, or "", the rest of the verb, and the phrases after it."""
     subject = clause.subject
     third = subject is None or not (subject.is_plural or subject.first_person)
     infinitive, present, past, participle = (form.replace("_", " ") for form in clause.verb.english)
@@ -82,7 +82,7 @@ def english_words(clause: Clause) -> tuple[str, str, str]:
 
 
 def _particle_apart(verb: str) -> tuple[str, str]:
-    """Verb and particle of pick up, put away, give back, eat up, bring along; "" without."""
+    """Split pick up, put away, give back, eat up, bring along into verb and particle, or ""."""
     head, _, last = verb.rpartition(" ")
     return (head, last) if last in ("up", "away", "back", "along") else (verb, "")
 
@@ -101,7 +101,7 @@ def _english_rest(clause: Clause) -> str:
 
 
 def _with_object(verb: str, rest: str, clause: Clause) -> str:
-    """The verb and what follows; a particle stands after a direct object: picks the man up."""
+    """Join verb and objects; a particle stands after a direct object: picks the man up."""
     head, particle = _particle_apart(verb)
     if not particle or clause.direct is None:
         return f"{verb} {rest}".strip()
@@ -110,7 +110,7 @@ def _with_object(verb: str, rest: str, clause: Clause) -> str:
 
 
 def english_clause(clause: Clause, time_first: bool = False) -> str:
-    """Subject, verb, rest; adverbs of frequency before the verb, other times last (or first)."""
+    """Order the clause: often and always before the verb, other times last or first."""
     assert clause.subject is not None
     auxiliary, verb, rest = english_words(clause)
     frequent = clause.time in ("often", "always") and not time_first
@@ -128,7 +128,7 @@ def english_clause(clause: Clause, time_first: bool = False) -> str:
 
 
 def _do(clause: Clause) -> tuple[str, str]:
-    """The auxiliary do and the infinitive."""
+    """Return the auxiliary do and the infinitive."""
     assert clause.subject is not None
     third = not (clause.subject.is_plural or clause.subject.first_person)
     do = "did" if clause.tense == "past" else "does" if third else "do"
@@ -158,7 +158,7 @@ def english_infinitive(clause: Clause) -> str:
 
 
 def conjugate(verb: Verb, subject: NounPhrase, tense: str) -> str:
-    """The finite form in the present or past, without prefix."""
+    """Return the finite form in the present or past, without prefix."""
     infinitive, present, past, _ = verb.german
     if verb is TO_BE:
         if tense == "past":
@@ -178,7 +178,7 @@ def conjugate(verb: Verb, subject: NounPhrase, tense: str) -> str:
 
 
 def _finite_and_end(clause: Clause) -> tuple[str, str]:
-    """The finite verb of a main clause and what closes its frame."""
+    """Return the finite verb of a main clause and the words that close its verbal frame."""
     assert clause.subject is not None
     subject, verb = clause.subject, clause.verb
     if clause.modal:
@@ -197,7 +197,7 @@ def _auxiliary(verb: Verb, subject: NounPhrase) -> str:
 
 
 def _middle(clause: Clause, time: str) -> str:
-    """The middle field: pronouns, dative, time, accusative, not, places, predicate."""
+    """Order the middle field: pronouns, dative, time, accusative, not, places, predicate."""
     direct, indirect, negated = clause.direct, clause.indirect, clause.negated
     parts: list[str] = []
     if direct is not None and direct.is_pronoun:
@@ -219,7 +219,7 @@ def _middle(clause: Clause, time: str) -> str:
 
 
 def german_prepositional(part: Prepositional) -> str:
-    """The phrase in the preposition's case, contracted where German does."""
+    """Put the phrase into the preposition's case, contracted as in im and ins."""
     preposition, case = PREPOSITIONS[part.preposition]
     text = f"{preposition} {german(part.phrase, case)}"
     for long, short in CONTRACTIONS.items():
@@ -233,7 +233,7 @@ def _time(clause: Clause) -> str:
 
 
 def german_main(clause: Clause, time_first: bool = False) -> str:
-    """Verb-second, the subject (or the time, then the subject) before the middle field."""
+    """Order a verb-second clause: subject, or time and then subject, before the middle field."""
     assert clause.subject is not None
     finite, end = _finite_and_end(clause)
     subject, time = german(clause.subject, "nominative"), _time(clause)
@@ -245,7 +245,7 @@ def german_main(clause: Clause, time_first: bool = False) -> str:
 
 
 def german_question(clause: Clause, word: str = "") -> str:
-    """Verb-first, or after the question word."""
+    """Order a verb-first clause, after the question word if there is one."""
     assert clause.subject is not None
     finite, end = _finite_and_end(clause)
     words = [
@@ -258,13 +258,8 @@ def german_question(clause: Clause, word: str = "") -> str:
     return " ".join(part for part in words if part)
 
 
-def german_after_clause(clause: Clause) -> str:
-    """A main clause whose first place another clause has taken: the verb comes first."""
-    return german_question(clause)
-
-
 def verb_group(clause: Clause, subject: NounPhrase) -> str:
-    """All verbs of a clause with the finite one last: gesehen hat, anrufen kann, anruft."""
+    """Return all verbs of a clause, the finite one last: gesehen hat, anrufen kann, anruft."""
     verb = clause.verb
     if clause.modal:
         return f"{verb.prefix}{verb.german[0]} {MODALS[clause.modal][subject.is_plural]}"
@@ -274,7 +269,7 @@ def verb_group(clause: Clause, subject: NounPhrase) -> str:
 
 
 def german_subordinate(clause: Clause) -> str:
-    """Verb-final, after a conjunction."""
+    """Order a verb-final clause, as after a conjunction."""
     assert clause.subject is not None
     subject = german(clause.subject, "nominative")
     words = [subject, _middle(clause, _time(clause)), verb_group(clause, clause.subject)]
@@ -282,7 +277,7 @@ def german_subordinate(clause: Clause) -> str:
 
 
 def german_infinitive(clause: Clause) -> str:
-    """With zu before the verb, or inside it: den Mann zu sehen, den Mann anzurufen."""
+    """Put zu before the verb, or inside it: den Mann zu sehen, den Mann anzurufen."""
     verb = clause.verb
     last = f"{verb.prefix}zu{verb.german[0]}" if verb.prefix else f"zu {verb.german[0]}"
     return f"{_middle(clause, '')} {last}".strip()

@@ -1,4 +1,4 @@
-"""Random sentences: a structure is drawn, then said in both languages."""
+"""Random sentences: structures drawn by chance and realized in both languages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from corpus.clauses import (
     german_relative,
     german_subordinate,
 )
-from corpus.lexicon import Noun, Verb
+from corpus.lexicon import Noun
 from corpus.phrases import NounPhrase
 
 Pair = tuple[str, str]
@@ -29,11 +29,11 @@ T = TypeVar("T")
 
 
 class Grammar:
-    """Draws sentence pairs; the same seed gives the same sequence."""
+    """Generator of sentence pairs; the same seed gives the same sequence."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        # As often as its share: plain main clauses are a third of the corpus.
+        # Weights: plain main clauses are a quarter of the corpus.
         self._kinds: tuple[tuple[int, Callable[[], Pair]], ...] = (
             (6, self.main_clause),
             (3, self.question),
@@ -47,7 +47,7 @@ class Grammar:
         )
 
     def sentences(self) -> Iterator[Pair]:
-        """English and German, without end; some come more than once."""
+        """Yield English and German sentences without end; some come more than once."""
         weights = [weight for weight, _ in self._kinds]
         while True:
             _, kind = self._random.choices(self._kinds, weights)[0]
@@ -90,7 +90,7 @@ class Grammar:
         return Prepositional(preposition, replace(phrase, determiner="the", plural=False))
 
     def _other(self, subject: NounPhrase, draw: Callable[[], NounPhrase]) -> NounPhrase:
-        """A phrase about somebody else than the subject."""
+        """Draw a phrase about somebody else than the subject."""
         while True:
             phrase = draw()
             pronouns = phrase.is_pronoun and subject.is_pronoun
@@ -101,7 +101,7 @@ class Grammar:
     # ---- clauses ----
 
     def _clause(self, subject: NounPhrase, tense: str | None = None) -> Clause:
-        """Any clause about that subject, with its verb's companions."""
+        """Draw a clause about that subject, with all that its verb needs."""
         tense = tense or self._one_of(("present", "present", "past", "past", "perfect"))
         clause = self._frame(Clause(subject, lexicon.TO_BE, tense))
         if tense == "present" and clause.verb is not lexicon.TO_BE and self._chance(0.25):
@@ -119,7 +119,7 @@ class Grammar:
         return clause.modal not in ("must", "may") and not counted and not frequent
 
     def _frame(self, clause: Clause) -> Clause:
-        """A verb and what it needs."""
+        """Draw a verb, and the phrases that it needs."""
         subject = clause.subject
         assert subject is not None
         frames: tuple[Callable[[Clause, NounPhrase], Clause], ...] = (
@@ -139,7 +139,7 @@ class Grammar:
         draw = self._person if self._chance(0.6) else self._living
         place = (self._place("in"),) if self._chance(0.3) else ()
         direct = self._other(subject, draw)
-        return replace(clause, verb=self._verb(lexicon.WITH_PERSON), direct=direct, place=place)
+        return replace(clause, verb=self._one_of(lexicon.WITH_PERSON), direct=direct, place=place)
 
     def _with_thing(self, clause: Clause, subject: NounPhrase) -> Clause:
         direct = self._phrase(lexicon.THINGS, lexicon.FOR_THINGS)
@@ -148,7 +148,7 @@ class Grammar:
             place = (Prepositional("for", self._other(subject, self._living)),)
         elif self._chance(0.3):
             place = (self._place("in"),)
-        return replace(clause, verb=self._verb(lexicon.WITH_THING), direct=direct, place=place)
+        return replace(clause, verb=self._one_of(lexicon.WITH_THING), direct=direct, place=place)
 
     def _with_food(self, clause: Clause, subject: NounPhrase) -> Clause:
         direct = self._phrase(lexicon.FOODS, lexicon.FOR_FOOD)
@@ -157,19 +157,19 @@ class Grammar:
             place = (Prepositional("with", self._other(subject, self._person)),)
         elif self._chance(0.3):
             place = (self._place("in"),)
-        return replace(clause, verb=self._verb(lexicon.WITH_FOOD), direct=direct, place=place)
+        return replace(clause, verb=self._one_of(lexicon.WITH_FOOD), direct=direct, place=place)
 
     def _giving(self, clause: Clause, subject: NounPhrase) -> Clause:
         return replace(
             clause,
-            verb=self._verb(lexicon.GIVING),
+            verb=self._one_of(lexicon.GIVING),
             direct=self._phrase(lexicon.THINGS, lexicon.FOR_THINGS),
             indirect=self._other(subject, self._person),
         )
 
     def _helping(self, clause: Clause, subject: NounPhrase) -> Clause:
         indirect = self._other(subject, self._person)
-        return replace(clause, verb=self._verb(lexicon.HELPING), indirect=indirect)
+        return replace(clause, verb=self._one_of(lexicon.HELPING), indirect=indirect)
 
     def _doing(self, clause: Clause, subject: NounPhrase) -> Clause:
         place: list[Prepositional] = []
@@ -179,10 +179,10 @@ class Grammar:
             )
         if self._chance(0.6):
             place.append(self._place("in"))
-        return replace(clause, verb=self._verb(lexicon.DOING), place=tuple(place))
+        return replace(clause, verb=self._one_of(lexicon.DOING), place=tuple(place))
 
     def _going(self, clause: Clause, subject: NounPhrase) -> Clause:
-        verb = self._verb(lexicon.GOING)
+        verb = self._one_of(lexicon.GOING)
         preposition = "into" if verb.english[0] == "run" else "to"
         return replace(clause, verb=verb, place=(self._place(preposition),))
 
@@ -191,9 +191,6 @@ class Grammar:
         tense = "past" if clause.tense == "perfect" else clause.tense
         predicate = self._one_of(tuple(a for a in lexicon.FOR_LIVING if a != subject.adjective))
         return replace(clause, verb=lexicon.TO_BE, tense=tense, predicate=predicate)
-
-    def _verb(self, verbs: Sequence[Verb]) -> Verb:
-        return self._one_of(verbs)
 
     # ---- sentences ----
 
@@ -250,7 +247,7 @@ class Grammar:
     def report(self) -> Pair:
         """The man says that the dog sleeps."""
         tense = self._one_of(("present", "past"))
-        main = Clause(self._subject(), self._verb(lexicon.SAYING), tense)
+        main = Clause(self._subject(), self._one_of(lexicon.SAYING), tense)
         assert main.subject is not None
         other = self._clause(self._other(main.subject, self._subject), tense)
         return (
@@ -268,7 +265,7 @@ class Grammar:
     def intention(self) -> Pair:
         """The man hopes to see the dog."""
         tense = self._one_of(("present", "past"))
-        main = Clause(self._subject(), self._verb(lexicon.TRYING), tense)
+        main = Clause(self._subject(), self._one_of(lexicon.TRYING), tense)
         assert main.subject is not None
         clause = self._infinitive(main.subject)
         infinitive = german_infinitive(clause)
@@ -313,7 +310,7 @@ class Grammar:
         phrase = replace(self._phrase(nouns, adjectives), determiner="the")
         verbs = lexicon.WITH_THING if things else lexicon.WITH_PERSON
         tense = self._one_of(("present", "past"))
-        relative = Clause(self._other(phrase, self._subject), self._verb(verbs), tense)
+        relative = Clause(self._other(phrase, self._subject), self._one_of(verbs), tense)
         predicates = [a for a in adjectives if a != phrase.adjective]
         main = Clause(phrase, lexicon.TO_BE, tense, predicate=self._one_of(predicates))
         # English leaves a gap where the object was: its particle stays with the verb.
@@ -323,7 +320,7 @@ class Grammar:
 
 
 def _insert(phrase: NounPhrase, main: Clause, english: str, german: str) -> Pair:
-    """Put a relative clause behind the subject of a main clause."""
+    """Insert a relative clause after the subject of a main clause."""
     english_head = phrases.english(phrase)
     german_head = phrases.german(phrase, "nominative")
     return (

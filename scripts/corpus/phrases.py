@@ -13,7 +13,7 @@ DEFINITE = {
     "accusative": ("den", "die", "das", "die"),
     "dative": ("dem", "der", "dem", "den"),
 }
-# What ein, kein and mein end in.
+# Endings of ein, kein and mein.
 INDEFINITE_ENDING = {
     "nominative": ("", "e", "", "e"),
     "accusative": ("en", "e", "", "e"),
@@ -42,11 +42,11 @@ class NounPhrase:
     """A noun with its determiner, or a name, or a pronoun.
 
     Attributes:
-        noun: None for a name or pronoun.
+        noun: Noun; None for a name or pronoun.
         determiner: "the", "a", "no", "my", "his", "our", an English number, or "" before a plural.
         adjective: English adjective, or "".
-        plural: number of the noun.
-        word: the name, or the pronoun in the nominative, where there is no noun.
+        plural: Whether the noun is in the plural.
+        word: Name or nominative pronoun, if there is no noun.
     """
 
     noun: Noun | None = None
@@ -57,7 +57,7 @@ class NounPhrase:
 
     @property
     def first_person(self) -> bool:
-        """I and we."""
+        """Whether it is I or we."""
         return self.word in ("I", "we")
 
     @property
@@ -77,7 +77,7 @@ class NounPhrase:
 
 
 def english(phrase: NounPhrase, case: str = "nominative") -> str:
-    """The phrase in English."""
+    """Realize the phrase in English."""
     if phrase.noun is None:
         if phrase.is_pronoun:
             return PRONOUNS[phrase.word][0][case != "nominative"]
@@ -90,7 +90,7 @@ def english(phrase: NounPhrase, case: str = "nominative") -> str:
 
 
 def german(phrase: NounPhrase, case: str) -> str:
-    """The phrase in German, in that case."""
+    """Realize the phrase in German, in that case."""
     if phrase.noun is None:
         if phrase.is_pronoun:
             cases = ("nominative", "accusative", "dative")
@@ -130,7 +130,7 @@ def _adjective(phrase: NounPhrase, gender: str, case: str) -> str:
 
 
 def noun_form(noun: Noun, plural: bool, case: str) -> str:
-    """The noun in that number and case: -n in the dative plural, -n or -en of weak nouns."""
+    """Decline the noun: -n in the dative plural, -n or -en of weak nouns."""
     if plural:
         form = noun.german[1]
         return form + "n" if case == "dative" and not form.endswith(("n", "s")) else form
@@ -141,7 +141,7 @@ def noun_form(noun: Noun, plural: bool, case: str) -> str:
 
 
 def relative_pronoun(phrase: NounPhrase, case: str) -> str:
-    """der, die, das as a relative pronoun of that antecedent."""
+    """Return the relative pronoun der, die, das ... for that antecedent."""
     assert phrase.noun is not None
     gender = "p" if phrase.plural else phrase.noun.gender
     if gender == "p" and case == "dative":
