@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from translate_trt.export.importers.hugging_face.directory import Config, Tensors, layers
-from translate_trt.export.importers.imported import Imported, Placed, build_model, read_positions
+from translate_trt.export.importers.imported import Imported, ModelPart, build_model, read_positions
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.torch_file import Record, read_torch_file, tensors_of
-from translate_trt.export.importers.vocabulary import Numbering, Special, make_tokenizers
+from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
 
@@ -25,7 +25,7 @@ from translate_trt.train.config import ModelConfig
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 _PAD, _END, _UNKNOWN = 1, 2, 3
 # What decoding starts with is the end symbol.
-_IDS = Special(pad=_PAD, unknown=_UNKNOWN, start=_END, end=_END)
+_IDS = SpecialTokens(pad=_PAD, unknown=_UNKNOWN, start=_END, end=_END)
 _STACKS = ("encoder", "decoder")
 _ACTIVATIONS = ("relu", "gelu")
 _SHAPE = ("embed_dim", "ffn_embed_dim", "attention_heads")
@@ -122,7 +122,7 @@ def import_fairseq(
     matrices = _matrices(config, tensors)
     matrices.check(path, source, target)
     (source, target), models = make_tokenizers(tokenizers, (source, target))
-    model, weights = _convert(config, tensors, matrices.place(source, target))
+    model, weights = _convert(config, tensors, matrices.remap(source, target))
     tensors.check_all_used(_IGNORED)
     made = build_model(model, weights, path)
     return Imported(made, models, "fairseq", _search())
@@ -154,9 +154,9 @@ def _settings(path: Path, checkpoint: dict[str, Any]) -> Config:
         values |= {f"{stack}_{name}": value for name, value in _fields(nested).items()}
     config = Config(path, values)
     if values["task"] != "translation":
-        raise config.refused("task", "models of the task 'translation' are imported")
+        raise config.setting_error("task", "models of the task 'translation' are imported")
     if values["arch"] not in _ARCHS:
-        raise config.refused(
+        raise config.setting_error(
             "arch",
             f"imported are {', '.join(_ARCHS)}; one of your own that sets sizes alone is "
             "imported where the checkpoint says 'transformer'",
@@ -164,7 +164,7 @@ def _settings(path: Path, checkpoint: dict[str, Any]) -> Config:
     _check_known(config)
     for name in _OFF:
         if values.get(name):
-            raise config.refused(name, "it is not represented")
+            raise config.setting_error(name, "it is not represented")
     return config
 
 
@@ -176,7 +176,7 @@ def _check_known(config: Config) -> None:
         if name in known or name.startswith("_") or value in _OFF_VALUES:
             continue
         if not mixed or _OF_LAYERS.search(name):
-            raise config.refused(name, "translate-trt does not know this setting of fairseq")
+            raise config.setting_error(name, "translate-trt does not know this setting of fairseq")
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def _fields(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read_dictionary(path: Path) -> Numbering:
+def _read_dictionary(path: Path) -> TokenMap:
     """One token per line, with its count behind a space."""
     try:
         with path.open(encoding="utf-8") as file:
@@ -206,7 +206,7 @@ def _read_dictionary(path: Path) -> Numbering:
             )
         tokens.append(token)
     # Its generator never chooses padding.
-    return Numbering(tokens, _IDS, never=[_PAD])
+    return TokenMap(tokens, _IDS, banned=[_PAD])
 
 
 def _upgraded(values: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -254,13 +254,13 @@ def _matrices(config: Config, tensors: Tensors) -> Matrices:
 
 
 def _convert(
-    config: Config, tensors: Tensors, placed: Placed
+    config: Config, tensors: Tensors, embeddings: ModelPart
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """The configuration, and the weights by their names in `Transformer`."""
-    _check_stacks(config, placed.fields["d_model"])
+    _check_stacks(config, embeddings.fields["d_model"])
     activation = config.values.get("activation_fn", "relu")
     if activation not in _ACTIVATIONS:
-        raise config.refused("activation_fn", f"represented are {', '.join(_ACTIVATIONS)}")
+        raise config.setting_error("activation_fn", f"represented are {', '.join(_ACTIVATIONS)}")
     pre_norm = config.flag("encoder_normalize_before", False)
     positions = _positions(config, tensors)
     model = ModelConfig(
@@ -274,9 +274,9 @@ def _convert(
         scale_embedding=not config.flag("no_scale_embedding", False),
         norm_embedding=config.flag("layernorm_embedding", False),
         **positions.fields,
-        **placed.fields,
+        **embeddings.fields,
     )
-    weights = placed.weights | positions.weights
+    weights = embeddings.weights | positions.weights
     for stack, name, count in (
         ("encoder", "source_embedding_norm", model.encoder_layers),
         ("decoder", "embedding_norm", model.decoder_layers),
@@ -301,12 +301,14 @@ def _check_stacks(config: Config, d_model: int) -> None:
         if config.values.get(name, d_model) not in (
             d_model, "${model.decoder.embed_dim}",
         ):  # fmt: skip
-            raise config.refused(name, "projections beside the layers are not represented")
+            raise config.setting_error(name, "projections beside the layers are not represented")
 
 
 def _same(config: Config, part: str, encoder: Any, decoder: Any) -> None:
     if encoder != decoder:
-        raise config.refused(f"decoder_{part}", f"encoder_{part} is {encoder!r}; it must be equal")
+        raise config.setting_error(
+            f"decoder_{part}", f"encoder_{part} is {encoder!r}; it must be equal"
+        )
 
 
 def _check_version(tensors: Tensors, stack: str) -> None:
@@ -319,9 +321,9 @@ def _check_version(tensors: Tensors, stack: str) -> None:
         )
 
 
-def _positions(config: Config, tensors: Tensors) -> Placed:
+def _positions(config: Config, tensors: Tensors) -> ModelPart:
     """Sinusoids as in tensor2tensor; the first position is behind the padding symbol's id."""
     if not config.flag("encoder_learned_pos", False):
-        return Placed({"sinusoid": "tensor2tensor", "first_position": _PAD + 1}, {})
+        return ModelPart({"sinusoid": "tensor2tensor", "first_position": _PAD + 1}, {})
     tables = [tensors.take(f"{stack}.embed_positions.weight")[_PAD + 1 :] for stack in _STACKS]
     return read_positions(*tables)

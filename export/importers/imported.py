@@ -99,14 +99,14 @@ def build_model(config: ModelConfig, weights: Mapping[str, Tensor], path: Path) 
 
 
 @dataclass(frozen=True)
-class Placed:
+class ModelPart:
     """How a model knows positions: fields of `ModelConfig`, and weights."""
 
     fields: dict[str, Any]
     weights: dict[str, Tensor]
 
 
-def read_positions(source: Tensor, target: Tensor) -> Placed:
+def read_positions(source: Tensor, target: Tensor) -> ModelPart:
     """From the two tables [positions, d_model]; sinusoids have no end then.
 
     Args:
@@ -115,14 +115,14 @@ def read_positions(source: Tensor, target: Tensor) -> Placed:
     """
     fields = _sinusoids(source)
     if fields is not None and fields == _sinusoids(target):
-        return Placed(fields, {})
+        return ModelPart(fields, {})
     count = min(len(source), len(target))
     weights = {"positions.table": source[:count]}
     own = not torch.equal(source[:count], target[:count])
     if own:
         weights["own_target_positions.table"] = target[:count]
     learned = {"positions": "learned", "max_positions": count, "own_target_positions": own}
-    return Placed(learned, weights)
+    return ModelPart(learned, weights)
 
 
 def _sinusoids(table: Tensor) -> dict[str, Any] | None:

@@ -43,7 +43,7 @@ def languages_of(names: Sequence[str], family: Family) -> dict[str, int]:
     return {match[1]: place for match, place in found if match is not None}
 
 
-def whole_family(names: Sequence[str]) -> dict[str, int]:
+def detect_languages(names: Sequence[str]) -> dict[str, int]:
     """By language, its place, where a vocabulary has all of a family that begins translations.
 
     One such token alone may be a word.
@@ -60,12 +60,12 @@ def languages_among(names: Sequence[str]) -> dict[str, int]:
     return max((languages_of(names, family) for family in _OF_TRANSLATIONS), key=len)
 
 
-def prompt_of(languages: dict[str, int], **more: Any) -> Prompt:
+def language_prompt(languages: dict[str, int], **more: Any) -> Prompt:
     """Source and translation begin with their languages."""
     return Prompt(source_languages=languages, target_languages=languages, **more)
 
 
-def is_opus(token: str) -> bool:
+def is_opus_language(token: str) -> bool:
     """Whether a token at the start of a source says what to translate into, such as >>deu<<."""
     return OPUS.pattern.fullmatch(token) is not None
 

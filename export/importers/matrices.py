@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from translate_trt.export.importers.imported import Placed
-from translate_trt.export.importers.vocabulary import Numbering
+from translate_trt.export.importers.imported import ModelPart
+from translate_trt.export.importers.vocabulary import TokenMap
 from translate_trt.runtime.errors import InputError
 
 _TIED = {(True, True): "all", (True, False): "input", (False, True): "output"}
@@ -30,20 +30,20 @@ class Matrices:
     output: Tensor
     bias: Tensor | None
 
-    def check(self, path: object, source: Numbering, target: Numbering) -> None:
+    def check(self, path: object, source: TokenMap, target: TokenMap) -> None:
         """Raise an InputError if they are not of the vocabularies' sizes."""
-        for side, numbering, rows in (
+        for side, token_map, rows in (
             ("source", source, self.source), ("target", target, self.target),
             ("target", target, self.output),
         ):  # fmt: skip
-            tokens = numbering.count
+            tokens = token_map.count
             if len(rows) != tokens:
                 raise InputError(
                     f"{path}: the {side}'s matrix has {len(rows)} rows, but the vocabulary "
                     f"{tokens} tokens; they are of different models."
                 )
 
-    def place(self, source: Numbering, target: Numbering) -> Placed:
+    def remap(self, source: TokenMap, target: TokenMap) -> ModelPart:
         """In our order of tokens.
 
         Args:
@@ -68,4 +68,4 @@ class Matrices:
             "tied": _TIED.get((shares_input, shares_output), "none"),
             "output_bias": bias is not None,
         }
-        return Placed(fields, weights)
+        return ModelPart(fields, weights)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from translate_trt.export.importers.hugging_face.directory import Config, Tensors
-from translate_trt.export.importers.imported import Imported, Placed, build_model
+from translate_trt.export.importers.imported import Imported, ModelPart, build_model
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.torch_file import Record, read_torch_file, tensors_of
-from translate_trt.export.importers.vocabulary import Numbering, Special, make_tokenizers
+from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import sinusoid
@@ -152,14 +152,14 @@ def import_opennmt_py(
     checkpoint = read_torch_file(path, ["argparse.Namespace"], "OpenNMT-py")
     config = _settings(path, checkpoint.get("opt"))
     tensors = Tensors(path, _weights(path, checkpoint))
-    source, target = _numberings(path, checkpoint.get("vocab"))
+    source, target = _token_maps(path, checkpoint.get("vocab"))
     matrices = Matrices(
         tensors.take(f"encoder.{_EMBEDDING}"), tensors.take(f"decoder.{_EMBEDDING}"),
         tensors.take("generator.weight"), tensors.take("generator.bias"),
     )  # fmt: skip
     matrices.check(path, source, target)
     (source, target), models = make_tokenizers(tokenizers, (source, target))
-    model, weights = _convert(config, tensors, matrices.place(source, target))
+    model, weights = _convert(config, tensors, matrices.remap(source, target))
     tensors.check_all_used(set())
     made = build_model(model, weights, path)
     return Imported(made, models, "opennmt-py", _search())
@@ -178,18 +178,22 @@ def _settings(path: Path, options: Any) -> Config:
     config = Config(path, options.fields)
     for name, value in sorted(config.values.items()):
         if name not in _KNOWN and value not in _OFF_VALUES:
-            raise config.refused(name, "translate-trt does not know this setting of OpenNMT-py")
+            raise config.setting_error(
+                name, "translate-trt does not know this setting of OpenNMT-py"
+            )
     for name, allowed in _ONLY.items():
         if config.values.get(name, allowed[0]) not in allowed:
             represented = " or ".join(repr(value) for value in allowed)
-            raise config.refused(name, f"represented is {represented}")
+            raise config.setting_error(name, f"represented is {represented}")
     activation = config.values.get("pos_ffn_activation_fn", "relu")
     if activation not in _ACTIVATIONS:
-        raise config.refused(
+        raise config.setting_error(
             "pos_ffn_activation_fn", f"represented are {', '.join(_ACTIVATIONS)}; it is gated"
         )
     if config.values.get("position_encoding_type", "SinusoidalInterleaved") not in _SINUSOIDS:
-        raise config.refused("position_encoding_type", f"represented are {', '.join(_SINUSOIDS)}")
+        raise config.setting_error(
+            "position_encoding_type", f"represented are {', '.join(_SINUSOIDS)}"
+        )
     return config
 
 
@@ -209,7 +213,7 @@ def _weights(path: Path, checkpoint: dict[str, Any]) -> dict[str, Tensor]:
     return found
 
 
-def _numberings(path: Path, vocabularies: Any) -> tuple[Numbering, Numbering]:
+def _token_maps(path: Path, vocabularies: Any) -> tuple[TokenMap, TokenMap]:
     """Of source and target; the same object where they share a vocabulary."""
     if not isinstance(vocabularies, dict):
         raise InputError(f"{path} has no vocabularies under 'vocab'; it is damaged.")
@@ -235,24 +239,24 @@ def _numberings(path: Path, vocabularies: Any) -> tuple[Numbering, Numbering]:
             f"{path}: decoder_start_token is {start!r}, the padding symbol, which OpenNMT-py hides "
             "from the decoder's attention; translate-trt does not represent that."
         )
-    target = _numbering(sides[1], start)
-    return (target if sides[0] == sides[1] else _numbering(sides[0], start)), target
+    target = _token_map(sides[1], start)
+    return (target if sides[0] == sides[1] else _token_map(sides[0], start)), target
 
 
-def _numbering(tokens: list[str], start: str) -> Numbering:
+def _token_map(tokens: list[str], start: str) -> TokenMap:
     places = {name: place for place, name in enumerate(tokens)}
     found = (places.get(name) for name in (_PAD, _UNKNOWN, start, _END))
-    return Numbering(tokens, Special(*found))
+    return TokenMap(tokens, SpecialTokens(*found))
 
 
 def _convert(
-    config: Config, tensors: Tensors, placed: Placed
+    config: Config, tensors: Tensors, embeddings: ModelPart
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """The configuration, and the weights by their names in `Transformer`."""
     heads = config.integer("heads")
     epsilon = config.values.get("norm_eps", 1e-6)
     if not isinstance(epsilon, int | float):
-        raise config.refused("norm_eps", "a number is needed")
+        raise config.setting_error("norm_eps", "a number is needed")
     model = ModelConfig(
         encoder_layers=_layers(config, "enc_layers"),
         decoder_layers=_layers(config, "dec_layers"),
@@ -262,11 +266,11 @@ def _convert(
         norm="pre",
         activation=config.values.get("pos_ffn_activation_fn", "relu"),
         layer_norm_epsilon=float(epsilon),
-        sinusoid=_sinusoid(config, tensors, placed.fields["d_model"]),
+        sinusoid=_sinusoid(config, tensors, embeddings.fields["d_model"]),
         source_end=False,
-        **placed.fields,
+        **embeddings.fields,
     )
-    weights = dict(placed.weights)
+    weights = dict(embeddings.weights)
     for stack, count in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
         weights |= tensors.renamed(f"{stack}.layer_norm", f"{stack}_norm")
         for index in range(count):

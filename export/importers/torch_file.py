@@ -22,7 +22,7 @@ from translate_trt.runtime.errors import InputError
 # Scores of validations are such numbers; no importer reads them.
 _NUMBERS = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "numpy.dtype")
 # What torch says of a class that is not listed.
-_UNLISTED = re.compile(r"GLOBAL (\S+) was not an allowed")
+_DISALLOWED = re.compile(r"GLOBAL (\S+) was not an allowed")
 # The cause, behind advice of torch's that is never repeated: to load the file without protection.
 _CAUSE = re.compile(r"WeightsUnpickler error: (.+)")
 _ADVICE = re.compile(r"weights[_ ]only|torch\.load", re.IGNORECASE)
@@ -90,9 +90,9 @@ def load_pickle(path: Path) -> Any:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def unlisted_class(error: Exception) -> str | None:
+def disallowed_class(error: Exception) -> str | None:
     """The class whose objects torch refused to make; None: the error is another."""
-    found = _UNLISTED.search(str(error))
+    found = _DISALLOWED.search(str(error))
     return None if found is None else found[1]
 
 
@@ -107,7 +107,7 @@ def reason_of(error: Exception) -> str:
 
 
 def _unreadable(path: Path, toolkit: str, error: Exception) -> InputError:
-    unlisted = unlisted_class(error)
+    unlisted = disallowed_class(error)
     if unlisted is None:
         return InputError(f"{path} is damaged, or no checkpoint of {toolkit} ({reason_of(error)}).")
     return InputError(

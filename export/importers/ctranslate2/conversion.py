@@ -15,7 +15,7 @@ from translate_trt.export.importers.ctranslate2.variables import (
     count_layers,
     source_table,
 )
-from translate_trt.export.importers.imported import Placed, read_positions
+from translate_trt.export.importers.imported import ModelPart, read_positions
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.train.config import ModelConfig
 
@@ -37,7 +37,7 @@ def convert(
         output=variables.matrix("decoder/projection/weight"),
         bias=variables.matrix(_BIAS) if _BIAS in variables else None,
     )
-    tokens = matrices.place(vocabularies.source, vocabularies.target)
+    embeddings = matrices.remap(vocabularies.source, vocabularies.target)
     positions = _positions(variables)
     pre_norm = bool(variables.setting("pre_norm", 1))
     config = ModelConfig(
@@ -49,13 +49,13 @@ def convert(
         norm="pre" if pre_norm else "post",
         layer_norm_epsilon=settings.epsilon,
         activation=_activation(variables),
-        scale_embedding=_scales_embeddings(variables, tokens.fields["d_model"]),
+        scale_embedding=_scales_embeddings(variables, embeddings.fields["d_model"]),
         norm_embedding="encoder/layernorm_embedding/gamma" in variables,
         source_end=source_end,
-        **tokens.fields,
+        **embeddings.fields,
         **positions.fields,
     )
-    weights = tokens.weights | positions.weights
+    weights = embeddings.weights | positions.weights
     for stack in STACKS:
         weights |= _stack(variables, config, stack)
     return config, weights
@@ -71,7 +71,9 @@ def _heads(variables: Variables) -> int:
 def _activation(variables: Variables) -> str:
     number = int(variables.setting("activation", 0))
     if number not in _ACTIVATIONS:
-        raise variables.refused("activation", f"is {_REFUSED_ACTIVATIONS.get(number, number)}")
+        raise variables.setting_error(
+            "activation", f"is {_REFUSED_ACTIVATIONS.get(number, number)}"
+        )
     return _ACTIVATIONS[number]
 
 
@@ -91,17 +93,19 @@ def _scales_embeddings(variables: Variables, width: int) -> bool:
         return True
     if found == {1.0}:
         return False
-    raise variables.refused("scale_embeddings", f"is {sorted(found)}")
+    raise variables.setting_error("scale_embeddings", f"is {sorted(found)}")
 
 
-def _positions(variables: Variables) -> Placed:
+def _positions(variables: Variables) -> ModelPart:
     """Of both stacks; without a table CTranslate2 computes sinusoids as OpenNMT-tf does."""
     names = [f"{stack}/position_encodings/encodings" for stack in STACKS]
     there = [name in variables for name in names]
     if not any(there):
-        return Placed({"sinusoid": "tensor2tensor", "first_position": 1}, {})
+        return ModelPart({"sinusoid": "tensor2tensor", "first_position": 1}, {})
     if not all(there):
-        raise variables.refused(names[there.index(True)], "is there for one of the stacks alone")
+        raise variables.setting_error(
+            names[there.index(True)], "is there for one of the stacks alone"
+        )
     return read_positions(*(variables.matrix(name) for name in names))
 
 

@@ -20,11 +20,11 @@ from translate_trt.export.importers.imported import (
     find_file,
 )
 from translate_trt.export.importers.languages import (
-    is_opus,
+    detect_languages,
+    is_opus_language,
+    language_prompt,
     languages_among,
     opus_prompt,
-    prompt_of,
-    whole_family,
 )
 from translate_trt.export.importers.prompt_format import Format
 from translate_trt.export.importers.vocabulary import (
@@ -70,22 +70,22 @@ def import_ctranslate2(
     vocabularies = Vocabularies.read(directory, variables, settings)
     source_model = source_model or find_file(directory, _TOKENIZERS)
     target_model = target_model or find_file(directory, ("target.spm",)) or source_model
-    around = _around(directory, variables, settings, vocabularies, source_format, target_prefix)
-    several = bool(around.languages)
-    numberings, tokenizers = make_tokenizers(
-        (source_model, target_model), (vocabularies.source, vocabularies.target), is_opus,
+    spec = _prompt_spec(directory, variables, settings, vocabularies, source_format, target_prefix)
+    several = bool(spec.languages)
+    token_maps, tokenizers = make_tokenizers(
+        (source_model, target_model), (vocabularies.source, vocabularies.target), is_opus_language,
         is_hidden=lambda token: several,
     )  # fmt: skip
-    vocabularies = Vocabularies(*numberings)
-    config, weights = convert(variables, settings, vocabularies, around.source_end)
+    vocabularies = Vocabularies(*token_maps)
+    config, weights = convert(variables, settings, vocabularies, spec.source_end)
     variables.check_all_used()
     model = build_model(config, weights, directory)
-    prompt = around.prompt or opus_prompt(vocabularies.source.names, tokenizers[0])
+    prompt = spec.prompt or opus_prompt(vocabularies.source.names, tokenizers[0])
     return Imported(model, tokenizers, "ctranslate2", settings.search(), prompt)
 
 
 @dataclass(frozen=True)
-class _Around:
+class _PromptSpec:
     """Tokens around texts.
 
     Attributes:
@@ -99,14 +99,14 @@ class _Around:
     prompt: Prompt | None = None
 
 
-def _around(
+def _prompt_spec(
     directory: Path,
     variables: Variables,
     settings: Settings,
     vocabularies: Vocabularies,
     source_format: str | None,
     target_prefix: str | None,
-) -> _Around:
+) -> _PromptSpec:
     """Tokens around texts: from the caller, from the files, or those of a known family."""
     source, target = vocabularies.source.names, vocabularies.target.names
     if source_format is not None or target_prefix is not None:
@@ -123,17 +123,17 @@ def _around(
                 f"in {directory / 'config.json'} says that sources do."
             )
         prompt = found.prompt((source, target), (languages_among(source), languages_among(target)))
-        return _Around(found.source_end, found.has_languages, prompt)
+        return _PromptSpec(found.source_end, found.has_languages, prompt)
     # Requests bring the languages and the end of the source. SMaLL-100 has the vocabulary of
     # M2M100 and another prompt; unlike all published models of these families, it has more layers
     # in the encoder.
-    family = whole_family(target) if vocabularies.source is vocabularies.target else {}
+    family = detect_languages(target) if vocabularies.source is vocabularies.target else {}
     if family and count_layers(variables, "encoder") == count_layers(variables, "decoder"):
-        return _Around(True, True, prompt_of(family))
+        return _PromptSpec(True, True, language_prompt(family))
     if not family and _known_end(variables, settings):
-        return _Around(True)
+        return _PromptSpec(True)
     if not family and _OPENNMT in source:
-        return _Around(False)
+        return _PromptSpec(False)
     raise _unknown_format(directory)
 
 

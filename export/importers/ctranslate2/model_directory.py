@@ -9,7 +9,7 @@ from typing import Any
 from translate_trt.export.importers.ctranslate2.variables import Variables, source_table
 from translate_trt.export.importers.imported import find_file
 from translate_trt.export.importers.json_file import load_json, shown
-from translate_trt.export.importers.vocabulary import Numbering, Special
+from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap
 from translate_trt.runtime.errors import InputError
 
 _PADDING = ("<blank>", "<pad>")
@@ -49,12 +49,12 @@ class Settings:
             return value
 
         if flag("add_source_bos", "with_source_bos"):
-            raise variables.refused("add_source_bos", f"puts {begin} before every source")
+            raise variables.setting_error("add_source_bos", f"puts {begin} before every source")
         with_target_bos = "with_target_bos" not in variables or variables.number("with_target_bos")
         start = None
         if not variables.zero_start():
             if values.get("decoder_start_token", "") is None:
-                raise variables.refused(
+                raise variables.setting_error(
                     "decoder_start_token",
                     "is null: each request must say what decoding starts with",
                 )
@@ -103,8 +103,8 @@ def _wrong(path: Path, name: str, value: object, why: str) -> InputError:
 class Vocabularies:
     """Numbers of both sides' tokens; the same object where they share theirs."""
 
-    source: Numbering
-    target: Numbering
+    source: TokenMap
+    target: TokenMap
 
     @classmethod
     def read(cls, directory: Path, variables: Variables, settings: Settings) -> Vocabularies:
@@ -130,10 +130,10 @@ class Vocabularies:
                 f"{directory}: the target vocabulary lacks the end symbol {settings.end!r} or the "
                 f"start symbol {settings.start!r} that config.json names."
             )
-        numbering = _numbering(target, settings)
+        token_map = _token_map(target, settings)
         if shared is not None:
-            return cls(numbering, numbering)
-        return cls(_numbering(source, settings), numbering)
+            return cls(token_map, token_map)
+        return cls(_token_map(source, settings), token_map)
 
 
 def _read_vocabulary(directory: Path, name: str, settings: Settings) -> list[str] | None:
@@ -154,13 +154,13 @@ def _read_vocabulary(directory: Path, name: str, settings: Settings) -> list[str
     return tokens if settings.unknown in tokens else [*tokens, settings.unknown]
 
 
-def _numbering(tokens: list[str], settings: Settings) -> Numbering:
+def _token_map(tokens: list[str], settings: Settings) -> TokenMap:
     known = set(tokens)
 
     def place(*names: str | None) -> int | None:
         return next((tokens.index(name) for name in names if name in known), None)
 
-    special = Special(
+    special = SpecialTokens(
         place(*_PADDING), place(settings.unknown), place(settings.start), place(settings.end)
     )
-    return Numbering(tokens, special)
+    return TokenMap(tokens, special)

@@ -79,10 +79,10 @@ class Variables:
             places = [f"{stack}/{name}" for stack in STACKS]
         found = {self.number(place) if place in self else default for place in places}
         if len(found) > 1:
-            raise self.refused(name, f"differs between encoder and decoder: {sorted(found)}")
+            raise self.setting_error(name, f"differs between encoder and decoder: {sorted(found)}")
         return found.pop()
 
-    def refused(self, name: str, why: str) -> InputError:
+    def setting_error(self, name: str, why: str) -> InputError:
         """The error that says a setting cannot be represented."""
         return InputError(f"{self.path}: {name} {why}, which translate-trt does not represent.")
 
@@ -98,7 +98,7 @@ class Variables:
         off = {name for name in off if not self.file.arrays[name].any()}
         on = sorted(rest - off)
         if on:
-            raise self.refused(on[0][:100], f"is part of the model{_and_more(len(on) - 1)}")
+            raise self.setting_error(on[0][:100], f"is part of the model{_and_more(len(on) - 1)}")
 
 
 def _and_more(count: int) -> str:
@@ -108,7 +108,9 @@ def _and_more(count: int) -> str:
 def source_table(variables: Variables) -> str:
     """The name of the source's embeddings, which may be of several features."""
     if "encoder/embeddings_1/weight" in variables:
-        raise variables.refused("encoder/embeddings_1", "is there: tokens have several features")
+        raise variables.setting_error(
+            "encoder/embeddings_1", "is there: tokens have several features"
+        )
     names = ("encoder/embeddings_0/weight", "encoder/embeddings/weight")
     return names[0] if names[0] in variables else names[1]
 

@@ -14,8 +14,8 @@ from translate_trt.export.importers.hugging_face.directory import Config, Tensor
 from translate_trt.export.importers.hugging_face.generation import Generation
 from translate_trt.export.importers.hugging_face.tokens import Tokens
 from translate_trt.export.importers.imported import Imported, build_model, read_positions
-from translate_trt.export.importers.languages import MBART50, languages_of, prompt_of
-from translate_trt.export.importers.vocabulary import Numbering
+from translate_trt.export.importers.languages import MBART50, language_prompt, languages_of
+from translate_trt.export.importers.vocabulary import TokenMap
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
 
@@ -40,7 +40,7 @@ def import_bart(directory: Path, pieces: Path | None = None) -> Imported:
     generation = Generation.read(directory, config)
     tokens = Tokens.read(directory, config, pieces)
     begins_with_language = _begins_with_language(config, generation, tokens)
-    numbering, tokenizers = tokens.arrange(tokens.numbering(config, generation))
+    token_map, tokenizers = tokens.arrange(tokens.token_map(config, generation))
     tensors = Tensors(directory, read_weights(directory))
     source, target = (
         tensors.table(f"model.{stack}.embed_positions.weight")[_OFFSET:]
@@ -49,19 +49,19 @@ def import_bart(directory: Path, pieces: Path | None = None) -> Imported:
     norm = "pre" if config.values["model_type"] == "mbart" else "post"
     positions = read_positions(source, target)
     model, weights = convert(
-        config, tensors, (numbering, numbering), positions, norm, norm_embedding=True
+        config, tensors, (token_map, token_map), positions, norm, norm_embedding=True
     )
     tensors.check_all_used(IGNORED)
     made = build_model(model, weights, directory)
     forced, search = generation.token("forced_bos_token_id", len(tokens.names)), generation.search()
     if not begins_with_language:
-        prompt = _begin(config, numbering, forced)
+        prompt = _begin(config, token_map, forced)
         return Imported(made, tokenizers, "bart-hf", search, prompt)
     theirs = languages_of(tokens.names, MBART50)
     if forced not in (None, *theirs.values()):
-        raise generation.config.refused("forced_bos_token_id", "a language's token is needed")
+        raise generation.config.setting_error("forced_bos_token_id", "a language's token is needed")
     search |= tokens.languages(theirs, forced)
-    prompt = prompt_of(languages_of(numbering.names, MBART50))
+    prompt = language_prompt(languages_of(token_map.names, MBART50))
     return Imported(made, tokenizers, "bart-hf", search, prompt)
 
 
@@ -89,7 +89,7 @@ def _begins_with_language(config: Config, generation: Generation, tokens: Tokens
     return name == _LANGUAGES or (name is None and bool(languages))
 
 
-def _begin(config: Config, numbering: Numbering, forced: int | None) -> Prompt:
-    target = () if forced is None else (numbering.place_of(forced),)
-    begin = config.token("bos_token_id", numbering.count)
-    return Prompt(source=(numbering.place_of(begin),), target=target)
+def _begin(config: Config, token_map: TokenMap, forced: int | None) -> Prompt:
+    target = () if forced is None else (token_map.id_of(forced),)
+    begin = config.token("bos_token_id", token_map.count)
+    return Prompt(source=(token_map.id_of(begin),), target=target)

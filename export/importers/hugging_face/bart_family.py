@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from translate_trt.export.importers.hugging_face.directory import Config, Tensors, layers
-from translate_trt.export.importers.imported import Placed
+from translate_trt.export.importers.imported import ModelPart
 from translate_trt.export.importers.matrices import Matrices
-from translate_trt.export.importers.vocabulary import Numbering
+from translate_trt.export.importers.vocabulary import TokenMap
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
 
@@ -28,7 +28,7 @@ def read_matrices(config: Config, tensors: Tensors) -> Matrices:
     tied = config.flag("tie_word_embeddings", True)
     own = "lm_head.weight" in tensors
     if not own and not tied:
-        raise config.refused("tie_word_embeddings", "the weights lack lm_head.weight, then")
+        raise config.setting_error("tie_word_embeddings", "the weights lack lm_head.weight, then")
     source, target = (
         tensors.table(f"model.{stack}.embed_tokens.weight", _SHARED, "lm_head.weight")
         for stack in _STACKS
@@ -49,8 +49,8 @@ def read_matrices(config: Config, tensors: Tensors) -> Matrices:
 def convert(
     config: Config,
     tensors: Tensors,
-    numberings: tuple[Numbering, Numbering],
-    positions: Placed,
+    token_maps: tuple[TokenMap, TokenMap],
+    positions: ModelPart,
     norm: str = "post",
     norm_embedding: bool = False,
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
@@ -59,7 +59,7 @@ def convert(
     Args:
         config: of the model.
         tensors: of the model.
-        numberings: of source and target; the same object where they share a vocabulary.
+        token_maps: of source and target; the same object where they share a vocabulary.
         positions: how it knows positions.
         norm: as in `ModelConfig`.
         norm_embedding: as in `ModelConfig`.
@@ -69,15 +69,17 @@ def convert(
     """
     activation = config.values.get("activation_function")
     if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        raise config.refused("activation_function", f"represented are {', '.join(_ACTIVATIONS)}")
+        raise config.setting_error(
+            "activation_function", f"represented are {', '.join(_ACTIVATIONS)}"
+        )
     for name, least in (("attention_heads", "as many"), ("ffn_dim", "the same")):
         if config.integer(f"decoder_{name}") != config.integer(f"encoder_{name}"):
-            raise config.refused(f"decoder_{name}", f"both stacks must have {least}")
+            raise config.setting_error(f"decoder_{name}", f"both stacks must have {least}")
     matrices = read_matrices(config, tensors)
     if config.integer("d_model") != matrices.target.shape[1]:
-        raise config.refused("d_model", f"embeddings are {matrices.target.shape[1]} wide")
-    matrices.check(config.path.parent, *numberings)
-    placed = matrices.place(*numberings)
+        raise config.setting_error("d_model", f"embeddings are {matrices.target.shape[1]} wide")
+    matrices.check(config.path.parent, *token_maps)
+    embeddings = matrices.remap(*token_maps)
     model = ModelConfig(
         encoder_layers=config.integer("encoder_layers"),
         decoder_layers=config.integer("decoder_layers"),
@@ -88,10 +90,10 @@ def convert(
         norm_embedding=norm_embedding,
         activation=_ACTIVATIONS[activation],
         scale_embedding=config.flag("scale_embedding", config.values["model_type"] == "m2m_100"),
-        **placed.fields,
+        **embeddings.fields,
         **positions.fields,
     )
-    weights = {**placed.weights, **positions.weights}
+    weights = {**embeddings.weights, **positions.weights}
     weights |= layers(tensors, "encoder", model.encoder_layers)
     weights |= layers(tensors, "decoder", model.decoder_layers)
     return model, weights | _norms(tensors, model)

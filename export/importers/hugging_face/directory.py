@@ -69,7 +69,7 @@ class Config:
         config = cls(path, values)
         if values.get("model_type") not in model_types:
             known = " or ".join(repr(name) for name in model_types)
-            raise config.refused("model_type", f"{known} is what this command imports")
+            raise config.setting_error("model_type", f"{known} is what this command imports")
         check_model_settings(path, values)
         config.check_sizes()
         return config
@@ -85,11 +85,11 @@ class Config:
         for name in ("vocab_size", "decoder_vocab_size"):
             rows = self.values.get(name)
             if isinstance(rows, int) and rows * (width if isinstance(width, int) else 1) > size:
-                raise self.refused(
+                raise self.setting_error(
                     name, f"the weights have {size} bytes, too few for it: they are damaged"
                 )
 
-    def refused(self, name: str, why: str) -> InputError:
+    def setting_error(self, name: str, why: str) -> InputError:
         """The error that a field's value will not do."""
         return InputError(f"{self.path}: {name} is {self.values.get(name)!r:.60}; {why}.")
 
@@ -97,14 +97,14 @@ class Config:
         """A whole number."""
         value = self.values.get(name)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self.refused(name, "a whole number is needed")
+            raise self.setting_error(name, "a whole number is needed")
         return value
 
     def token(self, name: str, size: int) -> int:
         """A token of a vocabulary of that size."""
         value = self.integer(name)
         if not 0 <= value < size:
-            raise self.refused(name, f"there are {size} tokens")
+            raise self.setting_error(name, f"there are {size} tokens")
         return value
 
     def flag(self, name: str, default: bool) -> bool:
@@ -112,7 +112,7 @@ class Config:
         value = self.values.get(name)
         value = default if value is None else value
         if not isinstance(value, bool):
-            raise self.refused(name, "true or false is needed")
+            raise self.setting_error(name, "true or false is needed")
         return value
 
 

@@ -56,7 +56,7 @@ class Generation:
         if value is None:
             return None
         if not _is_token(value, size):
-            raise self.config.refused(name, f"one of the {size} tokens is needed")
+            raise self.config.setting_error(name, f"one of the {size} tokens is needed")
         return int(value)
 
     def start(self, model: Config, size: int) -> int | None:
@@ -87,9 +87,9 @@ class Generation:
         value = said.values.get("eos_token_id")
         tokens: list[Any] = value if isinstance(value, list) else [value]
         if len(tokens) != 1:
-            raise said.config.refused("eos_token_id", "one end symbol is represented")
+            raise said.config.setting_error("eos_token_id", "one end symbol is represented")
         if not _is_token(tokens[0], size):
-            raise said.config.refused("eos_token_id", f"one of the {size} tokens is needed")
+            raise said.config.setting_error("eos_token_id", f"one of the {size} tokens is needed")
         token: int = tokens[0]
         return token
 
@@ -103,7 +103,7 @@ class Generation:
         )  # fmt: skip
         return Generation(model, model.values)
 
-    def never(self, size: int) -> list[int]:
+    def banned_tokens(self, size: int) -> list[int]:
         """Tokens that are never generated.
 
         Args:
@@ -123,13 +123,13 @@ class Generation:
                 isinstance(word, list) and len(word) == 1 for word in words
             )
             if not alone or not all(_is_token(word[0], size) for word in words):
-                raise self.config.refused(
+                raise self.config.setting_error(
                     name, f"words of one token alone, of {size}, are represented"
                 )
             if name == "bad_words_ids":  # where transformers leaves the end symbol out
                 words = [word for word in words if word[0] not in ends]
             elif any(word[0] in ends for word in words):
-                raise self.config.refused(name, "a translation could not end")
+                raise self.config.setting_error(name, "a translation could not end")
             found += [word[0] for word in words]
         return found
 
@@ -149,7 +149,7 @@ class Generation:
             "early_stopping": self.values.get("early_stopping") is True,
         }
         if self.values.get("early_stopping") not in (None, True, False, "never"):
-            raise self.config.refused("early_stopping", 'true, false or "never" is needed')
+            raise self.config.setting_error("early_stopping", 'true, false or "never" is needed')
         if self.values.get("min_length"):  # theirs counts the start symbol, ours the end's
             search["min_length"] = self.values["min_length"]
         least = self.values.get("min_new_tokens")

@@ -15,8 +15,8 @@ from translate_trt.export.importers.hugging_face.bart_family import IGNORED, con
 from translate_trt.export.importers.hugging_face.directory import Config, Tensors, read_weights
 from translate_trt.export.importers.hugging_face.generation import Generation
 from translate_trt.export.importers.hugging_face.tokens import Tokens
-from translate_trt.export.importers.imported import Imported, Placed, build_model
-from translate_trt.export.importers.languages import M2M100, NLLB, languages_of, prompt_of
+from translate_trt.export.importers.imported import Imported, ModelPart, build_model
+from translate_trt.export.importers.languages import M2M100, NLLB, language_prompt, languages_of
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.model import sinusoid
 
@@ -65,18 +65,18 @@ def import_m2m100(directory: Path, pieces: Path | None = None) -> Imported:
         )
     forced = generation.token("forced_bos_token_id", len(tokens.names))
     if forced not in (None, *theirs.values()):
-        raise generation.config.refused("forced_bos_token_id", "a language's token is needed")
-    numbering, tokenizers = tokens.arrange(tokens.numbering(config, generation))
+        raise generation.config.setting_error("forced_bos_token_id", "a language's token is needed")
+    token_map, tokenizers = tokens.arrange(tokens.token_map(config, generation))
     tensors = Tensors(directory, read_weights(directory))
     first = config.integer("pad_token_id") + 1
     _check_positions(tensors, first)
-    positions = Placed({"sinusoid": "tensor2tensor", "first_position": first}, {})
-    model, weights = convert(config, tensors, (numbering, numbering), positions, norm="pre")
+    positions = ModelPart({"sinusoid": "tensor2tensor", "first_position": first}, {})
+    model, weights = convert(config, tensors, (token_map, token_map), positions, norm="pre")
     tensors.check_all_used(IGNORED)
     made = build_model(model, weights, directory)
-    ours = languages_of(numbering.names, M2M100) or languages_of(numbering.names, NLLB)
+    ours = languages_of(token_map.names, M2M100) or languages_of(token_map.names, NLLB)
     search = generation.search() | tokens.languages(theirs, forced)
-    return Imported(made, tokenizers, "m2m100-hf", search, prompt_of(ours))
+    return Imported(made, tokenizers, "m2m100-hf", search, language_prompt(ours))
 
 
 def _check_positions(tensors: Tensors, first: int) -> None:

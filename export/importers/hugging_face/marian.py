@@ -23,15 +23,15 @@ from translate_trt.export.importers.hugging_face.generation import Generation
 from translate_trt.export.importers.hugging_face.tokens import check_end, read_object
 from translate_trt.export.importers.imported import (
     Imported,
-    Placed,
+    ModelPart,
     build_model,
     read_positions,
 )
-from translate_trt.export.importers.languages import is_opus, opus_prompt
+from translate_trt.export.importers.languages import is_opus_language, opus_prompt
 from translate_trt.export.importers.vocabulary import (
-    Numbering,
-    Special,
-    arranged_tokenizers,
+    SpecialTokens,
+    TokenMap,
+    remap_tokenizers,
 )
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.model import sinusoid
@@ -53,25 +53,25 @@ def import_marian(directory: Path) -> Imported:
     """
     config = Config.read(directory, "marian")
     generation = Generation.read(directory, config)
-    source, target = _numberings(directory, config, generation)
+    source, target = _token_maps(directory, config, generation)
     forced = generation.token("forced_bos_token_id", target.count)
     files = directory / "source.spm", directory / "target.spm"
-    (source, target), tokenizers = arranged_tokenizers(files, (source, target), is_opus)
+    (source, target), tokenizers = remap_tokenizers(files, (source, target), is_opus_language)
     tensors = Tensors(directory, read_weights(directory))
     model, weights = convert(config, tensors, (source, target), _positions(tensors))
     tensors.check_all_used(IGNORED)
     made = build_model(model, weights, directory)
     prompt = opus_prompt(source.names, tokenizers[0])
     if forced is not None:
-        prompt = replace(prompt, target=(target.place_of(forced),))
+        prompt = replace(prompt, target=(target.id_of(forced),))
     return Imported(made, tokenizers, "marian-hf", generation.search(), prompt)
 
 
-def _positions(tensors: Tensors) -> Placed:
+def _positions(tensors: Tensors) -> ModelPart:
     """Tables of the file, which transformers takes; a stack without one has the sinusoids."""
     there = [name for name in _POSITIONS if name in tensors]
     if not there:
-        return Placed({"sinusoid": _SINUSOID}, {})
+        return ModelPart({"sinusoid": _SINUSOID}, {})
     count, width = tensors.table(there[0]).shape
     if width % 2:
         raise InputError(f"{tensors.directory}: {there[0]} is {width} wide, an odd number.")
@@ -80,9 +80,9 @@ def _positions(tensors: Tensors) -> Placed:
     return read_positions(source, target)
 
 
-def _numberings(
+def _token_maps(
     directory: Path, config: Config, generation: Generation
-) -> tuple[Numbering, Numbering]:
+) -> tuple[TokenMap, TokenMap]:
     """Of source and target; the same object where they share a vocabulary."""
     shared = config.flag("share_encoder_decoder_embeddings", True)
     size = config.integer("vocab_size")
@@ -90,7 +90,7 @@ def _numberings(
     own = directory / "target_vocab.json"
     if not shared or own.is_file():
         if shared or not own.is_file():
-            raise config.refused(
+            raise config.setting_error(
                 "share_encoder_decoder_embeddings",
                 f"it does not fit {own.name}, which is {'there' if shared else 'missing'}",
             )
@@ -98,11 +98,11 @@ def _numberings(
         if config.values.get("decoder_vocab_size"):
             target_size = config.integer("decoder_vocab_size")
         target = _read_vocabulary(own, target_size)
-        return _source_numbering(source), _numbering(target, config, generation)
-    numbering = _numbering(source, config, generation)
+        return _source_token_map(source), _token_map(target, config, generation)
+    token_map = _token_map(source, config, generation)
     settings = read_object(directory / "tokenizer_config.json")
     check_end(generation.config, source[generation.end(config, len(source))], settings)
-    return numbering, numbering
+    return token_map, token_map
 
 
 def _read_vocabulary(path: Path, size: int) -> list[str]:
@@ -113,20 +113,20 @@ def _read_vocabulary(path: Path, size: int) -> list[str]:
     return tokens_by_id(path, values, size)
 
 
-def _source_numbering(tokens: list[str]) -> Numbering:
+def _source_token_map(tokens: list[str]) -> TokenMap:
     """Of a source with a vocabulary of its own, where tokens are special by their names."""
     pad, end, unknown = (
         tokens.index(name) if name in tokens else None for name in ("<pad>", "</s>", "<unk>")
     )
-    return Numbering(tokens, Special(pad, unknown, None, end))
+    return TokenMap(tokens, SpecialTokens(pad, unknown, None, end))
 
 
-def _numbering(tokens: list[str], config: Config, generation: Generation) -> Numbering:
+def _token_map(tokens: list[str], config: Config, generation: Generation) -> TokenMap:
     """Of the target, or of both sides."""
     size = len(tokens)
     start = generation.start(config, size)
     if start is None:
-        raise config.refused("decoder_start_token_id", f"one of the {size} tokens is needed")
+        raise config.setting_error("decoder_start_token_id", f"one of the {size} tokens is needed")
     pad, end = config.token("pad_token_id", size), generation.end(config, size)
     unknown = tokens.index("<unk>") if "<unk>" in tokens else None
-    return Numbering(tokens, Special(pad, unknown, start, end), generation.never(size))
+    return TokenMap(tokens, SpecialTokens(pad, unknown, start, end), generation.banned_tokens(size))

@@ -20,7 +20,7 @@ from translate_trt.export.importers.hugging_face.directory import (
 )
 from translate_trt.export.importers.hugging_face.generation import Generation
 from translate_trt.export.importers.imported import find_file
-from translate_trt.export.importers.vocabulary import Numbering, Special, arranged_tokenizers
+from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, remap_tokenizers
 from translate_trt.runtime.errors import InputError
 
 _MODEL = "sentencepiece.bpe.model"
@@ -74,7 +74,7 @@ class Tokens:
         found = config.values.get("tokenizer_class") if found in _ANY_CLASS else found
         return None if found in _ANY_CLASS else str(found).removesuffix("Fast")
 
-    def numbering(self, config: Config, generation: Generation) -> Numbering:
+    def token_map(self, config: Config, generation: Generation) -> TokenMap:
         """Our numbers of the tokens.
 
         Raises:
@@ -83,22 +83,26 @@ class Tokens:
         size = len(self.names)
         start = generation.start(config, size)
         if start is None:
-            raise config.refused("decoder_start_token_id", f"one of the {size} tokens is needed")
+            raise config.setting_error(
+                "decoder_start_token_id", f"one of the {size} tokens is needed"
+            )
         end, pad = generation.end(config, size), config.token("pad_token_id", size)
         check_end(generation.config, self.names[end], self.settings)
         unknown = self.names.index("<unk>") if "<unk>" in self.names else None
-        return Numbering(self.names, Special(pad, unknown, start, end), generation.never(size))
+        return TokenMap(
+            self.names, SpecialTokens(pad, unknown, start, end), generation.banned_tokens(size)
+        )
 
-    def arrange(self, numbering: Numbering) -> tuple[Numbering, tuple[bytes, bytes]]:
-        """The numbering with what the vocabulary lacks, and the tokenizers with its numbers.
+    def arrange(self, token_map: TokenMap) -> tuple[TokenMap, tuple[bytes, bytes]]:
+        """The token_map with what the vocabulary lacks, and the tokenizers with its numbers.
 
         What the SentencePiece model has not are languages, special tokens and leftovers.
 
         Raises:
             InputError: the SentencePiece model is another model's.
         """
-        found = arranged_tokenizers(
-            (self.pieces, self.pieces), (numbering, numbering), is_hidden=lambda token: True
+        found = remap_tokenizers(
+            (self.pieces, self.pieces), (token_map, token_map), is_hidden=lambda token: True
         )
         return found[0][0], found[1]
 
@@ -131,7 +135,7 @@ def check_end(config: Config, end: str, settings: dict[str, Any]) -> None:
     said = settings.get("eos_token") or "</s>"
     said = said.get("content") if isinstance(said, dict) else said
     if end != said:
-        raise config.refused(
+        raise config.setting_error(
             "eos_token_id",
             f"translations would end with {end!r:.60} and sources with {said!r:.60}, and one "
             "symbol for both is represented",

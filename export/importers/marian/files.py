@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from translate_trt.export.importers.json_file import parse_json
-from translate_trt.export.importers.vocabulary import read_pieces
+from translate_trt.export.importers.vocabulary import read_sentencepiece
 from translate_trt.runtime.errors import InputError
 
 #: The array of a model's file that has its settings.
@@ -97,7 +97,7 @@ def read_vocabulary(path: Path) -> list[str]:
     """
     try:
         if path.suffix == ".spm":
-            return [str(piece.piece) for piece in read_pieces(path).pieces]
+            return [str(piece.piece) for piece in read_sentencepiece(path).pieces]
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(

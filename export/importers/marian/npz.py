@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from translate_trt.export.importers.hugging_face.directory import Config, Tensors
-from translate_trt.export.importers.imported import Imported, Placed, build_model
-from translate_trt.export.importers.languages import is_opus, opus_prompt
+from translate_trt.export.importers.imported import Imported, ModelPart, build_model
+from translate_trt.export.importers.languages import is_opus_language, opus_prompt
 from translate_trt.export.importers.marian.decoder_settings import DecoderSettings
 from translate_trt.export.importers.marian.files import SETTINGS, read_settings, read_vocabulary
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.sizes import check_archive
-from translate_trt.export.importers.vocabulary import Numbering, Special, make_tokenizers
+from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
 
@@ -113,15 +113,15 @@ def import_marian_npz(
     tensors = Tensors(path, {name: torch.from_numpy(array) for name, array in arrays.items()})
     matrices = _matrices(tensors)
     files = vocabulary, target_vocabulary or vocabulary
-    source = target = _numbering(files[0], len(matrices.source), decoder)
+    source = target = _token_map(files[0], len(matrices.source), decoder)
     if target_vocabulary is not None and target_vocabulary != vocabulary:
-        own = _numbering(files[1], len(matrices.target), decoder)
+        own = _token_map(files[1], len(matrices.target), decoder)
         target = source if own.names == source.names else own
     matrices.check(path, source, target)
     pieces = [file if file.suffix == ".spm" else None for file in files]
     given = tokenizers[0] or pieces[0], tokenizers[1] or tokenizers[0] or pieces[1]
-    (source, target), models = make_tokenizers(given, (source, target), is_opus)
-    model, weights = _convert(config, tensors, matrices.place(source, target))
+    (source, target), models = make_tokenizers(given, (source, target), is_opus_language)
+    model, weights = _convert(config, tensors, matrices.remap(source, target))
     tensors.check_all_used(set())
     made = build_model(model, weights, path)
     prompt = opus_prompt(source.names, models[0])
@@ -180,20 +180,24 @@ def _settings(path: Path, content: np.ndarray | None) -> Config:
     text = content.tobytes().rstrip(b"\0").decode("utf-8", "replace")
     config = Config(path, read_settings(path, text))
     for name in sorted(set(config.values) - _KNOWN):
-        raise config.refused(name, "translate-trt does not know this setting of Marian's models")
+        raise config.setting_error(
+            name, "translate-trt does not know this setting of Marian's models"
+        )
     for name, allowed in _ONLY.items():
         if not any(_is(config.values.get(name, allowed[0]), value) for value in allowed):
             represented = " or ".join(repr(value) for value in allowed)
-            raise config.refused(name, f"represented is {represented}")
+            raise config.setting_error(name, f"represented is {represented}")
     if len(config.values.get("dim-vocabs", [])) > 2:
-        raise config.refused("dim-vocabs", "models of one source and one target are represented")
+        raise config.setting_error(
+            "dim-vocabs", "models of one source and one target are represented"
+        )
     if config.values.get("transformer-ffn-activation") not in _ACTIVATIONS:
-        raise config.refused(
+        raise config.setting_error(
             "transformer-ffn-activation", f"represented are {', '.join(_ACTIVATIONS)}"
         )
     inner = config.integer("transformer-dim-ffn")
     if config.values.get("transformer-decoder-dim-ffn", 0) not in (0, inner):
-        raise config.refused(
+        raise config.setting_error(
             "transformer-decoder-dim-ffn", "both stacks must have the same (transformer-dim-ffn)"
         )
     return config
@@ -208,7 +212,7 @@ def _norm_of(config: Config) -> str:
     steps = tuple(str(config.values.get(name, "")).replace("d", "") for name in _OPERATIONS)
     found = _NORMS.get((steps[0], steps[1], steps[2]))
     if found is None:
-        raise config.refused(
+        raise config.setting_error(
             _OPERATIONS[1],
             f"with {_OPERATIONS[0]} {steps[0]!r} and {_OPERATIONS[2]} {steps[2]!r}; represented "
             "are dan alone, and n before, da after and n on top",
@@ -220,7 +224,7 @@ def _check_pre_norm(config: Config) -> None:
     """Refuse pre-norm models of versions that may compute keys and values without LayerNorm."""
     match = re.match(r"v?(\d+)\.(\d+)\b", str(config.values.get("version", "")))
     if match is None or (int(match[1]), int(match[2])) < _PRE_NORM_VERSION:
-        raise config.refused(
+        raise config.setting_error(
             "version",
             "pre-norm models (transformer-preprocess n) are imported of Marian 1.12 and later: "
             "earlier ones had no LayerNorm before the keys and values of self-attention. Train "
@@ -247,7 +251,7 @@ def _matrices(tensors: Tensors) -> Matrices:
     return Matrices(source, target, output, bias)
 
 
-def _numbering(path: Path, rows: int, decoder: DecoderSettings) -> Numbering:
+def _token_map(path: Path, rows: int, decoder: DecoderSettings) -> TokenMap:
     """Of the file's tokens, and of rows that have none."""
     tokens = read_vocabulary(path)
     end, unknown = (
@@ -260,13 +264,13 @@ def _numbering(path: Path, rows: int, decoder: DecoderSettings) -> Numbering:
             "trained with."
         )
     spare = range(len(tokens), rows)
-    never = [*decoder.banned(path, tokens, unknown), *spare]
+    banned = [*decoder.banned(path, tokens, unknown), *spare]
     tokens = [*tokens, *(f"<unused-{place}>" for place in spare)]
-    return Numbering(tokens, Special(None, unknown, None, end), never)
+    return TokenMap(tokens, SpecialTokens(None, unknown, None, end), banned)
 
 
 def _convert(
-    config: Config, tensors: Tensors, placed: Placed
+    config: Config, tensors: Tensors, embeddings: ModelPart
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """The configuration, and the weights by their names in `Transformer`."""
     norm = _norm_of(config)
@@ -274,7 +278,7 @@ def _convert(
         _check_pre_norm(config)
     operations = str(config.values.get("transformer-postprocess-emb", "")).replace("d", "")
     if operations not in ("", "n"):
-        raise config.refused("transformer-postprocess-emb", "represented are d, n and nd")
+        raise config.setting_error("transformer-postprocess-emb", "represented are d, n and nd")
     model = ModelConfig(
         encoder_layers=config.integer("enc-depth"),
         decoder_layers=config.integer("dec-depth"),
@@ -286,9 +290,9 @@ def _convert(
         layer_norm_epsilon=_EPSILON,
         sinusoid="tensor2tensor",
         norm_embedding=operations == "n",
-        **placed.fields,
+        **embeddings.fields,
     )
-    weights = dict(placed.weights)
+    weights = dict(embeddings.weights)
     before = "_pre" if norm == "pre" else ""
     for stack, name, count in (
         ("encoder", "source_embedding_norm", model.encoder_layers),

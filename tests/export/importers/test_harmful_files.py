@@ -25,10 +25,10 @@ from translate_trt.export.importers.marian.files import read_vocabulary
 from translate_trt.export.importers.marian.npz import import_marian_npz
 from translate_trt.export.importers.torch_file import read_torch_file, tensors_of
 from translate_trt.export.importers.vocabulary import (
-    Numbering,
-    Special,
+    SpecialTokens,
+    TokenMap,
     make_tokenizers,
-    read_pieces,
+    read_sentencepiece,
 )
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
@@ -210,7 +210,7 @@ def test_a_sentencepiece_model_that_is_cut_off(tokenizer_model: Path, tmp_path: 
     """Between two pieces, or between the parts behind them, where it is a valid message still."""
     model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer_model.read_bytes())
     names = [piece.piece for piece in model.pieces]
-    numbering = Numbering(names, Special(0, 1, 2, 3))
+    token_map = TokenMap(names, SpecialTokens(0, 1, 2, 3))
     path = tmp_path / "cut.spm"
     for part, message in (
         ("trainer_spec", rf"no trainer_spec behind its {len(names) - 9} pieces: it is cut off"),
@@ -222,7 +222,7 @@ def test_a_sentencepiece_model_that_is_cut_off(tokenizer_model: Path, tmp_path: 
         del cut.pieces[-9:]
         path.write_bytes(cut.SerializeToString())
         assert tokenizer_model.read_bytes()[:90] == path.read_bytes()[:90]
-        for read in (read_vocabulary, lambda path: make_tokenizers((path, None), (numbering,) * 2)):
+        for read in (read_vocabulary, lambda path: make_tokenizers((path, None), (token_map,) * 2)):
             with pytest.raises(InputError, match=message):
                 read(path)
 
@@ -238,15 +238,17 @@ def test_pieces_that_a_sentencepiece_model_lost_or_got(
     path = tmp_path / "trimmed.spm"
     lost = model.pieces.pop(300).piece
     path.write_bytes(model.SerializeToString())
-    numbering = Numbering([name for name in whole if name != lost], Special(0, 1, 2, 3))
-    make_tokenizers((path, None), (numbering,) * 2)
-    numbering = Numbering(whole, Special(0, 1, 2, 3))
+    token_map = TokenMap([name for name in whole if name != lost], SpecialTokens(0, 1, 2, 3))
+    make_tokenizers((path, None), (token_map,) * 2)
+    token_map = TokenMap(whole, SpecialTokens(0, 1, 2, 3))
     with pytest.raises(InputError, match=rf"has {len(whole) - 1} pieces of the {len(whole)} that"):
-        make_tokenizers((path, None), (numbering,) * 2)
+        make_tokenizers((path, None), (token_map,) * 2)
     model = sentencepiece_model_pb2.ModelProto.FromString(content)
     model.pieces.add(piece="\u2581added", score=-1.0)
     path.write_bytes(model.SerializeToString())
-    make_tokenizers((path, None), (Numbering([*whole, "\u2581added"], Special(0, 1, 2, 3)),) * 2)
+    make_tokenizers(
+        (path, None), (TokenMap([*whole, "\u2581added"], SpecialTokens(0, 1, 2, 3)),) * 2
+    )
 
 
 def test_real_sentencepiece_models_are_whole() -> None:
@@ -254,4 +256,4 @@ def test_real_sentencepiece_models_are_whole() -> None:
     models = [file for file in files if file.suffix in (".model", ".spm")]
     assert models
     for model in models:
-        assert read_pieces(model).pieces
+        assert read_sentencepiece(model).pieces

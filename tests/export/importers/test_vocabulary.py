@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
-from translate_trt.export.importers.vocabulary import Numbering, Special, arranged_tokenizers
+from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, remap_tokenizers
 from translate_trt.runtime.errors import InputError
 
 Model = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
@@ -27,9 +27,9 @@ def save_model(path: Path, model_type: str = "UNIGRAM", trained: int = 0) -> Pat
 
 
 def remap(path: Path, *more: str) -> SentencePieceProcessor:
-    numbering = Numbering([*SPECIAL, *PIECES, *more], Special(0, 1, 2, 3))
-    _, (content, _) = arranged_tokenizers(
-        (path, path), (numbering, numbering), lambda token: token == ">>de<<",
+    token_map = TokenMap([*SPECIAL, *PIECES, *more], SpecialTokens(0, 1, 2, 3))
+    _, (content, _) = remap_tokenizers(
+        (path, path), (token_map, token_map), lambda token: token == ">>de<<",
         lambda token: token == "__de__",
     )  # fmt: skip
     return SentencePieceProcessor(model_proto=content)

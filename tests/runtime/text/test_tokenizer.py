@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from translate_trt.export.importers.vocabulary import Numbering, Special, word_tokenizer
+from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, word_tokenizer
 from translate_trt.runtime.errors import BundleError
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
@@ -146,7 +146,7 @@ def test_missing_or_other_file(tokenizer_model: Path, tmp_path: Path) -> None:
 def test_unknown_words_in_a_row_are_as_many_tokens(tmp_path: Path) -> None:
     path = tmp_path / "words.spm"
     tokens = ["<pad>", "<unk>", "<s>", "</s>", "the", "@@cat", "é"]
-    path.write_bytes(word_tokenizer(Numbering(tokens, Special(0, 1, 2, 3))))
+    path.write_bytes(word_tokenizer(TokenMap(tokens, SpecialTokens(0, 1, 2, 3))))
     words = Tokenizer(path, path)
     assert words.encode_source("  the x y  é z </s>  the@@cat @@cat\u00a0 ") == [
         4, 1, 1, 6, 1, 1, 1, 1,
