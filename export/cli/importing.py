@@ -72,7 +72,7 @@ def _shared_pieces(command: Callable[..., Any]) -> Callable[..., Any]:
 def import_() -> None:
     """Make a checkpoint of a model that another toolkit trained (docs/import.md).
 
-    No code of the model's files is run. What translate-trt cannot represent is refused by name.
+    No code of the model's files is run. What translate-trt does not support is refused by name.
     """
 
 

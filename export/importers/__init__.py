@@ -1,1 +1,1 @@
-"""Models that other toolkits trained, made checkpoints: one file per format."""
+"""Importers of models that other toolkits trained, one module or folder per format."""

@@ -1,7 +1,8 @@
-"""Checkpoints of fairseq's `transformer`, from the settings under "args" or "cfg" in them.
+"""Importer of fairseq's `transformer` checkpoints.
 
-Their names of tensors are those of fairseq/models/transformer; older ones are read as fairseq's
-own `upgrade_state_dict_named` reads them. Vocabularies are the dict.*.txt of fairseq-preprocess.
+Settings are under "args" or "cfg". Tensors are named as in fairseq/models/transformer; old names
+are upgraded as in fairseq's `upgrade_state_dict_named`. Vocabularies are the dict.*.txt files of
+fairseq-preprocess.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, m
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
 
-# Of fairseq/data/dictionary.py: they stand before the tokens of the file.
+# fairseq/data/dictionary.py puts these before the tokens of a file.
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 _PAD, _END, _UNKNOWN = 1, 2, 3
-# What decoding starts with is the end symbol.
+# Decoding starts with the end token.
 _IDS = SpecialTokens(pad=_PAD, unknown=_UNKNOWN, start=_END, end=_END)
 _STACKS = ("encoder", "decoder")
 _ACTIVATIONS = ("relu", "gelu")
 _SHAPE = ("embed_dim", "ffn_embed_dim", "attention_heads")
-# Of fairseq 0.12: those of transformer_legacy.py, which set sizes alone, and transformer_align.py,
-# which adds a loss. Others, such as transformer_unidirectional, have other layers.
+# Architectures of fairseq 0.12 that differ in sizes (transformer_legacy.py) or add only a loss
+# (transformer_align.py). Others, such as transformer_unidirectional, have different layers.
 _ARCHS = (
     "transformer", "transformer_tiny", "transformer_iwslt_de_en", "transformer_wmt_en_de",
     "transformer_vaswani_wmt_en_de_big", "transformer_vaswani_wmt_en_fr_big",
     "transformer_wmt_en_de_big", "transformer_wmt_en_de_big_t2t", "transformer_align",
     "transformer_wmt_en_de_big_align",
 )  # fmt: skip
-# Other models, or other layers, if any of them is set.
+# Settings that select unsupported models or layers.
 _OFF = (
     "adaptive_input", "adaptive_softmax_cutoff", "base_layers", "char_inputs",
     "cross_self_attention", "decoder_layers_to_keep", "decoder_xformers_att_config",
@@ -45,7 +46,7 @@ _OFF = (
     "no_decoder_final_norm", "no_token_positional_embeddings", "scale_attn", "scale_fc",
     "scale_heads", "scale_resids",
 )  # fmt: skip
-# Settings of these models that are read, that the weights say, or that matter in training alone.
+# Settings that the importer reads, that the weights imply, or that matter only in training.
 _SETTINGS = """
     activation_dropout activation_fn adaptive_softmax_dropout adaptive_softmax_factor
     alignment_heads alignment_layer arch attention_dropout base_shuffle base_sublayers
@@ -60,21 +61,21 @@ _SETTINGS = """
     tie_adaptive_weights
 """
 _KNOWN = {*_SETTINGS.split(), *_OFF}
-# Checkpoints before hydra have the settings of training beside those of the model, and these do not
-# tell a model's setting from another by its section: names of layers do.
+# Before hydra, settings of model and training were in one namespace. There the name of an unknown
+# setting decides whether it belongs to the layers.
 _TRAINING = ("optimizer", "criterion", "lr_scheduler")
 _OF_LAYERS = re.compile(
     r"(^|_)(encoder|decoder|attn|attention|ffn|head|heads|layer|layers|pos|positions?|positional|"
     r"embed|embedding|embeddings|activation|norm|residual|relative|rotary|alibi|gate|gated|expert|"
     r"experts|moe)(_|$)"
 )
-# Names of that form that are the optimizer's, the data's and of printing.
+# Settings of optimizer, data and logging whose names match that pattern.
 _NOT_OF_LAYERS = """
     clip_norm clip_norm_type pipeline_decoder_balance pipeline_decoder_devices
     pipeline_encoder_balance pipeline_encoder_devices
 """
 _OFF_VALUES: tuple[Any, ...] = (None, False, 0, "", [], {})
-# From this version of the layers on, a pre-norm stack ends with LayerNorm.
+# First version of the layers in which a pre-norm stack ends with LayerNorm.
 _FINAL_NORM = 3
 _OLD_NORM = re.compile(r"((?:en|de)coder)\.layers\.(\d+)\.layer_norms\.(\d)\.(weight|bias)")
 _OLD_NORMS = {
@@ -82,7 +83,7 @@ _OLD_NORMS = {
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
 }
 _OLD_PROJECTION = re.compile(r"(.*_attn)\.in_proj_(weight|bias)")
-# Copies for a fused kernel, which fairseq 0.12 makes anew whenever it loads a checkpoint.
+# Copies for a fused kernel, which fairseq 0.12 recreates when it loads a checkpoint.
 _COPY = re.compile(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)")
 # Computed, not learned.
 _IGNORED = {
@@ -98,18 +99,17 @@ def import_fairseq(
     target_dictionary: Path | None = None,
     tokenizers: tuple[Path | None, Path | None] = (None, None),
 ) -> Imported:
-    """The model in a checkpoint that fairseq-train wrote.
+    """Import a checkpoint that fairseq-train wrote.
 
     Args:
-        path: of the checkpoint.
+        path: Path of the checkpoint.
         dictionary: dict.*.txt of the source.
-        target_dictionary: of the target; None: both share the source's.
-        tokenizers: SentencePiece models of source and target, where the dictionaries are of their
-            pieces; None: of the target as of the source, else tokens are words.
+        target_dictionary: dict.*.txt of the target. Default: the source's.
+        tokenizers: SentencePiece models of source and target. The target's defaults to the
+            source's; without either, tokens are words.
 
     Raises:
-        InputError: a file is missing or damaged, or the model is of a kind that is not
-            represented; the message names what.
+        InputError: A file is missing or damaged, or the model is not supported.
     """
     checkpoint = read_torch_file(path, ["argparse.Namespace"], "fairseq")
     config = _settings(path, checkpoint)
@@ -129,7 +129,7 @@ def import_fairseq(
 
 
 def _search() -> dict[str, Any]:
-    """fairseq-generate's own defaults, in `SearchOptions`."""
+    """Return the decoding defaults of fairseq-generate as fields of `SearchOptions`."""
     return {
         "beam_size": 5, "length_penalty": 1.0, "length_penalty_form": "length",
         "early_stopping": True, "min_length": 2,
@@ -137,7 +137,7 @@ def _search() -> dict[str, Any]:
 
 
 def _settings(path: Path, checkpoint: dict[str, Any]) -> Config:
-    """Those of the model, flat, whatever version wrote them; and the task's name."""
+    """Flatten and check the model's settings of any fairseq version, with the task's name."""
     options, task = checkpoint.get("args"), None
     if options is None:
         parts = _fields(checkpoint.get("cfg"))
@@ -145,8 +145,8 @@ def _settings(path: Path, checkpoint: dict[str, Any]) -> Config:
     fields = _fields(options)
     if not fields:
         raise InputError(
-            f"{path} has settings of a model neither under 'args' nor under 'cfg'; give a "
-            "checkpoint that fairseq-train wrote."
+            f"{path} has no model settings under 'args' or 'cfg'; pass a checkpoint that "
+            "fairseq-train wrote."
         )
     values = {"task": task or "translation", "arch": fields.get("_name")} | fields
     for stack in _STACKS:
@@ -154,29 +154,29 @@ def _settings(path: Path, checkpoint: dict[str, Any]) -> Config:
         values |= {f"{stack}_{name}": value for name, value in _fields(nested).items()}
     config = Config(path, values)
     if values["task"] != "translation":
-        raise config.setting_error("task", "models of the task 'translation' are imported")
+        raise config.setting_error("task", "supported: 'translation'")
     if values["arch"] not in _ARCHS:
         raise config.setting_error(
             "arch",
-            f"imported are {', '.join(_ARCHS)}; one of your own that sets sizes alone is "
-            "imported where the checkpoint says 'transformer'",
+            f"supported: {', '.join(_ARCHS)}. If your own architecture only sets sizes, change "
+            "arch in the checkpoint to 'transformer'",
         )
     _check_known(config)
     for name in _OFF:
         if values.get(name):
-            raise config.setting_error(name, "it is not represented")
+            raise config.setting_error(name, "this setting is not supported")
     return config
 
 
 def _check_known(config: Config) -> None:
-    """Refuse settings of the layers that are on and not known."""
+    """Refuse unknown settings of the layers that are on."""
     mixed = any(name in config.values for name in _TRAINING)
     known = {*_KNOWN, *(_NOT_OF_LAYERS.split() if mixed else ())}
     for name, value in sorted(config.values.items()):
         if name in known or name.startswith("_") or value in _OFF_VALUES:
             continue
         if not mixed or _OF_LAYERS.search(name):
-            raise config.setting_error(name, "translate-trt does not know this setting of fairseq")
+            raise config.setting_error(name, "this setting of fairseq is unknown")
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -186,31 +186,31 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _read_dictionary(path: Path) -> TokenMap:
-    """One token per line, with its count behind a space."""
+    """Read a dictionary: a token and its count per line."""
     try:
         with path.open(encoding="utf-8") as file:
             lines = file.readlines()
     except OSError as error:
         raise InputError(
-            f"cannot read {path}: {error.strerror}; give the dict.*.txt of fairseq-preprocess."
+            f"cannot read {path}: {error.strerror}; pass the dict.*.txt of fairseq-preprocess."
         ) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text in UTF-8: {error}.") from error
+        raise InputError(f"{path} is not UTF-8 text: {error}.") from error
     tokens = list(_SPECIAL)
     for number, line in enumerate(lines, 1):
         token, separator, count = line.rstrip().rpartition(" ")
         if not separator or not re.fullmatch(r"-?\d+", count):
             raise InputError(
-                f"{path}, line {number}: {line.strip()[:60]!r} is no token with its count; give "
-                "the dict.*.txt of fairseq-preprocess (#fairseq:overwrite is not represented)."
+                f"{path}, line {number}: {line.strip()[:60]!r} is not a token and a count; pass "
+                "the dict.*.txt of fairseq-preprocess (#fairseq:overwrite is not supported)."
             )
         tokens.append(token)
-    # Its generator never chooses padding.
+    # fairseq-generate never selects padding.
     return TokenMap(tokens, _IDS, banned=[_PAD])
 
 
 def _upgraded(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors by the names of fairseq 0.12."""
+    """Rename the tensors of older versions as in fairseq 0.12."""
     found: dict[str, Tensor] = {}
     for name, tensor in values.items():
         norm, projection = _OLD_NORM.fullmatch(name), _OLD_PROJECTION.fullmatch(name)
@@ -226,7 +226,7 @@ def _upgraded(values: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _check_quantized_embeddings(tensors: Tensors) -> None:
-    """Refuse the projection of embeddings that quant_noise_pq adds; a second name is none."""
+    """Refuse the embedding projection of quant_noise_pq, unless it is an alias of a matrix."""
     known = ("embed_tokens.weight", "output_projection.weight")
     for stack in _STACKS:
         name = f"{stack}.quant_noise.weight"
@@ -236,8 +236,8 @@ def _check_quantized_embeddings(tensors: Tensors) -> None:
         others = [tensors.values[n] for n in (f"{stack}.{k}" for k in known) if n in tensors]
         if matrix.shape[0] == matrix.shape[-1] or not any(torch.equal(matrix, x) for x in others):
             raise InputError(
-                f"{tensors.directory}: {name} is a projection of embeddings, which quant_noise_pq "
-                "adds and translate-trt does not represent."
+                f"{tensors.directory}: {name} is the embedding projection of quant_noise_pq, which "
+                "translate-trt does not support."
             )
 
 
@@ -256,11 +256,11 @@ def _matrices(config: Config, tensors: Tensors) -> Matrices:
 def _convert(
     config: Config, tensors: Tensors, embeddings: ModelPart
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The configuration, and the weights by their names in `Transformer`."""
+    """Return the configuration, and the weights by their names in `Transformer`."""
     _check_stacks(config, embeddings.fields["d_model"])
     activation = config.values.get("activation_fn", "relu")
     if activation not in _ACTIVATIONS:
-        raise config.setting_error("activation_fn", f"represented are {', '.join(_ACTIVATIONS)}")
+        raise config.setting_error("activation_fn", f"supported: {', '.join(_ACTIVATIONS)}")
     pre_norm = config.flag("encoder_normalize_before", False)
     positions = _positions(config, tensors)
     model = ModelConfig(
@@ -291,7 +291,7 @@ def _convert(
 
 
 def _check_stacks(config: Config, d_model: int) -> None:
-    """Refuse stacks of different shapes, and projections beside the layers."""
+    """Refuse stacks of different shapes, and additional projections."""
     for part in _SHAPE:
         _same(config, part, config.integer(f"encoder_{part}"), config.integer(f"decoder_{part}"))
     for part in ("normalize_before", "learned_pos"):
@@ -301,7 +301,7 @@ def _check_stacks(config: Config, d_model: int) -> None:
         if config.values.get(name, d_model) not in (
             d_model, "${model.decoder.embed_dim}",
         ):  # fmt: skip
-            raise config.setting_error(name, "projections beside the layers are not represented")
+            raise config.setting_error(name, "additional projections are not supported")
 
 
 def _same(config: Config, part: str, encoder: Any, decoder: Any) -> None:
@@ -316,13 +316,13 @@ def _check_version(tensors: Tensors, stack: str) -> None:
     version = tensors.take(name) if name in tensors else torch.ones(1)
     if float(version) < _FINAL_NORM:
         raise InputError(
-            f"{tensors.directory}: {name} is {float(version):g}, of pre-norm layers without a "
-            "LayerNorm behind the last one, which translate-trt does not represent."
+            f"{tensors.directory}: {name} is {float(version):g}: a pre-norm stack without a final "
+            "LayerNorm, which translate-trt does not support."
         )
 
 
 def _positions(config: Config, tensors: Tensors) -> ModelPart:
-    """Sinusoids as in tensor2tensor; the first position is behind the padding symbol's id."""
+    """Read the positions; the first one follows the id of the padding token."""
     if not config.flag("encoder_learned_pos", False):
         return ModelPart({"sinusoid": "tensor2tensor", "first_position": _PAD + 1}, {})
     tables = [tensors.take(f"{stack}.embed_positions.weight")[_PAD + 1 :] for stack in _STACKS]

@@ -1,4 +1,4 @@
-"""What every importer gives, and what several of them need."""
+"""Result of every importer, and helpers that importers share."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from translate_trt.train.checkpoint import save_imported
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer, sinusoid
 
-# A table of sinusoids is one that another toolkit computed, in float32 at the least.
+# Other toolkits compute their sinusoids in float32 or better.
 _SINUSOID_TOLERANCE = 1e-4
-# Where tables of sinusoids begin, as far as is known (fairseq: 2).
+# First positions to try; known toolkits use 0, 1 and 2 (fairseq).
 _FIRST_POSITIONS = range(4)
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A model of another toolkit.
+    """Imported model.
 
     Attributes:
-        model: with its weights, in evaluation mode.
-        tokenizers: SentencePiece models of source and target; equal where both share one.
-        origin: the toolkit's name, for the record.
-        search: what it is best decoded with, by the names of `SearchOptions`.
-        prompt: what stands before texts in its input and output.
+        model: The model in evaluation mode.
+        tokenizers: SentencePiece models of source and target; equal for a shared tokenizer.
+        origin: Name of the toolkit, recorded in the checkpoint.
+        search: Decoding defaults as fields of `SearchOptions`.
+        prompt: Tokens before source and target texts.
     """
 
     model: Transformer
@@ -47,11 +47,11 @@ class Imported:
         force: bool = False,
         inputs: Sequence[Path] = (),
     ) -> None:
-        """Write it as a checkpoint.
+        """Write the model as a checkpoint.
 
         Raises:
-            OutputError: there is one and `force` is not set, or it is not apart from the `inputs`
-                that the model was read from; the disk is full or not writable.
+            OutputError: `path` exists and `force` is not set, `path` overlaps the `inputs` that
+                the model was read from, or writing fails.
         """
         origin = {"imported_from": self.origin}
         save_imported(
@@ -61,37 +61,39 @@ class Imported:
 
 
 def find_file(directory: Path, names: Sequence[str]) -> Path | None:
-    """The first file of these names that the directory has."""
-    found = (directory / name for name in names)
-    return next((path for path in found if path.is_file()), None)
+    """Return the first existing file of the given names."""
+    paths = (directory / name for name in names)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def build_model(config: ModelConfig, weights: Mapping[str, Tensor], path: Path) -> Transformer:
-    """The model of that configuration with its weights, in evaluation mode.
+    """Build a model from its configuration and weights, in evaluation mode.
 
     Args:
-        config: of the model.
-        weights: by their names in `Transformer`.
-        path: where they are from, for messages.
+        config: Configuration of the model.
+        weights: Weights by their names in `Transformer`.
+        path: Origin of the weights, for error messages.
 
     Raises:
-        InputError: they are not of the configuration's shapes, or not finite.
+        InputError: Weights are missing, have the wrong shape, or are not finite.
     """
-    with torch.device("meta"):  # shapes alone, before memory is taken for declared sizes
-        own = Transformer(config).state_dict()
-    for name in sorted(set(own) ^ set(weights)):
-        raise InputError(f"{path}: there is {'no' if name in own else 'a'} {name} in the model.")
+    # On the meta device, so that a damaged file cannot exhaust memory by the sizes it declares.
+    with torch.device("meta"):
+        expected = Transformer(config).state_dict()
+    for name in sorted(set(expected) ^ set(weights)):
+        problem = "is missing from" if name in expected else "is unexpected in"
+        raise InputError(f"{path}: {name} {problem} the model.")
     for name, tensor in weights.items():
-        if tensor.shape != own[name].shape:
+        if tensor.shape != expected[name].shape:
             raise InputError(
-                f"{path}: {name} has shape {list(tensor.shape)}, and {list(own[name].shape)} is "
-                "what the model's other sizes make of it; models with heads of another size, or "
-                "with fewer heads for keys and values, are not represented."
+                f"{path}: {name} has shape {list(tensor.shape)}, but the model's other sizes "
+                f"require {list(expected[name].shape)}; another head size and grouped or "
+                "multi-query attention are not supported."
             )
         if not bool(torch.isfinite(tensor).all()):
             raise InputError(
-                f"{path}: {name} has values that are not finite (NaN or infinity): its training "
-                "diverged, or the file is damaged. Take an earlier checkpoint, or copy it again."
+                f"{path}: {name} contains NaN or infinity: training diverged, or the file is "
+                "damaged. Import an earlier checkpoint, or copy the file again."
             )
     model = Transformer(config)
     model.load_state_dict(dict(weights))
@@ -100,18 +102,20 @@ def build_model(config: ModelConfig, weights: Mapping[str, Tensor], path: Path) 
 
 @dataclass(frozen=True)
 class ModelPart:
-    """How a model knows positions: fields of `ModelConfig`, and weights."""
+    """Part of a model: fields of `ModelConfig`, and weights by their names in `Transformer`."""
 
     fields: dict[str, Any]
     weights: dict[str, Tensor]
 
 
 def read_positions(source: Tensor, target: Tensor) -> ModelPart:
-    """From the two tables [positions, d_model]; sinusoids have no end then.
+    """Read the two position tables [positions, d_model].
+
+    Tables of sinusoids are recognized and computed, so they do not limit the length.
 
     Args:
-        source: of the encoder.
-        target: of the decoder.
+        source: Table of the encoder.
+        target: Table of the decoder.
     """
     fields = _sinusoids(source)
     if fields is not None and fields == _sinusoids(target):
@@ -126,7 +130,7 @@ def read_positions(source: Tensor, target: Tensor) -> ModelPart:
 
 
 def _sinusoids(table: Tensor) -> dict[str, Any] | None:
-    """Which sinusoids a table holds; None: it holds others."""
+    """Return the fields of `ModelConfig` that compute a table; None if it is not sinusoidal."""
     count, width = table.shape
     for kind in ("interleaved", "concatenated", "tensor2tensor"):
         for first in _FIRST_POSITIONS if width >= 4 else ():

@@ -1,4 +1,4 @@
-"""JSON files of other people: whatever they hold, reading them ends in a value or an InputError."""
+"""Reading of untrusted JSON files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def parse_json(text: str) -> Any:
     """Parse JSON.
 
     Raises:
-        ValueError: it is no JSON, or has brackets within brackets without end.
+        ValueError: The text is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(text)
@@ -25,11 +25,11 @@ def load_json(path: Path, hint: str = "copy the whole directory again") -> Any:
     """Read a JSON file.
 
     Args:
-        path: of the file.
-        hint: what to do about a file that is missing.
+        path: Path of the file.
+        hint: Advice for a missing file.
 
     Raises:
-        InputError: it is missing, or no JSON, or nested deeper than Python reads.
+        InputError: The file is missing, not JSON, or nested too deeply.
     """
     try:
         return parse_json(path.read_text(encoding="utf-8"))
@@ -37,12 +37,12 @@ def load_json(path: Path, hint: str = "copy the whole directory again") -> Any:
         raise InputError(f"cannot read {path}: {error.strerror}; {hint}.") from error
     except ValueError as error:
         raise InputError(
-            f"cannot read {path}: it is no JSON: {error}. Copy the directory again."
+            f"cannot read {path}: it is not JSON: {error}. Copy the directory again."
         ) from error
 
 
 def shown(value: object) -> str:
-    """A value of a JSON file as JSON, cut to what fits a message."""
+    """Format a value as JSON, truncated for an error message."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Tokens that say languages: which of a vocabulary they are, and the prompt that has them."""
+"""Language tokens of multilingual vocabularies, and prompts made of them."""
 
 from __future__ import annotations
 
@@ -14,79 +14,80 @@ from translate_trt.runtime.bundle.prompt import Prompt
 
 @dataclass(frozen=True)
 class Family:
-    """Models that name languages alike.
+    """Model family with a common form of language tokens.
 
     Attributes:
-        pattern: of the tokens; its group is the language.
-        fewest: so many languages the smallest published model has.
+        pattern: Pattern of the tokens; its group is the language.
+        min_languages: Number of languages of the smallest published model.
     """
 
     pattern: re.Pattern[str]
-    fewest: int
+    min_languages: int
 
 
-#: __de__: 100 languages, or the 8 of WMT21's.
+#: __de__: 100 languages, or 8 in the WMT21 models.
 M2M100 = Family(re.compile(r"__([a-z]{2,3})__"), 8)
 #: deu_Latn: 202 languages.
 NLLB = Family(re.compile(r"([a-z]{3}_[A-Z][a-z]{3})"), 202)
 #: de_DE: 52 languages.
 MBART50 = Family(re.compile(r"([a-z]{2}_[A-Z]{2})"), 52)
-#: >>deu<<: any number, before the source.
+#: >>deu<<: any number of languages, before the source.
 OPUS = Family(re.compile(r">>([^<>\s]+)<<"), 1)
 
-_OF_TRANSLATIONS = (M2M100, NLLB, MBART50)
+# Families whose translations begin with the language.
+_TARGET_FAMILIES = (M2M100, NLLB, MBART50)
 
 
 def languages_of(names: Sequence[str], family: Family) -> dict[str, int]:
-    """By language, its place among the names."""
-    found = ((family.pattern.fullmatch(name), place) for place, name in enumerate(names))
-    return {match[1]: place for match, place in found if match is not None}
+    """Return token ids by language."""
+    matches = ((family.pattern.fullmatch(name), index) for index, name in enumerate(names))
+    return {match[1]: index for match, index in matches if match is not None}
 
 
 def detect_languages(names: Sequence[str]) -> dict[str, int]:
-    """By language, its place, where a vocabulary has all of a family that begins translations.
+    """Return token ids by language, if the vocabulary has as many as a published model family.
 
-    One such token alone may be a word.
+    A few tokens of the form may be words.
     """
-    for family in _OF_TRANSLATIONS:
-        found = languages_of(names, family)
-        if len(found) >= family.fewest:
-            return found
+    for family in _TARGET_FAMILIES:
+        languages = languages_of(names, family)
+        if len(languages) >= family.min_languages:
+            return languages
     return {}
 
 
 def languages_among(names: Sequence[str]) -> dict[str, int]:
-    """By language, its place, of the family that most of the vocabulary's languages are of."""
-    return max((languages_of(names, family) for family in _OF_TRANSLATIONS), key=len)
+    """Return token ids by language, of the family with the most tokens in the vocabulary."""
+    return max((languages_of(names, family) for family in _TARGET_FAMILIES), key=len)
 
 
 def language_prompt(languages: dict[str, int], **more: Any) -> Prompt:
-    """Source and translation begin with their languages."""
+    """Return a prompt in which source and translation begin with their language."""
     return Prompt(source_languages=languages, target_languages=languages, **more)
 
 
 def is_opus_language(token: str) -> bool:
-    """Whether a token at the start of a source says what to translate into, such as >>deu<<."""
+    """Return whether a token names the target language before a source, such as >>deu<<."""
     return OPUS.pattern.fullmatch(token) is not None
 
 
 def opus_prompt(names: Sequence[str], tokenizer: bytes) -> Prompt:
-    """What to translate into stands before the source, if the vocabulary has such tokens.
+    """Return a prompt with the target language before the source, for >>deu<< tokens.
 
-    Left out are those that the tokenizer cuts text into with others around them (a symbol of
-    SentencePiece's, behind its sign of a space): one token would not be what was trained.
+    A language is omitted if the tokenizer encodes it as several tokens, such as a space followed by
+    a user-defined symbol: the model was not trained with the single token.
 
     Args:
-        names: of the source's tokens, by our id.
-        tokenizer: SentencePiece model of the source, with these ids.
+        names: Source tokens by our id.
+        tokenizer: SentencePiece model of the source, with our ids.
     """
-    found = languages_of(names, OPUS)
-    if not found:
+    languages = languages_of(names, OPUS)
+    if not languages:
         return Prompt()
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer)
     kept = {
-        language: place
-        for language, place in found.items()
-        if place not in (cut := processor.encode(names[place])) or cut == [place]
+        language: index
+        for language, index in languages.items()
+        if index not in (encoded := processor.encode(names[index])) or encoded == [index]
     }
     return Prompt(target_languages=kept, target_side="source") if kept else Prompt()

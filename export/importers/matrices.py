@@ -1,4 +1,4 @@
-"""The three matrices of tokens (section 3.4 of the paper), and which of them are one."""
+"""Embedding and output matrices (section 3.4 of the paper), and their tying."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _TIED = {(True, True): "all", (True, False): "input", (False, True): "output"}
 
 @dataclass(frozen=True)
 class Matrices:
-    """Of a toolkit, in its order of tokens.
+    """Matrices of a toolkit, in its order of tokens.
 
     Attributes:
-        source: embeddings [V of the source, d_model].
-        target: embeddings [V, d_model].
-        output: rows that logits are products with [V, d_model].
-        bias: of logits [V]; None: there is none.
+        source: Source embeddings [V of the source, d_model].
+        target: Target embeddings [V, d_model].
+        output: Output projection [V, d_model].
+        bias: Bias of the logits [V], or None.
     """
 
     source: Tensor
@@ -31,7 +31,7 @@ class Matrices:
     bias: Tensor | None
 
     def check(self, path: object, source: TokenMap, target: TokenMap) -> None:
-        """Raise an InputError if they are not of the vocabularies' sizes."""
+        """Raise an InputError if a matrix does not have a row for each token."""
         for side, token_map, rows in (
             ("source", source, self.source), ("target", target, self.target),
             ("target", target, self.output),
@@ -39,16 +39,16 @@ class Matrices:
             tokens = token_map.count
             if len(rows) != tokens:
                 raise InputError(
-                    f"{path}: the {side}'s matrix has {len(rows)} rows, but the vocabulary "
-                    f"{tokens} tokens; they are of different models."
+                    f"{path}: the {side}'s matrix has {len(rows)} rows, but the vocabulary has "
+                    f"{tokens} tokens; they belong to different models."
                 )
 
     def remap(self, source: TokenMap, target: TokenMap) -> ModelPart:
-        """In our order of tokens.
+        """Permute the rows to our order of tokens, and detect tied matrices.
 
         Args:
-            source: of the source; the same object as the target's if they share a vocabulary.
-            target: of the target.
+            source: Map of the source; the same object as `target` for a shared vocabulary.
+            target: Map of the target.
         """
         same = source is target
         shares_input = same and torch.equal(self.source, self.target)

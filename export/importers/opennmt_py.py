@@ -1,6 +1,7 @@
-"""Checkpoints of OpenNMT-py's Transformer, with the settings under "opt" and their vocabularies.
+"""Importer of OpenNMT-py's Transformer checkpoints.
 
-Its layers are pre-norm, with LayerNorm behind the last one; the encoder reads no end symbol.
+Settings are under "opt", vocabularies under "vocab". Layers are pre-norm with a final LayerNorm,
+and the encoder reads no end token.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from translate_trt.train.model import sinusoid
 _STACKS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
 _EMBEDDING = "embeddings.make_embedding.emb_luts.0.weight"
 _POSITIONS = "embeddings.make_embedding.pe.pe"
-# Of onmt/constants.py.
+# Special tokens of onmt/constants.py.
 _PAD, _UNKNOWN, _START, _END = "<blank>", "<unk>", "<s>", "</s>"
-# Settings that make other layers, and their values for the paper's; the first is the default.
+# Supported values of settings that change the layers; the first value is the default.
 _ONLY: dict[str, tuple[Any, ...]] = {
     "model_type": ("text",),
     "model_task": ("seq2seq",),
@@ -54,9 +55,9 @@ _READ = (
     "layers", "enc_layers", "dec_layers", "heads", "transformer_ff", "norm_eps",
     "pos_ffn_activation_fn", "position_encoding_type", "add_qkvbias", "add_ffnbias",
 )  # fmt: skip
-# Settings that do not change this model: sizes and ties, which the weights say; layers of other
-# kinds; the vocabulary's files; training, saving and logging; decoding by the trainer. By onmt's
-# opts.py, versions 2 and 3; settings of transforms are below.
+# Settings of onmt's opts.py (versions 2 and 3) without effect on this model: sizes and ties, which
+# the weights imply; layers of other kinds; vocabulary files; training, saving and logging; decoding
+# by the trainer. Settings of transforms follow below.
 _WITHOUT_EFFECT = """
     aan_useffn accum_count accum_steps adagrad_accumulator_init adam_beta1 adam_beta2
     align_debug alignment_heads alignment_layer alpha apex_opt_level attention_dropout
@@ -93,7 +94,7 @@ _WITHOUT_EFFECT = """
     vocab_size_multiple w_bit warmup_steps with_score word_vec_size world_size
     zero_out_prompt_loss
 """
-# Of onmt/transforms: they change text before it gets here.
+# Settings of onmt/transforms, which change the text before the model reads it.
 _TRANSFORMS = """
     avg_tok_max avg_tok_min doc_length fuzzy_corpus_ratio fuzzy_threshold fuzzy_token
     fuzzymatch_max_length fuzzymatch_min_length gpt2_pretok insert_ratio isolated_tag langid
@@ -112,15 +113,15 @@ _TRANSFORMS = """
     tokendrop_temperature tokenmask_temperature upper_corpus_ratio
 """
 _KNOWN = {*_ONLY, *_READ, *_WITHOUT_EFFECT.split(), *_TRANSFORMS.split()}
-# The others are gated: their w_3 multiplies what is activated.
+# All others are gated: w_3 multiplies the activation.
 _ACTIVATIONS = ("relu", "gelu")
-# Settings of plugins and later versions that are switched off change nothing.
+# Values that switch off an unknown setting of a plugin or a later version.
 _OFF_VALUES: tuple[Any, ...] = (None, False, 0, "", [], {})
 _SINUSOIDS = {"SinusoidalInterleaved": "interleaved", "SinusoidalConcat": "tensor2tensor"}
-# Angles of later positions have rounding errors of float32 in the file.
+# Later positions have float32 rounding errors in the file.
 _COMPARED_POSITIONS = 256
 _SINUSOID_TOLERANCE = 1e-4
-# LayerNorm's parameters in versions before 0.5.
+# LayerNorm parameters before version 0.5.
 _OLD_NORMS = {".a_2": ".weight", ".b_2": ".bias"}
 _PROJECTIONS = {
     "linear_query": "query", "linear_keys": "key", "linear_values": "value",
@@ -138,16 +139,15 @@ _NORMS = {
 def import_opennmt_py(
     path: Path, tokenizers: tuple[Path | None, Path | None] = (None, None)
 ) -> Imported:
-    """The model in a checkpoint that onmt_train wrote.
+    """Import a checkpoint that onmt_train wrote.
 
     Args:
-        path: of the checkpoint.
-        tokenizers: SentencePiece models of source and target, where the vocabularies are of their
-            pieces; None: of the target as of the source, else tokens are words.
+        path: Path of the checkpoint.
+        tokenizers: SentencePiece models of source and target. The target's defaults to the
+            source's; without either, tokens are words.
 
     Raises:
-        InputError: the file is missing or damaged, or the model is of a kind that is not
-            represented; the message names what.
+        InputError: The file is missing or damaged, or the model is not supported.
     """
     checkpoint = read_torch_file(path, ["argparse.Namespace"], "OpenNMT-py")
     config = _settings(path, checkpoint.get("opt"))
@@ -166,43 +166,39 @@ def import_opennmt_py(
 
 
 def _search() -> dict[str, Any]:
-    """onmt_translate's own defaults, in `SearchOptions`."""
+    """Return the decoding defaults of onmt_translate as fields of `SearchOptions`."""
     return {"beam_size": 5, "length_penalty": 1.0, "length_penalty_form": "length"}
 
 
 def _settings(path: Path, options: Any) -> Config:
     if not isinstance(options, Record):
         raise InputError(
-            f"{path} has no settings under 'opt'; give a checkpoint that onmt_train wrote."
+            f"{path} has no settings under 'opt'; pass a checkpoint that onmt_train wrote."
         )
     config = Config(path, options.fields)
     for name, value in sorted(config.values.items()):
         if name not in _KNOWN and value not in _OFF_VALUES:
-            raise config.setting_error(
-                name, "translate-trt does not know this setting of OpenNMT-py"
-            )
+            raise config.setting_error(name, "this setting of OpenNMT-py is unknown")
     for name, allowed in _ONLY.items():
         if config.values.get(name, allowed[0]) not in allowed:
-            represented = " or ".join(repr(value) for value in allowed)
-            raise config.setting_error(name, f"represented is {represented}")
+            supported = " or ".join(repr(value) for value in allowed)
+            raise config.setting_error(name, f"supported: {supported}")
     activation = config.values.get("pos_ffn_activation_fn", "relu")
     if activation not in _ACTIVATIONS:
         raise config.setting_error(
-            "pos_ffn_activation_fn", f"represented are {', '.join(_ACTIVATIONS)}; it is gated"
+            "pos_ffn_activation_fn", f"supported: {', '.join(_ACTIVATIONS)} (not gated)"
         )
     if config.values.get("position_encoding_type", "SinusoidalInterleaved") not in _SINUSOIDS:
-        raise config.setting_error(
-            "position_encoding_type", f"represented are {', '.join(_SINUSOIDS)}"
-        )
+        raise config.setting_error("position_encoding_type", f"supported: {', '.join(_SINUSOIDS)}")
     return config
 
 
 def _weights(path: Path, checkpoint: dict[str, Any]) -> dict[str, Tensor]:
-    """Of the layers and, as "generator.*", of the output."""
+    """Return the weights of the layers and, as "generator.*", of the output."""
     if "model" not in checkpoint and "opt" in checkpoint:
         raise InputError(
-            f"{path} has no weights, which are in a .safetensors file beside it; save the model "
-            "with save_format: pytorch in OpenNMT-py."
+            f"{path} has no weights; they are in a .safetensors file. Save the model with "
+            "save_format: pytorch in OpenNMT-py."
         )
     found = {}
     for name, tensor in tensors_of(path, checkpoint["model"], "model").items():
@@ -214,49 +210,51 @@ def _weights(path: Path, checkpoint: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def _token_maps(path: Path, vocabularies: Any) -> tuple[TokenMap, TokenMap]:
-    """Of source and target; the same object where they share a vocabulary."""
+    """Read the maps of source and target; the same object for a shared vocabulary."""
     if not isinstance(vocabularies, dict):
         raise InputError(f"{path} has no vocabularies under 'vocab'; it is damaged.")
     if vocabularies.get("src_feats"):
         raise InputError(
-            f"{path}: src_feats is in the vocabularies; tokens with several features are not "
-            "represented."
+            f"{path}: the vocabularies contain src_feats; tokens with several features are not "
+            "supported."
         )
     start = vocabularies.get("decoder_start_token", _START)
     sides = []
     for side in ("src", "tgt"):
         tokens = vocabularies.get(side)
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-            raise InputError(f"{path}: {side} under 'vocab' is no list of tokens; it is damaged.")
+            raise InputError(
+                f"{path}: {side} under 'vocab' is not a list of tokens; the file is damaged."
+            )
         sides.append(tokens)
     if start not in sides[1] or _END not in sides[1]:
         raise InputError(
-            f"{path}: the target's vocabulary lacks the end symbol {_END!r} or the start symbol "
+            f"{path}: the target's vocabulary lacks the end token {_END!r} or the start token "
             f"{start!r} (decoder_start_token)."
         )
     if start == _PAD:
         raise InputError(
-            f"{path}: decoder_start_token is {start!r}, the padding symbol, which OpenNMT-py hides "
-            "from the decoder's attention; translate-trt does not represent that."
+            f"{path}: decoder_start_token is {start!r}, the padding token, which OpenNMT-py masks "
+            "in the decoder's attention; translate-trt does not support that."
         )
     target = _token_map(sides[1], start)
     return (target if sides[0] == sides[1] else _token_map(sides[0], start)), target
 
 
 def _token_map(tokens: list[str], start: str) -> TokenMap:
-    places = {name: place for place, name in enumerate(tokens)}
-    found = (places.get(name) for name in (_PAD, _UNKNOWN, start, _END))
-    return TokenMap(tokens, SpecialTokens(*found))
+    ids = {name: index for index, name in enumerate(tokens)}
+    special = (ids.get(name) for name in (_PAD, _UNKNOWN, start, _END))
+    return TokenMap(tokens, SpecialTokens(*special))
 
 
 def _convert(
     config: Config, tensors: Tensors, embeddings: ModelPart
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The configuration, and the weights by their names in `Transformer`."""
+    """Return the configuration, and the weights by their names in `Transformer`."""
     heads = config.integer("heads")
     epsilon = config.values.get("norm_eps", 1e-6)
     if not isinstance(epsilon, int | float):
-        raise config.setting_error("norm_eps", "a number is needed")
+        raise config.setting_error("norm_eps", "a number is required")
     model = ModelConfig(
         encoder_layers=_layers(config, "enc_layers"),
         decoder_layers=_layers(config, "dec_layers"),
@@ -279,13 +277,13 @@ def _convert(
 
 
 def _layers(config: Config, name: str) -> int:
-    """`layers`, if it is set, is of both stacks."""
+    """Return a stack's number of layers; `layers` sets it for both stacks."""
     both = config.values.get("layers", -1)
     return both if isinstance(both, int) and both > 0 else config.integer(name)
 
 
 def _sinusoid(config: Config, tensors: Tensors, width: int) -> str:
-    """The kind, after a look at the tables, which OpenNMT-py keeps with the weights."""
+    """Return the kind of sinusoids, checked against the tables in the checkpoint."""
     kind = _SINUSOIDS[config.values.get("position_encoding_type", "SinusoidalInterleaved")]
     for stack in _STACKS:
         name = f"{stack}.{_POSITIONS}"
@@ -295,8 +293,8 @@ def _sinusoid(config: Config, tensors: Tensors, width: int) -> str:
             table, expected, rtol=0, atol=_SINUSOID_TOLERANCE
         ):
             raise InputError(
-                f"{config.path}: {name} is not the table of sinusoids that position_encoding_type "
-                "says, which translate-trt does not represent."
+                f"{config.path}: {name} differs from the sinusoids of position_encoding_type, "
+                "which translate-trt does not support."
             )
     return kind
 

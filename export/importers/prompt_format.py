@@ -1,4 +1,4 @@
-"""Tokens around texts as a user writes them: "<s> {text} </s>", "{source_language} {text} </s>"."""
+"""Parser of --source-format and --target-prefix, such as "{source_language} {text} </s>"."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from translate_trt.runtime.errors import InputError
 _TEXT = "{text}"
 _SOURCE_LANGUAGE = "{source_language}"
 _TARGET_LANGUAGE = "{target_language}"
-# In the order in which `Prompt` has them.
+# In the order of `Prompt`.
 _LANGUAGES = (_SOURCE_LANGUAGE, _TARGET_LANGUAGE)
 
 
 @dataclass(frozen=True)
 class Format:
-    """Tokens and languages before texts, and whether the end symbol stands behind the source.
+    """Tokens and language placeholders around texts.
 
     Attributes:
-        source: before the source's text; a language is one of the two in braces.
-        target: before the translation's.
-        source_end: the source ends with the end symbol.
+        source: Tokens and placeholders before a source.
+        target: Tokens and placeholders before a translation.
+        source_end: Whether a source ends with the end token.
     """
 
     source: tuple[str, ...]
@@ -31,41 +31,41 @@ class Format:
 
     @classmethod
     def parse(cls, source: str, target: str, end: str) -> Format:
-        """Read what was given as --source-format and --target-prefix.
+        """Parse --source-format and --target-prefix.
 
         Args:
-            source: tokens and languages around "{text}", with spaces between.
-            target: tokens and languages before the translation, with spaces between.
-            end: name of the end symbol.
+            source: Space-separated tokens and placeholders around "{text}".
+            target: Space-separated tokens and placeholders before a translation.
+            end: Name of the end token.
 
         Raises:
-            InputError: it is something else, or not represented.
+            InputError: A format is malformed or not supported.
         """
         words, prefix = source.split(), tuple(target.split())
         if words.count(_TEXT) != 1:
             raise InputError(
-                f"--source-format {source!r}: {_TEXT} must stand in it once, as in "
+                f"--source-format {source!r} must contain {_TEXT} exactly once, as in "
                 f"'<s> {_TEXT} {end}'."
             )
-        place = words.index(_TEXT)
-        before, behind = tuple(words[:place]), words[place + 1 :]
-        if behind not in ([], [end]):
+        position = words.index(_TEXT)
+        before, after = tuple(words[:position]), words[position + 1 :]
+        if after not in ([], [end]):
             raise InputError(
-                f"--source-format {source!r}: {' '.join(behind)} stands behind the text; "
-                f"translate-trt represents the end symbol {end} there, or nothing."
+                f"--source-format {source!r} has {' '.join(after)} after {_TEXT}; only the end "
+                f"token {end}, or nothing, is supported there."
             )
         _check("--source-format", source, before, _LANGUAGES)
         _check("--target-prefix", target, prefix, (_TARGET_LANGUAGE,))
         if _TARGET_LANGUAGE in before and _TARGET_LANGUAGE in prefix:
             raise InputError(
-                f"{_TARGET_LANGUAGE} is in --source-format and in --target-prefix; translate-trt "
-                "represents one of them."
+                f"{_TARGET_LANGUAGE} is in --source-format and in --target-prefix; use it in one "
+                "of them."
             )
-        return cls(before, prefix, bool(behind))
+        return cls(before, prefix, bool(after))
 
     @property
     def has_languages(self) -> bool:
-        """Whether a language stands anywhere."""
+        """Whether a format contains a language placeholder."""
         return any(word in _LANGUAGES for word in (*self.source, *self.target))
 
     def prompt(
@@ -73,14 +73,14 @@ class Format:
         names: tuple[Sequence[str], Sequence[str]],
         languages: tuple[Mapping[str, int], Mapping[str, int]],
     ) -> Prompt:
-        """The same in token ids.
+        """Convert the format to token ids.
 
         Args:
-            names: tokens of source and target, by our ids.
-            languages: ids by language, of source and target.
+            names: Tokens of source and target, by our ids.
+            languages: Ids by language, of source and target.
 
         Raises:
-            InputError: a token is not in the vocabulary, or no language is.
+            InputError: The vocabulary lacks a token, or has no languages.
         """
         before_source = _TARGET_LANGUAGE in self.source
         source, target = (dict(side) for side in languages)
@@ -89,8 +89,8 @@ class Format:
         ):  # fmt: skip
             if word in (*self.source, *self.target) and not known:
                 raise InputError(
-                    f"{word}: no token of the vocabulary is a language such as __de__, deu_Latn "
-                    "or de_DE."
+                    f"{word}: the vocabulary has no language tokens such as __de__, deu_Latn or "
+                    "de_DE."
                 )
         has_target = before_source or _TARGET_LANGUAGE in self.target
         return Prompt(
@@ -103,13 +103,13 @@ class Format:
 
 
 def _check(flag: str, given: str, words: tuple[str, ...], allowed: tuple[str, ...]) -> None:
-    """Tokens first, then languages in the order of `Prompt`."""
+    """Require tokens first, and then languages in the order of `Prompt`."""
     languages = [word for word in words if word in _LANGUAGES]
     ordered = [word for word in allowed if word in languages]
     if languages != ordered or words[len(words) - len(languages) :] != tuple(languages):
         raise InputError(
-            f"{flag} {given!r}: represented are tokens first, and then {' '.join(allowed)} or "
-            "none of these, each once."
+            f"{flag} {given!r} must consist of tokens, followed by at most one each of "
+            f"{' '.join(allowed)}, in this order."
         )
 
 
@@ -117,5 +117,8 @@ def _ids(words: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
     tokens = [word for word in words if word not in _LANGUAGES]
     for token in tokens:
         if token not in names:
-            raise InputError(f"the vocabulary has no token {token!r}, which a format names.")
+            raise InputError(
+                f"the vocabulary has no token {token!r}, which --source-format or --target-prefix "
+                "contains."
+            )
     return tuple(names.index(token) for token in tokens)

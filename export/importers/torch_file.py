@@ -1,8 +1,8 @@
-"""Checkpoints that torch pickled with more than tensors in them, read without running their code.
+"""Reading of pickled torch checkpoints without running their code.
 
-With `weights_only` torch makes tensors and plain containers alone. Objects of the classes
-that an importer lists become a `Record`, which keeps their attributes and does nothing; one of any
-other class is refused. Classes of a toolkit are never imported.
+With `weights_only`, torch creates only tensors and plain containers. Objects of the classes that an
+importer allows become a `Record` of their attributes; objects of other classes are refused. No
+toolkit's classes are imported.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from torch import Tensor
 from translate_trt.export.importers.sizes import check_archive, check_tensors
 from translate_trt.runtime.errors import InputError
 
-# Scores of validations are such numbers; no importer reads them.
+# Validation scores, which no importer reads.
 _NUMBERS = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "numpy.dtype")
-# What torch says of a class that is not listed.
+# torch's message for a class that is not allowed.
 _DISALLOWED = re.compile(r"GLOBAL (\S+) was not an allowed")
-# The cause, behind advice of torch's that is never repeated: to load the file without protection.
+# The cause in torch's message. The advice before it, to load the file unprotected, is not repeated.
 _CAUSE = re.compile(r"WeightsUnpickler error: (.+)")
 _ADVICE = re.compile(r"weights[_ ]only|torch\.load", re.IGNORECASE)
 
 
 class Record:
-    """In place of an object of a toolkit's class.
+    """Inert substitute for an object of a toolkit's class.
 
     Attributes:
-        fields: its attributes, by name.
+        fields: Attributes of the object, by name.
     """
 
     fields: dict[str, Any]
 
     def __new__(cls, *arguments: Any) -> Record:
-        """Whatever the object was made from is left out."""
+        """Ignore the arguments of the object's constructor."""
         record = super().__new__(cls)
         record.fields = {}
         return record
@@ -49,40 +49,42 @@ class Record:
 
 
 def read_torch_file(path: Path, records: Sequence[str], toolkit: str) -> dict[str, Any]:
-    """The dictionary that a checkpoint is.
+    """Read a checkpoint, which must be a dictionary.
 
     Args:
-        path: of the file.
-        records: full names of the classes whose objects become a `Record`.
-        toolkit: the name of what wrote it, for messages.
+        path: Path of the file.
+        records: Full names of the classes whose objects become a `Record`.
+        toolkit: Name of the toolkit that wrote the file, for error messages.
 
     Raises:
-        InputError: it is missing or damaged, or holds objects of other classes.
+        InputError: The file is missing or damaged, or contains objects of other classes.
     """
-    listed: list[Any] = [(Record, name) for name in (*records, *_NUMBERS)]
+    allowed: list[Any] = [(Record, name) for name in (*records, *_NUMBERS)]
     try:
-        with torch.serialization.safe_globals(listed):
+        with torch.serialization.safe_globals(allowed):
             found = load_pickle(path)
     except InputError:
         raise
     except OSError as error:
         raise InputError(
-            f"cannot read {path}: {error.strerror or error}; give a checkpoint of {toolkit}."
+            f"cannot read {path}: {error.strerror or error}; pass a checkpoint of {toolkit}."
         ) from error
-    except Exception as error:  # torch's, pickle's and zipfile's classes have no other base
+    except Exception as error:  # errors of torch, pickle and zipfile share no other base class
         raise _unreadable(path, toolkit, error) from error
     if not isinstance(found, dict):
-        raise InputError(f"{path} holds a {type(found).__name__}, no checkpoint of {toolkit}.")
+        raise InputError(
+            f"{path} contains a {type(found).__name__} and is not a checkpoint of {toolkit}."
+        )
     return found
 
 
 def load_pickle(path: Path) -> Any:
-    """Unpickle without running code, after a check of the sizes that the file declares.
+    """Unpickle a file without running code, after a check of the sizes that it declares.
 
     Raises:
-        InputError: it declares more bytes than it can have.
-        OSError: it cannot be read.
-        Exception: whatever torch, pickle and zipfile raise for a damaged file; see `reason_of`.
+        InputError: The file declares more bytes than it can have.
+        OSError: The file cannot be read.
+        Exception: Errors of torch, pickle and zipfile for a damaged file; see `reason_of`.
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -91,13 +93,13 @@ def load_pickle(path: Path) -> Any:
 
 
 def disallowed_class(error: Exception) -> str | None:
-    """The class whose objects torch refused to make; None: the error is another."""
+    """Return the class whose objects torch refused to create; None for any other error."""
     found = _DISALLOWED.search(str(error))
     return None if found is None else found[1]
 
 
 def reason_of(error: Exception) -> str:
-    """The cause that torch gives, in one line, without its advice to load the file unprotected."""
+    """Return the cause of torch's error in one line, without its advice to load unprotected."""
     text = str(error)
     cause = _CAUSE.search(text)
     line = cause[1] if cause is not None else next(iter(text.splitlines()), "")
@@ -107,26 +109,28 @@ def reason_of(error: Exception) -> str:
 
 
 def _unreadable(path: Path, toolkit: str, error: Exception) -> InputError:
-    unlisted = disallowed_class(error)
-    if unlisted is None:
-        return InputError(f"{path} is damaged, or no checkpoint of {toolkit} ({reason_of(error)}).")
+    disallowed = disallowed_class(error)
+    if disallowed is None:
+        return InputError(
+            f"{path} is damaged, or not a checkpoint of {toolkit} ({reason_of(error)})."
+        )
     return InputError(
-        f"{path} has an object of {unlisted} in it. To make one, code would have to be run, "
-        "which could be anyone's. If you trust the file, save it again without that object where "
+        f"{path} contains an object of {disallowed}. Loading the object would run code from the "
+        "file. If you trust the file, save it again without the object where "
         f"{toolkit} is installed (docs/import.md, Checkpoints with objects)."
     )
 
 
 def tensors_of(path: Path, values: Any, key: str) -> dict[str, Tensor]:
-    """The tensors under a key of a checkpoint, in float32.
+    """Return the tensors under a key of a checkpoint, in float32.
 
     Raises:
-        InputError: there are none, or other things are among them.
+        InputError: The key is missing or empty, or a value is not a tensor.
     """
     if not isinstance(values, dict) or not values:
         raise InputError(f"{path} has no weights under {key!r}; it is another kind of file.")
     for name, value in values.items():
         if not isinstance(value, Tensor):
-            raise InputError(f"{path}: {name} under {key!r} is no tensor.")
+            raise InputError(f"{path}: {name} under {key!r} is not a tensor.")
     check_tensors(path, values.items())
     return {name: tensor.detach().float() for name, tensor in values.items()}

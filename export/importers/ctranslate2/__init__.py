@@ -1,1 +1,1 @@
-"""Models that CTranslate2 converted."""
+"""Importer of CTranslate2 models."""

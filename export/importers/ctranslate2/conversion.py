@@ -1,4 +1,4 @@
-"""Weights and configuration of a converted model as those of `Transformer`."""
+"""Conversion of CTranslate2's arrays to the weights and configuration of `Transformer`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from translate_trt.export.importers.imported import ModelPart, read_positions
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.train.config import ModelConfig
 
-# Heads of the specifications from before revision 3, which do not say.
+# Attention heads per specification; files before revision 3 do not store the number.
 _HEADS = {"TransformerBase": 8, "TransformerBig": 16}
-# ct2's numbers; include/ctranslate2/ops/activation.h.
+# Enumerators of include/ctranslate2/ops/activation.h.
 _ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}
-_REFUSED_ACTIVATIONS = {1: "GELUTanh", 4: "GELUSigmoid", 5: "Tanh", 6: "Sigmoid"}
+_UNSUPPORTED_ACTIVATIONS = {1: "GELUTanh", 4: "GELUSigmoid", 5: "Tanh", 6: "Sigmoid"}
 _BIAS = "decoder/projection/bias"
 
 
 def convert(
     variables: Variables, settings: Settings, vocabularies: Vocabularies, source_end: bool
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The configuration, and the weights by their names in `Transformer`."""
+    """Return the configuration, and the weights by their names in `Transformer`."""
     matrices = Matrices(
         source=variables.matrix(source_table(variables)),
         target=variables.matrix("decoder/embeddings/weight"),
@@ -72,14 +72,14 @@ def _activation(variables: Variables) -> str:
     number = int(variables.setting("activation", 0))
     if number not in _ACTIVATIONS:
         raise variables.setting_error(
-            "activation", f"is {_REFUSED_ACTIVATIONS.get(number, number)}"
+            "activation", f"is {_UNSUPPORTED_ACTIVATIONS.get(number, number)}"
         )
     return _ACTIVATIONS[number]
 
 
 def _scales_embeddings(variables: Variables, width: int) -> bool:
-    """Whether both are times sqrt(d_model); a flag, or the factor itself."""
-    found = set()
+    """Return whether embeddings are multiplied by sqrt(d_model), stored as a flag or a factor."""
+    factors = set()
     for stack, table in (("encoder", source_table(variables)),
                          ("decoder", "decoder/embeddings/weight")):  # fmt: skip
         names = f"{stack}/scale_embeddings", table.replace("weight", "multiply_by_sqrt_depth")
@@ -88,23 +88,23 @@ def _scales_embeddings(variables: Variables, width: int) -> bool:
         factor = float(value)
         if np.issubdtype(value.dtype, np.integer):
             factor = math.sqrt(width) if factor else 1.0
-        found.add(round(factor, 4))
-    if found == {round(math.sqrt(width), 4)}:
+        factors.add(round(factor, 4))
+    if factors == {round(math.sqrt(width), 4)}:
         return True
-    if found == {1.0}:
+    if factors == {1.0}:
         return False
-    raise variables.setting_error("scale_embeddings", f"is {sorted(found)}")
+    raise variables.setting_error("scale_embeddings", f"is {sorted(factors)}")
 
 
 def _positions(variables: Variables) -> ModelPart:
-    """Of both stacks; without a table CTranslate2 computes sinusoids as OpenNMT-tf does."""
+    """Read both position tables; without tables CTranslate2 computes OpenNMT-tf's sinusoids."""
     names = [f"{stack}/position_encodings/encodings" for stack in STACKS]
-    there = [name in variables for name in names]
-    if not any(there):
+    present = [name in variables for name in names]
+    if not any(present):
         return ModelPart({"sinusoid": "tensor2tensor", "first_position": 1}, {})
-    if not all(there):
+    if not all(present):
         raise variables.setting_error(
-            names[there.index(True)], "is there for one of the stacks alone"
+            names[present.index(True)], "has no counterpart in the other stack"
         )
     return read_positions(*(variables.matrix(name) for name in names))
 
@@ -132,7 +132,7 @@ def _stack(variables: Variables, config: ModelConfig, stack: str) -> dict[str, T
 
 
 def _attention(variables: Variables, place: str, name: str) -> dict[str, Tensor]:
-    """Queries, keys and values are one matrix, or the latter two are where they read another."""
+    """Split the fused projections: query, key, value; or key, value in cross-attention."""
     ends = [["query", "key", "value"], ["output"]]
     if f"{place}/linear_2/weight" in variables:
         ends = [["query"], ["key", "value"], ["output"]]
@@ -141,7 +141,7 @@ def _attention(variables: Variables, place: str, name: str) -> dict[str, Tensor]
         linear = f"{place}/linear_{index}"
         weights |= _linear(variables, linear, [f"{name}.{part}" for part in parts])
     if f"{place}/queries_scale" in variables:
-        # The graph's own is 1 / sqrt(D).
+        # `Transformer` scales queries by 1 / sqrt(D).
         size = weights[f"{name}.query.weight"].shape[0] / _heads(variables)
         factor = float(variables.take(f"{place}/queries_scale")) * math.sqrt(size)
         for kind in ("weight", "bias"):
@@ -150,7 +150,7 @@ def _attention(variables: Variables, place: str, name: str) -> dict[str, Tensor]
 
 
 def _linear(variables: Variables, place: str, names: list[str]) -> dict[str, Tensor]:
-    """A projection, whose rows are those of several of ours; one without a bias has zeros."""
+    """Split a projection's rows between several of ours; a missing bias is zero."""
     weight = variables.matrix(f"{place}/weight")
     bias = torch.zeros(len(weight))
     if f"{place}/bias" in variables:

@@ -1,8 +1,7 @@
-"""Models in CTranslate2's format, in any of its precisions.
+"""CTranslate2 models of any precision.
 
-Their weights are dequantized: W = stored / scale, one scale per row in 8 bits and one per matrix in
-16. Every array must find its place in `ModelConfig`; one that does not is named and the model
-refused, so that nothing the model needs is left out silently.
+Quantized weights are dequantized (`variables.py`). An array that the conversion does not use is an
+error, because ignoring part of a model would change its translations.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from translate_trt.export.importers.vocabulary import (
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
 
-# SentencePiece models that a directory may have, of the source or of both sides.
+# SentencePiece models in the directory, of the source or of both sides.
 _TOKENIZERS = ("source.spm", "sentencepiece.model", "sentencepiece.bpe.model")
-# OpenNMT's name of the padding symbol; no other toolkit's vocabularies have it. Its models never
-# read an end symbol behind the source unless add_source_eos says so.
+# The padding token of OpenNMT, and of no other toolkit. OpenNMT's sources have no end token unless
+# add_source_eos is set.
 _OPENNMT = "<blank>"
 
 
@@ -47,34 +46,34 @@ def import_ctranslate2(
     source_format: str | None = None,
     target_prefix: str | None = None,
 ) -> Imported:
-    """The model in a directory that CTranslate2's converters made.
+    """Import a directory that a converter of CTranslate2 wrote.
 
     Args:
-        directory: with model.bin and the vocabularies.
-        source_model: SentencePiece model of the source, where the vocabulary is of its pieces;
-            None: one beside model.bin, or there is none and tokens are words.
-        target_model: of the target; None: as the source's.
-        source_format: what the encoder reads around a text, such as "<s> {text} </s>"; None: the
-            model's files say, or it is of a known family.
-        target_prefix: tokens that translations begin with, such as "{target_language}"; None: as
-            of the source.
+        directory: Directory with model.bin and the vocabularies.
+        source_model: SentencePiece model of the source. Default: the model in `directory`; without
+            a model, tokens are words.
+        target_model: SentencePiece model of the target. Default: target.spm in `directory`, or the
+            source's model.
+        source_format: Tokens around a source text, such as "<s> {text} </s>". Default: taken from
+            the model's files, or from a known model family.
+        target_prefix: Tokens that translations begin with, such as "{target_language}". Default:
+            as for `source_format`.
 
     Raises:
-        InputError: a file is missing or damaged, or the model is of a kind that is not
-            represented, or needs a `source_format`; the message names what.
+        InputError: A file is missing or damaged, the model is not supported, or it needs a
+            `source_format`.
     """
     if not directory.is_dir():
-        raise InputError(f"there is no directory {directory}; give the one with model.bin in it.")
+        raise InputError(f"{directory} is not a directory; pass the directory of model.bin.")
     variables = Variables(directory / "model.bin", read_model_file(directory / "model.bin"))
     settings = Settings.read(directory, variables)
     vocabularies = Vocabularies.read(directory, variables, settings)
     source_model = source_model or find_file(directory, _TOKENIZERS)
     target_model = target_model or find_file(directory, ("target.spm",)) or source_model
     spec = _prompt_spec(directory, variables, settings, vocabularies, source_format, target_prefix)
-    several = bool(spec.languages)
     token_maps, tokenizers = make_tokenizers(
         (source_model, target_model), (vocabularies.source, vocabularies.target), is_opus_language,
-        is_hidden=lambda token: several,
+        is_hidden=lambda token: spec.languages,
     )  # fmt: skip
     vocabularies = Vocabularies(*token_maps)
     config, weights = convert(variables, settings, vocabularies, spec.source_end)
@@ -86,12 +85,12 @@ def import_ctranslate2(
 
 @dataclass(frozen=True)
 class _PromptSpec:
-    """Tokens around texts.
+    """Tokens around source and target texts.
 
     Attributes:
-        source_end: as in `ModelConfig`.
-        languages: tokens of languages are part of the prompt.
-        prompt: by our ids; None: what the vocabulary has of OPUS-MT's languages.
+        source_end: See `ModelConfig`.
+        languages: Whether the prompt contains language tokens.
+        prompt: The prompt in our token ids; None for the OPUS-MT languages of the vocabulary.
     """
 
     source_end: bool
@@ -107,7 +106,7 @@ def _prompt_spec(
     source_format: str | None,
     target_prefix: str | None,
 ) -> _PromptSpec:
-    """Tokens around texts: from the caller, from the files, or those of a known family."""
+    """Determine the prompt from the caller's formats, the model's files or a known model family."""
     source, target = vocabularies.source.names, vocabularies.target.names
     if source_format is not None or target_prefix is not None:
         fallback = "{text} " + settings.end if _known_end(variables, settings) else None
@@ -119,14 +118,13 @@ def _prompt_spec(
         found = Format.parse(chosen, target_prefix or "", settings.end)
         if settings.source_end and not found.source_end:
             raise InputError(
-                f"--source-format {chosen!r} does not end with {settings.end}, but add_source_eos "
-                f"in {directory / 'config.json'} says that sources do."
+                f"--source-format {chosen!r} does not end with {settings.end}, but "
+                f"{directory / 'config.json'} sets add_source_eos."
             )
         prompt = found.prompt((source, target), (languages_among(source), languages_among(target)))
         return _PromptSpec(found.source_end, found.has_languages, prompt)
-    # Requests bring the languages and the end of the source. SMaLL-100 has the vocabulary of
-    # M2M100 and another prompt; unlike all published models of these families, it has more layers
-    # in the encoder.
+    # SMaLL-100 shares M2M100's vocabulary but not its prompt. Its encoder has more layers than its
+    # decoder, unlike every published model of the known families.
     family = detect_languages(target) if vocabularies.source is vocabularies.target else {}
     if family and count_layers(variables, "encoder") == count_layers(variables, "decoder"):
         return _PromptSpec(True, True, language_prompt(family))
@@ -138,16 +136,15 @@ def _prompt_spec(
 
 
 def _known_end(variables: Variables, settings: Settings) -> bool:
-    """Whether sources surely end with the end symbol: it is said, or the model is Marian's."""
+    """Return whether sources end with the end token: by config.json, or because it is Marian's."""
     return settings.source_end or variables.zero_start()
 
 
 def _unknown_format(directory: Path) -> InputError:
     return InputError(
-        f"{directory}: add_source_eos is false, so that each request to CTranslate2 brings what "
-        "the model reads around a text, and the files do not say what that is. Say it with "
-        "--source-format: '{text} </s>', '<s> {text} </s>' (BART, BARThez), "
-        "'{source_language} {text} </s>' with --target-prefix '{target_language}' (M2M100, NLLB, "
-        "mBART-50), '{target_language} {text} </s>' (SMaLL-100), or '{text}' if nothing is added "
-        "(docs/import.md)."
+        f"{directory}: add_source_eos is false: callers of CTranslate2 add the tokens around a "
+        "text, and no file of the model names them. Name them with --source-format: "
+        "'{text} </s>', '<s> {text} </s>' (BART, BARThez), '{source_language} {text} </s>' with "
+        "--target-prefix '{target_language}' (M2M100, NLLB, mBART-50), "
+        "'{target_language} {text} </s>' (SMaLL-100), or '{text}' for no tokens (docs/import.md)."
     )

@@ -1,10 +1,13 @@
-"""The file `model.bin` of CTranslate2: named arrays, in versions 2 to 6 of its layout.
+"""Parser of CTranslate2's `model.bin`, layout versions 2 to 6.
 
-All numbers are little-endian. u32 layout version, string name of the specification, u32 its
-revision, u32 count, then per array: string name, u8 rank, u32 per axis, u8 element type, u32 bytes,
-the elements; then u32 count of aliases, two strings each. Strings are u16 length with the zero at
-their end, which is counted. Before version 4 an array says the size of an element and their number
-instead; before version 3 there are no aliases. (CTranslate2's model_spec.py and model.cc.)
+The file is little-endian (CTranslate2's model_spec.py and model.cc):
+
+- u32 layout version, string specification, u32 revision of the specification
+- u32 count, then per array: string name, u8 rank, u32 per axis, u8 element type, u32 bytes, data
+- u32 count, then per alias: string alias, string name (from version 3 on)
+
+A string is a u16 length and the bytes, including the final zero. Before version 4, element size and
+element count replace element type and bytes.
 """
 
 from __future__ import annotations
@@ -25,22 +28,22 @@ from translate_trt.runtime.errors import InputError
 Array = NDArray[Any]
 
 _VERSIONS = range(2, 7)
-# By the number that stands for them; numpy has no bfloat16.
+# Element types by number; numpy has no bfloat16.
 _TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
 _TYPES_BY_SIZE = {1: "int8", 2: "int16", 4: "float32"}  # before version 4
-_MOST_AXES = 4
-# In 8 bits a number has one byte, and arrays that are shared (aliases) are several in the model.
-_MOST_NUMBERS_PER_BYTE = 64
+_MAX_RANK = 4
+# Aliases let a file describe more elements than it stores, but not arbitrarily many more.
+_MAX_ELEMENTS_PER_BYTE = 64
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What a file holds.
+    """Content of a model file.
 
     Attributes:
-        specification: name of the kind of model.
-        revision: of the specification.
-        arrays: by name, as they are stored, aliases included; bfloat16 as float32.
+        specification: Name of the model specification.
+        revision: Revision of the specification.
+        arrays: Stored arrays by name, including aliases; bfloat16 is widened to float32.
     """
 
     specification: str
@@ -49,46 +52,46 @@ class ModelFile:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Read it.
+    """Read a model file.
 
     Raises:
-        InputError: it is missing, cut off, or of another layout.
+        InputError: The file is missing, truncated, or has another layout.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"cannot read {path}: {error.strerror}; give the directory that CTranslate2's "
-            "converter made."
+            f"cannot read {path}: {error.strerror}; pass the directory that CTranslate2's "
+            "converter wrote."
         ) from error
     reader = _Reader(path, content)
     version = reader.number("I")
     if version not in _VERSIONS:
         raise InputError(
-            f"{path} has version {version} of CTranslate2's layout; versions "
-            f"{_VERSIONS[0]} to {_VERSIONS[-1]} are read. Convert the model again with a "
-            "CTranslate2 of today."
+            f"{path} has version {version} of CTranslate2's layout; supported: "
+            f"{_VERSIONS[0]} to {_VERSIONS[-1]}. Convert the model again with a current "
+            "CTranslate2."
         )
     specification, revision = reader.text(), reader.number("I")
     arrays = dict(_arrays(reader, version))
     for _ in range(reader.number("I") if version >= 3 else 0):
         alias, name = reader.text(), reader.text()
         if name not in arrays:
-            raise reader.damaged(f"{shown(alias)} stands for {shown(name)}, which it has not")
+            raise reader.damaged(f"{shown(alias)} is an alias of {shown(name)}, which is missing")
         arrays[alias] = arrays[name]
-        # Quantized, it has the same scale; the file does not name that (model.cc does the same).
+        # Files do not alias the scale of a quantized array; model.cc adds it likewise.
         if f"{name}_scale" in arrays:
             arrays.setdefault(f"{alias}_scale", arrays[f"{name}_scale"])
     count = sum(array.size for array in arrays.values())
-    if count > _MOST_NUMBERS_PER_BYTE * len(content):
-        raise reader.damaged(f"its {len(content)} bytes stand for {count} numbers")
+    if count > _MAX_ELEMENTS_PER_BYTE * len(content):
+        raise reader.damaged(f"its {len(content)} bytes describe {count} elements")
     return ModelFile(specification, revision, arrays)
 
 
 def _arrays(reader: _Reader, version: int) -> Iterator[tuple[str, Array]]:
     for _ in range(reader.number("I")):
         name, rank = reader.text(), reader.number("B")
-        if rank > _MOST_AXES:
+        if rank > _MAX_RANK:
             raise reader.damaged(f"{shown(name)} has {rank} axes")
         axes = [reader.number("I") for _ in range(rank)]
         kind = reader.number("B")
@@ -100,26 +103,26 @@ def _arrays(reader: _Reader, version: int) -> Iterator[tuple[str, Array]]:
         if size != math.prod(axes) * dtype.itemsize:
             raise reader.damaged(f"{shown(name)} has {size} bytes and axes {axes}")
         array: Array = np.frombuffer(reader.bytes(size), dtype.newbyteorder("<")).reshape(axes)
-        if types[kind] == "bfloat16":  # the upper half of a float32
+        if types[kind] == "bfloat16":  # the upper 16 bits of a float32
             array = (array.astype(np.uint32) << 16).view(np.float32)
         yield name, array
 
 
 class _Reader:
-    """A place in the file."""
+    """Cursor in the content of a file."""
 
     def __init__(self, path: Path, content: bytes) -> None:
-        self._path, self._content, self._place = path, memoryview(content), 0
+        self._path, self._content, self._offset = path, memoryview(content), 0
 
     def damaged(self, what: str) -> InputError:
         return InputError(f"{self._path} is damaged: {what}. Copy or convert the model again.")
 
     def bytes(self, count: int) -> memoryview:
-        end = self._place + count
+        end = self._offset + count
         if end > len(self._content):
             raise self.damaged(f"it ends after {len(self._content)} bytes, within an array or name")
-        found = self._content[self._place : end]
-        self._place = end
+        found = self._content[self._offset : end]
+        self._offset = end
         return found
 
     def number(self, kind: str) -> int:

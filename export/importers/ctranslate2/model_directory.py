@@ -1,4 +1,4 @@
-"""Settings and vocabularies that a converter writes beside model.bin."""
+"""Settings and vocabularies beside model.bin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap
 from translate_trt.runtime.errors import InputError
 
 _PADDING = ("<blank>", "<pad>")
-# Fields of config.json that are read; any other must be one of the following, with that value.
+# Fields of config.json that the importer reads. Any other field must be in `_OFF`, with that value.
 _FIELDS = {
     "unk_token", "bos_token", "eos_token", "decoder_start_token", "add_source_bos",
     "add_source_eos", "layer_norm_epsilon",
@@ -26,11 +26,11 @@ _OFF: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What config.json says; before layout version 6, arrays of the file do."""
+    """Settings of config.json or, before layout version 6, of arrays of model.bin."""
 
     unknown: str
     end: str
-    start: str | None  # None: an embedding of zeros
+    start: str | None  # None for a zero embedding
     source_end: bool
     epsilon: float
 
@@ -45,7 +45,7 @@ class Settings:
         def flag(name: str, old: str) -> bool:
             value = values.get(name, old in variables and bool(variables.number(old)))
             if not isinstance(value, bool):
-                raise _wrong(path, name, value, "true or false is needed")
+                raise _wrong(path, name, value, "true or false is required")
             return value
 
         if flag("add_source_bos", "with_source_bos"):
@@ -56,19 +56,19 @@ class Settings:
             if values.get("decoder_start_token", "") is None:
                 raise variables.setting_error(
                     "decoder_start_token",
-                    "is null: each request must say what decoding starts with",
+                    "is null: each request must choose the start token",
                 )
             start = _text(path, values, "decoder_start_token", begin if with_target_bos else end)
         epsilon = values.get("layer_norm_epsilon")
         if epsilon is not None and (isinstance(epsilon, bool) or not isinstance(epsilon, float)):
-            raise _wrong(path, "layer_norm_epsilon", epsilon, "a number such as 1e-5 is needed")
+            raise _wrong(path, "layer_norm_epsilon", epsilon, "a number such as 1e-5 is required")
         return cls(
             unknown, end, start, flag("add_source_eos", "with_source_eos"),
             1e-5 if epsilon is None else epsilon,
         )  # fmt: skip
 
     def search(self) -> dict[str, Any]:
-        """CTranslate2's own defaults, in `SearchOptions`."""
+        """Return CTranslate2's decoding defaults as fields of `SearchOptions`."""
         return {
             "beam_size": 2, "length_penalty": 1.0, "length_penalty_form": "length",
             "early_stopping": True, "min_length": 2,
@@ -80,10 +80,10 @@ def _read_config(path: Path) -> dict[str, Any]:
         return {}
     values = load_json(path)
     if not isinstance(values, dict):
-        raise InputError(f"{path} holds no JSON object; copy or convert the model again.")
+        raise InputError(f"{path} is not a JSON object; copy or convert the model again.")
     for name, value in values.items():
         if name not in _FIELDS and value not in _OFF.get(name, ()):
-            why = "is not known, and may" if name not in _OFF else "would"
+            why = "is unknown and may" if name not in _OFF else "would"
             raise _wrong(path, name, value, f"this setting {why} change what the model computes")
     return values
 
@@ -91,7 +91,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _text(path: Path, values: dict[str, Any], name: str, default: str) -> str:
     value = values.get(name, default)
     if not isinstance(value, str):
-        raise _wrong(path, name, value, "a token is needed")
+        raise _wrong(path, name, value, "a token is required")
     return value
 
 
@@ -101,7 +101,7 @@ def _wrong(path: Path, name: str, value: object, why: str) -> InputError:
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """Numbers of both sides' tokens; the same object where they share theirs."""
+    """Token maps of source and target; the same object for a shared vocabulary."""
 
     source: TokenMap
     target: TokenMap
@@ -122,13 +122,13 @@ class Vocabularies:
             rows = len(variables.take(name))
             if rows != len(tokens):
                 raise InputError(
-                    f"{variables.path}: {name} has {rows} rows, but the vocabulary "
-                    f"{len(tokens)} tokens; they are of different models."
+                    f"{variables.path}: {name} has {rows} rows, but the vocabulary has "
+                    f"{len(tokens)} tokens; they belong to different models."
                 )
         if settings.end not in target or settings.start not in (None, *target):
             raise InputError(
-                f"{directory}: the target vocabulary lacks the end symbol {settings.end!r} or the "
-                f"start symbol {settings.start!r} that config.json names."
+                f"{directory}: the target vocabulary lacks the end token {settings.end!r} or the "
+                f"start token {settings.start!r} of config.json."
             )
         token_map = _token_map(target, settings)
         if shared is not None:
@@ -137,7 +137,7 @@ class Vocabularies:
 
 
 def _read_vocabulary(directory: Path, name: str, settings: Settings) -> list[str] | None:
-    """Its tokens; CTranslate2 itself puts the unknown one behind them where it is missing."""
+    """Read the tokens; a missing unknown token is appended, as CTranslate2 does."""
     path = find_file(directory, (f"{name}.json", f"{name}.txt"))
     if path is None:
         return None
@@ -150,17 +150,17 @@ def _read_vocabulary(directory: Path, name: str, settings: Settings) -> list[str
             raise InputError(f"cannot read {path}: {error}.") from error
         tokens = [token.removesuffix("\r") for token in tokens[: -1 if tokens[-1] == "" else None]]
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-        raise InputError(f"{path} is no list of tokens; copy or convert the model again.")
+        raise InputError(f"{path} is not a list of tokens; copy or convert the model again.")
     return tokens if settings.unknown in tokens else [*tokens, settings.unknown]
 
 
 def _token_map(tokens: list[str], settings: Settings) -> TokenMap:
     known = set(tokens)
 
-    def place(*names: str | None) -> int | None:
+    def id_of(*names: str | None) -> int | None:
         return next((tokens.index(name) for name in names if name in known), None)
 
     special = SpecialTokens(
-        place(*_PADDING), place(settings.unknown), place(settings.start), place(settings.end)
+        id_of(*_PADDING), id_of(settings.unknown), id_of(settings.start), id_of(settings.end)
     )
     return TokenMap(tokens, special)

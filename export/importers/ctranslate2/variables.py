@@ -1,4 +1,7 @@
-"""Arrays of a model file, by name, in floating point."""
+"""Arrays of a model file, dequantized.
+
+W = stored / scale, with a scale per row in 8 bits and per matrix in 16 bits.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,26 @@ from translate_trt.runtime.errors import InputError
 #: Names of the two stacks.
 STACKS = ("encoder", "decoder")
 _SPECIFICATIONS = ("TransformerSpec", "TransformerBase", "TransformerBig")
-# Revisions from this on name a model's settings once for each stack.
-_EACH_STACK = 5
-# They choose what attention CTranslate2 returns, not what it computes.
-_NO_MATTER = {
+# First revision that stores settings per stack.
+_PER_STACK_REVISION = 5
+# These select the attention that CTranslate2 returns; they do not change what it computes.
+_IGNORED = {
     "alignment_layer", "alignment_heads", "decoder/alignment_layer", "decoder/alignment_heads",
     "embeddings_merge", "encoder/embeddings_merge",
 }  # fmt: skip
-# Switches, by the last part of their names, of what is not represented; they must be off.
-_SWITCHES = {"alibi", "alibi_use_positive_positions", "scale_alibi", "multi_query_attention"}
+# Unsupported features, by the last part of their flag's name; the flags must be off.
+_MUST_BE_OFF = {"alibi", "alibi_use_positive_positions", "scale_alibi", "multi_query_attention"}
 _ZERO_START = "start_from_zero_embedding"
 
 
 class Variables:
-    """The arrays of a file, each taken once or more; what is never taken is not understood."""
+    """Arrays of a model file; `check_all_used` finds those that the conversion did not read."""
 
     def __init__(self, path: Path, file: ModelFile) -> None:
         if file.specification not in _SPECIFICATIONS or file.revision < 2:
             raise InputError(
                 f"{path} is a {file.specification[:60] or 'model'} of revision {file.revision}; "
-                "encoder-decoder Transformers (TransformerSpec) from revision 2 on are imported."
+                "supported: encoder-decoder Transformers (TransformerSpec) of revision 2 or later."
             )
         self.path, self.file = path, file
         self._taken = set[str]()
@@ -42,14 +45,14 @@ class Variables:
         return name in self.file.arrays
 
     def take(self, name: str) -> np.ndarray:
-        """That array, as stored."""
+        """Return an array as stored."""
         if name not in self.file.arrays:
-            raise InputError(f"{self.path} has no {name}, which an encoder-decoder model needs.")
+            raise InputError(f"{self.path} lacks {name}, which an encoder-decoder model needs.")
         self._taken.add(name)
         return self.file.arrays[name]
 
     def matrix(self, name: str) -> Tensor:
-        """A weight in floats."""
+        """Return a weight in float32."""
         stored, scale_name = self.take(name), f"{name}_scale"
         array = stored.astype(np.float32)
         if scale_name in self:
@@ -59,58 +62,54 @@ class Variables:
             with np.errstate(all="ignore"):
                 array = array / (scale[:, None] if scale.size > 1 else scale)
             if not np.isfinite(array).all():
-                raise InputError(f"{self.path} is damaged: by {scale_name}, {name} is not finite.")
+                raise InputError(
+                    f"{self.path} is damaged: {name} is not finite after scaling by {scale_name}."
+                )
         elif not np.issubdtype(stored.dtype, np.floating):
-            raise InputError(f"{self.path}: {name} is quantized, but there is no {scale_name}.")
+            raise InputError(f"{self.path}: {name} is quantized, but {scale_name} is missing.")
         return torch.from_numpy(np.ascontiguousarray(array))
 
     def number(self, name: str) -> float:
-        """An array of one number."""
+        """Return the value of a single-element array."""
         array = self.take(name)
         if array.size != 1:
-            raise InputError(f"{self.path} is damaged: {name} has {array.size} numbers, not one.")
+            raise InputError(f"{self.path} is damaged: {name} has {array.size} elements, not one.")
         return float(array.reshape(()))
 
     def setting(self, name: str, default: float) -> float:
-        """A number of one of the stacks, the same for both."""
-        if self.file.revision < _EACH_STACK:
-            places = [name]
+        """Return a number that must be equal in encoder and decoder."""
+        if self.file.revision < _PER_STACK_REVISION:
+            keys = [name]
         else:
-            places = [f"{stack}/{name}" for stack in STACKS]
-        found = {self.number(place) if place in self else default for place in places}
-        if len(found) > 1:
-            raise self.setting_error(name, f"differs between encoder and decoder: {sorted(found)}")
-        return found.pop()
+            keys = [f"{stack}/{name}" for stack in STACKS]
+        values = {self.number(key) if key in self else default for key in keys}
+        if len(values) > 1:
+            raise self.setting_error(name, f"differs between encoder and decoder: {sorted(values)}")
+        return values.pop()
 
     def setting_error(self, name: str, why: str) -> InputError:
-        """The error that says a setting cannot be represented."""
-        return InputError(f"{self.path}: {name} {why}, which translate-trt does not represent.")
+        """Return the error for an unsupported setting."""
+        return InputError(f"{self.path}: {name} {why}, which translate-trt does not support.")
 
     def zero_start(self) -> bool:
-        """Whether decoding starts with an embedding of zeros, as Marian's models do."""
+        """Return whether decoding starts with a zero embedding, as in Marian's models."""
         name = f"decoder/{_ZERO_START}"
         return name in self and bool(self.take(name).any())
 
     def check_all_used(self) -> None:
-        """Raise an InputError if there is an array that nobody took."""
-        rest = set(self.file.arrays) - self._taken - _NO_MATTER
-        off = {name for name in rest if name.rsplit("/", 1)[-1] in _SWITCHES}
-        off = {name for name in off if not self.file.arrays[name].any()}
-        on = sorted(rest - off)
-        if on:
-            raise self.setting_error(on[0][:100], f"is part of the model{_and_more(len(on) - 1)}")
-
-
-def _and_more(count: int) -> str:
-    return f" (and {count} more arrays)" if count else ""
+        """Raise an InputError if an array was not read, unless it is a flag that is off."""
+        rest = set(self.file.arrays) - self._taken - _IGNORED
+        flags = {name for name in rest if name.rsplit("/", 1)[-1] in _MUST_BE_OFF}
+        unused = sorted(rest - {name for name in flags if not self.file.arrays[name].any()})
+        if unused:
+            more = f" (and {len(unused) - 1} more arrays)" if len(unused) > 1 else ""
+            raise self.setting_error(unused[0][:100], f"is part of the model{more}")
 
 
 def source_table(variables: Variables) -> str:
-    """The name of the source's embeddings, which may be of several features."""
+    """Return the name of the source embeddings, which must have a single feature."""
     if "encoder/embeddings_1/weight" in variables:
-        raise variables.setting_error(
-            "encoder/embeddings_1", "is there: tokens have several features"
-        )
+        raise variables.setting_error("encoder/embeddings_1", "is a second feature of tokens")
     names = ("encoder/embeddings_0/weight", "encoder/embeddings/weight")
     return names[0] if names[0] in variables else names[1]
 

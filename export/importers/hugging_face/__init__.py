@@ -1,1 +1,1 @@
-"""Models of Hugging Face's transformers: Marian, M2M100, NLLB, BART, mBART."""
+"""Importers of models that transformers saved: Marian, M2M100, NLLB, BART, mBART."""

@@ -1,8 +1,7 @@
-"""BART and mBART as Hugging Face's transformers keeps them, where a SentencePiece model cuts text.
+"""Importer of BART and mBART-50 models with a SentencePiece tokenizer.
 
-What stands around texts is the tokenizer's: BART's and BARThez's put a begin symbol before the
-source, mBART-50's the source's language, and its translations begin with theirs. Learned positions
-have two rows before the first.
+BART and BARThez put a begin token before the source. mBART-50 begins source and translation with
+their language. Tables of learned positions have two unused rows at the beginning.
 """
 
 from __future__ import annotations
@@ -21,26 +20,25 @@ from translate_trt.runtime.errors import InputError
 
 _BEGIN = ("BartTokenizer", "BarthezTokenizer")
 _LANGUAGES = "MBart50Tokenizer"
-# Rows of a table of positions that no token has; fairseq's padding symbol is number 1.
+# Unused rows of a position table: positions follow fairseq's padding id, which is 1.
 _OFFSET = 2
 
 
-def import_bart(directory: Path, pieces: Path | None = None) -> Imported:
-    """The model in a directory of `BartForConditionalGeneration` or mBART's, and its tokenizer.
+def import_bart(directory: Path, spm: Path | None = None) -> Imported:
+    """Import a directory of `BartForConditionalGeneration` or `MBartForConditionalGeneration`.
 
     Args:
-        directory: with config.json, the weights and the tokenizer's files.
-        pieces: the SentencePiece model; None: sentencepiece.bpe.model in the directory.
+        directory: Directory with config.json, the weights and the tokenizer's files.
+        spm: SentencePiece model. Default: sentencepiece.bpe.model in `directory`.
 
     Raises:
-        InputError: a file is missing or damaged, or the model is of a kind that is not
-            represented; the message names what.
+        InputError: A file is missing or damaged, or the model is not supported.
     """
     config = Config.read(directory, "bart", "mbart")
     generation = Generation.read(directory, config)
-    tokens = Tokens.read(directory, config, pieces)
+    tokens = Tokens.read(directory, config, spm)
     begins_with_language = _begins_with_language(config, generation, tokens)
-    token_map, tokenizers = tokens.arrange(tokens.token_map(config, generation))
+    token_map, tokenizers = tokens.remap(tokens.token_map(config, generation))
     tensors = Tensors(directory, read_weights(directory))
     source, target = (
         tensors.table(f"model.{stack}.embed_positions.weight")[_OFFSET:]
@@ -59,32 +57,32 @@ def import_bart(directory: Path, pieces: Path | None = None) -> Imported:
         return Imported(made, tokenizers, "bart-hf", search, prompt)
     theirs = languages_of(tokens.names, MBART50)
     if forced not in (None, *theirs.values()):
-        raise generation.config.setting_error("forced_bos_token_id", "a language's token is needed")
+        raise generation.config.setting_error("forced_bos_token_id", "a language token is required")
     search |= tokens.languages(theirs, forced)
     prompt = language_prompt(languages_of(token_map.names, MBART50))
     return Imported(made, tokenizers, "bart-hf", search, prompt)
 
 
 def _begins_with_language(config: Config, generation: Generation, tokens: Tokens) -> bool:
-    """Whether texts begin with their languages, or else with the begin symbol or nothing."""
+    """Return whether texts begin with their language rather than the begin token."""
     name = tokens.class_name(config)
     start = generation.start(config, len(tokens.names))
     languages = languages_of(tokens.names, MBART50)
     if name == "MBartTokenizer" or start is None or start in languages.values():
         raise InputError(
-            f"{tokens.directory}: its tokenizer is mBART's of 25 languages, which puts the "
-            "source's language behind its end, and translate-trt does not represent that. Models "
-            "of mBART-50 (MBart50Tokenizer) are imported."
+            f"{tokens.directory}: the tokenizer is that of mBART with 25 languages, which puts the "
+            "source's language after the end token. translate-trt supports mBART-50 "
+            "(MBart50Tokenizer) only."
         )
     if name not in (None, _LANGUAGES, *_BEGIN):
         raise InputError(
-            f"{tokens.directory}: tokenizer_class is {name!r:.60}; represented are "
+            f"{tokens.directory}: tokenizer_class is {name!r:.60}; supported: "
             f"{', '.join(_BEGIN)} and {_LANGUAGES}."
         )
     if name == _LANGUAGES and not languages:
         raise InputError(
-            f"{tokens.directory}: no token of the vocabulary is a language such as de_DE; copy "
-            "tokenizer.json or special_tokens_map.json too."
+            f"{tokens.directory}: the vocabulary has no language tokens such as de_DE; copy "
+            "tokenizer.json or special_tokens_map.json as well."
         )
     return name == _LANGUAGES or (name is None and bool(languages))
 

@@ -1,4 +1,4 @@
-"""What Marian, M2M100, BART and mBART have in common in Hugging Face's transformers."""
+"""Conversion of BART, mBART, M2M100 and Marian weights, whose layers have the same names."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from translate_trt.train.config import ModelConfig
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _STACKS = ("encoder", "decoder")
 _SHARED = "model.shared.weight"
-#: Only for the record.
+#: Tensors that only record a version.
 IGNORED = {f"model.{stack}.version" for stack in _STACKS}
 
 
 def read_matrices(config: Config, tensors: Tensors) -> Matrices:
-    """Token embeddings; tied matrices may be saved once.
+    """Read the token matrices; tied matrices may be saved once.
 
     Raises:
-        InputError: what is said to be tied is not.
+        InputError: Matrices that the configuration ties differ.
     """
     tied = config.flag("tie_word_embeddings", True)
     own = "lm_head.weight" in tensors
     if not own and not tied:
-        raise config.setting_error("tie_word_embeddings", "the weights lack lm_head.weight, then")
+        raise config.setting_error("tie_word_embeddings", "but the weights lack lm_head.weight")
     source, target = (
         tensors.table(f"model.{stack}.embed_tokens.weight", _SHARED, "lm_head.weight")
         for stack in _STACKS
@@ -36,8 +36,8 @@ def read_matrices(config: Config, tensors: Tensors) -> Matrices:
     output = tensors.table("lm_head.weight", "model.decoder.embed_tokens.weight", _SHARED)
     if tied and not torch.equal(output, target):
         raise InputError(
-            f"{config.path.parent}: lm_head.weight is not the matrix of the decoder's embeddings, "
-            "but tie_word_embeddings, which is true unless config.json says otherwise, ties them."
+            f"{config.path.parent}: lm_head.weight differs from the decoder's embeddings, but "
+            "tie_word_embeddings of config.json (default: true) ties them."
         )
     bias = None
     if "final_logits_bias" in tensors:
@@ -54,27 +54,25 @@ def convert(
     norm: str = "post",
     norm_embedding: bool = False,
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The configuration, and the weights by their names in `Transformer`.
+    """Return the configuration, and the weights by their names in `Transformer`.
 
     Args:
-        config: of the model.
-        tensors: of the model.
-        token_maps: of source and target; the same object where they share a vocabulary.
-        positions: how it knows positions.
-        norm: as in `ModelConfig`.
-        norm_embedding: as in `ModelConfig`.
+        config: The model's config.json.
+        tensors: The model's tensors.
+        token_maps: Maps of source and target; the same object for a shared vocabulary.
+        positions: The model's positions.
+        norm: See `ModelConfig`.
+        norm_embedding: See `ModelConfig`.
 
     Raises:
-        InputError: it is not represented.
+        InputError: The model is not supported.
     """
     activation = config.values.get("activation_function")
     if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        raise config.setting_error(
-            "activation_function", f"represented are {', '.join(_ACTIVATIONS)}"
-        )
-    for name, least in (("attention_heads", "as many"), ("ffn_dim", "the same")):
+        raise config.setting_error("activation_function", f"supported: {', '.join(_ACTIVATIONS)}")
+    for name in ("attention_heads", "ffn_dim"):
         if config.integer(f"decoder_{name}") != config.integer(f"encoder_{name}"):
-            raise config.setting_error(f"decoder_{name}", f"both stacks must have {least}")
+            raise config.setting_error(f"decoder_{name}", f"it must equal encoder_{name}")
     matrices = read_matrices(config, tensors)
     if config.integer("d_model") != matrices.target.shape[1]:
         raise config.setting_error("d_model", f"embeddings are {matrices.target.shape[1]} wide")
@@ -100,7 +98,7 @@ def convert(
 
 
 def _norms(tensors: Tensors, model: ModelConfig) -> dict[str, Tensor]:
-    """Of the embedding sums, and at the end of pre-norm stacks."""
+    """Return the LayerNorms of the embeddings, and those at the end of pre-norm stacks."""
     ours = []
     if model.norm_embedding:
         ours += [("encoder.layernorm_embedding", "source_embedding_norm"),

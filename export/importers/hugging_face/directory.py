@@ -1,7 +1,7 @@
-"""Directories of Hugging Face's transformers, and the layers that all of BART's family have.
+"""Configuration, weights and layers of a directory that transformers saved.
 
-No code of a file is run: weights are safetensors, or a pickle that torch reads with nothing but
-tensors in it. Every tensor must find its place in ours; one that does not is named.
+No code of a file is run: weights are safetensors, or a pickle that contains only tensors. A tensor
+that the conversion does not use is an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from translate_trt.runtime.errors import InputError
 
 _SAFE = "model.safetensors"
 _PICKLE = "pytorch_model.bin"
-# By the name there, ours, in encoder and decoder layers.
+# Our names of the modules of a layer.
 _ATTENTIONS = {"self_attn": "self_attention", "encoder_attn": "cross_attention"}
 _PROJECTIONS = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "output"}
 _FEED_FORWARD = {
@@ -31,54 +31,52 @@ _FEED_FORWARD = {
     "fc2": "feed_forward.outer",
     "final_layer_norm": "feed_forward_norm.norm",
 }
-# Ids without a token that a vocabulary may have: so many times its tokens, and some.
-_MOST_TIMES, _MOST_UNNAMED = 2, 100_000
+# Largest vocab_size for a number of tokens: a multiple of the tokens, and a constant.
+_MAX_RATIO, _MAX_UNNAMED = 2, 100_000
 
 
 def read_json_file(path: Path) -> Any:
-    """What a JSON file holds.
+    """Read a JSON file.
 
     Raises:
-        InputError: it is missing, or no JSON.
+        InputError: The file is missing or not JSON.
     """
-    return load_json(path, "give a directory of Hugging Face's transformers with all its files")
+    return load_json(path, "pass a complete directory that transformers saved")
 
 
 @dataclass
 class Config:
-    """config.json, whose values each importer asks for; `path` is for messages."""
+    """Values of config.json; `path` is for error messages."""
 
     path: Path
     values: dict[str, Any]
 
     @classmethod
     def read(cls, directory: Path, *model_types: str) -> Config:
-        """Of a directory, and of the model types that it may be.
+        """Read config.json of one of the given model types.
 
         Raises:
-            InputError: it is missing, damaged, or of another type.
+            InputError: The file is missing, damaged, or of another model type.
         """
         if not directory.is_dir():
-            raise InputError(
-                f"there is no directory {directory}; give the one with config.json in it."
-            )
+            raise InputError(f"{directory} is not a directory; pass the directory of config.json.")
         path = directory / "config.json"
         values = read_json_file(path)
         if not isinstance(values, dict):
-            raise InputError(f"{path} holds no JSON object; copy the directory again.")
+            raise InputError(f"{path} is not a JSON object; copy the directory again.")
         config = cls(path, values)
         if values.get("model_type") not in model_types:
             known = " or ".join(repr(name) for name in model_types)
-            raise config.setting_error("model_type", f"{known} is what this command imports")
+            raise config.setting_error("model_type", f"this command imports {known}")
         check_model_settings(path, values)
         config.check_sizes()
         return config
 
     def check_sizes(self) -> None:
-        """Find out whether the vocabulary can be as large as declared, before it is made.
+        """Check the declared vocabulary size before memory is allocated for it.
 
         Raises:
-            InputError: the weights have fewer bytes than the embeddings numbers, or are missing.
+            InputError: The weights are missing, or smaller than the declared embeddings.
         """
         size = sum(path.stat().st_size for path in weight_files(self.path.parent))
         width = self.values.get("d_model")
@@ -86,114 +84,115 @@ class Config:
             rows = self.values.get(name)
             if isinstance(rows, int) and rows * (width if isinstance(width, int) else 1) > size:
                 raise self.setting_error(
-                    name, f"the weights have {size} bytes, too few for it: they are damaged"
+                    name, f"the weights have {size} bytes, too few for that size: they are damaged"
                 )
 
     def setting_error(self, name: str, why: str) -> InputError:
-        """The error that a field's value will not do."""
+        """Return the error for an unsuitable value of a field."""
         return InputError(f"{self.path}: {name} is {self.values.get(name)!r:.60}; {why}.")
 
     def integer(self, name: str) -> int:
-        """A whole number."""
+        """Return an integer field."""
         value = self.values.get(name)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self.setting_error(name, "a whole number is needed")
+            raise self.setting_error(name, "an integer is required")
         return value
 
     def token(self, name: str, size: int) -> int:
-        """A token of a vocabulary of that size."""
+        """Return a token id field of a vocabulary of `size` tokens."""
         value = self.integer(name)
         if not 0 <= value < size:
-            raise self.setting_error(name, f"there are {size} tokens")
+            raise self.setting_error(name, f"the vocabulary has {size} tokens")
         return value
 
     def flag(self, name: str, default: bool) -> bool:
-        """True or false."""
+        """Return a Boolean field."""
         value = self.values.get(name)
         value = default if value is None else value
         if not isinstance(value, bool):
-            raise self.setting_error(name, "true or false is needed")
+            raise self.setting_error(name, "true or false is required")
         return value
 
 
 def tokens_by_id(path: Path, ids: dict[str, Any], size: int) -> list[str]:
-    """Tokens in the order of their ids; ids that nothing has get names that no text has.
+    """Return the tokens in the order of their ids; an id without a token gets an unused name.
 
     Args:
-        path: that they are from, for messages.
-        ids: by token.
-        size: of the model's vocabulary.
+        path: File of the ids, for error messages.
+        ids: Ids by token.
+        size: Size of the model's vocabulary.
 
     Raises:
-        InputError: an id is none, or two tokens have the same.
+        InputError: An id is out of range or used twice.
     """
-    if size > len(ids) * _MOST_TIMES + _MOST_UNNAMED:
+    if size > len(ids) * _MAX_RATIO + _MAX_UNNAMED:
         raise InputError(
-            f"{path} has {len(ids):,} tokens, but the model's vocab_size is {size:,}; they are of "
-            "different models."
+            f"{path} has {len(ids):,} tokens, but the model's vocab_size is {size:,}; they belong "
+            "to different models."
         )
     tokens: list[str | None] = [None] * size
-    for token, place in ids.items():
-        fits = isinstance(place, int) and not isinstance(place, bool) and 0 <= place < size
-        if not fits or tokens[place] is not None:
+    for token, index in ids.items():
+        fits = isinstance(index, int) and not isinstance(index, bool) and 0 <= index < size
+        if not fits or tokens[index] is not None:
             raise InputError(
-                f"{path}: {token!r:.60} has id {place!r:.60}; ids must be below the "
-                f"model's {size}, and no two the same."
+                f"{path}: {token!r:.60} has id {index!r:.60}; ids must be unique and below the "
+                f"model's vocab_size, {size}."
             )
-        tokens[place] = token
+        tokens[index] = token
     return [f"<unused-{i}>" if token is None else token for i, token in enumerate(tokens)]
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The files that the weights are in, all of one format.
+    """Return the files of the weights, all of one format.
 
     Raises:
-        InputError: there are none.
+        InputError: No supported file exists.
     """
     for name in (_SAFE, _PICKLE):
         paths = [directory / name] if (directory / name).is_file() else _shards(directory, name)
         if paths:
             return paths
     raise InputError(
-        f"{directory} has neither {_SAFE} nor {_PICKLE}, nor their parts with an index. Weights "
-        "for another framework are not read: load the model with transformers and save it with "
-        "save_pretrained."
+        f"{directory} has neither {_SAFE} nor {_PICKLE}, nor their shards with an index. Weights "
+        "of other frameworks are not supported: load the model with transformers and save it "
+        "with save_pretrained."
     )
 
 
 def read_weights(directory: Path) -> dict[str, Tensor]:
-    """All tensors of the model, in float32.
+    """Read all tensors of the model, in float32.
 
     Raises:
-        InputError: there are none, or only such as need code to be run.
+        InputError: The weights are missing, damaged, quantized, or contain other objects.
     """
     found: dict[str, Tensor] = {}
     for path in weight_files(directory):
         for name, tensor in (_read_safe if path.suffix == ".safetensors" else _unpickle)(path):
             if not tensor.is_floating_point():
                 raise InputError(
-                    f"{path}: {shown(name)} is of {tensor.dtype}; quantized weights are not read."
+                    f"{path}: {shown(name)} has type {tensor.dtype}; quantized weights are not "
+                    "supported."
                 )
             found[name] = tensor.float()
     return found
 
 
 def _shards(directory: Path, name: str) -> list[Path]:
-    """The files that weights of that name are in, if they are in several."""
+    """Return the shards of sharded weights, or no files."""
     path = directory / f"{name}.index.json"
     if not path.is_file():
         return []
     try:
         files = sorted({str(file) for file in read_json_file(path)["weight_map"].values()})
     except (TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{path} lists no files of weights; copy the directory again.") from error
+        raise InputError(f"{path} lists no weight files; copy the directory again.") from error
     for file in files:
         if Path(file).name != file or not (directory / file).is_file():
             raise InputError(
-                f"{path} lists {file[:100]}, which is not beside it; copy it to there."
+                f"{path} lists {file[:100]}, which is not in {directory}; copy the file there."
             )
         if Path(file).suffix != Path(name).suffix:
-            raise InputError(f"{path} lists {file[:100]}, which is no {Path(name).suffix} file.")
+            raise InputError(f"{path} lists {file[:100]}, which is not a {Path(name).suffix} file.")
     return [directory / file for file in files]
 
 
@@ -202,43 +201,43 @@ def _read_safe(path: Path) -> Iterable[tuple[str, Tensor]]:
         return load_file(path).items()
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is damaged: {error}.") from error
-    except Exception as error:  # an element type, for example, that torch has not
+    except Exception as error:  # for example, an element type that torch lacks
         raise InputError(f"{path} cannot be read: {type(error).__name__}.") from error
 
 
 def _unpickle(path: Path) -> Iterable[tuple[str, Tensor]]:
     found = read_torch_file(path, (), "transformers")
     if not all(isinstance(tensor, Tensor) for tensor in found.values()):
-        raise InputError(f"{path} holds other things than tensors; it is no model's weights.")
+        raise InputError(f"{path} contains objects other than tensors; it is not a weight file.")
     check_tensors(path, ((shown(name), tensor) for name, tensor in found.items()))
     return [(str(name), tensor) for name, tensor in found.items()]
 
 
 @dataclass
 class Tensors:
-    """Tensors by name; what nobody takes is not understood."""
+    """Tensors by name; `check_all_used` finds those that the conversion did not read."""
 
     directory: Path
     values: dict[str, Tensor]
     _taken: set[str] = field(default_factory=set)
 
     def take(self, *names: str) -> Tensor:
-        """The first of these that there is; all of them are known then."""
+        """Return the first existing tensor; the other names count as read, too."""
         self._taken |= set(names)
         for name in names:
             if name in self.values:
                 return self.values[name]
-        raise InputError(f"{self.directory}: the weights have no {names[0]}.")
+        raise InputError(f"{self.directory}: the weights lack {names[0]}.")
 
     def __contains__(self, name: str) -> bool:
         return name in self.values
 
     def table(self, *names: str) -> Tensor:
-        """A matrix, the first of these that there is."""
+        """Return the first existing tensor, which must be a matrix."""
         found = self.take(*names)
         if found.dim() != 2:
             raise InputError(
-                f"{self.directory}: {names[0]} has shape {list(found.shape)}; a matrix is needed."
+                f"{self.directory}: {names[0]} has shape {list(found.shape)}; a matrix is required."
             )
         return found
 
@@ -247,23 +246,23 @@ class Tensors:
         return {f"{ours}.{part}": self.take(f"{name}.{part}") for part in ("weight", "bias")}
 
     def check_all_used(self, ignored: set[str]) -> None:
-        """Raise an InputError if there is one that nobody took."""
+        """Raise an InputError if a tensor was not read."""
         rest = sorted(set(self.values) - self._taken - ignored)
         if rest:
             raise InputError(
                 f"{self.directory}: {rest[0]} is part of the model, which translate-trt does not "
-                f"represent ({len(rest)} such tensors)."
+                f"support ({len(rest)} such tensors)."
             )
 
 
 def layers(tensors: Tensors, stack: str, count: int, prefix: str = "model.") -> dict[str, Tensor]:
-    """Weights of a stack, "encoder" or "decoder", by their names in `Transformer`.
+    """Return the weights of a stack by their names in `Transformer`.
 
     Args:
-        tensors: of the model.
-        stack: which of the two.
-        count: its layers.
-        prefix: what their names begin with; fairseq's, which BART comes from, have none.
+        tensors: The model's tensors.
+        stack: "encoder" or "decoder".
+        count: Number of layers.
+        prefix: Prefix of the names; empty in fairseq, whose names transformers adopted.
     """
     found: dict[str, Tensor] = {}
     for index in range(count):

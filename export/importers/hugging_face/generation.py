@@ -1,4 +1,4 @@
-"""How Hugging Face's `generate` is asked to search: what of it is ours, and what is not."""
+"""Settings of transformers' `generate` as fields of `SearchOptions`."""
 
 from __future__ import annotations
 
@@ -21,96 +21,97 @@ log = logging.getLogger("translate_trt")
 
 @dataclass(frozen=True)
 class Generation:
-    """The values of generation_config.json; older models have them in config.json."""
+    """Values of generation_config.json or, in older models, of config.json."""
 
     config: Config
     values: dict[str, Any]
 
     @classmethod
     def read(cls, directory: Path, config: Config) -> Generation:
-        """Of a model's directory.
+        """Read the settings of a model's directory.
 
         Raises:
-            InputError: the file is damaged.
+            InputError: The file is damaged.
         """
         path = directory / "generation_config.json"
         if not path.is_file():
             return cls(config, config.values)
         values = read_json_file(path)
         if not isinstance(values, dict):
-            raise InputError(f"{path} holds no JSON object; copy the directory again.")
+            raise InputError(f"{path} is not a JSON object; copy the directory again.")
         check_generation_settings(path, values)
         return cls(Config(path, values), values)
 
     def token(self, name: str, size: int) -> int | None:
-        """The token of a field such as forced_bos_token_id; None: it has none.
+        """Return the token id of a field such as forced_bos_token_id, or None.
 
         Args:
-            name: of the field.
-            size: of the vocabulary.
+            name: Name of the field.
+            size: Size of the vocabulary.
 
         Raises:
-            InputError: it is something else.
+            InputError: The value is not a token id.
         """
         value = self.values.get(name)
         if value is None:
             return None
         if not _is_token(value, size):
-            raise self.config.setting_error(name, f"one of the {size} tokens is needed")
+            raise self.config.setting_error(name, f"one of the {size} tokens is required")
         return int(value)
 
     def start(self, model: Config, size: int) -> int | None:
-        """The token that decoding starts with; None: nothing says.
+        """Return the token id that decoding starts with, or None.
 
         Args:
-            model: config.json, which says if generation_config.json does not.
-            size: of the vocabulary.
+            model: config.json, the fallback of generation_config.json.
+            size: Size of the vocabulary.
 
         Raises:
-            InputError: it is none of the vocabulary.
+            InputError: The value is not a token id.
         """
         return self._or_of_model("decoder_start_token_id", model).token(
             "decoder_start_token_id", size
         )
 
     def end(self, model: Config, size: int) -> int:
-        """The end symbol.
+        """Return the id of the end token.
 
         Args:
-            model: config.json, which says if generation_config.json does not.
-            size: of the vocabulary.
+            model: config.json, the fallback of generation_config.json.
+            size: Size of the vocabulary.
 
         Raises:
-            InputError: it is none of the vocabulary, or there are several.
+            InputError: The value is not a single token id.
         """
-        said = self._or_of_model("eos_token_id", model)
-        value = said.values.get("eos_token_id")
+        settings = self._or_of_model("eos_token_id", model)
+        value = settings.values.get("eos_token_id")
         tokens: list[Any] = value if isinstance(value, list) else [value]
+        config = settings.config
         if len(tokens) != 1:
-            raise said.config.setting_error("eos_token_id", "one end symbol is represented")
+            raise config.setting_error("eos_token_id", "only one end token is supported")
         if not _is_token(tokens[0], size):
-            raise said.config.setting_error("eos_token_id", f"one of the {size} tokens is needed")
+            raise config.setting_error("eos_token_id", f"one of the {size} tokens is required")
         token: int = tokens[0]
         return token
 
     def _or_of_model(self, name: str, model: Config) -> Generation:
-        """Configuration that has a field: this one, or else config.json."""
+        """Return these settings if they contain a field, and those of config.json otherwise."""
         if self.values.get(name) is not None or self.config is model:
             return self
         log.warning(
-            "%s does not say %s; what %s says is taken.",
+            "%s does not set %s; the value in %s is used.",
             self.config.path, name, model.path.name,
         )  # fmt: skip
         return Generation(model, model.values)
 
     def banned_tokens(self, size: int) -> list[int]:
-        """Tokens that are never generated.
+        """Return the ids of banned tokens.
 
         Args:
-            size: of the vocabulary.
+            size: Size of the vocabulary.
 
         Raises:
-            InputError: words of several tokens are, or they are none of the vocabulary.
+            InputError: A banned word has several tokens, or is not in the vocabulary.
         """
         ends = self.values.get("eos_token_id")
         ends = ends if isinstance(ends, list) else [ends]
@@ -124,22 +125,22 @@ class Generation:
             )
             if not alone or not all(_is_token(word[0], size) for word in words):
                 raise self.config.setting_error(
-                    name, f"words of one token alone, of {size}, are represented"
+                    name, f"only words of a single token (0 to {size - 1}) are supported"
                 )
-            if name == "bad_words_ids":  # where transformers leaves the end symbol out
+            if name == "bad_words_ids":  # transformers ignores the end token here
                 words = [word for word in words if word[0] not in ends]
             elif any(word[0] in ends for word in words):
-                raise self.config.setting_error(name, "a translation could not end")
+                raise self.config.setting_error(name, "translations could not end")
             found += [word[0] for word in words]
         return found
 
     def search(self) -> dict[str, Any]:
-        """The same search by the names of `SearchOptions`; what those lack is warned of.
+        """Return decoding defaults as fields of `SearchOptions`, and warn of unsupported settings.
 
-        `max_length` and `max_new_tokens` are left to ours, which goes by the source.
+        `max_length` and `max_new_tokens` are ignored: our limit depends on the source's length.
 
         Raises:
-            InputError: a value is out of range.
+            InputError: A value is out of range.
         """
         beams, penalty = self.values.get("num_beams"), self.values.get("length_penalty")
         search: dict[str, Any] = {
@@ -149,23 +150,23 @@ class Generation:
             "early_stopping": self.values.get("early_stopping") is True,
         }
         if self.values.get("early_stopping") not in (None, True, False, "never"):
-            raise self.config.setting_error("early_stopping", 'true, false or "never" is needed')
-        if self.values.get("min_length"):  # theirs counts the start symbol, ours the end's
+            raise self.config.setting_error("early_stopping", 'true, false or "never" is required')
+        if self.values.get("min_length"):  # theirs counts the start token, ours the end token
             search["min_length"] = self.values["min_length"]
         least = self.values.get("min_new_tokens")
-        if least is not None:  # without the end symbol; transformers prefers it to min_length
-            search["min_length"] = least + 1 if _is_whole(least) and least > 0 else least
+        if least is not None:  # excludes the end token; transformers prefers it to min_length
+            search["min_length"] = least + 1 if _is_integer(least) and least > 0 else least
         for name in ("beam_size", "min_length"):
-            if not _is_whole(search.get(name, 0)):
+            if not _is_integer(search.get(name, 0)):
                 raise InputError(
-                    f"{self.config.path}: how to generate is not represented: {name} would be "
-                    f"{shown(search[name])}, and a whole number is needed."
+                    f"{self.config.path}: the generation settings are not supported: {name} would "
+                    f"be {shown(search[name])}, and an integer is required."
                 )
         try:
             SearchOptions(**search)
         except (OptionError, TypeError, OverflowError) as error:
             raise InputError(
-                f"{self.config.path.parent}: how to generate is not represented: {error}"
+                f"{self.config.path.parent}: the generation settings are not supported: {error}"
             ) from error
         for name, off in GENERATION_OFF.items():
             value = self.values.get(name)
@@ -173,12 +174,12 @@ class Generation:
                 log.warning(
                     "%s: %s is %.60r, which translate-trt does not apply: translations may differ "
                     "from those of transformers.%s", self.config.path, name, value,
-                    " Give --max-length when you translate." if name == "max_new_tokens" else "",
+                    " Pass --max-length to translate." if name == "max_new_tokens" else "",
                 )  # fmt: skip
         return search
 
 
-def _is_whole(value: object) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -1,8 +1,7 @@
-"""M2M100 and NLLB-200 as Hugging Face's transformers keeps them, models of one architecture.
+"""Importer of M2M100 and NLLB-200 models, which have the same architecture.
 
-Source and translation each begin with the token of their language; decoding starts with the end
-symbol. Positions are fairseq's: tensor2tensor's sinusoids from the one behind the padding symbol's
-number on.
+Source and translation begin with their language, and decoding starts with the end token. Positions
+are tensor2tensor's sinusoids; the first one follows the id of the padding token, as in fairseq.
 """
 
 from __future__ import annotations
@@ -20,53 +19,52 @@ from translate_trt.export.importers.languages import M2M100, NLLB, language_prom
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.model import sinusoid
 
-# Of sinusoids that were stored in 16 bits.
-_ROUNDING = 5e-3
+# Rounding of sinusoids stored in 16 bits.
+_SINUSOID_TOLERANCE = 5e-3
 _CLASSES = {None, "M2M100Tokenizer", "NllbTokenizer"}
 
 
-def import_m2m100(directory: Path, pieces: Path | None = None) -> Imported:
-    """The model in a directory of `M2M100ForConditionalGeneration` and its tokenizer.
+def import_m2m100(directory: Path, spm: Path | None = None) -> Imported:
+    """Import a directory of `M2M100ForConditionalGeneration`.
 
     Args:
-        directory: with config.json, the weights and the tokenizer's files.
-        pieces: the SentencePiece model; None: sentencepiece.bpe.model in the directory.
+        directory: Directory with config.json, the weights and the tokenizer's files.
+        spm: SentencePiece model. Default: sentencepiece.bpe.model in `directory`.
 
     Raises:
-        InputError: a file is missing or damaged, or the model is of a kind that is not
-            represented; the message names what.
+        InputError: A file is missing or damaged, or the model is not supported.
     """
     config = Config.read(directory, "m2m_100")
     generation = Generation.read(directory, config)
-    tokens = Tokens.read(directory, config, pieces)
+    tokens = Tokens.read(directory, config, spm)
     name = tokens.class_name(config)
     if name not in _CLASSES:
         raise InputError(
-            f"{directory}: tokenizer_class is {name!r:.60}; represented are M2M100Tokenizer and "
+            f"{directory}: tokenizer_class is {name!r:.60}; supported: M2M100Tokenizer and "
             "NllbTokenizer."
         )
     if tokens.settings.get("legacy_behaviour"):
         raise InputError(
             f"{directory}: legacy_behaviour of tokenizer_config.json is true: the source's "
-            "language stands behind its end, which translate-trt does not represent. If the model "
-            "was trained with it before the source, as NLLB-200 was, set it to false."
+            "language follows the end token, which translate-trt does not support. If the model "
+            "was trained with the language before the source, like NLLB-200, set it to false."
         )
     if name is None and config.values.get("encoder_layers") != config.values.get("decoder_layers"):
         raise InputError(
-            f"{directory}: no tokenizer_class is named, and with more layers in the encoder the "
-            "model may be SMaLL-100, which has M2M100's vocabulary and another prompt. If it is "
-            "M2M100's or NLLB's, write tokenizer_class into tokenizer_config.json."
+            f"{directory}: tokenizer_class is not set, and the encoder has more layers than the "
+            "decoder: the model may be SMaLL-100, which has M2M100's vocabulary and another "
+            "prompt. If it is M2M100 or NLLB, set tokenizer_class in tokenizer_config.json."
         )
     theirs = languages_of(tokens.names, M2M100) or languages_of(tokens.names, NLLB)
     if not theirs:
         raise InputError(
-            f"{directory}: no token of the vocabulary is a language such as __de__ or deu_Latn; "
-            "copy tokenizer.json or special_tokens_map.json too."
+            f"{directory}: the vocabulary has no language tokens such as __de__ or deu_Latn; "
+            "copy tokenizer.json or special_tokens_map.json as well."
         )
     forced = generation.token("forced_bos_token_id", len(tokens.names))
     if forced not in (None, *theirs.values()):
-        raise generation.config.setting_error("forced_bos_token_id", "a language's token is needed")
-    token_map, tokenizers = tokens.arrange(tokens.token_map(config, generation))
+        raise generation.config.setting_error("forced_bos_token_id", "a language token is required")
+    token_map, tokenizers = tokens.remap(tokens.token_map(config, generation))
     tensors = Tensors(directory, read_weights(directory))
     first = config.integer("pad_token_id") + 1
     _check_positions(tensors, first)
@@ -80,10 +78,10 @@ def import_m2m100(directory: Path, pieces: Path | None = None) -> Imported:
 
 
 def _check_positions(tensors: Tensors, first: int) -> None:
-    """Tables in the file, which current versions of transformers leave out, are the sinusoids.
+    """Check the sinusoids that older versions of transformers saved.
 
     Raises:
-        InputError: they are others.
+        InputError: A table differs.
     """
     for stack in ("encoder", "decoder"):
         name = f"model.{stack}.embed_positions.weights"
@@ -93,9 +91,12 @@ def _check_positions(tensors: Tensors, first: int) -> None:
         numbers = first + torch.arange(len(table))
         fits = table.shape[1] >= 4 and table.shape[1] % 2 == 0
         if not fits or not torch.allclose(
-            table, sinusoid(numbers, table.shape[1], "tensor2tensor"), rtol=0, atol=_ROUNDING
+            table,
+            sinusoid(numbers, table.shape[1], "tensor2tensor"),
+            rtol=0,
+            atol=_SINUSOID_TOLERANCE,
         ):
             raise InputError(
-                f"{tensors.directory}: {name} are not the sinusoids of M2M100, and no version of "
-                "transformers says what to make of them."
+                f"{tensors.directory}: {name} differs from the sinusoids of M2M100, which no "
+                "version of transformers supports."
             )

@@ -1,7 +1,7 @@
-"""Marian models as Hugging Face's transformers keeps them (the OPUS-MT models, for example).
+"""Importer of Marian models that transformers saved, such as OPUS-MT.
 
-Their vocabulary is vocab.json; SentencePiece models of both languages only cut text. A piece that
-vocab.json lacks stands for the unknown token.
+Token ids are those of vocab.json; the SentencePiece models of both languages only segment text. A
+piece that vocab.json lacks becomes the unknown token.
 """
 
 from __future__ import annotations
@@ -37,19 +37,18 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.train.model import sinusoid
 
 _POSITIONS = [f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")]
-# Of sinusoids that no table says.
+# Sinusoids of a model without tables.
 _SINUSOID = "concatenated"
 
 
 def import_marian(directory: Path) -> Imported:
-    """The model in a directory of `MarianMTModel.save_pretrained` and its tokenizer.
+    """Import a directory of `MarianMTModel`.
 
     Args:
-        directory: with config.json, vocab.json, source.spm, target.spm and the weights.
+        directory: Directory with config.json, vocab.json, source.spm, target.spm and the weights.
 
     Raises:
-        InputError: a file is missing or damaged, or the model is of a kind that is not
-            represented; the message names what.
+        InputError: A file is missing or damaged, or the model is not supported.
     """
     config = Config.read(directory, "marian")
     generation = Generation.read(directory, config)
@@ -68,13 +67,15 @@ def import_marian(directory: Path) -> Imported:
 
 
 def _positions(tensors: Tensors) -> ModelPart:
-    """Tables of the file, which transformers takes; a stack without one has the sinusoids."""
-    there = [name for name in _POSITIONS if name in tensors]
-    if not there:
+    """Read the position tables; a stack without a table has sinusoids."""
+    present = [name for name in _POSITIONS if name in tensors]
+    if not present:
         return ModelPart({"sinusoid": _SINUSOID}, {})
-    count, width = tensors.table(there[0]).shape
+    count, width = tensors.table(present[0]).shape
     if width % 2:
-        raise InputError(f"{tensors.directory}: {there[0]} is {width} wide, an odd number.")
+        raise InputError(
+            f"{tensors.directory}: {present[0]} is {width} wide; an even width is required."
+        )
     computed = sinusoid(torch.arange(count), width, _SINUSOID)
     source, target = (tensors.table(name) if name in tensors else computed for name in _POSITIONS)
     return read_positions(source, target)
@@ -83,7 +84,7 @@ def _positions(tensors: Tensors) -> ModelPart:
 def _token_maps(
     directory: Path, config: Config, generation: Generation
 ) -> tuple[TokenMap, TokenMap]:
-    """Of source and target; the same object where they share a vocabulary."""
+    """Read the maps of source and target; the same object for a shared vocabulary."""
     shared = config.flag("share_encoder_decoder_embeddings", True)
     size = config.integer("vocab_size")
     source = _read_vocabulary(directory / "vocab.json", size)
@@ -92,7 +93,7 @@ def _token_maps(
         if shared or not own.is_file():
             raise config.setting_error(
                 "share_encoder_decoder_embeddings",
-                f"it does not fit {own.name}, which is {'there' if shared else 'missing'}",
+                f"but {own.name} {'exists' if shared else 'is missing'}",
             )
         target_size = size
         if config.values.get("decoder_vocab_size"):
@@ -106,15 +107,17 @@ def _token_maps(
 
 
 def _read_vocabulary(path: Path, size: int) -> list[str]:
-    """Tokens by id."""
+    """Read the tokens by id."""
     values = read_json_file(path)
     if not isinstance(values, dict):
-        raise InputError(f"{path} is no JSON object of tokens and ids; copy the directory again.")
+        raise InputError(
+            f"{path} is not a JSON object of tokens and ids; copy the directory again."
+        )
     return tokens_by_id(path, values, size)
 
 
 def _source_token_map(tokens: list[str]) -> TokenMap:
-    """Of a source with a vocabulary of its own, where tokens are special by their names."""
+    """Map a source vocabulary of its own, whose special tokens are found by name."""
     pad, end, unknown = (
         tokens.index(name) if name in tokens else None for name in ("<pad>", "</s>", "<unk>")
     )
@@ -122,11 +125,13 @@ def _source_token_map(tokens: list[str]) -> TokenMap:
 
 
 def _token_map(tokens: list[str], config: Config, generation: Generation) -> TokenMap:
-    """Of the target, or of both sides."""
+    """Map the vocabulary of the target or of both sides."""
     size = len(tokens)
     start = generation.start(config, size)
     if start is None:
-        raise config.setting_error("decoder_start_token_id", f"one of the {size} tokens is needed")
+        raise config.setting_error(
+            "decoder_start_token_id", f"one of the {size} tokens is required"
+        )
     pad, end = config.token("pad_token_id", size), generation.end(config, size)
     unknown = tokens.index("<unk>") if "<unk>" in tokens else None
     return TokenMap(tokens, SpecialTokens(pad, unknown, start, end), generation.banned_tokens(size))

@@ -1,7 +1,7 @@
-"""Settings of Hugging Face's configuration files that the importers know.
+"""Known settings of config.json and generation_config.json.
 
-Each is read, or has one value with which it changes nothing, or changes nothing here whatever its
-value is. A setting of any other name is refused: it may change what the model computes.
+A setting is either read by the importers, supported with a single value, or without effect. Unknown
+settings are refused because they may change what the model computes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _GENERATION_READ = {
     "forced_bos_token_id", "length_penalty", "min_length", "min_new_tokens", "num_beams",
     "suppress_tokens",
 }  # fmt: skip
-#: Options of `generate` that change translations and are not ours, and their values when they are
-#: off; an import warns of others.
+#: Unsupported options of `generate` that change translations, and their values without effect. An
+#: import logs a warning for any other value.
 GENERATION_OFF: dict[str, tuple[Any, ...]] = {
     "no_repeat_ngram_size": (0,), "encoder_no_repeat_ngram_size": (0,),
     "repetition_penalty": (1.0,), "encoder_repetition_penalty": (1.0,),
@@ -32,9 +32,8 @@ GENERATION_OFF: dict[str, tuple[Any, ...]] = {
     "cache_implementation": ("static", "dynamic", "hybrid", "offloaded", "offloaded_static"),
     "speculation_type": (), "max_new_tokens": (),
 }  # fmt: skip
-# No output of a search depends on these, or only that of sampling, which is warned of by itself, or
-# what docs/import.md lists under "Differences to know": the length's limit, and what the padding
-# symbol's probability does.
+# Settings without effect on a search, settings of sampling (`do_sample` logs a warning), and those
+# that docs/import.md lists under "Differences to know": the maximum length and the padding token.
 _GENERATION_HARMLESS = {
     "max_length", "forced_eos_token_id", "renormalize_logits",
     "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff",
@@ -58,7 +57,7 @@ _READ = {
     "encoder_attention_heads", "decoder_attention_heads", "tie_word_embeddings", "pad_token_id",
     "bos_token_id", "tokenizer_class",
 }  # fmt: skip
-# Second names, which must say the same.
+# Aliases, which must have the value of the setting.
 _SECOND_NAMES = {
     "hidden_size": "d_model", "num_hidden_layers": "encoder_layers",
     "num_attention_heads": "encoder_attention_heads",
@@ -70,7 +69,7 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "pruned_heads": ({},), "quantization_config": (None,), "per_layer_config": (None, {}),
     "prefix": (None, "", " "), "decoder": (None,), "encoder": (None,),
 }  # fmt: skip
-# Of training, of how transformers runs, of other heads on the same layers, and for the record.
+# Settings of training, of transformers' runtime and of other heads, and metadata.
 _HARMLESS = {
     "_name_or_path", "_attn_implementation", "_attn_implementation_autoset", "_num_labels",
     "activation_dropout", "architectures", "attention_dropout", "attn_implementation",
@@ -82,8 +81,8 @@ _HARMLESS = {
     "task_specific_params", "tf_legacy_loss", "torch_dtype", "torchscript",
     "transformers.js_config", "unk_token_id", "use_bfloat16", "xla_device",
 }  # fmt: skip
-# Forms of layers. Versions of transformers from 4.0 on take them from model_type alone; a model of
-# another form has other tensors. Marian's never had another.
+# Layer variants, which transformers derives from model_type since version 4.0. Other variants have
+# other tensors; Marian has a single variant.
 _FORM = {
     "normalize_before", "normalize_embedding", "add_final_layer_norm", "static_position_embeddings",
 }  # fmt: skip
@@ -94,14 +93,14 @@ _READ_OF_MARIAN = {"share_encoder_decoder_embeddings", "decoder_vocab_size"}
 
 
 def check_model_settings(path: object, values: dict[str, Any]) -> None:
-    """Find out whether the importers know all that a config.json says.
+    """Check that the importers support every setting of a config.json.
 
     Args:
-        path: of the file, for messages.
-        values: that it holds, of one of the known model types.
+        path: Path of the file, for error messages.
+        values: Values of the file, with a supported model_type.
 
     Raises:
-        InputError: a setting is unknown, or has a value that is not represented.
+        InputError: A setting is unknown, or its value is not supported.
     """
     kind = values["model_type"]
     only = _ONLY | (_FORM_OF_MARIAN if kind == "marian" else {})
@@ -111,37 +110,36 @@ def check_model_settings(path: object, values: dict[str, Any]) -> None:
     for name, allowed in only.items():
         if name in values and not _is_one_of(values[name], allowed):
             raise InputError(
-                f"{path}: {name} is {shown(values[name])}; represented is "
+                f"{path}: {name} is {shown(values[name])}; supported: "
                 f"{' or '.join(shown(value) for value in allowed)}."
             )
     for name, first in _SECOND_NAMES.items():
         if name in values and values[name] != values.get(first):
             raise InputError(
                 f"{path}: {name} is {shown(values[name])} and {first} "
-                f"{shown(values.get(first))}; they are two names of one setting."
+                f"{shown(values.get(first))}; both names must have one value."
             )
 
 
 def check_generation_settings(path: object, values: dict[str, Any]) -> None:
-    """Find out whether the importers know all that a generation_config.json says.
+    """Check that the importers know every setting of a generation_config.json.
 
     Raises:
-        InputError: a setting is unknown.
+        InputError: A setting is unknown.
     """
     _check_names(path, values, _GENERATION)
 
 
 def _check_names(path: object, values: dict[str, Any], known: set[str]) -> None:
-    # What is null is not set.
+    # A null value means that the setting is not set.
     unknown = sorted(name for name in values if name not in known and values[name] is not None)
     if unknown:
         raise InputError(
-            f"{path}: {shown(unknown[0])} is {shown(values[unknown[0]])}; this setting is not "
-            "known, and may change translations. Where you know that it does not, remove it from "
-            "the file."
+            f"{path}: {shown(unknown[0])} is {shown(values[unknown[0]])}; this setting is unknown "
+            "and may change translations. If you know that it does not, remove it from the file."
         )
 
 
 def _is_one_of(value: object, allowed: tuple[Any, ...]) -> bool:
-    """Whether it is; 0 is not false."""
-    return any(type(value) is type(one) and value == one for one in allowed)
+    """Return whether a value is allowed, distinguishing 0 from false."""
+    return any(type(value) is type(other) and value == other for other in allowed)

@@ -1,8 +1,8 @@
-"""Vocabularies of M2M100, NLLB, BARThez and mBART-50, which fairseq numbered first.
+"""Vocabularies of M2M100, NLLB, BARThez and mBART-50, numbered as in fairseq.
 
-Ids come from tokenizer.json if there is one. Older directories have none: there M2M100's are in
-vocab.json, with languages behind, and the others are those of the SentencePiece model with four
-special tokens before (fairseq's), languages and a mask behind.
+Ids are those of tokenizer.json. Older directories lack this file: M2M100's ids are in vocab.json,
+followed by the languages. The others use the ids of the SentencePiece model, after fairseq's four
+special tokens and followed by languages and a mask token.
 """
 
 from __future__ import annotations
@@ -25,66 +25,66 @@ from translate_trt.runtime.errors import InputError
 
 _MODEL = "sentencepiece.bpe.model"
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
-# What SentencePiece itself puts first; fairseq has its own four instead.
+# SentencePiece's first pieces, which fairseq's special tokens replace.
 _SENTENCEPIECE = ["<unk>", "<s>", "</s>"]
-# Classes that say nothing of a tokenizer's special tokens.
+# Generic classes, which do not determine the special tokens.
 _ANY_CLASS = ("PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer", None)
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Of a model whose source and target share a vocabulary.
+    """Vocabulary that source and target share.
 
     Attributes:
-        directory: that they are from.
-        settings: of tokenizer_config.json, or none.
-        pieces: the SentencePiece model.
-        names: by the model's ids.
+        directory: Directory of the model.
+        settings: Values of tokenizer_config.json; empty without the file.
+        spm: Path of the SentencePiece model.
+        names: Tokens by the model's ids.
     """
 
     directory: Path
     settings: dict[str, Any]
-    pieces: Path
+    spm: Path
     names: list[str]
 
     @classmethod
-    def read(cls, directory: Path, config: Config, pieces: Path | None) -> Tokens:
-        """Of a directory that `save_pretrained` of a model and its tokenizer wrote.
+    def read(cls, directory: Path, config: Config, spm: Path | None) -> Tokens:
+        """Read the tokenizer's files.
 
         Args:
-            directory: with the files.
-            config: of the model.
-            pieces: the SentencePiece model; None: it is in the directory.
+            directory: Directory that `save_pretrained` wrote.
+            config: The model's config.json.
+            spm: SentencePiece model. Default: the model in `directory`.
 
         Raises:
-            InputError: a file is missing, or its ids are not the model's.
+            InputError: A file is missing, or its ids do not match the model.
         """
         settings = read_object(directory / "tokenizer_config.json")
-        found = pieces or find_file(directory, (_MODEL,))
+        found = spm or find_file(directory, (_MODEL,))
         if found is None:
-            raise _no_pieces(directory)
+            raise _no_sentencepiece_model(directory)
         path, ids = _ids(directory, settings, found, config.values["model_type"] == "m2m_100")
         return cls(
             directory, settings, found, tokens_by_id(path, ids, config.integer("vocab_size"))
         )
 
     def class_name(self, config: Config) -> str | None:
-        """The tokenizer's class, which knows what stands around texts; None: nothing says."""
+        """Return the tokenizer's class, which determines the prompt, or None if it is generic."""
         found = self.settings.get("tokenizer_class")
         found = config.values.get("tokenizer_class") if found in _ANY_CLASS else found
         return None if found in _ANY_CLASS else str(found).removesuffix("Fast")
 
     def token_map(self, config: Config, generation: Generation) -> TokenMap:
-        """Our numbers of the tokens.
+        """Map the tokens to our ids.
 
         Raises:
-            InputError: special tokens are none of the vocabulary.
+            InputError: A special token is not in the vocabulary.
         """
         size = len(self.names)
         start = generation.start(config, size)
         if start is None:
             raise config.setting_error(
-                "decoder_start_token_id", f"one of the {size} tokens is needed"
+                "decoder_start_token_id", f"one of the {size} tokens is required"
             )
         end, pad = generation.end(config, size), config.token("pad_token_id", size)
         check_end(generation.config, self.names[end], self.settings)
@@ -93,27 +93,27 @@ class Tokens:
             self.names, SpecialTokens(pad, unknown, start, end), generation.banned_tokens(size)
         )
 
-    def arrange(self, token_map: TokenMap) -> tuple[TokenMap, tuple[bytes, bytes]]:
-        """The token_map with what the vocabulary lacks, and the tokenizers with its numbers.
+    def remap(self, token_map: TokenMap) -> tuple[TokenMap, tuple[bytes, bytes]]:
+        """Remap the tokenizer, and extend the map by pieces that the vocabulary lacks.
 
-        What the SentencePiece model has not are languages, special tokens and leftovers.
+        Tokens without a piece are languages, special tokens and leftovers: they are all hidden.
 
         Raises:
-            InputError: the SentencePiece model is another model's.
+            InputError: The SentencePiece model belongs to another model.
         """
         found = remap_tokenizers(
-            (self.pieces, self.pieces), (token_map, token_map), is_hidden=lambda token: True
+            (self.spm, self.spm), (token_map, token_map), is_hidden=lambda token: True
         )
         return found[0][0], found[1]
 
     def languages(self, known: dict[str, int], forced: int | None) -> dict[str, str]:
-        """What the directory says to translate from and into, by the names of `SearchOptions`.
+        """Return the directory's default languages as fields of `SearchOptions`.
 
         Args:
-            known: ids of the languages, the model's.
-            forced: the token that translations begin with.
+            known: The model's ids by language.
+            forced: Id of the token that translations begin with, or None.
         """
-        forced_language = next((name for name, place in known.items() if place == forced), None)
+        forced_language = next((name for name, index in known.items() if index == forced), None)
         target = forced_language or self.settings.get("tgt_lang")
         found = {"source_language": self.settings.get("src_lang"), "target_language": target}
         return {
@@ -122,69 +122,71 @@ class Tokens:
 
 
 def check_end(config: Config, end: str, settings: dict[str, Any]) -> None:
-    """Find out whether translations end with the symbol that the tokenizer puts behind sources.
+    """Check that source and translation have one end token.
 
     Args:
-        config: that says the end symbol of translations.
-        end: its name.
-        settings: of tokenizer_config.json.
+        config: Configuration with the end token of translations.
+        end: Name of the end token of translations.
+        settings: Values of tokenizer_config.json.
 
     Raises:
-        InputError: they do not.
+        InputError: The end tokens differ.
     """
-    said = settings.get("eos_token") or "</s>"
-    said = said.get("content") if isinstance(said, dict) else said
-    if end != said:
+    of_source = settings.get("eos_token") or "</s>"
+    of_source = of_source.get("content") if isinstance(of_source, dict) else of_source
+    if end != of_source:
         raise config.setting_error(
             "eos_token_id",
-            f"translations would end with {end!r:.60} and sources with {said!r:.60}, and one "
-            "symbol for both is represented",
+            f"translations would end with {end!r:.60} and sources with {of_source!r:.60}, but only "
+            "one end token for both is supported",
         )
 
 
-def _no_pieces(directory: Path) -> InputError:
+def _no_sentencepiece_model(directory: Path) -> InputError:
     if (directory / "merges.txt").is_file():
         return InputError(
-            f"{directory} has a byte-level BPE tokenizer (vocab.json, merges.txt), which is no "
-            "SentencePiece model. Models that have one, such as BARThez and mBART-50, are imported."
+            f"{directory} has a byte-level BPE tokenizer (vocab.json, merges.txt); only "
+            "SentencePiece tokenizers, such as BARThez's and mBART-50's, are supported."
         )
     return InputError(
-        f"{directory} has no {_MODEL}; transformers 5 saves tokenizers without it. Give the one of "
-        f"the model that this was made from with --spm, or copy it to there as {_MODEL}."
+        f"{directory} has no {_MODEL}; transformers 5 saves tokenizers without it. Pass the file "
+        f"of the original model with --spm, or copy it to {directory / _MODEL}."
     )
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object; an empty one if there is no such file."""
+    """Read a JSON object; a missing file is an empty object."""
     values = read_json_file(path) if path.is_file() else {}
     return values if isinstance(values, dict) else {}
 
 
 def _ids(
-    directory: Path, settings: dict[str, Any], pieces: Path, m2m100: bool
+    directory: Path, settings: dict[str, Any], spm: Path, m2m100: bool
 ) -> tuple[Path, dict[str, Any]]:
-    """The ids by token, and the file that they are of."""
+    """Return the file of the ids, and the ids by token."""
     path = directory / "tokenizer.json"
     if path.is_file():
         return path, _of_tokenizer(path)
     path = directory / "vocab.json"
     if not path.is_file():
-        return pieces, _of_pieces(directory, settings, pieces)
+        return spm, _of_sentencepiece(directory, settings, spm)
     ids = read_json_file(path)
     if not isinstance(ids, dict):
-        raise InputError(f"{path} is no JSON object of tokens and ids; copy the directory again.")
-    return path, ids | (_behind(directory, settings, len(ids)) if m2m100 else {})
+        raise InputError(
+            f"{path} is not a JSON object of tokens and ids; copy the directory again."
+        )
+    return path, ids | (_m2m100_languages(directory, settings, len(ids)) if m2m100 else {})
 
 
-def _behind(directory: Path, settings: dict[str, Any], count: int) -> dict[str, int]:
-    """M2M100's languages, which stand behind the tokens of vocab.json, however many."""
+def _m2m100_languages(directory: Path, settings: dict[str, Any], count: int) -> dict[str, int]:
+    """Return the ids of M2M100's languages, which follow the tokens of vocab.json."""
     kind = settings.get("language_codes") or "m2m100"
     if not isinstance(kind, str) or kind not in _CODES:
         raise InputError(
-            f"{directory}: language_codes of tokenizer_config.json is {kind!r:.60}; known are "
+            f"{directory}: language_codes of tokenizer_config.json is {kind!r:.60}; supported: "
             f"{', '.join(_CODES)}."
         )
-    return {f"__{code}__": count + place for place, code in enumerate(_CODES[kind].split())}
+    return {f"__{code}__": count + index for index, code in enumerate(_CODES[kind].split())}
 
 
 def _of_tokenizer(path: Path) -> dict[str, Any]:
@@ -192,30 +194,30 @@ def _of_tokenizer(path: Path) -> dict[str, Any]:
     try:
         listed = values["model"]["vocab"]
         if isinstance(listed, list):
-            listed = {token: place for place, (token, _) in enumerate(listed)}
+            listed = {token: index for index, (token, _) in enumerate(listed)}
         found = {**listed, **{token["content"]: token["id"] for token in values["added_tokens"]}}
         if all(isinstance(token, str) for token in found):
             return found
-        reason = "a token is no text"
+        reason = "a token is not a string"
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         reason = f"{error!r:.60}"
     raise InputError(f"{path} has no vocabulary ({reason}); copy it again.")
 
 
-def _of_pieces(directory: Path, settings: dict[str, Any], pieces: Path) -> dict[str, int]:
+def _of_sentencepiece(directory: Path, settings: dict[str, Any], spm: Path) -> dict[str, int]:
     try:
-        model = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
+        model = sentencepiece.SentencePieceProcessor(model_file=str(spm))
     except (OSError, RuntimeError) as error:
-        raise InputError(f"cannot read {pieces} as a SentencePiece model: {error}.") from error
-    names = [model.id_to_piece(place) for place in range(model.get_piece_size())]
+        raise InputError(f"cannot read {spm} as a SentencePiece model: {error}.") from error
+    names = [model.id_to_piece(index) for index in range(model.get_piece_size())]
     if names[: len(_SENTENCEPIECE)] == _SENTENCEPIECE:
         names = [*_SPECIAL, *names[len(_SENTENCEPIECE) :]]
     elif names[: len(_SPECIAL)] != _SPECIAL:
         raise InputError(
-            f"{pieces} begins with {', '.join(names[:4])}; special tokens of fairseq "
-            f"({', '.join(_SPECIAL)}) or of SentencePiece are needed."
+            f"{spm} begins with {', '.join(names[:4])}; special tokens of fairseq "
+            f"({', '.join(_SPECIAL)}) or of SentencePiece are required."
         )
-    ids = {name: place for place, name in enumerate(names)}
+    ids = {name: index for index, name in enumerate(names)}
     special = settings | read_object(directory / "special_tokens_map.json")
     more = special.get("additional_special_tokens") or special.get("extra_special_tokens") or []
     for token in (*(more if isinstance(more, list) else []), special.get("mask_token")):
@@ -225,8 +227,8 @@ def _of_pieces(directory: Path, settings: dict[str, Any], pieces: Path) -> dict[
     return ids
 
 
-# Of M2M100Tokenizer (transformers/models/m2m_100/tokenization_m2m_100.py), which has them in its
-# code alone.
+# Languages of M2M100Tokenizer, which only its code lists
+# (transformers/models/m2m_100/tokenization_m2m_100.py).
 _CODES = {
     "m2m100": (
         "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl "

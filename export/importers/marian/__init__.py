@@ -1,1 +1,1 @@
-"""Marian's own models, and the settings that stand beside them."""
+"""Importer of Marian's own models."""

@@ -1,7 +1,7 @@
-"""The settings that a Marian model is decoded with: decoder.yml, which stands beside it.
+"""Decoding settings of a Marian model.
 
-Training writes them as MODEL.decoder.yml; OPUS-MT's models come with one decoder.yml. Without
-either the defaults of marian-decoder hold.
+Training writes MODEL.decoder.yml, and OPUS-MT's models come with a decoder.yml. Without either, the
+defaults of marian-decoder apply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from translate_trt.runtime.options import SearchOptions
 log = logging.getLogger("translate_trt")
 
 _NAME = "decoder.yml"
-# Settings that do not change translations, or only how they are written.
+# Settings that change at most how translations are written.
 _WITHOUT_EFFECT = {
     "relative-paths", "models", "vocabs", "mini-batch", "mini-batch-words", "maxi-batch",
     "maxi-batch-sort", "workspace", "devices", "cpu-threads", "num-devices", "data-threads",
@@ -28,10 +28,10 @@ _WITHOUT_EFFECT = {
     "output", "n-best", "alignment", "word-scores", "stat-freq", "optimize", "type", "version",
     "beam-size", "normalize", "allow-unk", "allow-special", "model-mmap", "tsv", "tsv-fields",
 }  # fmt: skip
-# Settings that are not represented, and their values when they change nothing.
+# Unsupported settings, and their values without effect.
 _OFF: dict[str, tuple[Any, ...]] = {
     "word-penalty": (0,),
-    "max-length-factor": (3,),  # the limit of marian-decoder; see docs/import.md
+    "max-length-factor": (3,),  # marian-decoder's default; see docs/import.md
     "max-length": (1000,),
     "max-length-crop": (False,),
     "skip-cost": (False,),
@@ -47,7 +47,7 @@ _OFF: dict[str, tuple[Any, ...]] = {
     "output-sampling": ([], False),
     "output-approx-knn": ([],),
 }
-# Bytes of SentencePiece's byte fallback that are control characters.
+# Control characters among the tokens of SentencePiece's byte fallback.
 _CONTROL = re.compile(r"<0x[01][0-9A-F]>")
 
 
@@ -56,9 +56,9 @@ class DecoderSettings:
     """Decoding defaults of marian-decoder.
 
     Attributes:
-        search: the same by the names of `SearchOptions`.
-        allows_unknown: the unknown token may come.
-        allows_special: control characters among the bytes of SentencePiece may come.
+        search: The defaults as fields of `SearchOptions`.
+        allows_unknown: Whether translations may contain the unknown token.
+        allows_special: Whether translations may contain byte tokens of control characters.
     """
 
     search: dict[str, Any]
@@ -67,19 +67,19 @@ class DecoderSettings:
 
     @classmethod
     def read(cls, model: Path) -> DecoderSettings:
-        """Of the file beside a model; what it asks for and is not represented is warned of.
+        """Read the settings beside a model, and log a warning for unsupported ones.
 
         Args:
-            model: path of the model's weights.
+            model: Path of the model's weights.
 
         Raises:
-            InputError: the file is damaged, or a value is out of range.
+            InputError: The file is damaged, or a value is out of range.
         """
-        path = _beside(model)
+        path = _settings_path(model)
         values = {} if path is None else _values(path)
         if path is not None and path.name == _NAME and not _names(values, model):
             log.warning(
-                "%s is for the models %s, not for %s; marian-decoder's defaults are taken.",
+                "%s is for the models %s, not for %s; marian-decoder's defaults are used.",
                 path, values.get("models"), model.name,
             )  # fmt: skip
             values = {}
@@ -92,27 +92,27 @@ class DecoderSettings:
             SearchOptions(**search)
         except (OptionError, TypeError) as error:
             raise InputError(
-                f"{path}: its beam-size or normalize is not represented: {error}"
+                f"{path}: its beam-size or normalize is not supported: {error}"
             ) from error
         _warn(path, values)
         flags = (values.get(name, False) is True for name in ("allow-unk", "allow-special"))
         return cls(search, *flags)
 
     def banned(self, path: Path, tokens: Sequence[str], unknown: int) -> list[int]:
-        """Ids that marian-decoder never chooses.
+        """Return the ids that marian-decoder bans.
 
         Args:
-            path: of the vocabulary; of SentencePiece's alone control characters are banned.
-            tokens: by id.
-            unknown: id of the unknown token.
+            path: Path of the vocabulary; control characters are banned in .spm vocabularies.
+            tokens: Tokens by id.
+            unknown: Id of the unknown token.
         """
-        found = [] if self.allows_unknown else [unknown]
+        banned = [] if self.allows_unknown else [unknown]
         if path.suffix == ".spm" and not self.allows_special:
-            found += [place for place, token in enumerate(tokens) if _CONTROL.fullmatch(token)]
-        return found
+            banned += [index for index, token in enumerate(tokens) if _CONTROL.fullmatch(token)]
+        return banned
 
 
-def _beside(model: Path) -> Path | None:
+def _settings_path(model: Path) -> Path | None:
     for path in (model.with_name(f"{model.name}.{_NAME}"), model.with_name(_NAME)):
         if path.is_file():
             return path
@@ -128,7 +128,7 @@ def _values(path: Path) -> dict[str, Any]:
 
 
 def _names(values: dict[str, Any], model: Path) -> bool:
-    """Whether a model is the first of those that a file names; one that names none is of any."""
+    """Return whether a file names the model, or no model at all."""
     models = values.get("models")
     if not isinstance(models, list) or not models:
         return True
@@ -139,12 +139,12 @@ def _warn(path: Path | None, values: dict[str, Any]) -> None:
     models = values.get("models")
     if isinstance(models, list) and len(models) > 1:
         log.warning(
-            "%s is for an ensemble of %d models; one of them alone is imported.", path, len(models)
+            "%s is for an ensemble of %d models; only one of them is imported.", path, len(models)
         )
     for name, value in values.items():
         if name in _WITHOUT_EFFECT or value in _OFF.get(name, ()):
             continue
         log.warning(
-            "%s: %s is %r, which translate-trt does not apply: translations may differ from those "
-            "of Marian.", path, name, value,
+            "%s: %s is %r, which translate-trt does not apply: translations may differ from "
+            "Marian's.", path, name, value,
         )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The files of Marian: its settings in YAML inside the weights, and vocabularies.
+"""Parsers of Marian's settings and vocabularies.
 
-Of YAML what Marian's writer makes is read: one key and value to a line, and lists of scalars, one
-to a line or in brackets.
+The YAML parser reads the subset that Marian writes: a key and a value per line, and lists of
+scalars in brackets or with one item per line.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from translate_trt.export.importers.json_file import parse_json
 from translate_trt.export.importers.vocabulary import read_sentencepiece
 from translate_trt.runtime.errors import InputError
 
-#: The array of a model's file that has its settings.
+#: Array of a model file that contains its settings.
 SETTINGS = "special:model.yml"
 
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "~": None, "[]": []}
-# YAML's escapes that JSON has not.
+# Escape sequences of YAML.
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 _CHARACTERS = {
     "0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r",
@@ -27,15 +27,15 @@ _CHARACTERS = {
 
 
 def read_settings(path: Path, text: str, part: str = SETTINGS) -> dict[str, Any]:
-    """Settings in YAML, by name.
+    """Parse settings in YAML.
 
     Args:
-        path: of the file that they are in, for messages.
-        text: of the YAML.
-        part: of the file, for messages.
+        path: Path of the file, for error messages.
+        text: The YAML text.
+        part: Part of the file, for error messages.
 
     Raises:
-        InputError: it is not of the form that Marian writes.
+        InputError: The text is not in the form that Marian writes.
     """
     found: dict[str, Any] = {}
     name = None
@@ -44,7 +44,7 @@ def read_settings(path: Path, text: str, part: str = SETTINGS) -> dict[str, Any]
             continue
         item = re.fullmatch(r" *- (.*)", line)
         pair = re.fullmatch(r"([^\s:#][^:]*):(?: (.*))?", line)
-        flow = re.fullmatch(r" +(\[.*\]) *", line)  # behind the name, in the next line
+        flow = re.fullmatch(r" +(\[.*\]) *", line)  # on the line after its name
         if item is not None and name is not None and isinstance(found[name], list):
             found[name].append(_scalar(item[1]))
         elif flow is not None and name is not None and found[name] == []:
@@ -54,8 +54,8 @@ def read_settings(path: Path, text: str, part: str = SETTINGS) -> dict[str, Any]
             found[name] = [] if pair[2] is None else _scalar(pair[2])
         else:
             raise InputError(
-                f"{path}: {part} has the line {line[:60]!r}, which Marian does not write; it is "
-                "damaged."
+                f"{path}: {part} has the line {line[:60]!r}, which Marian does not write; the file "
+                "is damaged."
             )
     return found
 
@@ -90,10 +90,10 @@ def _character(match: re.Match[str]) -> str:
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """Tokens by id, of a vocabulary in YAML, JSON, plain text, or a SentencePiece model (.spm).
+    """Read the tokens of a vocabulary in YAML, JSON, plain text or SentencePiece format (.spm).
 
     Raises:
-        InputError: it is missing or damaged.
+        InputError: The file is missing or damaged.
     """
     try:
         if path.suffix == ".spm":
@@ -101,27 +101,29 @@ def read_vocabulary(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"cannot read {path}: {error.strerror}; give the vocabulary that Marian was trained "
+            f"cannot read {path}: {error.strerror}; pass the vocabulary that Marian was trained "
             "with."
         ) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text in UTF-8: {error}.") from error
+        raise InputError(f"{path} is not UTF-8 text: {error}.") from error
     if path.suffix not in (".yml", ".yaml", ".json"):
         return text.removesuffix("\n").split("\n")
     ids = _json(path, text) if path.suffix == ".json" else _yaml(path, text)
-    tokens = {place: token for token, place in ids}
+    tokens = {index: token for token, index in ids}
     if len(tokens) < len(ids) or sorted(tokens) != list(range(len(tokens))):
-        raise InputError(f"{path}: ids of tokens are not 0, 1, 2 and so on; it is damaged.")
-    return [tokens[place] for place in range(len(tokens))]
+        raise InputError(
+            f"{path}: token ids are not the numbers 0 to {len(ids) - 1}; the file is damaged."
+        )
+    return [tokens[index] for index in range(len(tokens))]
 
 
 def _json(path: Path, text: str) -> list[tuple[str, int]]:
     try:
         values = parse_json(text)
     except ValueError as error:
-        raise InputError(f"{path} is no JSON: {error}.") from error
+        raise InputError(f"{path} is not JSON: {error}.") from error
     if not isinstance(values, dict) or not all(isinstance(v, int) for v in values.values()):
-        raise InputError(f"{path} is no JSON object of tokens and ids.")
+        raise InputError(f"{path} is not a JSON object of tokens and ids.")
     return list(values.items())
 
 
@@ -131,15 +133,15 @@ def _yaml(path: Path, text: str) -> list[tuple[str, int]]:
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip("\r"):
             continue
-        if line.startswith("? "):  # a long key, whose value stands in the next line
+        if line.startswith("? "):  # a long key, with its value on the next line
             key = line[2:].rstrip("\r")
             continue
-        token, separator, place = line.rpartition(":")
-        if not separator or not place.strip().isdigit() or (key is not None and token):
+        token, separator, index = line.rpartition(":")
+        if not separator or not index.strip().isdigit() or (key is not None and token):
             raise InputError(
-                f"{path}, line {number}: {line[:60]!r} is no token with its id; give the "
+                f"{path}, line {number}: {line[:60]!r} is not a token and an id; pass the "
                 "vocabulary that Marian was trained with."
             )
-        found.append((_unquoted(token if key is None else key), int(place)))
+        found.append((_unquoted(token if key is None else key), int(index)))
         key = None
     return found

@@ -1,6 +1,6 @@
-"""Marian's own models: model.npz, whose settings are YAML inside of it.
+"""Importer of model.npz, which contains its settings as YAML.
 
-Decoding starts with an embedding of zeros: the start symbol's row here. Positions are as in
+Decoding starts with a zero embedding, which becomes the start token's row. Positions are those of
 tensor2tensor (`sinusoidalPositionEmbeddings` in src/graph/node_initializers.cpp).
 """
 
@@ -32,10 +32,10 @@ from translate_trt.train.config import ModelConfig
 log = logging.getLogger("translate_trt")
 
 _STACKS = ("encoder", "decoder")
-# Of src/data/types.h; the second are Nematus's.
+# Names in src/data/types.h, and those of Nematus.
 _END, _UNKNOWN = ("</s>", "eos"), ("<unk>", "UNK")
 _ACTIVATIONS = ("relu", "swish")
-# Settings that make other layers, and their values for the paper's; the first is the default.
+# Supported values of settings that change the layers; the first value is the default.
 _ONLY: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
@@ -68,8 +68,8 @@ _READ = (
     "transformer-decoder-dim-ffn", "transformer-ffn-activation", "transformer-preprocess",
     "transformer-postprocess", "transformer-postprocess-emb", "transformer-postprocess-top",
 )  # fmt: skip
-# Settings that do not change a Transformer without factors: the arrays say which matrices are
-# tied, and the others are of RNNs, average attention, BERT, and training.
+# Settings without effect on a Transformer without factors: ties, which the arrays imply, and
+# settings of RNNs, average attention, BERT and training.
 _WITHOUT_EFFECT = (
     "version", "dim-rnn", "enc-type", "enc-cell", "enc-cell-depth", "dec-cell",
     "dec-cell-base-depth", "dec-cell-high-depth", "skip", "layer-normalization",
@@ -80,12 +80,13 @@ _WITHOUT_EFFECT = (
     "transformer-depth-scaling", "bert-train-type-embeddings", "bert-type-vocab-size",
 )  # fmt: skip
 _KNOWN = {*_ONLY, *_READ, *_WITHOUT_EFFECT}
-# Operations before, after and behind the layers, without dropout: a sum, LayerNorm.
+# Operations before a sub-layer, after a sub-layer and after the last layer, without dropout:
+# a = residual sum, n = LayerNorm.
 _NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
 _OPERATIONS = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
-# From this version on, for certain, keys and values of pre-norm self-attention are normalized.
+# First version certain to normalize the keys and values of pre-norm self-attention.
 _PRE_NORM_VERSION = (1, 12)
-_EPSILON = 1e-6  # of layerNorm in src/layers/generic.h
+_EPSILON = 1e-6  # layerNorm in src/layers/generic.h
 
 
 def import_marian_npz(
@@ -94,18 +95,18 @@ def import_marian_npz(
     target_vocabulary: Path | None = None,
     tokenizers: tuple[Path | None, Path | None] = (None, None),
 ) -> Imported:
-    """The model in a file that marian wrote.
+    """Import a model.npz that marian wrote.
 
     Args:
-        path: model.npz.
-        vocabulary: of the source: .yml, .json, .txt, or .spm, which is its tokenizer too.
-        target_vocabulary: of the target; None: both share the source's.
-        tokenizers: SentencePiece models of source and target, where the vocabularies are of their
-            pieces; None: the vocabularies if they are such models, else tokens are words.
+        path: Path of model.npz.
+        vocabulary: Vocabulary of the source: .yml, .json, .txt, or .spm, which is also the
+            tokenizer.
+        target_vocabulary: Vocabulary of the target. Default: the source's.
+        tokenizers: SentencePiece models of source and target. Default: the .spm vocabularies;
+            without any, tokens are words.
 
     Raises:
-        InputError: a file is missing or damaged, or the model is of a kind that is not
-            represented; the message names what.
+        InputError: A file is missing or damaged, or the model is not supported.
     """
     arrays = _read_arrays(path)
     config = _settings(path, arrays.pop(SETTINGS, None))
@@ -139,14 +140,14 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InputError(
-            f"cannot read {path}: {reason}. Give the model.npz that marian wrote (files of "
-            "marian-conv are not read)."
+            f"cannot read {path}: {reason}. Pass the model.npz that marian wrote (files of "
+            "marian-conv are not supported)."
         ) from error
     for name, array in found.items():
         if name != SETTINGS and array.dtype.kind != "f":
             raise InputError(
-                f"{path}: {name} has elements of type {array.dtype}; give the model as it was "
-                "trained, with weights in floating point."
+                f"{path}: {name} has elements of type {array.dtype}; pass the model as trained, "
+                "with floating-point weights."
             )
     return {
         name: array if name == SETTINGS else np.array(array, np.float32, order="C")
@@ -155,20 +156,22 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _read_array(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
-    """An entry of the archive, whose size is compared with its declared shape first."""
+    """Read an entry of the archive, after comparing its size with its declared shape."""
     with archive.open(entry) as file:
         version = np.lib.format.read_magic(file)
         header = np.lib.format.read_array_header_1_0
         if version != (1, 0):
             header = np.lib.format.read_array_header_2_0
         shape, fortran, dtype = header(file)
-        size, there = math.prod(shape) * dtype.itemsize, entry.file_size - file.tell()
+        size, stored = math.prod(shape) * dtype.itemsize, entry.file_size - file.tell()
         if dtype.hasobject:
-            raise InputError(f"{path}: {entry.filename} is pickled objects, which are not read.")
-        if size != there:
             raise InputError(
-                f"{path}: {entry.filename} has shape {list(shape)} of {dtype}, which are {size:,} "
-                f"bytes, but {there:,} are there; it is damaged, or was not written by marian."
+                f"{path}: {entry.filename} contains pickled objects, which are not supported."
+            )
+        if size != stored:
+            raise InputError(
+                f"{path}: {entry.filename} has shape {list(shape)} of {dtype}, {size:,} bytes, but "
+                f"stores {stored:,}; the file is damaged, or marian did not write it."
             )
         array = np.frombuffer(file.read(), dtype)
     return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
@@ -176,35 +179,32 @@ def _read_array(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) ->
 
 def _settings(path: Path, content: np.ndarray | None) -> Config:
     if content is None:
-        raise InputError(f"{path} has no {SETTINGS}; give the model.npz that marian wrote.")
+        raise InputError(f"{path} has no {SETTINGS}; pass the model.npz that marian wrote.")
     text = content.tobytes().rstrip(b"\0").decode("utf-8", "replace")
     config = Config(path, read_settings(path, text))
     for name in sorted(set(config.values) - _KNOWN):
-        raise config.setting_error(
-            name, "translate-trt does not know this setting of Marian's models"
-        )
+        raise config.setting_error(name, "this setting of Marian's models is unknown")
     for name, allowed in _ONLY.items():
         if not any(_is(config.values.get(name, allowed[0]), value) for value in allowed):
-            represented = " or ".join(repr(value) for value in allowed)
-            raise config.setting_error(name, f"represented is {represented}")
+            supported = " or ".join(repr(value) for value in allowed)
+            raise config.setting_error(name, f"supported: {supported}")
     if len(config.values.get("dim-vocabs", [])) > 2:
-        raise config.setting_error(
-            "dim-vocabs", "models of one source and one target are represented"
-        )
+        raise config.setting_error("dim-vocabs", "only one source and one target are supported")
     if config.values.get("transformer-ffn-activation") not in _ACTIVATIONS:
         raise config.setting_error(
-            "transformer-ffn-activation", f"represented are {', '.join(_ACTIVATIONS)}"
+            "transformer-ffn-activation", f"supported: {', '.join(_ACTIVATIONS)}"
         )
     inner = config.integer("transformer-dim-ffn")
     if config.values.get("transformer-decoder-dim-ffn", 0) not in (0, inner):
         raise config.setting_error(
-            "transformer-decoder-dim-ffn", "both stacks must have the same (transformer-dim-ffn)"
+            "transformer-decoder-dim-ffn",
+            "both stacks must have the same size (transformer-dim-ffn)",
         )
     return config
 
 
 def _is(value: Any, other: Any) -> bool:
-    """Whether two values of YAML are the same; 0 is not false."""
+    """Return whether two YAML values are equal and of one type; 0 is not false."""
     return type(value) is type(other) and bool(value == other)
 
 
@@ -214,31 +214,31 @@ def _norm_of(config: Config) -> str:
     if found is None:
         raise config.setting_error(
             _OPERATIONS[1],
-            f"with {_OPERATIONS[0]} {steps[0]!r} and {_OPERATIONS[2]} {steps[2]!r}; represented "
-            "are dan alone, and n before, da after and n on top",
+            f"with {_OPERATIONS[0]} {steps[0]!r} and {_OPERATIONS[2]} {steps[2]!r}; supported: "
+            "dan alone, and n before, da after and n on top",
         )
     return found
 
 
 def _check_pre_norm(config: Config) -> None:
-    """Refuse pre-norm models of versions that may compute keys and values without LayerNorm."""
+    """Refuse versions that may compute pre-norm keys and values without LayerNorm."""
     match = re.match(r"v?(\d+)\.(\d+)\b", str(config.values.get("version", "")))
     if match is None or (int(match[1]), int(match[2])) < _PRE_NORM_VERSION:
         raise config.setting_error(
             "version",
-            "pre-norm models (transformer-preprocess n) are imported of Marian 1.12 and later: "
-            "earlier ones had no LayerNorm before the keys and values of self-attention. Train "
-            "the model on with Marian 1.12 for some updates",
+            "pre-norm models (transformer-preprocess n) need Marian 1.12 or later: earlier "
+            "versions had no LayerNorm before the keys and values of self-attention. Continue "
+            "training with Marian 1.12 for some updates",
         )
     log.warning(
-        "%s is a pre-norm model: marian-decoder computes the keys and values of its decoder's "
-        "self-attention otherwise than training and marian-scorer do, which translate-trt follows "
-        "(docs/import.md, Differences to know).", config.path,
+        "%s is a pre-norm model: marian-decoder computes keys and values of the decoder's "
+        "self-attention differently from training and marian-scorer. translate-trt follows the "
+        "latter (docs/import.md, Differences to know).", config.path,
     )  # fmt: skip
 
 
 def _matrices(tensors: Tensors) -> Matrices:
-    """The output's matrix is its own, its own stored in rows, or the target's."""
+    """Read the token matrices; the output's may be transposed, or tied to the target's."""
     source, target = (tensors.take(f"{stack}_Wemb", "Wemb") for stack in _STACKS)
     output = target
     if "decoder_ff_logit_out_W" in tensors:
@@ -252,7 +252,7 @@ def _matrices(tensors: Tensors) -> Matrices:
 
 
 def _token_map(path: Path, rows: int, decoder: DecoderSettings) -> TokenMap:
-    """Of the file's tokens, and of rows that have none."""
+    """Map the tokens of a vocabulary; rows without a token are banned."""
     tokens = read_vocabulary(path)
     end, unknown = (
         next((tokens.index(name) for name in names if name in tokens), None)
@@ -260,8 +260,8 @@ def _token_map(path: Path, rows: int, decoder: DecoderSettings) -> TokenMap:
     )
     if end is None or unknown is None:
         raise InputError(
-            f"{path} lacks {_END[0]} or {_UNKNOWN[0]}; give the vocabulary that Marian was "
-            "trained with."
+            f"{path} lacks {_END[0]} or {_UNKNOWN[0]}; pass the vocabulary that Marian was trained "
+            "with."
         )
     spare = range(len(tokens), rows)
     banned = [*decoder.banned(path, tokens, unknown), *spare]
@@ -272,13 +272,13 @@ def _token_map(path: Path, rows: int, decoder: DecoderSettings) -> TokenMap:
 def _convert(
     config: Config, tensors: Tensors, embeddings: ModelPart
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The configuration, and the weights by their names in `Transformer`."""
+    """Return the configuration, and the weights by their names in `Transformer`."""
     norm = _norm_of(config)
     if norm == "pre":
         _check_pre_norm(config)
     operations = str(config.values.get("transformer-postprocess-emb", "")).replace("d", "")
     if operations not in ("", "n"):
-        raise config.setting_error("transformer-postprocess-emb", "represented are d, n and nd")
+        raise config.setting_error("transformer-postprocess-emb", "supported: d, n and nd")
     model = ModelConfig(
         encoder_layers=config.integer("enc-depth"),
         decoder_layers=config.integer("dec-depth"),
@@ -323,7 +323,7 @@ def _layer(tensors: Tensors, stack: str, index: int, before: str) -> dict[str, T
 
 
 def _linear(tensors: Tensors, there: str, suffix: str, here: str) -> dict[str, Tensor]:
-    """Stored [in, out] and [1, out]."""
+    """Read a projection, stored as [in, out] and [1, out]."""
     return {
         f"{here}.weight": tensors.take(f"{there}_W{suffix}").T.contiguous(),
         f"{here}.bias": tensors.take(f"{there}_b{suffix}").reshape(-1),

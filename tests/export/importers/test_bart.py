@@ -163,7 +163,7 @@ def test_real_text_has_the_same_tokens(name: str, tmp_path: Path) -> None:
     pair.assert_same_tokens(tokenizer, [line.strip() for line in lines])
 
 
-# ---- what is not represented, or broken ----
+# ---- what is not supported, or broken ----
 
 
 @pytest.fixture
@@ -178,15 +178,15 @@ def change(path: Path, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("file", "values", "message"),
     [
-        ("config", {"model_type": "pegasus"}, "'bart' or 'mbart' is what this command imports"),
-        ("tokenizer_config", {"tokenizer_class": "MBartTokenizer"}, "mBART's of 25 languages"),
+        ("config", {"model_type": "pegasus"}, "this command imports 'bart' or 'mbart'"),
+        ("tokenizer_config", {"tokenizer_class": "MBartTokenizer"}, "mBART with 25 languages"),
         ("tokenizer_config", {"tokenizer_class": "BartphoTokenizer"}, "is 'BartphoTokenizer'"),
-        ("generation_config", {"decoder_start_token_id": 90}, "mBART's of 25 languages"),
-        ("generation_config", {"forced_bos_token_id": END_ID}, "a language's token is needed"),
+        ("generation_config", {"decoder_start_token_id": 90}, "mBART with 25 languages"),
+        ("generation_config", {"forced_bos_token_id": END_ID}, "a language token is required"),
         ("generation_config", {"eos_token_id": 7}, "end with .* and sources with '</s>'"),
-        ("generation_config", {"eos_token_id": [2, 7]}, "one end symbol is represented"),
-        ("generation_config", {"mirostat": 1}, '"mirostat" is 1; this setting is not known'),
-        ("config", {"auto_map": {"x": "y"}}, r'"auto_map" is .*; this setting is not known'),
+        ("generation_config", {"eos_token_id": [2, 7]}, "only one end token is supported"),
+        ("generation_config", {"mirostat": 1}, '"mirostat" is 1; this setting is unknown'),
+        ("config", {"auto_map": {"x": "y"}}, r'"auto_map" is .*; this setting is unknown'),
         ("config", {"vocab_size": 10**10}, "vocab_size is 10000000000; the weights have"),
     ],
 )
@@ -203,7 +203,7 @@ def test_matrices_that_are_said_to_be_tied(copied: Path) -> None:
     weights = load_file(copied / "model.safetensors")
     weights["lm_head.weight"] = weights["model.shared.weight"] + 1
     save_file(weights, copied / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InputError, match=r"lm_head\.weight is not the matrix of the decoder's"):
+    with pytest.raises(InputError, match=r"lm_head\.weight differs from the decoder's"):
         import_bart(copied)
     change(copied / "config.json", tie_word_embeddings=False)
     assert import_bart(copied).model.config.tied == "input"
@@ -213,9 +213,9 @@ def test_byte_level_tokenizers_are_refused(copied: Path) -> None:
     model = (copied / MODEL).rename(copied / "elsewhere.model")
     assert import_bart(copied, model).prompt.target_languages
     (copied / "merges.txt").write_text("#version: 0.2\n")
-    with pytest.raises(InputError, match=r"byte-level BPE .* BARThez and mBART-50, are imported"):
+    with pytest.raises(InputError, match=r"byte-level BPE .* mBART-50's, are supported"):
         import_bart(copied)
     (copied / "special_tokens_map.json").unlink()
     change(copied / "tokenizer_config.json", extra_special_tokens=[])
-    with pytest.raises(InputError, match="no token of the vocabulary is a language such as de_DE"):
+    with pytest.raises(InputError, match="the vocabulary has no language tokens such as de_DE"):
         import_bart(copied, model)

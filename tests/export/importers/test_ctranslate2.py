@@ -422,14 +422,14 @@ def test_known_families(depth: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source_format", "target_prefix", "message"),
     [
-        ("</s>", "", "{text} must stand in it once"),
-        ("{text} {text}", "", "{text} must stand in it once"),
-        ("{text} </s> {source_language}", "", "{source_language} stands behind the text"),
-        ("{source_language} <s> {text}", "", "represented are tokens first"),
-        ("{target_language} {source_language} {text}", "", "represented are tokens first"),
-        ("{text}", "{source_language}", "the vocabulary has no token|tokens first"),
-        ("{target_language} {text}", "{target_language}", "represents one of them"),
-        ("{target_language} {text}", "", "no token of the vocabulary is a language"),
+        ("</s>", "", "must contain {text} exactly once"),
+        ("{text} {text}", "", "must contain {text} exactly once"),
+        ("{text} </s> {source_language}", "", "has </s> {source_language} after"),
+        ("{source_language} <s> {text}", "", "must consist of tokens, followed by"),
+        ("{target_language} {source_language} {text}", "", "must consist of tokens, followed by"),
+        ("{text}", "{source_language}", "must consist of tokens, followed by"),
+        ("{target_language} {text}", "{target_language}", "use it in one of them"),
+        ("{target_language} {text}", "", "the vocabulary has no language tokens"),
         ("<x> {text}", "", "the vocabulary has no token '<x>'"),
     ],
     ids=["no-text", "two-texts", "mbart-25", "order", "languages", "source", "twice", "none",
@@ -447,7 +447,7 @@ def test_formats_that_are_none(
 
 def test_a_format_without_the_end_that_the_model_has(tmp_path: Path) -> None:
     directory = save_random_model(tmp_path / "model", **PLAIN, config={"add_source_eos": True})
-    with pytest.raises(InputError, match="does not end with </s>, but add_source_eos"):
+    with pytest.raises(InputError, match=r"does not end with </s>, but .*json sets add_source_eos"):
         import_ctranslate2(directory, source_format="{text}")
 
 
@@ -470,7 +470,7 @@ def forced(model: Any, source: list[int], target: list[int]) -> list[float]:
     return found
 
 
-# ---- what is not represented, or broken ----
+# ---- what is not supported, or broken ----
 
 PLAIN: dict[str, Any] = {"vocabularies": (SHARED, SHARED), "layers": (1, 1)}
 REFUSED: dict[str, dict[str, Any]] = {
@@ -480,18 +480,18 @@ REFUSED: dict[str, dict[str, Any]] = {
     r"scale_embeddings is \[2.5\]": {"settings": {"scale_embeddings": 2.5}},
     "add_source_bos puts <s> before every source": {"config": {"add_source_bos": True}},
     "decoder_start_token is null": {"config": {"decoder_start_token": None}},
-    "rope_theta is 1e4|rope_theta is 10000.0; this setting is not known": {
+    "rope_theta is 1e4|rope_theta is 10000.0; this setting is unknown": {
         "config": {"rope_theta": 1e4}
     },
     "multi_query_attention is true; this setting would": {
         "config": {"multi_query_attention": True}
     },
-    'add_source_eos is "yes"; true or false is needed': {"config": {"add_source_eos": "yes"}},
+    'add_source_eos is "yes"; true or false is required': {"config": {"add_source_eos": "yes"}},
     'layer_norm_epsilon is "x"; a number': {"config": {"layer_norm_epsilon": "x"}},
-    r"unk_token is \[\]; a token is needed": {"config": {"unk_token": []}},
-    "vocabulary lacks the end symbol '</e>'": {"config": {"eos_token": "</e>"}},
-    "has no encoder/layer_norm/gamma": {"no_final_norm": True},
-    "token '▁the', which is a SentencePiece piece": {
+    r"unk_token is \[\]; a token is required": {"config": {"unk_token": []}},
+    "vocabulary lacks the end token '</e>'": {"config": {"eos_token": "</e>"}},
+    "lacks encoder/layer_norm/gamma": {"no_final_norm": True},
+    "contains '▁the', which is a SentencePiece piece": {
         "vocabularies": ([*SPECIAL, "▁the"], [*SPECIAL, "▁the"])
     },
 }
@@ -523,10 +523,10 @@ def test_files_that_stand_for_more_than_they_hold(tmp_path: Path) -> None:
     start = struct.pack("<I", 6) + text(b"TransformerSpec") + struct.pack("<II", 7, 1) + array
     aliases = b"".join(text(b"%d" % place) + text(b"a") for place in range(count))
     path.write_bytes(start + struct.pack("<I", count) + aliases)
-    with pytest.raises(InputError, match=r"its \d+ bytes stand for 100010000 numbers"):
+    with pytest.raises(InputError, match=r"its \d+ bytes describe 100010000 elements"):
         read_model_file(path)
     path.write_bytes(start + struct.pack("<I", 1) + text(b"b") + text(b"x" * 60_000))
-    with pytest.raises(InputError, match=r"damaged: .* stands for") as raised:
+    with pytest.raises(InputError, match=r"damaged: .* is an alias of") as raised:
         read_model_file(path)
     assert len(str(raised.value)) < 500
 
@@ -553,19 +553,19 @@ def test_broken_directories(tmp_path: Path) -> None:
         ("model.bin", content.replace(b"TransformerSpec", b"TransformerXpec"), "is a Transformer"),
         ("shared_vocabulary.json", None, "neither shared_vocabulary nor"),
         ("shared_vocabulary.json", b'["a"', "cannot read .*shared_vocabulary.json"),
-        ("shared_vocabulary.json", b'{"a": 1}', "is no list of tokens"),
+        ("shared_vocabulary.json", b'{"a": 1}', "is not a list of tokens"),
         ("shared_vocabulary.json", json.dumps(SHARED[:-1]).encode(), "40 rows, but .* 39 tokens"),
         ("shared_vocabulary.json", json.dumps([*SHARED[:-1], "w1"]).encode(), "token 'w1' twice"),
-        ("config.json", b"[]", "holds no JSON object"),
+        ("config.json", b"[]", "is not a JSON object"),
         ("config.json", b"[" * 100_000, "nested too deeply"),
         ("shared_vocabulary.json", b"[" * 100_000, "nested too deeply"),
         ("model.bin", larger(content, 1 << 31), "axes|bytes"),
     ):
         with pytest.raises(InputError, match=message):
             import_ctranslate2(spoiled(name, change))
-    with pytest.raises(InputError, match="there is no directory"):
+    with pytest.raises(InputError, match="is not a directory"):
         import_ctranslate2(tmp_path / "nothing")
-    with pytest.raises(InputError, match=r"source\.spm.* is no SentencePiece model"):
+    with pytest.raises(InputError, match=r"source\.spm.* is not a SentencePiece model"):
         import_ctranslate2(spoiled("source.spm", b"nothing of the kind"))
 
 
@@ -612,5 +612,5 @@ def test_a_sentencepiece_model_cuts_text_as_before(tokenizer_model: Path, tmp_pa
     other = tmp_path / "other.spm"
     other.write_bytes(tokenizer_model.read_bytes())
     fewer = save_random_model(tmp_path / "fewer", (tokens[:-61], tokens[:-61]))
-    with pytest.raises(InputError, match="60 pieces that the model's vocabulary has not"):
+    with pytest.raises(InputError, match="60 pieces that the model's vocabulary lacks"):
         import_ctranslate2(fewer, other, source_format="{text}")

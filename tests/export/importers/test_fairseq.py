@@ -299,9 +299,7 @@ def test_one_dictionary_by_the_command(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, dict[str, Any]] = {
-    "activation_fn is 'gelu_accurate'; represented are relu, gelu": {
-        "activation_fn": "gelu_accurate"
-    },
+    "activation_fn is 'gelu_accurate'; supported: relu, gelu": {"activation_fn": "gelu_accurate"},
     r"adaptive_softmax_cutoff is \[10\]": {"adaptive_softmax_cutoff": [10]},
     "no_token_positional_embeddings is True": {"no_token_positional_embeddings": True},
     "cross_self_attention is True": {"cross_self_attention": True},
@@ -310,12 +308,12 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "decoder_output_dim is 16": {"decoder_output_dim": 16},
     "decoder_attention_heads is 8; encoder_attention_heads is 4": {"decoder_attention_heads": 8},
-    "encoder_layers is None; a whole number": {"encoder_layers": None},
+    "encoder_layers is None; an integer": {"encoder_layers": None},
     "arch is 'fconv'": {"arch": "fconv"},
     "arch is 'transformer_unidirectional'": {"arch": "transformer_unidirectional"},
     "arch is 'transformer_monotonic'": {"arch": "transformer_monotonic"},
-    "deepnet is True; translate-trt does not know": {"deepnet": True},
-    "encoder_relative_pos is 4; translate-trt does not know": {
+    "deepnet is True; this setting of .* is unknown": {"deepnet": True},
+    "encoder_relative_pos is 4; this setting of fairseq is unknown": {
         "encoder_relative_pos": 4,
         "optimizer": "adam",
         "adam_eps": 1e-8,
@@ -344,7 +342,7 @@ def test_quant_noise(tmp_path: Path) -> None:
     again = weights | {name: weights["decoder.output_projection.weight"]}
     import_fairseq(*save(tmp_path, OPTIONS, again))
     for matrix in (torch.eye(WIDTH), weights["decoder.output_projection.weight"] + 1):
-        with pytest.raises(InputError, match=f"{name} is a projection of embeddings"):
+        with pytest.raises(InputError, match=f"{name} is the embedding projection"):
             import_fairseq(*save(tmp_path, OPTIONS, weights | {name: matrix}))
 
 
@@ -355,8 +353,8 @@ def test_broken_checkpoints(tmp_path: Path) -> None:
         import_fairseq(path, target, source)
     for text, message in (
         ("s0 1\ns0 2\n", "token 's0' twice"),
-        ("s0 1\ns1\n", "line 2: 's1' is no token with its count"),
-        ("\u2581the 1\n", "give the SentencePiece model"),
+        ("s0 1\ns1\n", "line 2: 's1' is not a token and a count"),
+        ("\u2581the 1\n", "pass the SentencePiece model"),
     ):
         spoiled = tmp_path / "dict.txt"
         spoiled.write_text(text + "".join(f"x{n} 1\n" for n in range(40 - len(text.splitlines()))))
@@ -367,16 +365,16 @@ def test_broken_checkpoints(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read .*nothing: No such file"):
         import_fairseq(tmp_path / "nothing", source, target)
     spoiled = {
-        "has an object of fractions.Fraction in it": {"x": Fraction(1, 2)},
+        "contains an object of fractions.Fraction": {"x": Fraction(1, 2)},
         "no weights under 'model'": {"model": {}},
-        "encoder.0.feed_forward.inner.weight has values that are not finite": {
+        "encoder.0.feed_forward.inner.weight contains NaN or infinity": {
             "model": weights | {"encoder.layers.0.fc1.weight": torch.full((INNER, WIDTH), np.nan)}
         },
-        "neither under 'args' nor under 'cfg'": {"cfg": None},
+        "no model settings under 'args' or 'cfg'": {"cfg": None},
         "encoder.adapter.weight is part of the model": {
             "model": weights | {"encoder.adapter.weight": torch.ones(1)}
         },
-        "encoder.version is 2, of pre-norm layers": {
+        "encoder.version is 2: a pre-norm stack without": {
             "model": random_weights(OPTIONS | OTHER) | {"encoder.version": torch.tensor([2.0])},
             "cfg": {"model": argparse.Namespace(**OPTIONS | OTHER)},
         },
@@ -385,5 +383,5 @@ def test_broken_checkpoints(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message):
             import_fairseq(*save(tmp_path, OPTIONS, weights, **more))
     path.write_bytes(b"nothing")
-    with pytest.raises(InputError, match="is damaged, or no checkpoint of fairseq"):
+    with pytest.raises(InputError, match="is damaged, or not a checkpoint of fairseq"):
         import_fairseq(path, source, target)

@@ -202,19 +202,22 @@ def test_settings_of_generation(settings: dict[str, Any], both: Pair, copied: Pa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"eos_token_id": [0, 5]}, r"eos_token_id is \[0, 5\]; one end symbol is represented"),
-        ({"eos_token_id": []}, "one end symbol is represented"),
+        ({"eos_token_id": [0, 5]}, r"eos_token_id is \[0, 5\]; only one end token is supported"),
+        ({"eos_token_id": []}, "only one end token is supported"),
         ({"eos_token_id": 5}, "translations would end with .* and sources with '</s>'"),
-        ({"eos_token_id": 999}, "eos_token_id is 999; one of the 317 tokens is needed"),
+        ({"eos_token_id": 999}, "eos_token_id is 999; one of the 317 tokens is required"),
         ({"decoder_start_token_id": [4]}, "decoder_start_token_id is .*one of the 317 tokens"),
         ({"forced_bos_token_id": "x"}, "forced_bos_token_id is 'x'; one of the 317 tokens"),
-        ({"suppress_tokens": [0]}, "suppress_tokens is .* a translation could not end"),
-        ({"suppress_tokens": 5}, "suppress_tokens is 5; words of one token"),
-        ({"bad_words_ids": [[999]]}, "bad_words_ids is .*words of one token alone, of 317"),
+        ({"suppress_tokens": [0]}, "suppress_tokens is .* translations could not end"),
+        ({"suppress_tokens": 5}, "suppress_tokens is 5; only words of a single token"),
+        (
+            {"bad_words_ids": [[999]]},
+            r"bad_words_ids is .*only words of a single token \(0 to 316\)",
+        ),
         ({"early_stopping": 3}, "early_stopping is 3; true, false or"),
-        ({"min_new_tokens": "x"}, "min_length would be .*a whole number is needed"),
-        ({"num_beams": 2.5}, "beam_size would be 2.5, and a whole number"),
-        ({"mirostat": 2}, r'"mirostat" is 2; this setting is not known'),
+        ({"min_new_tokens": "x"}, "min_length would be .*an integer is required"),
+        ({"num_beams": 2.5}, "beam_size would be 2.5, and an integer"),
+        ({"mirostat": 2}, r'"mirostat" is 2; this setting is unknown'),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -241,14 +244,14 @@ def test_settings_of_generation_that_are_warned_of(
     said = "\n".join(record.getMessage() for record in caplog.records)
     for name, value in values.items():
         assert f"{name} is {value!r}, which translate-trt does not apply" in said
-    assert "Give --max-length" in said
+    assert "Pass --max-length" in said
     caplog.clear()
     del values["do_sample"]
     off = dict.fromkeys(values) | {"num_beams": 3, "eos_token_id": None}
     path.write_text(json.dumps(json.loads(path.read_text()) | values | off | {"do_sample": False}))
     import_marian(copied)
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path} does not say eos_token_id; what config.json says is taken."
+        f"{path} does not set eos_token_id; the value in config.json is used."
     ] * 2
 
 
@@ -349,7 +352,7 @@ def test_real_text_has_the_same_tokens(
             assert ours.decode(found) == theirs.decode(right, use_source_tokenizer=False)
 
 
-# ---- what is not represented, or broken ----
+# ---- what is not supported, or broken ----
 
 
 @pytest.fixture
@@ -365,25 +368,28 @@ def change_config(directory: Path, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model_type": "bart"}, "model_type is 'bart'; 'marian' is what this command imports"),
-        ({"activation_function": "tanh"}, "activation_function is 'tanh'; represented are relu"),
-        ({"normalize_before": True}, "normalize_before is true; represented is false"),
-        ({"rope_theta": 1e4}, '"rope_theta" is 10000.0; this setting is not known'),
-        ({"tie_encoder_decoder": 1}, "tie_encoder_decoder is 1; represented is false"),
-        ({"num_hidden_layers": 7}, "num_hidden_layers is 7 and encoder_layers 2; they are two"),
-        ({"tie_word_embeddings": False}, "tie_word_embeddings is False; the weights lack lm_head"),
+        ({"model_type": "bart"}, "model_type is 'bart'; this command imports 'marian'"),
+        ({"activation_function": "tanh"}, "activation_function is 'tanh'; supported: relu"),
+        ({"normalize_before": True}, "normalize_before is true; supported: false"),
+        ({"rope_theta": 1e4}, '"rope_theta" is 10000.0; this setting is unknown'),
+        ({"tie_encoder_decoder": 1}, "tie_encoder_decoder is 1; supported: false"),
+        ({"num_hidden_layers": 7}, "num_hidden_layers is 7 and encoder_layers 2; both names"),
+        (
+            {"tie_word_embeddings": False},
+            "tie_word_embeddings is False; but the weights lack lm_head",
+        ),
         ({"vocab_size": 10**10}, r"vocab_size is 10000000000; the weights have \d+ bytes, too few"),
         ({"decoder_vocab_size": 10**10}, "decoder_vocab_size is 10000000000; the weights have"),
-        ({"encoder_layers": 10**10}, "no model.encoder.layers.2"),
-        ({"encoder_ffn_dim": 10**10, "decoder_ffn_dim": 10**10}, "what the model's other sizes"),
-        ({"pad_token_id": -1}, "pad_token_id is -1; there are 317 tokens"),
-        ({"decoder_ffn_dim": 64}, "decoder_ffn_dim is 64; both stacks must have the same"),
-        ({"decoder_attention_heads": 2}, "decoder_attention_heads is 2; both stacks"),
-        ({"encoder_layers": 3}, "no model.encoder.layers.2"),
+        ({"encoder_layers": 10**10}, "lack model.encoder.layers.2"),
+        ({"encoder_ffn_dim": 10**10, "decoder_ffn_dim": 10**10}, "the model's other sizes"),
+        ({"pad_token_id": -1}, "pad_token_id is -1; the vocabulary has 317 tokens"),
+        ({"decoder_ffn_dim": 64}, "decoder_ffn_dim is 64; it must equal encoder_ffn_dim"),
+        ({"decoder_attention_heads": 2}, "decoder_attention_heads is 2; it must equal"),
+        ({"encoder_layers": 3}, "lack model.encoder.layers.2"),
         ({"encoder_layers": 1}, r"model.encoder.layers.1.* is part of the model.*16 such tensors"),
-        ({"vocab_size": 200}, "ids must be below the model's 200"),
-        ({"d_model": "32"}, "d_model is '32'; a whole number is needed"),
-        ({"share_encoder_decoder_embeddings": False}, "does not fit target_vocab.json, .* missing"),
+        ({"vocab_size": 200}, "unique and below the model's vocab_size, 200"),
+        ({"d_model": "32"}, "d_model is '32'; an integer is required"),
+        ({"share_encoder_decoder_embeddings": False}, "but target_vocab.json is missing"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -402,14 +408,14 @@ def test_what_is_not_represented_is_named(
 )
 def test_a_search_that_is_none(values: dict[str, Any], copied: Path) -> None:
     (copied / "generation_config.json").write_text(json.dumps(values))
-    with pytest.raises(InputError, match="how to generate is not represented"):
+    with pytest.raises(InputError, match="the generation settings are not supported"):
         import_marian(copied)
 
 
 def test_words_of_several_tokens_cannot_be_forbidden(copied: Path) -> None:
     path = copied / "generation_config.json"
     path.write_text(json.dumps({"bad_words_ids": [[4, 5]]}))
-    with pytest.raises(InputError, match="words of one token alone"):
+    with pytest.raises(InputError, match="only words of a single token"):
         import_marian(copied)
 
 
@@ -432,20 +438,20 @@ def test_weights_are_read_without_running_code(both: Pair, copied: Path) -> None
     with pytest.raises(InputError, match=r"object of builtins\.exec|object of .*exec"):
         import_marian(copied)
     torch.save({**weights, "x": 3}, pickled)
-    with pytest.raises(InputError, match="holds other things than tensors"):
+    with pytest.raises(InputError, match="contains objects other than tensors"):
         import_marian(copied)
     stored = torch.zeros(1, dtype=torch.float16).expand(1 << 40)
     torch.save({**weights, "x": stored}, pickled)
-    with pytest.raises(InputError, match=r'"x" has shape .*bytes of it are not'):
+    with pytest.raises(InputError, match=r'"x" has shape .* but the file lacks its'):
         import_marian(copied)
     torch.save({**weights, "x": torch.zeros(2, dtype=torch.int8)}, pickled)
-    with pytest.raises(InputError, match=r"of torch\.int8; quantized weights are not read"):
+    with pytest.raises(InputError, match=r"type torch\.int8; quantized weights are not supported"):
         import_marian(copied)
     pickled.write_bytes(b"nothing" * 10_000)
-    with pytest.raises(InputError, match="is damaged, or no checkpoint of transformers"):
+    with pytest.raises(InputError, match="is damaged, or not a checkpoint of transformers"):
         import_marian(copied)
     pickled.write_bytes(b"nothing")
-    with pytest.raises(InputError, match="the weights have 7 bytes, too few for it"):
+    with pytest.raises(InputError, match="the weights have 7 bytes, too few for that size"):
         import_marian(copied)
     save_file({**weights, "model.adapter.weight": torch.ones(1)}, copied / "model.safetensors")
     with pytest.raises(InputError, match=r"model\.adapter\.weight is part of the model"):
@@ -520,13 +526,13 @@ def test_headers_of_safetensors(header: bytes | dict[str, Any], message: str, co
 
 
 def test_broken_directories(both: Pair, copied: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no directory"):
+    with pytest.raises(InputError, match="is not a directory"):
         import_marian(tmp_path / "nothing")
     (copied / "vocab.json").write_text("[]")
-    with pytest.raises(InputError, match="no JSON object of tokens and ids"):
+    with pytest.raises(InputError, match="not a JSON object of tokens and ids"):
         import_marian(copied)
     for name in ("vocab.json", "config.json", "generation_config.json"):
-        for content, message in (("{", "is no JSON"), ("[" * 100_000, "nested too deeply")):
+        for content, message in (("{", "is not JSON"), ("[" * 100_000, "nested too deeply")):
             whole = (both.directory / name).read_text()
             (copied / name).write_text(content)
             with pytest.raises(InputError, match=message):

@@ -286,11 +286,11 @@ REFUSED: dict[str, dict[str, Any]] = {
         "transformer-train-position-embeddings": True
     },
     "transformer-postprocess is 'dhn'": {"transformer-postprocess": "dhn"},
-    "transformer-postprocess is 'da'.*-top ''; represented": {
+    "transformer-postprocess is 'da'.*-top ''; supported": {
         "transformer-preprocess": "n", "transformer-postprocess": "da"
     },
     "transformer-decoder-dim-ffn is 64": {"transformer-decoder-dim-ffn": 64},
-    "transformer-heads is 'four'; a whole number": {"transformer-heads": "four"},
+    "transformer-heads is 'four'; an integer": {"transformer-heads": "four"},
     "version is 'v1.11.5'; pre-norm models": OTHER | {"version": "v1.11.5"},
     "version is None; pre-norm models": {
         name: value for name, value in OTHER.items() if name != "version"
@@ -302,10 +302,10 @@ REFUSED: dict[str, dict[str, Any]] = {
     "transformer-attention-mask is 'alibi'": {"transformer-attention-mask": "alibi"},
     r"input-types is \['class', 'sequence'\]": {"input-types": ["class", "sequence"]},
     r"dim-vocabs is \[9, 9, 9\]": {"dim-vocabs": [9, 9, 9]},
-    "transformer-rope is False; translate-trt does not know this setting": {
+    "transformer-rope is False; this setting of Marian's models is unknown": {
         "transformer-rope": False
     },
-    "dim-heads is 8; translate-trt does not know this setting": {"dim-heads": 8},
+    "dim-heads is 8; this setting of Marian's models is unknown": {"dim-heads": 8},
 }  # fmt: skip
 
 
@@ -343,7 +343,7 @@ DECODERS: dict[str, tuple[str, str, dict[str, Any], list[str]]] = {
     "of another model": (
         "decoder.yml", "models:\n  - other.npz\nbeam-size: 6\n", {}, [r"for the models \['other"],
     ),
-    "with more than is represented": (
+    "with more than is supported": (
         "decoder.yml",
         "models:\n  - model.npz\n  - b.npz\nword-penalty: 0.5\nmax-length-factor: 2\nnew: 1\n", {},
         ["ensemble of 2 models", "word-penalty is 0.5", "max-length-factor is 2", "new is 1"],
@@ -405,12 +405,12 @@ def test_broken_models(tmp_path: Path) -> None:
     weights = random_weights(OPTIONS)
     path, source, target = save(tmp_path, OPTIONS, weights)
     for name, text, message in (
-        ("a.yml", "</s>: 0\n<unk>: 2\n", "ids of tokens are not 0, 1, 2"),
-        ("a.yml", "</s>: 0\n<unk>\n", "line 2: '<unk>' is no token with its id"),
-        ("a.json", "[]", "no JSON object of tokens and ids"),
+        ("a.yml", "</s>: 0\n<unk>: 2\n", "token ids are not the numbers 0 to 1"),
+        ("a.yml", "</s>: 0\n<unk>\n", "line 2: '<unk>' is not a token and an id"),
+        ("a.json", "[]", "not a JSON object of tokens and ids"),
         ("a.json", '{"</s>": 0, "a": 1}', "lacks </s> or <unk>"),
         ("a.txt", "</s>\n<unk>\n" + "x\n" * 2, "token 'x' twice"),
-        ("a.spm", "x", "is no SentencePiece model"),
+        ("a.spm", "x", "is not a SentencePiece model"),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(InputError, match=message):
@@ -428,7 +428,7 @@ def test_broken_models(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no special:model\.yml"):
         import_marian_npz(path, source, target)
     np.savez(path, weights=np.array([{}], dtype=object))
-    with pytest.raises(InputError, match=r"weights\.npy is pickled objects"):
+    with pytest.raises(InputError, match=r"weights\.npy contains pickled objects"):
         import_marian_npz(path, source, target)
     settings = np.frombuffer(b"type: transformer\n  <<: *x\0", np.int8)
     np.savez(path, **{"special:model.yml": settings})

@@ -265,17 +265,17 @@ def test_one_vocabulary_by_the_command(tmp_path: Path) -> None:
 
 REFUSED: dict[str, dict[str, Any]] = {
     "pos_ffn_activation_fn is 'silu'; .* gated": {"pos_ffn_activation_fn": "silu"},
-    "max_relative_positions is 20; represented is 0": {"max_relative_positions": 20},
+    "max_relative_positions is 20; supported: 0": {"max_relative_positions": 20},
     "position_encoding is False": {"position_encoding": False},
     "position_encoding_type is 'Learned'": {"position_encoding_type": "Learned"},
-    "is not the table of sinusoids": {"position_encoding_type": "SinusoidalConcat"},
+    "differs from the sinusoids": {"position_encoding_type": "SinusoidalConcat"},
     "encoder_type is 'brnn'": {"encoder_type": "brnn"},
     "self_attn_type is 'average'": {"self_attn_type": "average"},
     "copy_attn is True": {"copy_attn": True},
     "layer_norm is 'rms'": {"layer_norm": "rms"},
-    "heads is '4'; a whole number": {"heads": "4"},
-    "deep_norm is True; translate-trt does not know": {"deep_norm": True},
-    "no encoder.transformer.0.self_attn.linear_query.bias": {"add_qkvbias": True},
+    "heads is '4'; an integer": {"heads": "4"},
+    "deep_norm is True; this setting of .* is unknown": {"deep_norm": True},
+    "lack encoder.transformer.0.self_attn.linear_query.bias": {"add_qkvbias": True},
 }
 
 
@@ -289,27 +289,29 @@ def test_what_is_not_represented_is_named(message: str, tmp_path: Path) -> None:
 def test_broken_checkpoints(tmp_path: Path) -> None:
     weights = random_weights(OPTIONS)
     spoiled = {
-        "has an object of decimal.Decimal in it": {"vocab": Decimal(1)},
+        "contains an object of decimal.Decimal": {"vocab": Decimal(1)},
         "no vocabularies under 'vocab'": {"vocab": None},
-        "src_feats is in the vocabularies": {"vocab": VOCABULARIES | {"src_feats": [["a"]]}},
-        "tgt under 'vocab' is no list": {"vocab": VOCABULARIES | {"tgt": 3}},
-        "lacks .* the start symbol '<go>'": {
+        "the vocabularies contain src_feats": {"vocab": VOCABULARIES | {"src_feats": [["a"]]}},
+        "tgt under 'vocab' is not a list": {"vocab": VOCABULARIES | {"tgt": 3}},
+        "lacks .* the start token '<go>'": {
             "vocab": VOCABULARIES | {"decoder_start_token": "<go>"}
         },
-        "decoder_start_token is '<blank>', the padding symbol": {
+        "decoder_start_token is '<blank>', the padding token": {
             "vocab": VOCABULARIES | {"decoder_start_token": "<blank>"}
         },
-        "encoder_norm.weight has values that are not finite": {
+        "encoder_norm.weight contains NaN or infinity": {
             "model": {
                 name: tensor * np.nan if name == "encoder.layer_norm.weight" else tensor
                 for name, tensor in weights.items()
                 if not name.startswith("generator.")
             }
         },
-        "matrix has 34 rows, but the vocabulary 33": {"vocab": VOCABULARIES | {"tgt": TARGET[:-1]}},
+        "matrix has 34 rows, but the vocabulary has 33": {
+            "vocab": VOCABULARIES | {"tgt": TARGET[:-1]}
+        },
         "no settings under 'opt'": {"opt": {}},
         "no weights under 'generator'": {"generator": None},
-        "x under 'model' is no tensor": {"model": {"x": 1}},
+        "x under 'model' is not a tensor": {"model": {"x": 1}},
         r"encoder\.adapter is part of the model": {
             "generator": {n[10:]: t for n, t in weights.items() if n.startswith("generator.")},
             "model": {n: t for n, t in weights.items() if not n.startswith("generator.")}
@@ -321,8 +323,8 @@ def test_broken_checkpoints(tmp_path: Path) -> None:
             import_opennmt_py(save(tmp_path, OPTIONS, weights, **more))
     path = tmp_path / "settings.pt"
     torch.save({"opt": argparse.Namespace(), "vocab": VOCABULARIES}, path)
-    with pytest.raises(InputError, match=r"which are in a \.safetensors file beside it"):
+    with pytest.raises(InputError, match=r"they are in a \.safetensors file"):
         import_opennmt_py(path)
     torch.save([1], path)
-    with pytest.raises(InputError, match="holds a list, no checkpoint of OpenNMT-py"):
+    with pytest.raises(InputError, match="contains a list and is not a checkpoint of OpenNMT-py"):
         import_opennmt_py(path)

@@ -49,7 +49,7 @@ def test_each_token_has_a_piece_of_its_kind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("token", ["x", "leftover"])
 def test_a_model_that_lost_pieces_is_damaged(token: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"lacks the vocabulary's '{token}': it is damaged"):
+    with pytest.raises(InputError, match=f"lacks '{token}' of the vocabulary: it is damaged"):
         remap(save_model(tmp_path / "spm", trained=20), token)
     remap(save_model(tmp_path / "spm", trained=20), ">>de<<", "__de__")
 
@@ -57,5 +57,5 @@ def test_a_model_that_lost_pieces_is_damaged(token: str, tmp_path: Path) -> None
 def test_byte_pairs_take_no_further_piece(tmp_path: Path) -> None:
     path = save_model(tmp_path / "spm", "BPE")
     remap(path, ">>de<<", "x", "__de__")
-    with pytest.raises(InputError, match="is a byte-pair encoding without 'leftover'"):
+    with pytest.raises(InputError, match="is a byte-pair encoding and lacks 'leftover'"):
         remap(path, "leftover")
