@@ -1,4 +1,4 @@
-"""What tests of several folders share: small tokenizer models, and a bundle without real graphs."""
+"""Fixtures of several folders: small tokenizer models, and a bundle without real graphs."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ pytest_plugins = ["support.shared", "support.bundles", "support.collection",
                   "support.cpp_library", "support.kernels", "support.operators",
                   "support.static_bundles", "support.traces", "support.triton_server"]  # fmt: skip
 
-# A shell that starts the tests in the background has them ignore Ctrl-C, and so all that they start
-# and send it to.
+# A shell that runs the tests in the background makes them and their children ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 WORDS = """
@@ -53,19 +52,19 @@ WORDS = """
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_home(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Engines that tests build go into no cache of the user's, nor come from there."""
+    """Keep engines that tests build out of the user's cache."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture
 def python_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Translators run on Python's own loop, and not on libtranslate_trt."""
+    """Run translators on the Python reference instead of libtranslate_trt."""
     monkeypatch.setenv(native.VARIABLE, "none")
 
 
 @pytest.fixture(scope="module", params=["library", "python"])
 def each_runtime(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Translators of the module run on libtranslate_trt, where it is built, and on Python."""
+    """Run the module's tests on libtranslate_trt, if it is built, and on the reference."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "python":
             patch.setenv(native.VARIABLE, "none")
@@ -76,7 +75,7 @@ def each_runtime(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def tokenizer_model(shared: SharedFiles) -> Path:
-    """A SentencePiece model with byte fallback, as training makes them."""
+    """SentencePiece model with byte fallback, like those of training."""
     return shared.once("shared.spm", _train_tokenizer)
 
 
@@ -103,7 +102,7 @@ def _train_tokenizer(path: Path) -> None:
 
 @pytest.fixture
 def make_bundle(tmp_path: Path, tokenizer_model: Path) -> Callable[..., Path]:
-    """Makes a bundle whose graphs are a few bytes that no backend could load."""
+    """Factory of bundles whose graphs are a few bytes that no backend could load."""
 
     def make(name: str = "bundle", targets: tuple[str, ...] = ("onnx-fp32", "onnx-int8")) -> Path:
         bundle = tmp_path / name

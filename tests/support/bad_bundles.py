@@ -1,4 +1,4 @@
-"""Every kind of bad bundle, for the readers in Python and in C++."""
+"""Invalid bundles of every kind, for the readers in Python and C++."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Change = Callable[[dict[str, Any]], object]
 
 @dataclass(frozen=True)
 class BadBundle:
-    """What is wrong.
+    """One defect of a bundle.
 
     Attributes:
         name: of the case.
@@ -31,7 +31,7 @@ class BadBundle:
 
 
 def edit(bundle: Path, change: Change) -> None:
-    """Change the manifest."""
+    """Apply the defect to the manifest."""
     path = bundle / "manifest.json"
     value = json.loads(path.read_text())
     change(value)
@@ -71,7 +71,7 @@ def _become_file(bundle: Path) -> None:
 
 
 def _lead_out(path: Path) -> None:
-    """Another file's content, outside."""
+    """Replace a file by a link to a file outside the bundle."""
     outside = path.parents[3] / "outside"
     outside.write_bytes(bytes(path.stat().st_size))
     path.unlink()
@@ -95,7 +95,7 @@ def link_into_a_cache(bundle: Path) -> None:
 
 
 def link_into_a_volume(bundle: Path) -> None:
-    """Lay a bundle out as a volume of Kubernetes does: links through a directory that is one."""
+    """Lay a bundle out as a Kubernetes volume does: links through a linked directory."""
     hidden = bundle / "..2026_01_01"
     hidden.mkdir()
     (bundle / "..data").symlink_to(hidden.name)
@@ -124,7 +124,7 @@ def _prompt(name: str, value: object) -> Change:
 
 
 def _contract(group: str, name: str, value: object) -> Change:
-    """A tensor with other fields; None: without it."""
+    """Return a change of one tensor's fields; None removes the tensor."""
 
     def change(manifest: dict[str, Any]) -> None:
         tensors = manifest["targets"]["onnx-fp32"]["contract"][group]
@@ -332,7 +332,7 @@ _NOT_ENTERED = ("search", "builder", "parity", "encoder_inputs", "encoder_output
 
 
 def every_field(value: dict[str, Any], place: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """Paths of the fields a manifest must have."""
+    """Return the paths of all required fields of a manifest."""
     found = []
     for name, inner in value.items():
         path = (*place, name)
@@ -343,7 +343,7 @@ def every_field(value: dict[str, Any], place: tuple[str, ...] = ()) -> list[tupl
 
 
 def spoiled_fields(text: str) -> Iterator[tuple[str, str]]:
-    """Manifests of which one field is missing or of a wrong type, and how messages name it."""
+    """Yield manifests with one missing or mistyped field, and the field's name in messages."""
     spoilers: tuple[Callable[[dict[str, Any], str], object], ...] = (
         lambda inner, name: inner.pop(name),
         lambda inner, name: inner.update({name: [-7]}),

@@ -1,4 +1,4 @@
-"""A real bundle, compiled once for all tests that need one (a plugin of tests/conftest.py)."""
+"""A real bundle, compiled once per test run (a plugin of tests/conftest.py)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 
 @pytest.fixture(scope="session")
 def checkpoint(shared: SharedFiles, tokenizer_model: Path) -> Checkpoint:
-    """A checkpoint of a small lively model with the test tokenizer."""
+    """Checkpoint of a small trained model with the test tokenizer."""
     size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
     path = shared.once(
         "checkpoint", lambda path: save_model(lively_model(size), path, tokenizer_model)
@@ -33,7 +33,7 @@ def checkpoint(shared: SharedFiles, tokenizer_model: Path) -> Checkpoint:
 
 @pytest.fixture(scope="session")
 def compiled_bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
-    """Its bundle, both targets, with attention. Tests copy it before they change anything."""
+    """Bundle of `checkpoint` for both targets, with attention. Tests must copy it to change it."""
     options = BuildOptions(targets=("onnx-fp32", "onnx-int8"), attention=True)
     return shared.once("bundle", lambda path: compile_bundle(checkpoint, path, options))
 
@@ -44,7 +44,7 @@ NAN_WORD = "Haus"
 
 @pytest.fixture(scope="session")
 def nan_bundle(tmp_path_factory: pytest.TempPathFactory, compiled_bundle: Path) -> Path:
-    """The same with one target, onnx-fp32, in which the embedding of one word is NaN."""
+    """Bundle with target onnx-fp32 alone, in which the embedding of one word is NaN."""
     path = Path(shutil.copytree(compiled_bundle, tmp_path_factory.mktemp("nan") / "bundle"))
     manifest = read_manifest(path)
     entry = manifest.targets["onnx-fp32"]
@@ -65,7 +65,7 @@ def nan_bundle(tmp_path_factory: pytest.TempPathFactory, compiled_bundle: Path) 
 def engine_bundle(
     tmp_path_factory: pytest.TempPathFactory, shared: SharedFiles, checkpoint: Checkpoint
 ) -> Path:
-    """A bundle of engines whose beam is not the manifest's. Tests copy it before they change it."""
+    """Bundle of engines for another beam size than the manifest's. Tests must copy it."""
     pytest.importorskip(
         "tensorrt_rtx", reason="tensorrt-rtx, which builds engines, is not installed"
     )

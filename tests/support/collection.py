@@ -80,7 +80,7 @@ COLLECTED = pytest.StashKey[list[str]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the files; mark the slow ones; record the node ids before -m and -k deselect any."""
+    """Order the files, mark slow ones, and record node ids before -m and -k deselect any."""
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
 
     def name(item: pytest.Item) -> str:
@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
-    """Refuse ids that pytest would make of bytes, paths and sets.
+    """Refuse test ids that pytest would derive from bytes, paths and sets.
 
     They may hold times, temporary folders or an order that changes with the hash seed. pytest-xdist
     then runs nothing, since its processes have collected different tests.

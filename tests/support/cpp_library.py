@@ -1,4 +1,4 @@
-"""libtranslate_trt, built once for all tests that need it, and programs that use it."""
+"""libtranslate_trt, built once per test run, and programs that use it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SEARCHES: list[dict[str, Any]] = [
 
 
 def onnxruntime_library() -> Path:
-    """The shared library that Python's package brings, beside what Python itself loads."""
+    """Return the path of ONNX Runtime's shared library in its Python package."""
     found = sorted(Path(onnxruntime.__file__).with_name("capi").glob("libonnxruntime.so.*"))
     if not found:
         pytest.skip("Python's onnxruntime has no library for C here")
@@ -45,7 +45,7 @@ def onnxruntime_library() -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Environment in which programs find ONNX Runtime and the kernels that Python uses."""
+    """Return an environment in which programs find Python's ONNX Runtime and kernels."""
     return {
         **os.environ,
         "TRANSLATE_TRT_VENV": "none",
@@ -55,7 +55,7 @@ def environment() -> dict[str, str]:
 
 
 def build(sanitize: str = "", prefix: str = "") -> Path:
-    """The build folder of scripts/build_library.sh; skips where something lacks."""
+    """Run scripts/build_library.sh and return its build folder; skip if a tool is missing."""
     (ROOT / "build").mkdir(exist_ok=True)
     with FileLock(ROOT / "build/.tests.lock"):  # another process of the tests may need it as well
         done = subprocess.run(
@@ -71,7 +71,7 @@ def build(sanitize: str = "", prefix: str = "") -> Path:
 
 @dataclass(frozen=True)
 class Library:
-    """A build of it, and where it was installed.
+    """An installed build of the library.
 
     Attributes:
         folder: of the build.
@@ -84,7 +84,7 @@ class Library:
     sanitize: str = ""
 
     def environment(self) -> dict[str, str]:
-        """For programs of the build."""
+        """Return the environment for programs of the build."""
         found = environment()
         if self.sanitize == "thread":
             found["TSAN_OPTIONS"] = f"suppressions={SUPPRESSIONS / 'thread.supp'}"
@@ -94,19 +94,19 @@ class Library:
         return found
 
     def run(self, name: str) -> subprocess.CompletedProcess[str]:
-        """A program of the tests, to its end."""
+        """Run a test program to its end."""
         command = [*self._start(), self.folder / "tests" / name]
         return subprocess.run(
             command, env=self.environment(), capture_output=True, text=True, check=False
         )
 
     def probe(self, **environment: str) -> Probe:
-        """A program that translates what it is asked to."""
+        """Start the probe, a program that translates on request."""
         command = [*self._start(), self.folder / "tests/translate_trt_probe"]
         return Probe(command, {**self.environment(), **environment})
 
     def _start(self) -> list[str]:
-        # ThreadSanitizer of GCC 12 does not know all places that a newer Linux puts programs at.
+        # ThreadSanitizer of GCC 12 does not support all load addresses that newer kernels choose.
         command = ["setarch", "--addr-no-randomize"]
         if self.sanitize != "thread" or shutil.which("setarch") is None:
             return []
@@ -125,11 +125,11 @@ class Probe:
 
     @property
     def process_id(self) -> int:
-        """Of the process."""
+        """Return the process id."""
         return self._process.pid
 
     def ask(self, **request: Any) -> Any:
-        """Its answer; fails if it ends without one."""
+        """Send a request and return the answer; fail if the process ends without one."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -140,18 +140,18 @@ class Probe:
         return json.loads(answer)
 
     def load(self, bundle: Path, **options: Any) -> Any:
-        """Load a bundle and say what it is; fails if that fails."""
+        """Load a bundle and return its description; fail on an error."""
         answer = self.ask(load={"bundle": str(bundle), **options})
         assert "error" not in answer, answer
         return answer
 
     def refuses(self, bundle: Path, **options: Any) -> tuple[str, str]:
-        """Status and message of an error that loading ends with."""
+        """Load a bundle that is refused; return status and message of the error."""
         status, message = self.ask(load={"bundle": str(bundle), **options})["error"]
         return status, message
 
     def close(self) -> str:
-        """Let it end; what it wrote on stderr. Fails if it ends with an error."""
+        """End the process and return its stderr; fail if it ends with an error."""
         _, errors = self._process.communicate()
         assert self._process.returncode == 0, errors
         return errors
@@ -172,26 +172,26 @@ class Probe:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """The library, installed."""
+    """Installed library."""
     prefix = tmp_path_factory.mktemp("installed")
     return Library(build(prefix=str(prefix)), prefix)
 
 
 @pytest.fixture(scope="session", params=["address,undefined", "thread"])
 def sanitized(request: pytest.FixtureRequest, library: Library) -> Library:
-    """The library under sanitizers."""
+    """Library built with sanitizers."""
     return Library(build(request.param), sanitize=request.param)
 
 
 @pytest.fixture
 def probe(library: Library) -> Iterator[Probe]:
-    """A program that translates what it is asked to; it must end without an error."""
+    """Running probe, which must end without an error."""
     with library.probe() as program:
         yield program
 
 
 def assert_same_hypothesis(found: Any, expected: Hypothesis) -> None:
-    """To the last bit, where kernels keep rounding out of what shares a batch."""
+    """Compare bit by bit where kernels make rounding independent of the batch."""
     tolerance = rounding()
     assert tuple(found["tokens"]) == tuple(expected.tokens)
     assert found["truncated"] == expected.truncated
@@ -205,7 +205,7 @@ def assert_same_hypothesis(found: Any, expected: Hypothesis) -> None:
 
 
 def assert_same_translations(found: Any, expected: Sequence[Translation]) -> None:
-    """To the last bit, as `assert_same_hypothesis`."""
+    """Compare translations as `assert_same_hypothesis` does."""
     tolerance = rounding()
     for ours, theirs in zip(found, expected, strict=True):
         for one, other in zip(ours, theirs.hypotheses, strict=True):
@@ -217,5 +217,5 @@ def assert_same_translations(found: Any, expected: Sequence[Translation]) -> Non
 
 
 def texts(found: Any) -> list[str]:
-    """The best translation of each line."""
+    """Return the best translation of each line."""
     return [line[0]["text"] for line in found]

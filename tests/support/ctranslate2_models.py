@@ -33,7 +33,7 @@ def save_random_model(
     seed: int = 0,
     **options: Any,
 ) -> Path:
-    """A model whose every weight is random; `options` are TransformerSpec.from_config's.
+    """Write a model of random weights; `options` are those of TransformerSpec.from_config.
 
     Args:
         directory: where it goes.
@@ -96,6 +96,6 @@ def _shape(name: str, vocabulary_size: int) -> tuple[int, ...]:
 def log_probabilities(
     directory: Path, sources: list[list[str]], targets: list[list[str]]
 ) -> list[list[float]]:
-    """Of each target token and the end, from CTranslate2."""
+    """Return CTranslate2's log-probability of each target token and the end symbol."""
     translator = ctranslate2.Translator(str(directory), compute_type="float32", intra_threads=1)
     return [result.log_probs for result in translator.score_batch(sources, targets)]

@@ -1,4 +1,4 @@
-"""Damaged bundles whose hashes are right, so that the damage reaches what reads the files.
+"""Damaged bundles with valid hashes, so that the damage reaches the readers of the files.
 
 Run as a program, it is Python's runtime behind a pipe: a request in JSON on each line of standard
 input, what came of it on standard output. So a crash ends that process, and not the test.
@@ -30,7 +30,7 @@ _BYTES = (0x00, 0x01, 0x7F, 0x80, 0xFF)
 
 @dataclass(frozen=True)
 class Damage:
-    """A case.
+    """One damaged bundle.
 
     Attributes:
         number: of the case, from 0; all about it is drawn from this and the seed.
@@ -46,7 +46,7 @@ class Damage:
 def damaged(
     good: Path, target: str, place: Path, seed: int, kinds: dict[str, int]
 ) -> Iterator[Damage]:
-    """Damaged copies of a bundle, one after the other in the same place.
+    """Damaged copies of a bundle, made one after the other in the same directory.
 
     Args:
         good: a bundle.
@@ -68,7 +68,7 @@ def damaged(
 def _copy(
     good: Path, bundle: Path, manifest: dict[str, Any], what: str, rng: random.Random
 ) -> Path:
-    """A bundle with one kind of damage."""
+    """Return a bundle with one kind of damage."""
     found = json.loads(json.dumps(manifest))
     (target,) = found["targets"].values()
     graphs = target["files"]
@@ -97,7 +97,7 @@ def _copy(
 
 
 def _change_field(value: dict[str, Any], rng: random.Random) -> None:
-    """Give a field anywhere in an object another value, or take it away."""
+    """Replace or remove a random field of a JSON object."""
     places = [(value, name) for name in value]
     for outer, name in places:  # which grows meanwhile
         if isinstance(outer[name], dict):
@@ -115,7 +115,7 @@ def _change_field(value: dict[str, Any], rng: random.Random) -> None:
 
 
 def _spoiled(content: bytes, rng: random.Random) -> bytes:
-    """The content with some bytes changed, taken out, put in, or cut off."""
+    """Return the content with bytes changed, removed, inserted or truncated."""
     data = bytearray(content)
     # Most of a file is numbers; names and sizes, where damage counts, are at the beginning and end.
     edge = rng.choice((64, 4096, len(data)))
@@ -142,7 +142,7 @@ def _spoiled(content: bytes, rng: random.Random) -> bytes:
 
 
 def _answer(request: dict[str, Any]) -> list[str]:
-    """Outcome of a bundle and a few lines in Python's runtime."""
+    """Return the outcome of translating a few lines with a bundle in Python."""
     from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
 
     try:

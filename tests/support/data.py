@@ -13,7 +13,7 @@ DATA = Path(os.environ.get("TRANSLATE_TRT_DATA", ROOT.parent / "shared" / "data"
 
 
 def folder_of(name: str) -> Path:
-    """The folder of that test set; the test that asks is skipped where there is none."""
+    """Return the folder of a test set; skip the test if it is missing."""
     if not (DATA / name).is_dir():
         pytest.skip(f"no {name} in {DATA}; TRANSLATE_TRT_DATA names another place")
     return DATA / name

@@ -1,4 +1,4 @@
-"""Graphs for engines: of small and base Transformers, and crafted ones of a few nodes."""
+"""Graphs for engines: small and base Transformers, and handmade graphs of a few nodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ONNX_TYPES = {
 def transformer_graphs(
     config: ModelConfig, target: str, limits: Limits, beams: int = 3
 ) -> tuple[Contract, dict[str, Graph]]:
-    """Encoder and step of a random model, compiled for a target as far as engines begin."""
+    """Compile encoder and step graphs of a random model, without building engines."""
     torch.manual_seed(0)
     model = Transformer(config).eval()
     compiler = Compiler(model, limits, BuildOptions((target,), beam_size=beams))
@@ -50,7 +50,7 @@ def crafted(
     outputs: Sequence[TensorSpec],
     domain: str = "",
 ) -> Graph:
-    """A graph of those nodes."""
+    """Return a graph of these nodes."""
 
     def declared(spec: TensorSpec) -> Any:
         return helper.make_tensor_value_info(spec.name, ONNX_TYPES[spec.dtype], list(spec.axes))
@@ -65,14 +65,14 @@ def crafted(
 
 
 def addition(dtype: str = "float32", other: str | None = None) -> Graph:
-    """[N, 4] + [N, 4], the second of another type if that is given."""
+    """Return the graph of [N, 4] + [N, 4], the second operand of a type of its own if given."""
     inputs = [TensorSpec("x", dtype, ("N", 4)), TensorSpec("y", other or dtype, ("N", 4))]
     nodes = [helper.make_node("Add", ["x", "y"], ["z"], name="sum")]
     return crafted(nodes, inputs, [TensorSpec("z", dtype, ("N", 4))])
 
 
 def attention(dtype: str, mask: str, slots: int = 64) -> Graph:
-    """ONNX Attention of four queries over a cache that TensorScatter writes to."""
+    """Return a graph of ONNX Attention: four queries over a cache that TensorScatter updates."""
     past, new = ("N", 8, slots, 64), ("N", 8, 4, 64)
     inputs = [
         TensorSpec("query", dtype, new),

@@ -1,4 +1,4 @@
-"""CUDA's and TensorRT's calls as their Python packages have them, on `HostDevice`."""
+"""Fakes of the Python packages of CUDA and TensorRT on `HostDevice`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Error(enum.IntEnum):
 
 
 class FakeRuntime:
-    """`cuda.bindings.runtime`: every call gives a tuple that begins with its error code.
+    """Fake of `cuda.bindings.runtime`; each call returns a tuple headed by its error code.
 
     Attributes:
         failing: by name of a call, the error that it gives.
@@ -138,7 +138,7 @@ class FakeRuntime:
 
 
 class FakeContext:
-    """An IExecutionContext: it runs what was set last, as TensorRT does."""
+    """Fake IExecutionContext, which runs with the addresses and shapes set last."""
 
     def __init__(self, engine: FakeEngine) -> None:
         self.engine = engine
@@ -178,7 +178,7 @@ class FakeContext:
 
 
 class FakeEngine:
-    """An ICudaEngine whose contexts run graphs on a `HostDevice`."""
+    """Fake ICudaEngine whose contexts run graphs on a `HostDevice`."""
 
     device_memory_size_v2 = 1 << 12
     capturable = True
@@ -233,7 +233,7 @@ class FakeEngine:
 
 
 def fake_load_engine(engines: dict[str, FakeEngine]) -> Callable[..., FakeEngine]:
-    """In place of `load_engine`."""
+    """Fake of `load_engine`."""
 
     def load(path: Path, record: Any, weights: Path | None, trust_code: bool) -> FakeEngine:
         return engines[path.stem]

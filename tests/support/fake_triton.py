@@ -1,4 +1,4 @@
-"""What the server's Python backend gives a model: `triton_python_backend_utils` without a server.
+"""Fake of `triton_python_backend_utils`, the interface of Triton's Python backend.
 
 Tensors are held to what the real ones take; the rest does nothing but keep what it is given.
 """
@@ -41,7 +41,7 @@ class InferenceResponse:
 
 
 class Metric:
-    """A number, or the numbers that a histogram has observed."""
+    """Value of a metric, or the observations of a histogram."""
 
     def __init__(self, labels: Mapping[str, str], buckets: Sequence[float] = ()) -> None:
         self.labels, self.buckets = dict(labels), list(buckets)
@@ -79,7 +79,7 @@ TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
 
 class Sender:
-    """Takes the one answer to a request, from any thread."""
+    """Receiver of the single response to a request, from any thread."""
 
     def __init__(self, cancelled: Event) -> None:
         self._cancelled, self._answered = cancelled, Event()
@@ -95,14 +95,14 @@ class Sender:
         self._answered.set()
 
     def response(self) -> InferenceResponse:
-        """Wait for it."""
+        """Wait for the response."""
         assert self._answered.wait(60)
         assert self._response is not None
         return self._response
 
 
 class Request:
-    """A client's."""
+    """Request of a client."""
 
     def __init__(
         self, inputs: Mapping[str, NDArray[Any]], outputs: Sequence[str], timeout: int = 0

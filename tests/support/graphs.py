@@ -1,4 +1,4 @@
-"""Small graphs written by hand: built, run, counted and held against what a pass made of them."""
+"""Handmade small graphs: build, run, count nodes, compare before and after a pass."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TYPES = {"float": TensorProto.FLOAT, "int": TensorProto.INT64, "half": TensorPr
 
 
 def node(operator: str, inputs: str, outputs: str, **attributes: Any) -> NodeProto:
-    """A node; names are separated by spaces, `_` is an input left out."""
+    """Return a node; names are separated by spaces, `_` is an omitted input."""
     names = ["" if name == "_" else name for name in inputs.split()]
     domain = "com.microsoft" if operator in _ONNX_RUNTIMES else ""
     return helper.make_node(operator, names, outputs.split(), domain=domain, **attributes)
@@ -46,7 +46,7 @@ _ONNX_RUNTIMES = ("MultiHeadAttention",)
 
 
 def slots(heads: int) -> Array:
-    """[N, heads, K, 3] where a ScatterND writes into a cache [N, heads, P, D]."""
+    """Return the indices [N, heads, K, 3] of a ScatterND into a cache [N, heads, P, D]."""
     taken = np.array([[4, 0, 7], [8, 1, 2]])
     n, k = taken.shape
     places = np.broadcast_arrays(
@@ -66,7 +66,7 @@ def build(
     infer: bool = True,
     known: Mapping[str, Axes] | None = None,
 ) -> ir.Model:
-    """A model of those nodes.
+    """Return a model of these nodes.
 
     Args:
         nodes: in order.
@@ -94,12 +94,12 @@ def build(
 
 
 def operators(model: ir.Model) -> Counter[str]:
-    """How many nodes of each operator."""
+    """Count the nodes of each operator."""
     return Counter(n.op_type for n in model.graph)
 
 
 def signature(model: ir.Model) -> list[tuple[str | None, Any, tuple[str, ...] | None]]:
-    """Name, type and axes of every input, then of every output."""
+    """Return name, type and axes of every input, then of every output."""
     values = (*model.graph.inputs, *model.graph.outputs)
     return [
         (v.name, v.dtype, None if v.shape is None else tuple(str(axis) for axis in v.shape))
@@ -108,7 +108,7 @@ def signature(model: ir.Model) -> list[tuple[str | None, Any, tuple[str, ...] | 
 
 
 def written(model: ir.Model) -> list[object]:
-    """All that a graph says, but for names of nodes and constants that nothing reads."""
+    """Describe a graph completely, except names of nodes and unused constants."""
     nodes = [
         (n.op_type, [x and x.name for x in n.inputs], [x.name for x in n.outputs],
          sorted((name, str(a.value)) for name, a in n.attributes.items()))
@@ -125,7 +125,7 @@ def written(model: ir.Model) -> list[object]:
 def feeds(
     model: ir.Model, seed: int = 0, given: Mapping[str, Array] | None = None
 ) -> dict[str, Array]:
-    """Random inputs: normal floats, integers below 4; `given` replaces some of them."""
+    """Return random inputs: normal floats, integers below 4; `given` replaces some of them."""
     random = np.random.default_rng(seed)
     values: dict[str, Array] = {}
     for value in model.graph.inputs:
@@ -140,7 +140,7 @@ def feeds(
 
 
 def run(model: ir.Model, inputs: Mapping[str, Array], by_onnx: bool = False) -> dict[str, Array]:
-    """Outputs by name, from ONNX Runtime with none of its own rewrites.
+    """Run a model in ONNX Runtime without graph optimizations; return its outputs by name.
 
     Or by ONNX's reference: ONNX Runtime's CPU Attention does not broadcast a bias over queries.
     """
@@ -162,7 +162,7 @@ def run(model: ir.Model, inputs: Mapping[str, Array], by_onnx: bool = False) -> 
 def assert_close(
     found: Mapping[str, Array], right: Mapping[str, Array], kind: str = "float32"
 ) -> None:
-    """Equal integers, infinities and NaNs; numbers within the tolerance of the kind."""
+    """Check integers, infinities and NaNs for equality, floats within a tolerance."""
     assert found.keys() == right.keys()
     for name, expected in right.items():
         finite = np.isfinite(expected)
@@ -182,7 +182,7 @@ def assert_rewrites(
     given: Mapping[str, Array] | None = None,
     by_onnx: bool = False,
 ) -> Counter[str]:
-    """Apply a pass: so many matches, equal outputs, the same inputs and outputs; twice is once.
+    """Apply a pass; check the number of matches, equal outputs, the signature and idempotence.
 
     Args:
         one: the pass.
@@ -211,7 +211,7 @@ def assert_rewrites(
 
 
 def assert_reasons(outcome: Outcome, expected: Sequence[str]) -> None:
-    """The reasons given are these, apart from the place they name."""
+    """Check the reasons of refusals, apart from the node that each names."""
     found = [reason.split(": ", 1)[1] for reason in outcome.refused]
     assert len(found) == len(expected), found
     for one, other in zip(found, expected, strict=True):
@@ -221,12 +221,12 @@ def assert_reasons(outcome: Outcome, expected: Sequence[str]) -> None:
 def assert_left_alone(
     one: Pass, model: ir.Model, *reasons: str, given: Mapping[str, Array] | None = None
 ) -> None:
-    """The pass changes nothing and says why."""
+    """Check that a pass changes nothing and gives its reasons."""
     before = written(model)
     assert_rewrites(one, model, 0, reasons, given)
     assert written(model) == before
 
 
 def weights(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    """Normal random weights, no two alike."""
+    """Return normal random weights, all different."""
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)

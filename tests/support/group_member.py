@@ -1,4 +1,4 @@
-"""A process that torchrun starts in tests: `translate-trt train`, its doings written down.
+"""Process of a torchrun group in tests: `translate-trt train` with a log of its rows.
 
 Environment: ROWS_DIRECTORY, where each process writes the sentences of each step it has done;
 DIE_AT_STEP, at which process 1 is killed, the first time round.

@@ -1,4 +1,4 @@
-"""A GPU played by the host: its memory, its queue and both engines, as strict as can be.
+"""Emulated GPU on the host: memory, stream and both engines, stricter than a real GPU.
 
 Nothing that is asked for happens before somebody waits for it, so that what is read or overwritten
 too early shows; or, if it is eager, everything at once, so that what is overwritten too late shows.
@@ -33,7 +33,7 @@ Bytes = NDArray[np.uint8]
 
 
 class ViolationError(AssertionError):
-    """Something that would be wrong on a GPU, whether or not it showed."""
+    """Misuse of a GPU, whether or not it would show on a real one."""
 
 
 #: Messages of all violations: the library that meets one may retry what it was doing.
@@ -47,7 +47,7 @@ def violation(message: str) -> ViolationError:
 
 @dataclass(frozen=True)
 class StandInEngines:
-    """Both graphs of a target, their declared tensors and their profiles.
+    """Graphs of a target with their declared tensors and profiles.
 
     Attributes:
         sessions: by role.
@@ -179,7 +179,7 @@ class HostDevice:
         return address
 
     def at(self, address: int, size: int) -> Bytes:
-        """The bytes at an address."""
+        """Return the bytes at an address."""
         start = address // GAP * GAP
         if start not in self._memory:
             raise violation(f"no memory at {address:#x}")
@@ -189,7 +189,7 @@ class HostDevice:
         return self._memory[start][begin : begin + size]
 
     def pinned(self, address: int, size: int) -> Bytes:
-        """The bytes at an address of pinned memory."""
+        """Return the bytes at an address of pinned memory."""
         for own in self._pinned:
             begin = address - own.ctypes.data
             if 0 <= begin <= own.size - size:

@@ -38,7 +38,7 @@ SMALL = {
 
 
 def train_pieces(lines: Iterable[str], kind: str, size: int, **settings: Any) -> bytes:
-    """A SentencePiece model as M2M100, NLLB (both "bpe") and mBART ("unigram") have one."""
+    """Train a SentencePiece model like that of M2M100, NLLB (both "bpe") or mBART ("unigram")."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_writer=model, vocab_size=size, model_type=kind,
@@ -48,13 +48,13 @@ def train_pieces(lines: Iterable[str], kind: str, size: int, **settings: Any) ->
 
 
 def pieces_of(model: bytes) -> list[str]:
-    """Without its special pieces, which stand first."""
+    """Return the pieces of a SentencePiece model without the special pieces at its head."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     return [processor.id_to_piece(place) for place in range(3, processor.get_piece_size())]
 
 
 def save_m2m100_tokenizer(directory: Path, model: bytes) -> Any:
-    """Hugging Face's, with all languages behind its vocabulary, saved; a piece is lacking."""
+    """Save an M2M100 tokenizer whose vocabulary ends with all languages and lacks one piece."""
     import transformers
 
     directory.mkdir(exist_ok=True)
@@ -69,7 +69,7 @@ def save_m2m100_tokenizer(directory: Path, model: bytes) -> Any:
 
 
 def save_fast_tokenizer(directory: Path, model: bytes, name: str, languages: Sequence[str]) -> Any:
-    """NllbTokenizer, MBart50Tokenizer or BarthezTokenizer, with the files of older directories.
+    """Save an NLLB, mBART-50 or BARThez tokenizer, with the files of older directories.
 
     Args:
         directory: where the files go.
@@ -100,7 +100,7 @@ def save_fast_tokenizer(directory: Path, model: bytes, name: str, languages: Seq
 def make_lively(
     model: Any, known: Sequence[int], prompts: Sequence[tuple[list[int], list[int]]]
 ) -> None:
-    """Train a model for seconds to say its source backwards, or as it is.
+    """Train a model for seconds to copy its source, reversed or not.
 
     A random model hardly ends a sentence, and rounding would decide between its candidates.
 
@@ -132,7 +132,7 @@ def make_lively(
 
 
 class Pair:
-    """A model of Hugging Face's and what became of it.
+    """Hugging Face model and its import.
 
     Args:
         directory: of the model and its tokenizer; the checkpoint goes beside it.
@@ -164,13 +164,13 @@ class Pair:
         return Translator(path, threads=1)
 
     def random_sentences(self, count: int, seed: int) -> list[list[int]]:
-        """Of our ids, those of texts."""
+        """Draw sentences of 1 to 14 of the tokens that both sides know, as our ids."""
         rng = random.Random(seed)
         known = [self.ids.index(theirs) for theirs in self.known]
         return [rng.choices(known, k=rng.randint(1, 14)) for _ in range(count)]
 
     def inputs(self, sources: list[list[int]]) -> dict[str, torch.Tensor]:
-        """As their model reads them, with what our prompt puts before the texts."""
+        """Convert sources to Hugging Face's ids, with our prompt before the text."""
         rows = [[*(self.ids[token] for token in source), END_ID] for source in sources]
         longest = max(map(len, rows))
         ids = torch.tensor([row + [PAD_ID] * (longest - len(row)) for row in rows])
@@ -178,7 +178,7 @@ class Pair:
 
     @torch.inference_mode()
     def assert_same_logits(self) -> None:
-        """Of 200 random pairs."""
+        """Compare the logits of 200 random pairs."""
         model: Transformer = self.checkpoint.load_model()
         sources, targets = self.random_sentences(200, 1), self.random_sentences(200, 2)
         previous, _ = pad([[START, *target] for target in targets])
@@ -200,7 +200,7 @@ class Pair:
     def assert_same_search(
         self, translator: Translator, options: SearchOptions, **generate: Any
     ) -> set[tuple[int, ...]]:
-        """Tokens and scores of 200 random sentences; returns ours."""
+        """Compare tokens and scores of 200 random sentences; return ours."""
         sources = self.random_sentences(200, 3)
         found = translator.translate_ids(sources, options)
         prompt = self.checkpoint.prompt.of_source(options)
@@ -223,7 +223,7 @@ class Pair:
         return {one[0].tokens for one in found}
 
     def assert_same_tokens(self, theirs: Any, lines: Sequence[str]) -> None:
-        """As a tokenizer of theirs, and the same text of these tokens."""
+        """Compare tokenization with Hugging Face's tokenizer, and the text of the tokens."""
         wanted = theirs(list(lines), add_special_tokens=False).input_ids
         found = self.tokenizer.encode_source_batch(lines)
         for line, ours, right in zip(lines, found, wanted, strict=True):

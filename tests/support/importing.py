@@ -1,4 +1,4 @@
-"""What the tests of several importers do with an imported model."""
+"""Helpers of the tests of several importers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tokenizer_of(models: tuple[bytes, bytes]) -> Tokenizer:
 
 @torch.inference_mode()
 def logits_of(imported: Imported, source: str, target: str, columns: list[str]) -> np.ndarray:
-    """Of the target's tokens and of its end: [T + 1, columns].
+    """Return the logits [T + 1, columns] of the target tokens and the end symbol.
 
     Args:
         imported: the model.

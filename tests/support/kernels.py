@@ -23,7 +23,7 @@ void* RegisterCustomOps(void* options, const void* api) {{{{ return 0; }}}}
 
 @pytest.fixture
 def search_kernels() -> str:
-    """Name of the library's kernels for this processor, the beam search at least; skips without."""
+    """Name of the kernels for this processor, at least the beam search; skips if there are none."""
     status = kernels.status()
     if status.startswith("none"):
         pytest.skip(f"compiled kernels: {status}")
@@ -32,7 +32,7 @@ def search_kernels() -> str:
 
 @pytest.fixture
 def compiled_kernels(search_kernels: str) -> str:
-    """The same; skips where it has no products and no attention."""
+    """Name of the kernels; skips if they have neither matmuls nor attention."""
     if search_kernels == kernels.PORTABLE:
         pytest.skip(f"compiled kernels: {search_kernels}")
     return search_kernels
@@ -40,7 +40,7 @@ def compiled_kernels(search_kernels: str) -> str:
 
 @pytest.fixture
 def make_library(tmp_path: Path) -> Callable[..., Path]:
-    """Makes a library that registers nothing and says the name."""
+    """Factory of libraries that register nothing and only have a name."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("there is no C compiler")

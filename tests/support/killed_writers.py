@@ -1,4 +1,4 @@
-"""Kill commands that write, at every step that changes a file, and look at what they leave.
+"""Kill writing commands at each system call that changes a file, and check what remains.
 
     python tests/support/killed_writers.py NAME DIRECTORY TOKENIZER CHECKPOINT BUNDLE [--everywhere]
 
@@ -35,7 +35,7 @@ _RENAMES = {"replace", "rename", "_exchange"}
 
 
 class Writer(NamedTuple):
-    """A command that writes.
+    """Command that writes an output.
 
     Attributes:
         write: makes its output in a directory, of a version: "old" or "new".
@@ -50,7 +50,7 @@ class Writer(NamedTuple):
 
 
 def _instrument(kill_at: int | None) -> list[str]:
-    """Note the steps of this process, and end it at one of them; returns their names so far."""
+    """Record the steps of this process and end it at one of them; return the recorded names."""
     steps: list[str] = []
 
     def step(name: str) -> None:
@@ -85,7 +85,7 @@ def _instrument(kill_at: int | None) -> list[str]:
 
 
 def _in_child(work: Callable[[], object], kill_at: int | None = None, steps: bool = False) -> Any:
-    """What `work` returns in a forked process, or the names of its steps; None: it was killed."""
+    """Run `work` in a forked process; return its result or step names, or None if killed."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
@@ -116,14 +116,14 @@ def _names(directory: Path) -> list[str]:
 
 
 def _spread(numbers: Sequence[int], most: int) -> set[int]:
-    """At most so many of them, the first and the last among these."""
+    """Choose at most `most` evenly spread numbers, including the first and the last."""
     if len(numbers) <= most:
         return set(numbers)
     return {numbers[round(i * (len(numbers) - 1) / (most - 1))] for i in range(most)}
 
 
 def _choose(steps: Sequence[str]) -> list[int]:
-    """Steps to kill at, from 1."""
+    """Return the numbers of the steps to kill at, from 1."""
     renames = {i for i, name in enumerate(steps, start=1) if name in _RENAMES}
     near = {number for i in renames for number in (i, i + 1) if number <= len(steps)}
     others = [number for number in range(1, len(steps) + 1) if number not in near]
@@ -131,7 +131,7 @@ def _choose(steps: Sequence[str]) -> list[int]:
 
 
 def run(writer: Writer, directory: Path, everywhere: bool = False) -> dict[str, Any]:
-    """Kill the writer at its steps, and let it run again; what it left, by version.
+    """Kill the writer at its steps and run it again; return what it left, by version.
 
     Raises:
         AssertionError: something else than whole old or whole new output.
@@ -277,7 +277,7 @@ def import_(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
 
 
 def _prepare(directory: Path, tokenizer: Path, version: str) -> None:
-    """`data prepare --force`, its vocabulary given."""
+    """Writer for `data prepare --force` with a given vocabulary."""
     import logging
 
     from translate_trt.runtime.io.locks import locked_directory

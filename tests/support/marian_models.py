@@ -13,7 +13,7 @@ import torch
 
 
 def pieces_of(model: Path) -> list[str]:
-    """Of a SentencePiece model, without special ones."""
+    """Return the pieces of a SentencePiece model without the special ones."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     return [
         processor.id_to_piece(place)
@@ -25,7 +25,7 @@ def pieces_of(model: Path) -> list[str]:
 def save_random_marian(
     directory: Path, source: Path, target: Path, lacking: int = 0, width: int = 32, **changes: Any
 ) -> Any:
-    """A MarianMTModel of random weights with its tokenizer, both saved; returns the model.
+    """Save a MarianMTModel of random weights with its tokenizer; return the model.
 
     The vocabulary is made as that of the OPUS-MT models is: the end, the unknown token, pieces of
     both SentencePiece models, languages, and at last the padding symbol, with which decoding starts
@@ -69,7 +69,7 @@ def save_random_marian(
 
 
 def make_lively(model: Any, directory: Path, steps: int = 150) -> None:
-    """Train it for seconds to say its source backwards, and save it again.
+    """Train a model for seconds to reverse its source, and save it again.
 
     A random model hardly ends a sentence, and rounding would decide between its candidates.
     """
@@ -94,7 +94,7 @@ def make_lively(model: Any, directory: Path, steps: int = 150) -> None:
 
 
 def marian_tokenizer(directory: Path) -> Any:
-    """Hugging Face's."""
+    """Load the tokenizer of Hugging Face."""
     import transformers
 
     files = [str(directory / name) for name in ("source.spm", "target.spm", "vocab.json")]

@@ -50,7 +50,7 @@ def needs_marian() -> None:
 
 
 def run(directory: Path, *arguments: str) -> str:
-    """The standard output of a command of Marian's."""
+    """Run a Marian command and return its standard output."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "pymarian", *arguments], cwd=directory, env=environment,
@@ -67,14 +67,14 @@ def lines_of(words: list[str], seed: int, longest: int = 5) -> list[str]:
 
 @dataclass(frozen=True)
 class Found:
-    """A hypothesis: tokens as Marian writes them, and the sum of their log-probabilities."""
+    """Hypothesis: tokens as Marian writes them, and the sum of their log-probabilities."""
 
     tokens: tuple[str, ...]
     score: float
 
 
 class MarianModel:
-    """A model that Marian trained for a few batches.
+    """Model that Marian trained for a few batches.
 
     Args:
         directory: where its files go.
@@ -97,7 +97,7 @@ class MarianModel:
             return {name: file[name] for name in file.files}
 
     def make_lively(self, end: float, unlikely: list[int]) -> None:
-        """Write larger weights, with which translations differ from each other, and end.
+        """Write larger random weights, so that translations differ from each other and end.
 
         Args:
             end: what is added to the logit of the end symbol, which has id 0.
@@ -116,7 +116,7 @@ class MarianModel:
         np.savez(self.path, **arrays)
 
     def score(self, sources: list[str], targets: list[str]) -> list[float]:
-        """Of marian-scorer: the sum of log-probabilities of each pair, with the end symbol."""
+        """Return marian-scorer's sum of log-probabilities of each pair, with the end symbol."""
         for name, lines in (("scored.s", sources), ("scored.t", targets)):
             (self.directory / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
         names = [path.name for path in self.vocabularies]
@@ -127,7 +127,7 @@ class MarianModel:
         return [float(line) for line in output.split()]
 
     def translate(self, beam: int) -> list[list[Found]]:
-        """Its n best of each line, best first."""
+        """Return Marian's n best hypotheses of each line, best first."""
         names = [path.name for path in self.vocabularies]
         output = run(
             self.directory, "decode", "-m", self.path.name, "-v", *names, "-i", "test", "-b",
@@ -148,7 +148,7 @@ def decode_like_marian(
     source_bias: Tensor | None,
     record: None,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """A pre-norm layer as marian-decoder computes it, otherwise than marian and marian-scorer.
+    """Pre-norm layer as marian-decoder computes it, unlike marian and marian-scorer.
 
     From the second token on, the keys and values of self-attention are those of vectors without
     LayerNorm (`LayerAttention` in src/models/transformer.h normalizes keys that are the input).
@@ -170,7 +170,7 @@ def decode_like_marian(
 def search_like_marian(
     model: Transformer, sources: list[list[int]], beam: int, banned: list[int]
 ) -> list[list[tuple[list[int], float]]]:
-    """Marian's beam search (src/translator/beam_search.cpp) with a model of ours.
+    """Run Marian's beam search (src/translator/beam_search.cpp) on one of our models.
 
     It differs from docs/beam-search.md: K candidates are kept, not 2 K; one that ends leaves the
     beam, which is narrower from then on; and the search is over when the beam is empty. Tokens that

@@ -1,4 +1,4 @@
-"""Small models whose beam search has something to do."""
+"""Small models with non-trivial beam searches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lively_model(
     tokens: range = range(4, 40),
     **changes: Any,
 ) -> Transformer:
-    """A model trained for a few seconds to say its source backwards.
+    """Return a model that was trained for a few seconds to reverse its source.
 
     A random one has nearly flat distributions: it would hardly end a sentence, and rounding would
     decide between its candidates. This one is sure enough, and unsure enough to need its beams. It
@@ -64,7 +64,7 @@ def _trained(
 
 
 def save_model(model: Transformer, path: Path, tokenizer: Path) -> Path:
-    """A checkpoint of that model."""
+    """Save a checkpoint of a model."""
     save_checkpoint(
         path,
         model.state_dict(),
@@ -93,7 +93,7 @@ LEARNED_POSITIONS: dict[str, Any] = {
 def save_imported_model(
     model: Transformer, path: Path, tokenizer: Path, prompt: Prompt = NO_PROMPT
 ) -> Path:
-    """A checkpoint like those of other toolkits' models; the source has fewer pieces if it may."""
+    """Save an imported checkpoint; its source vocabulary is smaller if the model has two."""
     pieces = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.read_bytes())
     del pieces.pieces[model.config.source_pieces :]
     tokenizers = pieces.SerializeToString(), tokenizer.read_bytes()
@@ -104,7 +104,7 @@ def save_imported_model(
 
 
 def forget_hashes(*files: Path) -> None:
-    """Take the hashes out of a config.json, state.json or run.json, as older versions wrote it."""
+    """Remove the hashes from a config.json, state.json or run.json, as older versions wrote it."""
     for file in files:
         values = json.loads(file.read_text(encoding="utf-8"))
         del values["sha256"]
@@ -112,7 +112,7 @@ def forget_hashes(*files: Path) -> None:
 
 
 def flip_bit(file: Path, place: float = 0.9) -> None:
-    """Change one bit of a file, that far into it: a size and a header stay as they are."""
+    """Flip one bit at a relative position of a file; its size and header stay the same."""
     content = bytearray(file.read_bytes())
     content[int(len(content) * place)] ^= 4
     file.write_bytes(content)

@@ -1,4 +1,4 @@
-"""A Transformer in numpy, written from the toolkits' formulas and not from our model.
+"""Transformer in numpy, written from the toolkits' formulas and independent of our model.
 
 What differs between toolkits is handed in: names of weights, embeddings, activation, order of
 LayerNorm. One sentence at a time, in float64.
@@ -23,7 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 @dataclass
 class NumpyTransformer:
-    """The layers.
+    """Layers of a Transformer.
 
     Attributes:
         heads: of every attention.
@@ -43,7 +43,7 @@ class NumpyTransformer:
     norm: Callable[[str], tuple[Array, Array]]
 
     def decode(self, source: Array, target: Array, layers: Sequence[int]) -> Array:
-        """Output [T, d_model] from embeddings [S, d_model] and [T, d_model] with positions."""
+        """Return the output [T, d_model] for embeddings [S, d_model] and [T, d_model]."""
         memory = self._stack("encoder", source, layers[0], None)
         return self._stack("decoder", target, layers[1], memory)
 

@@ -1,4 +1,4 @@
-"""Compiled operators one by one, and what they compute in plain numpy (a plugin)."""
+"""Sessions of single fused operators, and numpy equivalents (a plugin)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEVER = -1e4
 
 @pytest.fixture(params=(1, 3), ids=("one thread", "three threads"))
 def make_session(request: pytest.FixtureRequest, compiled_kernels: str) -> Callable[..., Session]:
-    """A session with one node of domain translate_trt; what is not constant is an input."""
+    """Factory of sessions of one translate_trt node, whose inputs are the non-constant operands."""
 
     def make(
         operator: str,
@@ -81,7 +81,7 @@ def _output_types(operator: str) -> list[int]:
 
 
 def quantize(x: Array, positive: bool) -> tuple[Array, Array]:
-    """Signed integers (without the zero point) and the scale of each row."""
+    """Quantize rows; return signed integers (without zero point) and the scale of each row."""
     scale = np.abs(x).max(-1, keepdims=True) * np.float32(1 / (255 if positive else 127))
     with np.errstate(invalid="ignore"):
         ratio = np.rint(np.nan_to_num(x / scale))
@@ -101,7 +101,7 @@ def normalized(x: Array, gamma: Array, beta: Array, epsilon: float) -> Array:
 
 
 def blocked(weights: Array) -> Array:
-    """[I, O] as [O' / 16, I / 4, 16, 4], with columns of zeros."""
+    """Block a matrix [I, O] as [O' / 16, I / 4, 16, 4], padded with columns of zeros."""
     filled = np.pad(weights, ((0, 0), (0, -weights.shape[1] % 16)))
     inputs, outputs = filled.shape
     parts = filled.reshape(inputs // 4, 4, outputs // 16, 16)
@@ -120,24 +120,24 @@ def log_softmax(x: Array) -> Array:
 
 
 def matrix(rng: np.random.Generator, inputs: int, outputs: int) -> tuple[Array, Array, Array]:
-    """Weights [I, O], scales [O], and both as the operators take them is up to the caller."""
+    """Return random int8 weights [I, O], their scales [O], and the weights in blocks."""
     weights = rng.integers(-127, 128, (inputs, outputs)).astype(np.int8)
     return weights, rng.random(outputs, dtype=np.float32) / 100 + 1e-3, blocked(weights)
 
 
 def in_panels(weights: Array) -> Array:
-    """[I, O] as [O' / 64, I, 64], with columns of zeros."""
+    """Arrange a matrix [I, O] in panels [O' / 64, I, 64], padded with columns of zeros."""
     filled = np.pad(weights, ((0, 0), (0, -weights.shape[1] % 64)))
     return np.ascontiguousarray(filled.reshape(len(filled), -1, 64).transpose(1, 0, 2))
 
 
 def whole(rng: np.random.Generator, *shape: int) -> Array:
-    """Whole numbers so small that their products and sums are exact, in whichever order."""
+    """Return small integers, whose products and sums are exact in any order."""
     return rng.integers(-9, 10, shape).astype(np.float32)
 
 
 def logit_bias(rng: np.random.Generator, columns: int) -> Array:
-    """A bias [columns] as imported models have one: a few columns never come, the first of all."""
+    """Return a bias [columns] like that of imported models, which bans a few tokens."""
     bias = rng.standard_normal(columns, dtype=np.float32) * 3
     bias[rng.choice(columns, columns // 20)] = bias[0] = NEVER
     return bias

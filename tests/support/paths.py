@@ -1,4 +1,4 @@
-"""Folders of the repository, counted once: a test file that moves keeps finding them."""
+"""Folders of the repository, so that test files can move."""
 
 from __future__ import annotations
 

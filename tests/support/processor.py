@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 @functools.cache
 def saturates() -> bool:
-    """True where ONNX Runtime's 8-bit matmul of weights that are no constants saturates.
+    """Return whether ONNX Runtime's 8-bit matmul with non-constant weights saturates.
 
     EXACT_INT8 replaces constants alone; a shortlist gathers its weights.
     """

@@ -1,4 +1,4 @@
-"""Bundles of models that want to be told languages: their manifest alone says so.
+"""Bundles of multilingual models, which differ from others in their manifest alone.
 
 Prompts are no part of the graphs, so that any bundle can have any.
 """
@@ -19,7 +19,7 @@ SOURCE = Prompt(target_languages={"deu": 31, "nld": 32}, target_side="source")
 
 
 def with_prompt(bundle: Path, prompt: Prompt, path: Path, **search: Any) -> Path:
-    """A copy of a bundle at that path, with a prompt, and defaults of a search beside its own."""
+    """Copy a bundle to `path` and add a prompt and search defaults."""
     shutil.copytree(bundle, path)
     manifest = read_manifest(path)
     manifest = dataclasses.replace(manifest, prompt=prompt, search=manifest.search | search)

@@ -1,4 +1,4 @@
-"""A strict reader of protobuf's text format, for Triton's configurations."""
+"""Strict parser of protobuf's text format, for Triton's configurations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TOKEN = re.compile(r'\s*(?:([{}:])|"((?:[^"\\]|\\[0-7]{3})*)"|([A-Za-z0-9_.-]+))
 
 
 def parse(text: str) -> dict[str, list[Any]]:
-    """A message of protobuf's text format, strictly: every field as the list of its values."""
+    """Parse a message strictly; return the list of values of every field."""
     tokens, place = [], 0
     text = text.rstrip()
     while place < len(text):
@@ -44,5 +44,5 @@ def unescaped(quoted: str) -> str:
 
 
 def parameters(config: dict[str, list[Any]]) -> dict[str, str]:
-    """Of a model's configuration."""
+    """Parse a model's configuration."""
     return {one["key"][0]: one["value"][0]["string_value"][0] for one in config["parameters"]}

@@ -1,4 +1,4 @@
-"""A Ray cluster of several node processes on this machine, in a process of its own.
+"""Ray cluster of several node processes on this machine, run by a separate process.
 
 As a program: starts a head without cores and as many nodes as its argument says, each of one core,
 prints the address, then obeys lines of standard input: "kill" ends a node with SIGKILL and prints
@@ -20,7 +20,7 @@ ENVIRONMENT = {
 
 
 class RayCluster:
-    """Starts that program and talks to it."""
+    """Client of the process that runs the cluster."""
 
     def __init__(self, nodes: int) -> None:
         self._process = subprocess.Popen(
@@ -33,7 +33,7 @@ class RayCluster:
         self.address = self._answer("address")
 
     def _answer(self, to: str) -> str:
-        """The rest of the line that begins with that word; Ray may print others."""
+        """Read lines until one begins with a word; return its rest. Ray may print others."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             word, _, rest = line.strip().partition(" ")

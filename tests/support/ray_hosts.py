@@ -1,4 +1,4 @@
-"""Hosts of a Ray cluster in network namespaces of this machine: cables that can be cut, one disk.
+"""Hosts of a Ray cluster in network namespaces of this machine, with links that can be cut.
 
 Every host is a namespace with the loopback interface and one address, joined by a bridge that is in
 a namespace of its own. None has a route to anywhere else, and the machine's own interfaces are not
@@ -34,7 +34,7 @@ _ENVIRONMENT = {
 
 
 def missing() -> str | None:
-    """The reason why this machine cannot have such hosts; None if it can."""
+    """Return why this machine cannot have such hosts; None if it can."""
     if sys.platform != "linux" or os.geteuid():
         return "network namespaces take root on Linux"
     if shutil.which("ip") is None:
@@ -61,7 +61,7 @@ def _ip(*arguments: str) -> str:
 
 
 class Host:
-    """A namespace, and the Ray node in it."""
+    """Network namespace with a Ray node."""
 
     def __init__(self, number: int, names: str, switch: str, home: Path) -> None:
         self.number, self.namespace = number, f"{names}h{number}"
@@ -71,7 +71,7 @@ class Host:
         self._before: set[int] = set()
 
     def make(self) -> None:
-        """Its cable and its address."""
+        """Create the link and set the address."""
         name, port = self.namespace, f"port{self.number}"
         _ip("-n", self._switch, "link", "add", port, "type", "veth",
             "peer", "name", "eth0", "netns", name)  # fmt: skip
@@ -82,19 +82,19 @@ class Host:
 
     @property
     def prefix(self) -> list[str]:
-        """Before a command that is to run on this host."""
+        """Prefix of commands that run on this host."""
         return ["ip", "netns", "exec", self.namespace]
 
     def processes(self) -> set[int]:
-        """Ids of all that runs on this host."""
+        """Return the ids of all processes on this host."""
         return set(map(int, _ip("netns", "pids", self.namespace).split()))
 
     def plug(self, plugged: bool) -> None:
-        """Put the cable in, or pull it out: the switch's end, so that the host is told nothing."""
+        """Connect or cut the link at the switch, which the host is not told."""
         _ip("-n", self._switch, "link", "set", f"port{self.number}", "up" if plugged else "down")
 
     def start_ray(self) -> None:
-        """Begin to start the node; the head is number 1 and translates nothing."""
+        """Start the node without waiting; the head is number 1 and translates nothing."""
         self._before = self.processes()
         # With it, Ray takes raylets of the other hosts, which `ps` shows, for a running head.
         (self._home / "ray_current_cluster").unlink(missing_ok=True)
@@ -111,7 +111,7 @@ class Host:
             )  # fmt: skip
 
     def wait_for_ray(self) -> None:
-        """Wait until the node is one of the cluster, which Ray gives up after 30 s."""
+        """Wait until the node has joined the cluster, for which Ray waits 30 s."""
         for _ in range(_STARTS - 1):
             assert self._ray is not None
             if self._ray.wait(_SECONDS) == 0:
@@ -122,7 +122,7 @@ class Host:
         assert self._ray.wait(_SECONDS) == 0, (self._home / "start.log").read_text()
 
     def kill(self, spared: Iterable[int] = ()) -> None:
-        """End all that runs on this host, but for those processes."""
+        """End all processes on this host except some."""
         deadline = time.monotonic() + _SECONDS
         while found := self.processes().difference(spared):
             assert time.monotonic() < deadline, found
@@ -136,7 +136,7 @@ class Host:
 
 @contextlib.contextmanager
 def hosts(count: int) -> Iterator[list[Host]]:
-    """So many hosts, without Ray; all that was started on them ends with the block."""
+    """Create hosts without Ray; the end of the block ends all their processes."""
     names = f"tt{os.getpid()}"
     switch, home = f"{names}switch", Path(tempfile.mkdtemp(prefix="tt"))  # short: for sockets
     made = [Host(number, names, switch, home) for number in range(1, count + 1)]
@@ -155,7 +155,7 @@ def hosts(count: int) -> Iterator[list[Host]]:
 
 
 def start_cluster(made: list[Host]) -> None:
-    """Ray on all of them: the head first, the others at once."""
+    """Start Ray on all hosts: the head first, the others together."""
     for group in (made[:1], made[1:]):
         for host in group:
             host.start_ray()

@@ -1,4 +1,4 @@
-"""Searches over log-probabilities that are written down, or drawn from a seed, prefix by prefix.
+"""Searches over scripted log-probabilities: written down, or drawn from a seed per prefix.
 
 The same script runs through the PyTorch reference (`ScriptedModel`) and through the step graph's
 search (`ScriptedGraphs`), so that what either does with given numbers can be told exactly.
@@ -34,7 +34,7 @@ Script = Callable[[tuple[int, ...]], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Case:
-    """A written search: its script, its options and what must come out.
+    """Scripted search: log-probabilities, options and expected results.
 
     In the JSON file, `log_probs` maps tokens joined by spaces ("" at the start) to probabilities by
     token; what is not named shares the rest. `*` stands for every other prefix.
@@ -62,7 +62,7 @@ def _written(table: Mapping[str, Mapping[str, float]], vocabulary: int) -> Scrip
 
 
 def written_cases() -> list[Case]:
-    """The cases of tests/data/search_traces.json."""
+    """Load the cases of tests/data/search_traces.json."""
     return [
         Case(
             case["name"],
@@ -79,7 +79,7 @@ def written_cases() -> list[Case]:
 
 
 def random_script(seed: int, vocabulary: int, likely: int | None = None) -> Script:
-    """Log-probabilities drawn for each prefix; only the first `likely` tokens have a chance."""
+    """Draw log-probabilities for each prefix; only the first `likely` tokens are likely."""
 
     def script(tokens: tuple[int, ...]) -> NDArray[np.float32]:
         random = np.random.default_rng([seed, *tokens])
@@ -95,7 +95,7 @@ def random_script(seed: int, vocabulary: int, likely: int | None = None) -> Scri
 def exhaustive(
     script: Script, options: SearchOptions, vocabulary: Sequence[int], max_length: int
 ) -> list[tuple[float, tuple[int, ...], bool]]:
-    """(score, tokens, truncated) of every hypothesis there is, best first.
+    """Enumerate (score, tokens, truncated) of all hypotheses, best first.
 
     Complete ones of up to `max_length` tokens with the end symbol, and those cut off there.
     """
@@ -133,7 +133,7 @@ class _ScriptedCache:
 
 
 class ScriptedModel:
-    """Stands in for `Transformer` in `beam_search`; sentence i follows scripts[i]."""
+    """Fake `Transformer` for `beam_search`; sentence i follows scripts[i]."""
 
     embedding = SimpleNamespace(weight=torch.zeros(1))
     source_end = True
@@ -162,20 +162,20 @@ SearchStep = Callable[..., Sequence[NDArray[Any]]]
 
 
 def torch_step(*inputs: NDArray[Any]) -> list[NDArray[Any]]:
-    """`BeamSearchStep` as it stands, without a graph."""
+    """Run `BeamSearchStep` in PyTorch, without a graph."""
     with torch.inference_mode():
         return [x.numpy() for x in BeamSearchStep(END)(*map(torch.from_numpy, inputs))]
 
 
 def attention_of(source: Sequence[int], prefix: Sequence[int]) -> NDArray[np.float32]:
-    """[S] what a scripted beam "looks at": no two sources or prefixes have it alike."""
+    """Return the attention [S] of a scripted beam, different for each source and prefix."""
     told = sum(token * (place + 1) for place, token in enumerate(prefix))
     result: NDArray[np.float32] = np.array(source, np.float32) + np.float32(told) / 1024
     return result
 
 
 def assert_declared(arrays: Arrays, specs: Sequence[TensorSpec]) -> None:
-    """They are those arrays, of those types, and a letter among the axes is one number."""
+    """Check names, types and axes of arrays; each letter must have one size."""
     assert arrays.keys() == {spec.name for spec in specs}
     sizes: dict[str, int] = {}
     for spec in specs:
@@ -190,7 +190,7 @@ SHARED_SLOTS = GraphLayout()
 
 
 def contract_of(layout: GraphLayout) -> Contract:
-    """Of a decoder of one layer, one head and one column."""
+    """Return the contract of a decoder of one layer, one head and one column."""
     return make_contract(1, 1, 1, 1, attention=True, layout=layout)
 
 
@@ -240,7 +240,7 @@ class ScriptedGraphs:
         return outputs
 
     def step(self, inputs: Arrays) -> Arrays:
-        """See `Graphs`; of what it returns the caller can write the caches alone."""
+        """Run a step; only the returned caches are writable."""
         assert_declared(inputs, self.contract.step_inputs)
         caches = {spec.name for spec in self.contract.caches}
         own = {name: x if name in caches else x.copy() for name, x in inputs.items()}
@@ -284,7 +284,7 @@ class ScriptedGraphs:
         return outputs | {"attention": attention}
 
     def _row(self, inputs: Arrays, row: int) -> tuple[Script, list[int], list[tuple[int, ...]]]:
-        """Script, source and the beams' prefixes of a row, told from its caches."""
+        """Recover script, source and beam prefixes of a row from its caches."""
         beams = inputs["tokens"].shape[1]
         if inputs["done"][row]:  # waits, or is idle; what it computes is read by nobody
             return self.scripts[0], [], [()] * beams
@@ -305,7 +305,7 @@ class ScriptedGraphs:
         return self.scripts[source[0] - 4], source, prefixes
 
     def _write(self, inputs: Arrays) -> SharedSlots | StaticCaches:
-        """Put this step's tokens and positions, from 1, where they belong."""
+        """Write this step's tokens and positions, from 1, into the caches."""
         rows, beams = inputs["tokens"].shape
         positions = inputs["positions"][:, None]
         if self.contract.slots is None:
@@ -322,7 +322,7 @@ class ScriptedGraphs:
 
 
 def lowest_free(ancestry: torch.Tensor) -> NDArray[np.int64]:
-    """Slots [N, K] in no past of ancestry [N, K, P], the lowest first; others where these are few.
+    """Choose free slots [N, K] of ancestry [N, K, P], the lowest first; others if these are few.
 
     Of equal ones ONNX's top-k takes the first, as the graphs do, and PyTorch's takes any.
     """
@@ -339,7 +339,7 @@ def scripted_search(
     batch_tokens: int = 10_000,
     workers: int = 1,
 ) -> list[list[Hypothesis]]:
-    """Hypotheses that `Reference` finds for each source."""
+    """Return the hypotheses of `Reference` for each source."""
     given = zip(sources, prefixes or [()] * len(sources), strict=True)
     search = Reference(
         graphs, graphs.contract, START, END, batch_tokens=batch_tokens, workers=workers

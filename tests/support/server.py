@@ -1,4 +1,4 @@
-"""A web server on this machine that can be told to misbehave."""
+"""HTTP server on the loopback interface that can be made to misbehave."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Site:
-    """Files by path ("/a/b"), how they are served, and what was asked for.
+    """Files by path ("/a/b"), how they are served, and the requests received.
 
     Attributes:
         files: content by path.
@@ -35,7 +35,7 @@ class Site:
 
 @contextmanager
 def serve(files: dict[str, bytes]) -> Iterator[Site]:
-    """Serve them until the block ends."""
+    """Serve the files until the block ends."""
     site = Site(files)
 
     class Handler(http.server.BaseHTTPRequestHandler):

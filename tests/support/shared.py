@@ -1,4 +1,4 @@
-"""Files that the tests of a run share, made by whichever process needs them first."""
+"""Files shared by all tests of a run, made by the first process that needs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from filelock import FileLock
 
 
 class SharedFiles:
-    """Files and folders of one run of the suite, each made once for all processes of pytest-xdist.
+    """Files and folders of one test run, each made once for all processes of pytest-xdist.
 
     Args:
         folder: the same for all processes of a run, and of no other run.
@@ -22,7 +22,7 @@ class SharedFiles:
         self._folder = folder
 
     def once(self, name: str, make: Callable[[Path], object]) -> Path:
-        """The file or folder of that name; tests copy it before they change anything.
+        """Return a file or folder by name, made on first use; tests must copy it to change it.
 
         Args:
             name: without slashes.
@@ -41,7 +41,7 @@ class SharedFiles:
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> SharedFiles:
-    """The files that all processes of this run share."""
+    """Files that all processes of this run share."""
     base = tmp_path_factory.getbasetemp()
     # Each process of pytest-xdist has a folder inside that of the run.
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"

@@ -1,4 +1,4 @@
-"""Shortlists of no meaning, and bundles with them."""
+"""Arbitrary shortlists, and bundles with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TARGETS = ("onnx-fp32-shortlist", "onnx-int8-shortlist")
 
 
 def random_table(checkpoint: Checkpoint, frequent: int = 19, best: int = 4) -> Shortlist:
-    """Every token with itself and some others; the model says its source backwards."""
+    """Return a shortlist of each token and some others, for a model that reverses its source."""
     rng = np.random.default_rng(1)
     size = checkpoint.model.source_pieces
     others = np.sort(rng.choice(np.arange(4, 60), frequent - 1, replace=False))
@@ -40,7 +40,7 @@ def random_table(checkpoint: Checkpoint, frequent: int = 19, best: int = 4) -> S
 
 
 def compile_with_shortlist(checkpoint: Checkpoint, table: Shortlist, directory: Path) -> Path:
-    """A bundle of TARGETS in that folder, with attention."""
+    """Compile a bundle of TARGETS, with attention."""
     table.save(directory / "table.safetensors")
     options = BuildOptions(TARGETS, attention=True, shortlist=directory / "table.safetensors")
     compile_bundle(checkpoint, directory / "bundle", options)

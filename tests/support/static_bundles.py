@@ -20,7 +20,7 @@ BEAMS = 4
 
 
 def static_bundle(checkpoint: Checkpoint, source: Path, path: Path, target: str) -> Path:
-    """The graphs of engines, runnable, under the name of a package that runs engines."""
+    """Compile the static graphs of engines into a target that ONNX Runtime can run."""
     manifest = read_manifest(source)
     options = BuildOptions((target,), attention=True, beam_size=BEAMS)
     compiler = Compiler(checkpoint.load_model(), manifest.limits, options)
@@ -47,7 +47,7 @@ def static_bundle(checkpoint: Checkpoint, source: Path, path: Path, target: str)
 def static(
     checkpoint: Checkpoint, compiled_bundle: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    """By name of a target, such a bundle of the session's checkpoint."""
+    """Factory of such bundles of the session's checkpoint, by target name."""
     made: dict[str, Path] = {}
 
     def get(target: str) -> Path:

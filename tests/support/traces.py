@@ -1,4 +1,4 @@
-"""Traced graphs of models that differ in nothing but their weights are traced once per run.
+"""Cache of traced graphs: models that differ only in their weights are traced once per run.
 
 Tracing takes some ten seconds of processor time, and what it yields depends on a model's weights in
 their values alone. So the graph is kept without them, and gets those of the model at hand.
@@ -27,7 +27,7 @@ from translate_trt.runtime.bundle.contract import TensorSpec
 
 @pytest.fixture(scope="session", autouse=True)
 def traced_once(shared: SharedFiles) -> Iterator[None]:
-    """`compile_bundle` and `trace_graphs` trace each structure once per run.
+    """Make `compile_bundle` and `trace_graphs` trace each structure once per run.
 
     Tests of tracing itself call `trace.trace`, which is what it was.
     """
@@ -37,7 +37,7 @@ def traced_once(shared: SharedFiles) -> Iterator[None]:
 
 
 def cached_trace(shared: SharedFiles) -> Callable[..., ir.Model]:
-    """`trace`, with its graphs kept in the files of a run."""
+    """Call `trace` and keep its graphs in the files of the run."""
 
     def cached(
         module: EncoderGraph | StepGraph,
@@ -61,7 +61,7 @@ def cached_trace(shared: SharedFiles) -> Callable[..., ir.Model]:
 
 
 def structure(module: EncoderGraph | StepGraph) -> tuple[object, ...]:
-    """All that shapes the graph of an `EncoderGraph` or a `StepGraph`, but for its inputs."""
+    """Describe everything that shapes the graph of a module, except its inputs."""
     owners: dict[int, str] = {}
     tensors = [
         (name, tuple(x.shape), x.dtype, owners.setdefault(x.data_ptr(), name))  # tied ones
@@ -74,7 +74,7 @@ def structure(module: EncoderGraph | StepGraph) -> tuple[object, ...]:
 
 
 def without_weights(graph: ir.Model, module: nn.Module) -> bytes:
-    """The graph as a protobuf in which the weights of the module have no values."""
+    """Serialize a graph without the values of the module's weights."""
     proto = ir.to_proto(graph)
     weights = module.state_dict().keys()
     for tensor in proto.graph.initializer:
@@ -84,7 +84,7 @@ def without_weights(graph: ir.Model, module: nn.Module) -> bytes:
 
 
 def with_weights(content: bytes, module: nn.Module) -> ir.Model:
-    """The graph of `without_weights`, with the weights of a module of the same structure."""
+    """Restore a graph of `without_weights` with the weights of another module."""
     graph = ir.from_proto(onnx.ModelProto.FromString(content))
     weights = module.state_dict(keep_vars=True)
     for name, value in graph.graph.initializers.items():

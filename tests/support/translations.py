@@ -1,4 +1,4 @@
-"""Sources, and what two systems made of them held against each other."""
+"""Source sentences, and comparison of two systems' translations."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 
 
 def rounding() -> float:
-    """By how much scores may differ from batch to batch (rule 9): not at all with kernels."""
+    """Return the score tolerance between batches (rule 9); zero with compiled kernels."""
     return 0 if kernels.status().startswith(("avx512", "amx")) else 1e-4
 
 
 def bits(hypotheses: list[Hypothesis]) -> list[tuple[object, ...]]:
-    """Everything of a sentence's hypotheses, as values that are equal if all bits are."""
+    """Convert hypotheses to values that are equal only if all bits are."""
     return [
         (
             tuple(one.tokens), one.truncated, one.score.hex(),
@@ -53,7 +53,7 @@ def assert_independent(
     translate: Callable[[list[list[int]]], list[list[Hypothesis]]],
     seed: int,
 ) -> None:
-    """Check that a batch in random order finds what each sentence has alone, to the last bit."""
+    """Check that a shuffled batch gives each sentence the same bits as alone."""
     order = random.Random(seed).sample(range(len(sources)), len(sources))
     found = translate([sources[index] for index in order])
     differing = [

@@ -1,4 +1,4 @@
-"""A real Triton server of this machine, and many clients of it (a plugin of tests/conftest.py)."""
+"""Real Triton server on this machine and its clients (a plugin of tests/conftest.py)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAIT = 90
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nothing listens on."""
+    """Return free ports of the loopback interface."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
@@ -37,13 +37,13 @@ def free_ports(count: int) -> list[int]:
 
 
 def listens(port: int) -> bool:
-    """True if something takes connections there."""
+    """Return whether a port accepts connections."""
     with socket.socket() as one:
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def is_ready(address: str) -> bool:
-    """True if all models of the server there can be asked."""
+    """Return whether all models of a server are ready."""
     try:
         with urllib.request.urlopen(f"{address}/v2/health/ready", timeout=WAIT) as answer:
             return bool(answer.status == 200)
@@ -54,7 +54,7 @@ def is_ready(address: str) -> bool:
 def wait_until_ready(
     process: subprocess.Popen[bytes], address: str, log: Callable[[], str] = str
 ) -> None:
-    """Wait for a server that was started."""
+    """Wait until a started server is ready."""
 
     def ready() -> bool:
         assert process.poll() is None, log()
@@ -64,7 +64,7 @@ def wait_until_ready(
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that comes soon, or fail."""
+    """Wait until a condition holds; fail after a while."""
     end = time.monotonic() + WAIT
     while not condition():
         assert time.monotonic() < end
@@ -72,7 +72,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 class TritonServer:
-    """`tritonserver` on the loopback interface, always on the same ports."""
+    """`tritonserver` process on fixed ports of the loopback interface."""
 
     def __init__(self, repository: Path, log: Path) -> None:
         self.repository, self._log = repository, log
@@ -83,7 +83,7 @@ class TritonServer:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *more: str) -> None:
-        """Start it, with more arguments, and wait until it is ready."""
+        """Start the server with extra arguments and wait until it is ready."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [PLACE / "bin/tritonserver", "--model-repository", self.repository,
@@ -98,13 +98,13 @@ class TritonServer:
         wait_until(lambda: listens(self._metrics_port))
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """End it; returns the exit code."""
+        """End the server and return its exit code."""
         assert self.process is not None
         self.process.send_signal(how)
         return self.process.wait(WAIT)
 
     def model_processes(self) -> list[Path]:
-        """Of the processes that run the model, their directories in /proc."""
+        """Return the /proc directories of the processes that run the model."""
         assert self.process is not None
         found = []
         for path in Path("/proc").glob("[0-9]*/stat"):
@@ -116,7 +116,7 @@ class TritonServer:
         return found
 
     def metrics(self) -> dict[str, float]:
-        """Of the model, by name without `translate_trt_`, those of requests by their outcome."""
+        """Return the model's metrics by name without `translate_trt_`, requests by outcome."""
         address = f"http://127.0.0.1:{self._metrics_port}/metrics"
         with urllib.request.urlopen(address, timeout=WAIT) as answer:
             text = answer.read().decode()
@@ -132,7 +132,7 @@ class TritonServer:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def get(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """Status and content of a page; with a body, of a POST."""
+        """Send a GET, or a POST with a body; return status and content."""
         request = urllib.request.Request(f"http://{self.address['http']}/{path}", body)
         try:
             with urllib.request.urlopen(request, timeout=WAIT) as answer:
@@ -147,19 +147,19 @@ class TritonServer:
         clients: int = 1,
         **more: Any,
     ) -> Clients:
-        """Begin to send requests."""
+        """Start sending requests."""
         return Clients(
             {"protocol": protocol, "address": self.address[protocol], "model": "translation",
              "clients": clients, "requests": requests, **more}
         )  # fmt: skip
 
     def ask(self, requests: Sequence[dict[str, Any]], *given: Any, **more: Any) -> list[Any]:
-        """Send requests; their answers in order."""
+        """Send requests and return their answers in order."""
         return self.clients(requests, *given, **more).answers()
 
 
 class Clients:
-    """The program that sends a job's requests."""
+    """Client process that sends a job's requests."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self._count = len(job["requests"])
@@ -172,18 +172,18 @@ class Clients:
         self._found: dict[int, dict[str, Any]] = {}
 
     def wait_for(self, count: int) -> None:
-        """Until so many requests are answered."""
+        """Wait until `count` requests are answered."""
         assert self._process.stdout is not None
         while len(self._found) < count:
             line = json.loads(self._process.stdout.readline())
             self._found[line["request"]] = line
 
     def answered(self) -> bool:
-        """True if an answer has come that nobody has waited for."""
+        """Return whether an answer has arrived."""
         return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def stop(self) -> None:
-        """All clients go away."""
+        """Disconnect all clients."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
@@ -199,7 +199,7 @@ class Clients:
 
 @pytest.fixture(scope="session")
 def triton_server_program() -> Path:
-    """The server, made if it is not there yet; tests are skipped where it cannot be made."""
+    """Installation of the server, made on first use; skips tests if it cannot be made."""
     done = subprocess.run(
         ["bash", ROOT / "scripts/triton_server.sh"],
         env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, check=False,
@@ -214,7 +214,7 @@ def triton_server_program() -> Path:
 def start_triton(
     triton_server_program: Path, tmp_path: Path
 ) -> Iterator[Callable[..., TritonServer]]:
-    """Starts servers that end with the test."""
+    """Factory of servers that end with the test."""
     servers = []
 
     def start(repository: Path, *more: str) -> TritonServer:

@@ -1,4 +1,4 @@
-"""Functions that other processes import by name; none of it needs torch."""
+"""Functions that other processes import by name, without torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def refuse_the_second_line() -> None:
 
 
 def work_on() -> None:
-    """Say who is at work as soon as the first line is there, and go on after the last one."""
+    """Print the process id after the first line, and continue after the last one."""
     for line in lines_from_parent():
         print(os.getpid(), len(line), file=sys.stderr, flush=True)
     time.sleep(600)
