@@ -1,22 +1,25 @@
-/* libtranslate_trt: a bundle in, translations out, from C (docs/embed-cpp.md).
+/* libtranslate_trt: load a bundle and translate with it, from C (docs/embed-cpp.md).
  *
- * Handles are opaque and belong to whoever made them, until they are given to their `_free`
- * function. Strings and arrays that a function returns belong to the handle they were asked of, and
- * live as long as it does. What is given to a function is copied where it is kept.
+ * Ownership: a handle is opaque and belongs to the caller until the caller passes it to the `_free`
+ * function of its type. Strings and arrays that a function returns belong to the handle that it was
+ * called with, and are valid until that handle is freed. Arguments are copied where the library
+ * keeps them, so the caller may free them when the function returns.
  *
- * Functions that can fail return a `tt_status`. On failure they leave their outputs as they were,
- * but for handles, which become NULL, and nothing has changed; `tt_last_error` says in words what
- * was wrong. No C++ exception ever leaves the library.
+ * Errors: every function that can fail returns a `tt_status`. On failure it has changed nothing:
+ * the outputs keep their values, except output handles, which become NULL, and tt_last_error()
+ * describes the failure. The comment of a function lists the statuses that are specific to it. No
+ * C++ exception leaves the library.
  *
- * Structures of options begin with their size, so that they can grow: fill them by their `_default`
- * function, then set what you want otherwise.
+ * Options: a structure of options starts with its own size, so later versions can add fields. Fill
+ * it with its `_default` function, then set the fields that should differ.
  *
- * Threads: functions of a `const` handle may be called by any number of threads at once; a `_free`
- * function by one, once all others are done with the handle. All else says so where it stands.
+ * Threads: any number of threads may call functions that take a `const` handle at the same time.
+ * Only one thread may call a `_free` function, after all other threads have stopped using the
+ * handle. Functions that follow other rules say so.
  *
- * Processes: a bundle that was loaded before a fork can be used in the parent or in the child, in
- * whichever translates first, and with threads set to 1 if it is the child; elsewhere functions
- * fail with TT_FORKED, and handles are not freed.
+ * Processes: after a fork, a bundle that was loaded before it can be used by either the parent or
+ * the child, whichever translates first; the child needs threads = 1. In the other process,
+ * functions fail with TT_FORKED and handles are not freed.
  */
 #ifndef TRANSLATE_TRT_H_
 #define TRANSLATE_TRT_H_
@@ -40,31 +43,33 @@ typedef int32_t tt_status;
 
 enum {
   TT_OK = 0,
-  TT_INPUT_ERROR = 1,       /* text or tokens that cannot be used as they are */
+  TT_INPUT_ERROR = 1,       /* text or tokens that cannot be translated as they are */
   TT_OPTION_ERROR = 2,      /* an option out of range, or one the bundle was not compiled for */
   TT_BUNDLE_ERROR = 3,      /* a bundle that is missing, incomplete, changed or of another format */
-  TT_BACKEND_ERROR = 4,     /* ONNX Runtime, kernels or engines do not load, or fail as they run */
-  TT_MEMORY_ERROR = 5,      /* the host's memory ran out */
-  TT_INTERNAL_ERROR = 6,    /* a defect of this library: please report its message */
+  TT_BACKEND_ERROR = 4,     /* ONNX Runtime, kernels or engines failed to load or to run */
+  TT_MEMORY_ERROR = 5,      /* the host is out of memory */
+  TT_INTERNAL_ERROR = 6,    /* a bug in this library: please report its message */
   TT_CANCELLED = 7,         /* tt_job_cancel, tt_job_free or tt_translator_free ended the job */
-  TT_DEADLINE_EXCEEDED = 8, /* the job's timeout passed first */
-  TT_CAPACITY_EXCEEDED = 9, /* `capacity` sentences are pending or running: try again later */
-  TT_FORKED = 10            /* the process that used the translator was forked into this one */
+  TT_DEADLINE_EXCEEDED = 8, /* the job's timeout passed before the job finished */
+  TT_CAPACITY_EXCEEDED = 9, /* `capacity` sentences are pending or running: retry later */
+  TT_FORKED = 10 /* the translator is in use by the process that this one was forked from */
 };
 
-/* Such as "TT_BUNDLE_ERROR"; "unknown status" for a number that is none. Any thread. */
+/* Returns the name of a status, such as "TT_BUNDLE_ERROR", or "unknown status". Thread-safe. */
 TT_API const char* tt_status_name(tt_status status);
 
-/* What was wrong, where, and what to do, of the last failure in the calling thread, in UTF-8; ""
- * before the first. It is valid until the next failure in this thread. Any thread. */
+/* Returns the message of the calling thread's last failure in UTF-8, or "" before the first
+ * failure. The message says what was wrong, where, and what to do about it. It is valid until the
+ * next failure in this thread. Thread-safe. */
 TT_API const char* tt_last_error(void);
 
-/* Version of the library, such as "0.1.0". Any thread. */
+/* Returns the version of the library, such as "0.1.0". Thread-safe. */
 TT_API const char* tt_version(void);
 
-/* ---- what is given ---- */
+/* ---- input ---- */
 
-/* UTF-8, not ended by a zero; bytes that are not UTF-8 are read as U+FFFD. */
+/* A UTF-8 string with an explicit size; it need not be null-terminated. Invalid UTF-8 is read as
+ * U+FFFD. */
 typedef struct tt_text {
   const char* data; /* may be NULL if size is 0 */
   size_t size;      /* bytes */
@@ -76,272 +81,303 @@ typedef struct tt_tokens {
   size_t size;         /* tokens */
 } tt_tokens;
 
-/* ((5 + n) / 6) ** alpha, or n ** alpha. */
+/* Length penalty of a hypothesis of n tokens: ((5 + n) / 6) ** alpha, or n ** alpha. */
 enum { TT_LENGTH_PENALTY_GNMT = 0, TT_LENGTH_PENALTY_LENGTH = 1 };
 
-/* How to search: the fields of Python's SearchOptions, in the same order (docs/beam-search.md). */
+/* Search options: the fields of Python's SearchOptions, in the same order (docs/beam-search.md). */
 typedef struct tt_options {
   size_t struct_size;
   int32_t beam_size;           /* live hypotheses per sentence; 1 is greedy search */
-  double length_penalty;       /* alpha: 0 favours short output */
+  double length_penalty;       /* alpha; 0 favours short output */
   int32_t length_penalty_form; /* TT_LENGTH_PENALTY_... */
   int32_t early_stopping;      /* 1: a sentence ends once beam_size hypotheses are finished */
   int32_t max_length;          /* generated tokens with the end symbol; 0: source length + 50 */
-  int32_t min_length;          /* the end symbol cannot come before this many tokens */
-  int32_t num_hypotheses;      /* the n best, at most beam_size */
-  int32_t return_attention;    /* 1: cross-attention of the last layer, averaged over heads */
-  /* Of a model of several languages, as it calls them, such as "en" or "eng_Latn"; NULL: the
-   * bundle's default, if it has one. UTF-8, copied by the call that they are given to. */
+  int32_t min_length;          /* generated tokens before the end symbol is allowed */
+  int32_t num_hypotheses;      /* hypotheses returned per line, at most beam_size */
+  int32_t return_attention;    /* 1: return the last layer's cross-attention, averaged over heads */
+  /* Languages of a multilingual model, by the model's own names, such as "en" or "eng_Latn". NULL
+   * takes the bundle's default, if the bundle has one. UTF-8, copied by the function that takes the
+   * options. */
   const char* source_language;
-  const char* target_language; /* that is translated into */
+  const char* target_language;
 } tt_options;
 
-/* Sets the first `struct_size` bytes, which is sizeof(tt_options) of the header you compile with.
- * Any thread.
- * TT_OPTION_ERROR: options is NULL, or the size is none that this library knows. */
+/* Sets the first `struct_size` bytes of the options to their defaults. Pass sizeof(tt_options), so
+ * that the library knows which version of the header the caller was compiled with. Thread-safe.
+ *
+ * TT_OPTION_ERROR: options is NULL, or this library does not know a structure of that size. */
 TT_API tt_status tt_options_default(tt_options* options, size_t struct_size);
 
-/* Receives what is worth knowing and no error, such as which kernels are used: a line of text
- * without its end. Called by any thread, by several at once. */
+/* Receives messages that are not errors, such as the name of the compiled kernels in use: one line
+ * of UTF-8 without a line break. Any thread may call it, and several threads may call it at the
+ * same time. */
 typedef void (*tt_log_function)(void* context, const char* message);
 
-/* How to load a bundle: the arguments of Python's Translator, and where libraries are. */
+/* Load options: the arguments of Python's Translator, and the paths of libraries. */
 typedef struct tt_load_options {
   size_t struct_size;
-  const char* target;      /* such as "onnx-int8"; NULL: the manifest's first */
-  int32_t shortlist;       /* 1: the target that is like it, with a shortlist */
-  int32_t threads;         /* of each worker; 0 shares out the cores, and more than there are are
-                              lowered to that, which `log` is told */
-  int32_t workers;         /* batches that take steps at once, each in a thread of its own, by one
-                              copy of the weights; all calls and jobs share them */
-  int32_t batch_tokens;    /* source tokens in a batch, padding included */
-  const char* device;      /* "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1"; NULL: "cpu",
-                              or the first GPU for engines that the library loads */
-  int32_t check_hashes;    /* 1: compare every file with its SHA-256 in the manifest */
-  const char* onnxruntime; /* path of ONNX Runtime's library; NULL: $TRANSLATE_TRT_ONNXRUNTIME, else
-                              libonnxruntime.so.1 where the system looks for libraries */
+  const char* target;      /* such as "onnx-int8"; NULL: the first target of the manifest */
+  int32_t shortlist;       /* 1: the variant of the target that uses a shortlist */
+  int32_t threads;         /* compute threads per worker; 0: the available cores divided by workers.
+                              More threads than cores are reduced to the cores, and logged */
+  int32_t workers;         /* batches that run at the same time, each in its own thread. All workers
+                              share one copy of the weights, and all calls and jobs share them */
+  int32_t batch_tokens;    /* source tokens per batch, padding included */
+  const char* device;      /* "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1"; NULL: "cpu", or
+                              the first GPU for engines that the library itself loads */
+  int32_t check_hashes;    /* 1: compare the SHA-256 of every file with the manifest */
+  const char* onnxruntime; /* path of ONNX Runtime's library; NULL: $TRANSLATE_TRT_ONNXRUNTIME, or
+                              libonnxruntime.so.1 on the system's library path */
   const char* kernels;     /* path of the compiled kernels' library, or "none"; NULL:
-                              $TRANSLATE_TRT_KERNELS, else the one beside this library, if any */
-  tt_log_function log;     /* NULL: nobody is told */
-  void* log_context;       /* handed to log */
-  int32_t batches;  /* that a worker runs in turn, step by step, of sentences that cannot share
-                       one: other beam sizes, much longer ones, or a caller with many more */
-  int32_t capacity; /* sentences (lines, or segments of long ones) pending or running, from
-                       which on calls and jobs are refused; 0: any number */
-  /* Of a target that TensorRT runs (translate_trt/device.h); NULL: the library loads the engines,
-   * if it was built with TensorRT. */
+                              $TRANSLATE_TRT_KERNELS, or the library beside this one, if any */
+  tt_log_function log;     /* NULL: no logging */
+  void* log_context;       /* passed to log */
+  int32_t batches;  /* batches per worker, which take turns step by step. Sentences that cannot
+                       share a batch (different beam sizes, very different lengths, a caller
+                       with many more sentences) run in different ones */
+  int32_t capacity; /* limit of pending and running sentences (lines, or segments of long
+                       lines), beyond which calls and jobs are refused; 0: no limit */
+  /* Functions that run TensorRT engines (translate_trt/device.h). NULL: the library loads the
+   * engines itself, if it was built with TensorRT. */
   const struct tt_engines* engines;
 } tt_load_options;
 
-/* As tt_options_default. */
+/* Sets the defaults, as tt_options_default does. */
 TT_API tt_status tt_load_options_default(tt_load_options* options, size_t struct_size);
 
-/* ---- a loaded bundle ---- */
+/* ---- translator: a loaded bundle ---- */
 
 typedef struct tt_translator tt_translator;
 
-/* Checks a bundle and loads one of its targets.
+/* Verifies a bundle and loads one of its targets. Thread-safe.
  *
- * bundle: path of the directory. options: NULL takes the defaults. translator: to be freed by
- * tt_translator_free; NULL after a failure. Any thread.
- * TT_BUNDLE_ERROR, TT_BACKEND_ERROR, TT_OPTION_ERROR, TT_MEMORY_ERROR. */
+ * bundle: path of the bundle's directory.
+ * options: NULL takes the defaults.
+ * translator: set to a new handle, to be freed by tt_translator_free, or to NULL on failure.
+ *
+ * Fails with TT_BUNDLE_ERROR, TT_BACKEND_ERROR, TT_OPTION_ERROR or TT_MEMORY_ERROR. */
 TT_API tt_status tt_translator_load(const char* bundle, const tt_load_options* options,
                                     tt_translator** translator);
 
-/* NULL is fine. No other thread may use the handle any more; results of it stay valid. */
+/* Frees a translator and cancels its unfinished jobs; NULL is allowed. No other thread may use the
+ * handle any more. Results stay valid. */
 TT_API void tt_translator_free(tt_translator* translator);
 
-/* The bundle's defaults for searching, into the first `struct_size` bytes. Languages are the
- * translator's, and live as long as it does; NULL: the bundle has no default.
- * TT_OPTION_ERROR, as of tt_options_default. */
+/* Copies the bundle's default search options into the first `struct_size` bytes. The language
+ * strings belong to the translator; NULL means that the bundle has no default.
+ *
+ * TT_OPTION_ERROR: as for tt_options_default. */
 TT_API tt_status tt_translator_options(const tt_translator* translator, tt_options* options,
                                        size_t struct_size);
 
-/* Name of the target in use, such as "onnx-int8". */
+/* Returns the name of the loaded target, such as "onnx-int8". */
 TT_API const char* tt_translator_target(const tt_translator* translator);
 
-/* Compiled kernels in use, such as "avx512_vnni"; "" if there are none. */
+/* Returns the compiled kernels in use, such as "avx512_vnni", or "" without kernels. */
 TT_API const char* tt_translator_kernels(const tt_translator* translator);
 
-/* Version of ONNX Runtime, such as "1.31.1"; "" if the target does not run on it. */
+/* Returns the version of ONNX Runtime, such as "1.31.1", or "" if the target does not run on it. */
 TT_API const char* tt_translator_onnxruntime(const tt_translator* translator);
 
-/* Number of languages that tt_options may name as the source's or the target's: all that a model of
- * several knows, or the one that any other was made for; 0: the bundle does not say which. */
+/* Return the number of languages that tt_options accepts as source or target: every language of a
+ * multilingual model, the single language of any other model, or 0 if the bundle does not name it.
+ */
 TT_API size_t tt_translator_source_languages(const tt_translator* translator);
 TT_API size_t tt_translator_target_languages(const tt_translator* translator);
 
-/* One of them, in alphabetical order, `index` from 0; "" if it is out of range. */
+/* Return one language by its index in alphabetical order, or "" if the index is out of range. */
 TT_API const char* tt_translator_source_language(const tt_translator* translator, size_t index);
 TT_API const char* tt_translator_target_language(const tt_translator* translator, size_t index);
 
-/* Load and totals of a translator. Lines count with each of their segments. */
+/* Current load and totals of a translator. Each segment of a long line counts as a sentence. */
 typedef struct tt_statistics {
   size_t struct_size;
-  uint64_t pending;       /* sentences that no batch has taken yet */
+  uint64_t pending;       /* sentences waiting for a batch */
   uint64_t running;       /* sentences in batches */
-  uint64_t sentences;     /* that were translated */
-  uint64_t source_tokens; /* of these */
-  uint64_t target_tokens; /* of the best hypothesis of each */
-  uint64_t steps;         /* that batches took */
-  uint64_t rows;          /* of batches: a step with n sentences counts n */
-  double worker_seconds;  /* processor time of the workers' own threads; what else `threads` begins
-                             in ONNX Runtime is not counted */
-  double graph_seconds;   /* of it, within both graphs: the rest is the runtime's */
+  uint64_t sentences;     /* sentences translated */
+  uint64_t source_tokens; /* source tokens of the translated sentences */
+  uint64_t target_tokens; /* tokens of their best hypotheses */
+  uint64_t steps;         /* decoding steps of all batches */
+  uint64_t rows;          /* batch rows of those steps: a step with n sentences counts n */
+  double worker_seconds;  /* CPU time of the worker threads, without the threads that ONNX Runtime
+                             starts for `threads` */
+  double graph_seconds;   /* the part of worker_seconds spent inside the encoder and step graphs */
 } tt_statistics;
 
-/* Sets the first `struct_size` bytes. TT_OPTION_ERROR, as of tt_options_default; TT_FORKED. */
+/* Sets the first `struct_size` bytes of the statistics.
+ *
+ * TT_OPTION_ERROR: as for tt_options_default. TT_FORKED. */
 TT_API tt_status tt_translator_statistics(const tt_translator* translator,
                                           tt_statistics* statistics, size_t struct_size);
 
-/* ---- translating ----
+/* ---- blocking translation ----
  *
- * Sentences of all calls and jobs share batches: those that arrive join the batches that are under
- * way, as soon as these have capacity for them (continuous batching), and callers take turns. What
- * is found for a sentence does not depend on what shares its batch. */
+ * All calls and jobs of a translator share batches: new sentences join running batches as soon as
+ * those have capacity (continuous batching), and callers take turns. The result for a sentence does
+ * not depend on the sentences that share its batch. */
 
 typedef struct tt_result tt_result;
 
-/* Translates lines of text.
+/* Translates lines of text and waits for the result.
  *
- * A line of more tokens than the bundle allows is cut in pieces, at ends of sentences where it has
- * any, and their translations are joined. An empty or blank line has an empty translation.
+ * A line with more tokens than the bundle's limit is split into segments, at sentence boundaries
+ * where possible, and the translations of the segments are joined. A blank line has an empty
+ * translation.
  *
- * Of a model whose sources begin with the target's language (OPUS-MT), a line may say its own, as
- * ">>deu<< A text.", whatever the options say.
+ * For a model whose sources begin with the target language (OPUS-MT), a line may name its own
+ * target language, as in ">>deu<< A text."; it takes precedence over the options.
  *
- * options: NULL takes the bundle's defaults. prefixes: NULL, or as many texts as lines, that the
- * translations must begin with. result: to be freed by tt_result_free; NULL after a failure.
- * TT_INPUT_ERROR: lines is NULL and count is not 0. TT_OPTION_ERROR also: a language that the model
- * does not know, or one that it must be told and is not. TT_BACKEND_ERROR, TT_MEMORY_ERROR,
+ * options: NULL takes the bundle's defaults.
+ * prefixes: NULL, or one text per line that its translation must begin with.
+ * result: set to a new handle, to be freed by tt_result_free, or to NULL on failure.
+ *
+ * TT_INPUT_ERROR: lines is NULL and count is not 0. TT_OPTION_ERROR: also for a language that the
+ * model does not know, or that it needs and was not given. TT_BACKEND_ERROR, TT_MEMORY_ERROR,
  * TT_CAPACITY_EXCEEDED, TT_FORKED. */
 TT_API tt_status tt_translate(const tt_translator* translator, const tt_text* lines, size_t count,
                               const tt_options* options, const tt_text* prefixes,
                               tt_result** result);
 
-/* Translates token sequences, each of which must be within the bundle's limits; otherwise as
- * tt_translate. In the result each source is a line, and each hypothesis of it one piece, without
- * text. Sources and prefixes are of the text alone, and the tokens that say languages are added to
- * them; those of a hypothesis begin with its language's, where the model wants it there.
- * TT_INPUT_ERROR also: a token outside the vocabulary, or a source that is too long. */
+/* Translates token sequences, each within the bundle's limits; otherwise like tt_translate.
+ *
+ * Sources and prefixes contain the tokens of the text alone: the library adds the tokens that name
+ * languages. In the result, each source is a line, and each of its hypotheses has one piece and no
+ * text. A hypothesis begins with its language token if the model expects one there.
+ *
+ * TT_INPUT_ERROR: also for a token outside the vocabulary, or a source that is too long. */
 TT_API tt_status tt_translate_ids(const tt_translator* translator, const tt_tokens* sources,
                                   size_t count, const tt_options* options,
                                   const tt_tokens* prefixes, tt_result** result);
 
-/* ---- jobs: translating without waiting ---- */
+/* ---- jobs: asynchronous translation ---- */
 
-/* Lines that were submitted together. Its functions may be called by any number of threads at once,
- * but for tt_job_free. */
+/* Lines that were submitted together. All functions of a job except tt_job_free may be called by
+ * any number of threads at the same time. */
 typedef struct tt_job tt_job;
 
-/* Called once when a job has finished, with an error or without, by the thread that finishes it: a
- * worker, or whoever cancels or frees the job or waits until its deadline. It must be short, since
- * a worker that calls it translates nothing meanwhile; it may call any function of the interface
- * but tt_translator_free. */
+/* Callback of a finished job, called once whether the job succeeded or failed. The thread that
+ * finishes the job calls it: a worker, or the thread that cancels the job, frees it, or waits past
+ * its deadline. It must return quickly, because a worker translates nothing in the meantime. It may
+ * call any function of this header except tt_translator_free. */
 typedef void (*tt_finished_function)(void* context);
 
-/* Queue of finished jobs, for callers that cannot be called back by any thread: an event loop, or
- * another language. Any thread. */
+/* A queue of finished jobs, for callers that cannot be called back from an arbitrary thread, such
+ * as an event loop or another language. Thread-safe. */
 typedef struct tt_completions tt_completions;
 
-/* completions: to be freed by tt_completions_free; NULL after a failure. TT_MEMORY_ERROR. */
+/* Creates a queue of completions.
+ *
+ * completions: set to a new handle, to be freed by tt_completions_free, or to NULL on failure.
+ *
+ * TT_MEMORY_ERROR. */
 TT_API tt_status tt_completions_new(tt_completions** completions);
 
-/* Waits until a job has finished, at most so many seconds; below 0: until one has. contexts: takes
- * up to `capacity` of the jobs' finished_context, in the order in which they finished. count: set
- * to how many these are, 0 if there was none in time. */
+/* Waits until at least one job has finished, or until the time is over.
+ *
+ * seconds: maximum time to wait; negative: no limit.
+ * contexts: array of `capacity` entries that receives the finished_context of finished jobs, in the
+ * order in which they finished.
+ * count: set to the number of contexts written; 0 if no job finished in time. */
 TT_API tt_status tt_completions_wait(tt_completions* completions, double seconds, void** contexts,
                                      size_t capacity, size_t* count);
 
-/* Puts a context among those of finished jobs, to wake up whoever waits. */
+/* Appends a context to the queue, to wake up a thread in tt_completions_wait. */
 TT_API tt_status tt_completions_add(tt_completions* completions, void* context);
 
-/* NULL is fine. Each job that was submitted with it must have been returned by
- * tt_completions_wait. */
+/* Frees a queue; NULL is allowed. tt_completions_wait must have returned every job that was
+ * submitted with the queue. */
 TT_API void tt_completions_free(tt_completions* completions);
 
-/* How to translate a job. */
+/* Options of a job. */
 typedef struct tt_submit_options {
   size_t struct_size;
   const tt_options* options; /* NULL: the bundle's defaults */
-  uint64_t caller;           /* jobs of one caller share its turns; 0: the job has turns of its own.
-                                Any number below 2^63 */
-  double timeout;            /* seconds from now, after which the job fails with
-                                TT_DEADLINE_EXCEEDED; 0: none */
+  uint64_t caller; /* jobs with the same number, below 2^63, share one caller's turns; 0: the
+                      job takes turns of its own */
+  double timeout;  /* seconds from now until the job fails with TT_DEADLINE_EXCEEDED; 0: no
+                      deadline */
   tt_finished_function finished;  /* NULL: no callback */
-  void* finished_context;         /* handed to finished; it must live until then */
-  tt_completions* completions;    /* where finished_context is put, too; NULL: nowhere */
-  uint64_t first_line;            /* number of the first line in error messages; 0: 1 */
-  const tt_tokens* prefix_tokens; /* prefixes of lines of text as tokens, as many as lines; NULL:
-                                     none, or as text */
+  void* finished_context;         /* passed to finished; must stay valid until then */
+  tt_completions* completions;    /* queue that also receives finished_context; NULL: none */
+  uint64_t first_line;            /* number of the first line in error messages; 0 means 1 */
+  const tt_tokens* prefix_tokens; /* one prefix per line, as tokens instead of text; NULL: no
+                                     prefixes, or prefixes as text */
 } tt_submit_options;
 
-/* As tt_options_default. */
+/* Sets the defaults, as tt_options_default does. */
 TT_API tt_status tt_submit_options_default(tt_submit_options* options, size_t struct_size);
 
-/* Submits lines of text, or token sequences, to be translated as by tt_translate and
- * tt_translate_ids: errors in them or in the options are returned at once, by the same
- * status.
+/* Submit lines or token sequences without waiting; see tt_translate and tt_translate_ids. Errors in
+ * the input or the options are returned at once, with the same statuses.
  *
- * options: NULL takes the defaults. job: to be freed by tt_job_free; NULL after a failure, and then
- * `finished` is not called. */
+ * options: NULL takes the defaults.
+ * job: set to a new handle, to be freed by tt_job_free, or to NULL on failure; `finished` is not
+ * called after a failure. */
 TT_API tt_status tt_submit(const tt_translator* translator, const tt_text* lines, size_t count,
                            const tt_submit_options* options, const tt_text* prefixes, tt_job** job);
 TT_API tt_status tt_submit_ids(const tt_translator* translator, const tt_tokens* sources,
                                size_t count, const tt_submit_options* options,
                                const tt_tokens* prefixes, tt_job** job);
 
-/* 1 if the job has finished. Does not wait. */
+/* Returns 1 if the job has finished, and 0 otherwise, without waiting. */
 TT_API int32_t tt_job_finished(const tt_job* job);
 
-/* Waits until the job has finished, at most so many seconds; below 0: until it has. finished: set
- * to 1 if it has, else to 0; may be NULL. TT_FORKED. */
+/* Waits until the job has finished, or until the time is over.
+ *
+ * seconds: maximum time to wait; negative: no limit.
+ * finished: set to 1 if the job has finished and to 0 otherwise; may be NULL.
+ *
+ * TT_FORKED. */
 TT_API tt_status tt_job_wait(const tt_job* job, double seconds, int32_t* finished);
 
-/* Drops what is left of a job, unless it has finished: sentences that are pending are never begun,
- * those in batches leave them before the next step. The job has then failed with TT_CANCELLED. */
+/* Cancels a job, which then fails with TT_CANCELLED; has no effect on a finished job. Pending
+ * sentences are removed from the queue; running sentences leave their batches before the next step.
+ */
 TT_API tt_status tt_job_cancel(tt_job* job);
 
-/* Waits until the job has finished, and hands over its translations, once. result: to be freed by
- * tt_result_free; NULL after a failure.
- * The job's own error: TT_BACKEND_ERROR, TT_CANCELLED, TT_DEADLINE_EXCEEDED, TT_MEMORY_ERROR.
- * TT_INPUT_ERROR: they were handed over before. */
+/* Waits until the job has finished and returns its translations. They can be retrieved once.
+ *
+ * result: set to a new handle, to be freed by tt_result_free, or to NULL on failure.
+ *
+ * Fails with the job's own error: TT_BACKEND_ERROR, TT_CANCELLED, TT_DEADLINE_EXCEEDED or
+ * TT_MEMORY_ERROR. TT_INPUT_ERROR: the translations were retrieved before. */
 TT_API tt_status tt_job_result(tt_job* job, tt_result** result);
 
-/* Cancels the job unless it has finished. NULL is fine; so is a translator that was freed before.
- */
+/* Frees a job, and cancels it first if it has not finished; NULL is allowed. The translator may
+ * have been freed before. */
 TT_API void tt_job_free(tt_job* job);
 
-/* ---- what comes back ----
+/* ---- results ----
  *
- * For each line, in the order of the lines, its n best hypotheses, best first (`rank` from 0); of
- * each its pieces: one for nearly all lines, more for one that was cut, none for an empty one. An
- * index that is out of range gives 0, or something empty. */
+ * A result has an entry for each line, in the order of the input. A line has its n best hypotheses,
+ * best first (`rank` counts from 0). A hypothesis has its pieces, one per segment: one for most
+ * lines, several for a line that was split, none for a blank line. An index out of range returns 0
+ * or an empty value. */
 
-/* NULL is fine. */
+/* Frees a result; NULL is allowed. */
 TT_API void tt_result_free(tt_result* result);
 
-/* Number of lines. */
+/* Returns the number of lines. */
 TT_API size_t tt_result_size(const tt_result* result);
 
-/* Number of hypotheses of a line, at least 1. */
+/* Returns the number of hypotheses of a line, at least 1. */
 TT_API size_t tt_result_hypotheses(const tt_result* result, size_t line);
 
-/* The translation: valid UTF-8, always one line, without its end; followed by a zero. */
+/* Returns the translation: valid UTF-8, a single line without its line break, null-terminated. */
 TT_API tt_text tt_result_text(const tt_result* result, size_t line, size_t rank);
 
-/* Cumulative log-probability divided by the length penalty, summed over the pieces; higher is
- * better. */
+/* Returns the score: cumulative log-probability divided by the length penalty, summed over the
+ * pieces. Higher is better. */
 TT_API double tt_result_score(const tt_result* result, size_t line, size_t rank);
 
-/* Number of pieces. */
+/* Returns the number of pieces. */
 TT_API size_t tt_result_pieces(const tt_result* result, size_t line, size_t rank);
 
-/* The same score of one piece. */
+/* Returns the score of one piece. */
 TT_API double tt_result_piece_score(const tt_result* result, size_t line, size_t rank,
                                     size_t piece);
 
-/* Target token ids of a piece, without the end symbol. */
+/* Returns the target token ids of a piece, without the end symbol. */
 TT_API tt_tokens tt_result_tokens(const tt_result* result, size_t line, size_t rank, size_t piece);
 
 typedef struct tt_log_probs {
@@ -349,23 +385,23 @@ typedef struct tt_log_probs {
   size_t size;
 } tt_log_probs;
 
-/* Natural-log probability of each generated token of a piece; the last one is the end symbol's,
- * unless the piece is truncated. 0 for tokens that say a language, or the like. */
+/* Returns the natural log-probability of each generated token of a piece. The last one belongs to
+ * the end symbol, unless the piece is truncated. Tokens that the prompt forces, such as a language,
+ * have log-probability 0. */
 TT_API tt_log_probs tt_result_token_log_probs(const tt_result* result, size_t line, size_t rank,
                                               size_t piece);
 
-/* 1 if the maximum length came before the piece's end symbol. */
+/* Returns 1 if the piece reached the maximum length before its end symbol. */
 TT_API int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank, size_t piece);
 
-/* Row after row; a row for each of the token_log_probs, a column for each source token of the piece
- * (those that say languages are some) and one for the source's end symbol, unless the model sees
- * none. */
+/* A row-major matrix: one row per entry of token_log_probs, one column per source token of the
+ * piece, language tokens included, and one for the source's end symbol if the model sees it. */
 typedef struct tt_attention {
   const float* data;
   size_t rows, columns;
 } tt_attention;
 
-/* Cross-attention of a piece, if asked for. */
+/* Returns the cross-attention of a piece, which is empty unless return_attention was set. */
 TT_API tt_attention tt_result_attention(const tt_result* result, size_t line, size_t rank,
                                         size_t piece);
 

@@ -1,8 +1,8 @@
-// libtranslate_trt from C++17: the C interface with owners and values (docs/embed-cpp.md).
+// libtranslate_trt for C++17: a header-only wrapper of the C interface (docs/embed-cpp.md).
 //
-// Each call comes twice: `translate` throws translate_trt::Error, `try_translate` returns a Result.
-// The second kind also works where exceptions are switched off. What comes back are ordinary
-// values.
+// Every operation comes in two forms: `translate` throws translate_trt::Error, and `try_translate`
+// returns a Result and also works with -fno-exceptions. Handles are owned by the classes; results
+// are ordinary values, independent of the translator.
 #ifndef TRANSLATE_TRT_HPP_
 #define TRANSLATE_TRT_HPP_
 
@@ -25,13 +25,13 @@
 
 namespace translate_trt {
 
-// Why a call failed: a code, and what was wrong, where, and what to do.
+// A failed operation: its status, and a message that says what was wrong, where, and what to do.
 struct Failure {
   tt_status status = TT_INTERNAL_ERROR;
   std::string message;
 };
 
-// A value, or why there is none.
+// A value or a Failure.
 template <class T>
 class Result {
  public:
@@ -41,14 +41,14 @@ class Result {
   bool has_value() const { return content_.index() == 0; }
   explicit operator bool() const { return has_value(); }
 
-  // Only if has_value().
+  // Require has_value().
   T& operator*() & { return *std::get_if<0>(&content_); }
   const T& operator*() const& { return *std::get_if<0>(&content_); }
   T&& operator*() && { return std::move(*std::get_if<0>(&content_)); }
   T* operator->() { return std::get_if<0>(&content_); }
   const T* operator->() const { return std::get_if<0>(&content_); }
 
-  // Only if not.
+  // Requires !has_value().
   const Failure& error() const { return *std::get_if<1>(&content_); }
 
  private:
@@ -72,14 +72,14 @@ class Error : public std::runtime_error {
 
 enum class LengthPenalty { gnmt = TT_LENGTH_PENALTY_GNMT, length = TT_LENGTH_PENALTY_LENGTH };
 
-// How to search; a field is what it is in tt_options. Starts as the library's defaults; languages
-// without a value are the bundle's.
+// Search options; the fields are those of tt_options. A new object has the library's defaults;
+// languages without a value take the bundle's defaults.
 struct SearchOptions {
   int beam_size;
   double length_penalty;
   LengthPenalty length_penalty_form;
   bool early_stopping;
-  std::optional<int> max_length;  // without a value: source length + 50
+  std::optional<int> max_length;  // nullopt: source length + 50
   int min_length;
   int num_hypotheses;
   bool return_attention;
@@ -99,7 +99,7 @@ struct SearchOptions {
         source_language(text_or_none(options.source_language)),
         target_language(text_or_none(options.target_language)) {}
 
-  // Its texts are this object's: it must stay, and stay as it is.
+  // The strings of the result belong to this object, which must outlive it unchanged.
   tt_options to_c() && = delete;
   tt_options to_c() const& {
     tt_options options = defaults();
@@ -107,7 +107,7 @@ struct SearchOptions {
     options.length_penalty = length_penalty;
     options.length_penalty_form = static_cast<std::int32_t>(length_penalty_form);
     options.early_stopping = early_stopping;
-    // 0 is C's way to write "none", which a caller of C++ who asks for 0 does not mean.
+    // In C, 0 means "not set"; pass an explicit 0 as an invalid value, so that it is an error.
     options.max_length = max_length ? (*max_length == 0 ? -1 : *max_length) : 0;
     options.min_length = min_length;
     options.num_hypotheses = num_hypotheses;
@@ -129,7 +129,7 @@ struct SearchOptions {
   }
 };
 
-// How to load a bundle; a field is what it is in tt_load_options. An empty text is as if not given.
+// Load options; the fields are those of tt_load_options. An empty string means "not set".
 struct LoadOptions {
   std::string target;
   bool shortlist = false;
@@ -140,35 +140,37 @@ struct LoadOptions {
   bool check_hashes = true;
   std::string onnxruntime;
   std::string kernels;
-  std::function<void(const std::string&)> log;  // any thread, several at once; never throws
+  std::function<void(const std::string&)>
+      log;  // called by any thread, concurrently; must not throw
   int batches = 4;
   int capacity = 0;
 };
 
-// How to translate a job; a field is what it is in tt_submit_options.
+// Options of a job; the fields are those of tt_submit_options.
 struct SubmitOptions {
-  std::optional<SearchOptions> search;  // without a value: the bundle's defaults
+  std::optional<SearchOptions> search;  // nullopt: the bundle's defaults
   std::uint64_t caller = 0;
   std::optional<std::chrono::duration<double>> timeout;
-  std::function<void()> finished;  // see tt_finished_function; never throws
+  std::function<void()> finished;  // see tt_finished_function; must not throw
 };
 
-// What was found for a line, or a piece of one: see tt_result_... for each field.
+// A hypothesis of one segment of a line; see tt_result_... for the fields.
 struct Hypothesis {
   std::vector<std::int32_t> tokens;
   double score = 0;
   std::vector<double> token_log_probs;
   bool truncated = false;
-  std::vector<std::vector<float>> attention;  // rows, if asked for
+  std::vector<std::vector<float>> attention;  // by row; empty unless return_attention
 };
 
+// A hypothesis of a line, with those of its segments.
 struct TextHypothesis {
   std::string text;
   double score = 0;
   std::vector<Hypothesis> pieces;
 };
 
-// The n best of a line, best first; at least one.
+// The n best hypotheses of a line, best first; at least one.
 struct Translation {
   std::vector<TextHypothesis> hypotheses;
 
@@ -230,26 +232,27 @@ inline std::vector<Translation> translations(const tt_result* result) {
 
 }  // namespace detail
 
-// Lines that were submitted together, and are being translated; cancelled when it is destroyed. May
-// be waited for by several threads at once.
+// Lines that were submitted together. Destroying a job cancels it. Several threads may wait for a
+// job at the same time.
 class Job {
  public:
-  // True if it has finished. Does not wait.
+  // Whether the job has finished. Does not wait.
   bool finished() const { return tt_job_finished(handle_.get()) != 0; }
 
+  // Waits until the job has finished.
   void wait() const { tt_job_wait(handle_.get(), -1, nullptr); }
 
-  // True if it has finished within that time.
+  // Waits at most that long; returns whether the job has finished.
   bool wait_for(std::chrono::duration<double> time) const {
     std::int32_t finished = 0;
     tt_job_wait(handle_.get(), time.count() < 0 ? 0 : time.count(), &finished);
     return finished != 0;
   }
 
-  // Drops what is left of it; its error is then TT_CANCELLED.
+  // Cancels the job, which then fails with TT_CANCELLED; no effect on a finished job.
   void cancel() { tt_job_cancel(handle_.get()); }
 
-  // Waits, and hands over the translations of the lines, once.
+  // Waits for the translations of all lines; they can be retrieved once.
   Result<std::vector<Translation>> try_get() {
     tt_result* made = nullptr;
     const tt_status status = tt_job_result(handle_.get(), &made);
@@ -265,15 +268,15 @@ class Job {
 
 #endif
 
-  // For what this class has not; it stays the owner.
+  // The C handle, which this object still owns.
   tt_job* handle() const { return handle_.get(); }
 
  private:
   friend class Translator;
   using Finished = std::function<void()>;
 
-  // Nothing may be thrown through C. The context is the callback's own, since a job may be
-  // destroyed while a worker is about to call it.
+  // No exception may pass through C. The context owns the callback, because a job may be destroyed
+  // while a worker is about to call it.
   static void pass_on(void* context) noexcept {
     const std::unique_ptr<Finished> finished(static_cast<Finished*>(context));
     (*finished)();
@@ -284,10 +287,10 @@ class Job {
   std::unique_ptr<tt_job, detail::Free> handle_;
 };
 
-// A loaded bundle. Several threads may call its const functions at once.
+// A loaded bundle. Several threads may call const member functions at the same time.
 class Translator {
  public:
-  // Checks a bundle and loads one of its targets.
+  // Verifies a bundle and loads one of its targets.
   static Result<Translator> try_load(const std::string& bundle, const LoadOptions& options = {}) {
     tt_load_options given = {};
     tt_load_options_default(&given, sizeof(given));
@@ -313,15 +316,16 @@ class Translator {
     return Translator(handle, std::move(log));
   }
 
-  // Without a value, options are the bundle's defaults. prefixes: none, or one for each line, that
-  // the translations must begin with.
+  // Translates lines and waits. options: nullopt takes the bundle's defaults. prefixes: empty, or
+  // one prefix per line that its translation must begin with.
   Result<std::vector<Translation>> try_translate(
       const std::vector<std::string>& lines, const std::optional<SearchOptions>& options = {},
       const std::vector<std::string>& prefixes = {}) const {
     return call(tt_translate, views_of(lines), options, views_of(prefixes));
   }
 
-  // Token ids without start and end symbols; each source is a line with a single piece and no text.
+  // Translates token ids without start and end symbols. In the result, each source is a line whose
+  // hypotheses have one piece and no text.
   Result<std::vector<Translation>> try_translate_ids(
       const std::vector<std::vector<std::int32_t>>& sources,
       const std::optional<SearchOptions>& options = {},
@@ -329,8 +333,8 @@ class Translator {
     return call(tt_translate_ids, views_of(sources), options, views_of(prefixes));
   }
 
-  // Submits lines and does not wait; errors in them are returned at once. The job may outlive
-  // the translator, which then has cancelled it.
+  // Submits lines without waiting; errors in the input are returned at once. The job may outlive
+  // the translator, whose destructor cancels it.
   Result<Job> try_submit(const std::vector<std::string>& lines, const SubmitOptions& options = {},
                          const std::vector<std::string>& prefixes = {}) const {
     return submit_texts(tt_submit, views_of(lines), options, views_of(prefixes));
@@ -342,7 +346,7 @@ class Translator {
     return submit_texts(tt_submit_ids, views_of(sources), options, views_of(prefixes));
   }
 
-  // Load and totals.
+  // Current load and totals.
   tt_statistics statistics() const {
     tt_statistics found = {};
     tt_translator_statistics(handle_.get(), &found, sizeof(found));
@@ -385,7 +389,7 @@ class Translator {
 
 #endif
 
-  // The bundle's defaults.
+  // The bundle's default options.
   SearchOptions default_options() const {
     tt_options options = {};
     tt_options_default(&options, sizeof(options));
@@ -393,7 +397,7 @@ class Translator {
     return SearchOptions(options);
   }
 
-  // What options may name as the source's and the target's language.
+  // Languages that options accept as source and target.
   std::vector<std::string> source_languages() const {
     return languages(tt_translator_source_languages, tt_translator_source_language);
   }
@@ -405,7 +409,7 @@ class Translator {
   std::string kernels() const { return tt_translator_kernels(handle_.get()); }
   std::string onnxruntime() const { return tt_translator_onnxruntime(handle_.get()); }
 
-  // For what this class has not; it stays the owner.
+  // The C handle, which this object still owns.
   const tt_translator* handle() const { return handle_.get(); }
 
  private:
@@ -418,7 +422,7 @@ class Translator {
     return text.empty() ? nullptr : text.c_str();
   }
 
-  // Nothing may be thrown through C.
+  // No exception may pass through C.
   static void pass_on(void* log, const char* message) noexcept {
     (*static_cast<Log*>(log))(message);
   }
@@ -463,7 +467,7 @@ class Translator {
       given.options = &search;
     }
     given.caller = options.caller;
-    // 0 is C's way to write "none", which a caller of C++ who asks for 0 does not mean.
+    // In C, 0 means "no timeout"; pass an explicit 0 as the shortest timeout.
     if (options.timeout) {
       given.timeout = options.timeout->count() == 0 ? 1e-9 : options.timeout->count();
     }
@@ -477,7 +481,7 @@ class Translator {
     const tt_status status = function(handle_.get(), sources.data(), sources.size(), &given,
                                       prefixes.empty() ? nullptr : prefixes.data(), &made);
     if (status != TT_OK) return detail::failure(status);
-    static_cast<void>(finished.release());  // it is, or was, the callback's
+    static_cast<void>(finished.release());  // the callback owns it now
     return Job(made);
   }
 
@@ -499,7 +503,7 @@ class Translator {
     return views;
   }
 
-  std::unique_ptr<Log> log_;  // outlives the handle, which calls it
+  std::unique_ptr<Log> log_;  // must outlive handle_, which calls it
   std::unique_ptr<tt_translator, detail::Free> handle_;
 };
 
