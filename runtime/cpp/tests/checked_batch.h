@@ -22,7 +22,7 @@ class ReferenceSentence {
   ReferenceSentence(const Contract& contract, Tokens source, const SearchOptions& options,
                     std::int64_t max_length, Tokens prefix, std::int64_t start_token)
       : contract_(contract),
-        crossing_(vectors(contract.encoder_outputs)),
+        encoder_outputs_(vectors(contract.encoder_outputs)),
         caches_(contract.caches()),
         source_(std::move(source)),
         options_(options),
@@ -58,7 +58,7 @@ class ReferenceSentence {
                   contract_.shortlist ? shortlist_of(source_, *contract_.shortlist) : Tokens());
     for (std::size_t place = 0; place < source_.size(); ++place) {
       common.add(std::uint64_t{place});
-      add(common, crossing_, of_source(source_, static_cast<std::int64_t>(place)));
+      add(common, encoder_outputs_, of_source(source_, static_cast<std::int64_t>(place)));
     }
     const std::vector<std::int64_t> slots = next_slots();
     std::vector<Digest> beams;
@@ -108,7 +108,7 @@ class ReferenceSentence {
   }
 
   Contract contract_;
-  Specs crossing_, caches_;
+  Specs encoder_outputs_, caches_;
   Tokens source_;
   SearchOptions options_;
   std::int64_t max_length_;

@@ -12,7 +12,7 @@ namespace translate_trt::runtime {
 struct GraphForm {
   std::optional<std::int64_t> beams, slots;
   Type cache_type = Type::kFloat32;
-  std::optional<ShortlistForm> shortlist;
+  std::optional<ShortlistSize> shortlist;
 };
 
 struct DecoderShape {

@@ -77,10 +77,10 @@ inline Digest of_source(const Tokens& tokens, std::int64_t place) {
   return Digest().add(tokens).add(static_cast<std::uint64_t>(place));
 }
 
-inline Tokens shortlist_of(const Tokens& source, const ShortlistForm& form) {
+inline Tokens shortlist_of(const Tokens& source, const ShortlistSize& form) {
   Tokens listed;
   const auto first = static_cast<std::int64_t>(1 + Digest().add(source).below(100));
-  const std::int64_t count = form.places(static_cast<std::int64_t>(source.size()));
+  const std::int64_t count = form.width(static_cast<std::int64_t>(source.size()));
   for (std::int64_t i = 0; i < count; ++i) listed.push_back(first + i);
   return listed;
 }

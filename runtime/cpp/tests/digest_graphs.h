@@ -44,7 +44,7 @@ class DigestGraphs : public Graphs {
  public:
   DigestGraphs(const Contract& contract, GraphLog& log)
       : contract_(contract),
-        crossing_(vectors(contract.encoder_outputs)),
+        encoder_outputs_(vectors(contract.encoder_outputs)),
         caches_(contract.caches()),
         log_(log) {}
 
@@ -60,7 +60,7 @@ class DigestGraphs : public Graphs {
         const bool is_there = place < length;
         CHECK(first[place] > 0);  // padding is a valid id, too
         outputs.at("source_bias")->row<float>(row)[place] = is_there ? 0 : kMasked;
-        write_vectors(crossing_, outputs, row, place,
+        write_vectors(encoder_outputs_, outputs, row, place,
                       is_there ? std::optional(of_source(source, place)) : std::nullopt);
       }
       if (!contract_.shortlist) continue;
@@ -80,7 +80,7 @@ class DigestGraphs : public Graphs {
     return [this, inputs, outputs] {
       if (log_.keep_inputs) log_.inputs = inputs;
       if (log_.on_step) log_.on_step(inputs);
-      const Step step{contract_, crossing_, caches_, inputs, outputs};
+      const Step step{contract_, encoder_outputs_, caches_, inputs, outputs};
       step.check_arrays();
       for (std::int64_t row = 0; row < inputs.at("tokens")->axis(0); ++row) step.run(row);
     };
@@ -291,7 +291,7 @@ class DigestGraphs : public Graphs {
   };
 
   Contract contract_;
-  Specs crossing_, caches_;
+  Specs encoder_outputs_, caches_;
   GraphLog& log_;
 };
 

@@ -95,7 +95,7 @@ void test_source_positions() {
 
 void test_a_shorter_source_in_the_row_of_a_longer_one() {
   DecoderShape shape = digest_shape();
-  shape.form.shortlist = ShortlistForm{4, 2};
+  shape.form.shortlist = ShortlistSize{4, 2};
   CheckedBatch batch(shape, steady(2));
   batch.update({}, batch.arrivals({16, 16, 16, 16}));
   batch.step(2);
@@ -177,8 +177,8 @@ void test_a_batch_is_used_again_after_all_have_left() {
 void test_forced_tokens_follow_their_sentences() {
   CheckedBatch batch(digest_shape(), steady(2));
   std::vector<Arrival> arriving = batch.arrivals({4, 6, 8, 5});
-  arriving[1].prefix = {50, kFree, given(51), 52, 53, 54, 55, 56};
-  arriving[3].prefix = {60, 61, 62, given(63), kFree, 65, 66, 67};
+  arriving[1].prefix = {50, kFree, unscored(51), 52, 53, 54, 55, 56};
+  arriving[3].prefix = {60, 61, 62, unscored(63), kFree, 65, 66, 67};
   batch.update({}, arriving);
   const auto forced = [&] {
     const Tensor& tokens = *batch.log.inputs.at("forced_tokens");
@@ -187,10 +187,10 @@ void test_forced_tokens_follow_their_sentences() {
   CHECK(batch.step().tokens[2] == 50);
   CHECK(forced() == Rows({kFree, 50, kFree, 60}));
   batch.step(2);
-  CHECK(forced() == Rows({kFree, given(51), kFree, 62}));
+  CHECK(forced() == Rows({kFree, unscored(51), kFree, 62}));
   CHECK(batch.update({1, 3}, {}).first == Rows({1, 0}));  // the one behind moves to the front
   batch.step();
-  CHECK(forced() == Rows({given(63), 52}));
+  CHECK(forced() == Rows({unscored(63), 52}));
   batch.update({0, 1}, batch.arrivals({30}));  // into other arrays
   batch.step();
   CHECK(forced() == Rows({kFree, 53, kFree}));

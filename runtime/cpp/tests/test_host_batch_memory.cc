@@ -17,34 +17,34 @@ namespace {
 constexpr std::size_t kMegabyte = std::size_t{1} << 20;
 
 void test_blocks_serve_again() {
-  Blocks blocks;
-  const Blocks::Block first = blocks.take(2 * kMegabyte);
+  BlockPool blocks;
+  const BlockPool::Block first = blocks.acquire(2 * kMegabyte);
   std::fill_n(first.data, first.capacity, std::byte{7});
-  blocks.give(first);
-  const Blocks::Block smaller = blocks.take(kMegabyte);
+  blocks.release(first);
+  const BlockPool::Block smaller = blocks.acquire(kMegabyte);
   CHECK(smaller.data == first.data && smaller.capacity == 2 * kMegabyte);
-  blocks.give(smaller);
-  const Blocks::Block larger = blocks.take(5 * kMegabyte);
+  blocks.release(smaller);
+  const BlockPool::Block larger = blocks.acquire(5 * kMegabyte);
   CHECK(larger.capacity == 5 * kMegabyte);
   CHECK(larger.data[2 * kMegabyte - 1] == std::byte{7});  // its pages are those of the first
   CHECK(larger.data[2 * kMegabyte] == std::byte{0} &&
         larger.data[5 * kMegabyte - 1] == std::byte{0});
-  blocks.give(larger);
-  const Blocks::Block small = blocks.take(kMegabyte);  // which does not keep five for itself
+  blocks.release(larger);
+  const BlockPool::Block small = blocks.acquire(kMegabyte);  // which does not keep five for itself
   CHECK(small.capacity == kMegabyte && small.data[0] == std::byte{7});
-  blocks.give(small);
+  blocks.release(small);
 }
 
 void test_blocks_of_like_size_first() {
-  Blocks blocks;
-  const Blocks::Block small = blocks.take(kMegabyte), large = blocks.take(4 * kMegabyte);
+  BlockPool blocks;
+  const BlockPool::Block small = blocks.acquire(kMegabyte), large = blocks.acquire(4 * kMegabyte);
   CHECK(small.data != large.data);
-  blocks.give(small);
-  blocks.give(large);
-  CHECK(blocks.take(kMegabyte).data == small.data);
-  CHECK(blocks.take(3 * kMegabyte).data == large.data);
-  blocks.give(small);
-  blocks.give(large);
+  blocks.release(small);
+  blocks.release(large);
+  CHECK(blocks.acquire(kMegabyte).data == small.data);
+  CHECK(blocks.acquire(3 * kMegabyte).data == large.data);
+  blocks.release(small);
+  blocks.release(large);
 }
 
 constexpr std::int64_t kNanSource = 13;

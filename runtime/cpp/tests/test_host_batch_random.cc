@@ -18,7 +18,7 @@ struct RandomCase {
   std::optional<std::int64_t> fixed_slots;
   std::int64_t spare_slots;
   Type cache_type = Type::kFloat32;
-  std::optional<ShortlistForm> shortlist = {};
+  std::optional<ShortlistSize> shortlist = {};
   bool attention = false;
 };
 
@@ -47,7 +47,9 @@ std::vector<Arrival> random_arrivals(CheckedBatch& batch, Random& random, std::s
     if (random.chance(0.7)) continue;
     for (std::size_t i = 0; i < 1 + random.below(8); ++i) {
       const auto token = static_cast<std::int64_t>(3 + random.below(100));
-      one.prefix.push_back(random.chance(0.3) ? kFree : random.chance(0.5) ? given(token) : token);
+      one.prefix.push_back(random.chance(0.3)   ? kFree
+                           : random.chance(0.5) ? unscored(token)
+                                                : token);
     }
   }
   return made;
@@ -90,7 +92,7 @@ void test_at_random(const RandomCase& one) {
 }  // namespace
 
 void test_host_batch_random() {
-  const ShortlistForm shortlist = {5, 3};
+  const ShortlistSize shortlist = {5, 3};
   const std::int64_t slots = 3 * kLongestTranslation;
   for (const RandomCase& one : {
            RandomCase{"one beam", 1, std::nullopt, 0},

@@ -30,7 +30,7 @@ SearchOptions told(std::optional<std::string> source, std::optional<std::string>
 void test_tokens() {
   const SearchOptions options = told("fr", "nl");
   CHECK(kTarget.of_source(options) == Tokens({5, 22}));
-  CHECK(kTarget.of_target(options) == Tokens({given(6), given(32)}));
+  CHECK(kTarget.of_target(options) == Tokens({unscored(6), unscored(32)}));
   CHECK(kTarget.source_length() == 2 && kTarget.largest() == Largest(22, 32));
   CHECK(kSource.of_source(told({}, "deu")) == Tokens({31}) && kSource.of_source({}).empty());
   CHECK(kSource.of_target(told({}, "deu")).empty());

@@ -210,13 +210,13 @@ void test_histories_are_those_of_their_sentences() {
 
 void test_forced_tokens_position_by_position() {
   auto sentences = named_sentences({4, 4});
-  sentences[0].prefix = {given(50), given(51), given(52)};
-  sentences[1].prefix = {given(60)};
+  sentences[0].prefix = {unscored(50), unscored(51), unscored(52)};
+  sentences[1].prefix = {unscored(60)};
   Recorded found;
   found.run(sentences, 1, 100);
   CHECK(found.record.forced ==
         std::vector<std::vector<std::int64_t>>(
-            {{given(60), given(50)}, {kFree, given(51)}, {kFree, given(52)}, {}}));
+            {{unscored(60), unscored(50)}, {kFree, unscored(51)}, {kFree, unscored(52)}, {}}));
 }
 
 void test_sentences_on_their_way_into_a_batch_are_not_lost() {

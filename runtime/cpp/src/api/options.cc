@@ -82,10 +82,10 @@ void write(Options from, Options* written, std::size_t size, const char* name) {
 
 void SearchOptions::check() const {
   if (beam_size < 1) throw option_error(is("beam_size", beam_size) + "it must be at least 1.");
-  if (!(length_penalty >= 0 && length_penalty <= kMostLengthPenalty)) {  // or no number
+  if (!(length_penalty >= 0 && length_penalty <= kMaxLengthPenalty)) {  // or no number
     // A negative alpha would break the early stop, whose bound needs lp(n) to grow with n.
     throw option_error("length_penalty is " + shown(length_penalty) +
-                       "; it must be a number from 0 to " + std::to_string(kMostLengthPenalty) +
+                       "; it must be a number from 0 to " + std::to_string(kMaxLengthPenalty) +
                        ".");
   }
   if (length_penalty_form != LengthPenaltyForm::kGnmt &&

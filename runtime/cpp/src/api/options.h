@@ -12,7 +12,7 @@
 namespace translate_trt::runtime {
 
 // Of alpha: with n ** 10, the penalty of the longest hypothesis there can be is finite in float32.
-inline constexpr int kMostLengthPenalty = 10;
+inline constexpr int kMaxLengthPenalty = 10;
 
 // Beams from which on the log is told: the cost of a step grows with the square of their number.
 inline constexpr int kManyBeams = 64;

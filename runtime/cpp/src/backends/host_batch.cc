@@ -95,12 +95,12 @@ HostBatch::HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract,
       options_(options),
       start_token_(start_token),
       spare_slots_(spare_slots),
-      crossing_(contract.encoder_outputs),
+      encoder_outputs_(contract.encoder_outputs),
       caches_(contract.caches()),
       request_(contract.request),
       small_state_(without(contract.state, caches_)),
       slots_(contract.slots()),
-      encoder_blocks_(std::make_shared<Blocks>()) {
+      encoder_blocks_(std::make_shared<BlockPool>()) {
   for (TensorSpec& spec : contract_.step_inputs()) {
     if (spec.by_sentence()) by_sentence_.push_back(std::move(spec));
   }
@@ -135,13 +135,13 @@ std::pair<Rows, Rows> HostBatch::assign(const Rows& keep, Rows leaving, const So
   }
   const auto kept = static_cast<std::int64_t>(keep.size());
   const auto added = static_cast<std::int64_t>(arriving.size());
-  Rows places = counted(0, kept);
+  Rows rows_now = counted(0, kept);
   if (can_shrink(keep, kept + added)) {
-    places = shrink(keep, kept + added, fits ? sizes_.s : needed);
+    rows_now = shrink(keep, kept + added, fits ? sizes_.s : needed);
   } else {
     move(keep, kept + added, needed);
   }
-  return {places, counted(kept, added)};
+  return {rows_now, counted(kept, added)};
 }
 
 const StepResults& HostBatch::step(const std::vector<std::int64_t>& forced) {
@@ -222,17 +222,17 @@ void HostBatch::allocate_small() {
   fill(now_.at("done"), true);
 }
 
-bool HostBatch::is_source(const TensorSpec& spec) const { return has(crossing_, spec.name); }
+bool HostBatch::is_source(const TensorSpec& spec) const { return has(encoder_outputs_, spec.name); }
 
 bool HostBatch::is_large(const TensorSpec& spec) const { return spec.in_place || is_source(spec); }
 
 // An array of zeros, or, if it is large, of what one of its type left: what is hidden there need
 // only be finite. Nothing of the source is shown.
 Array HostBatch::make(const TensorSpec& spec) {
-  std::shared_ptr<Blocks> blocks;
+  std::shared_ptr<BlockPool> blocks;
   if (is_large(spec)) {
     auto& shared = blocks_[spec.type];
-    if (shared == nullptr) shared = std::make_shared<Blocks>();
+    if (shared == nullptr) shared = std::make_shared<BlockPool>();
     blocks = shared;
   }
   const auto array = std::make_shared<Tensor>(spec.type, spec.sized(sizes_), blocks);
@@ -303,7 +303,7 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
   const std::int64_t begin = rows[first], last = rows[first + count - 1];
   const bool in_place = sizes.s == sizes_.s && last - begin + 1 == sizes.n;  // rows ascend
   Arrays encoded;
-  for (const TensorSpec& spec : crossing_) {
+  for (const TensorSpec& spec : encoder_outputs_) {
     encoded[spec.name] =
         in_place ? std::make_shared<Tensor>(now_.at(spec.name), begin, sizes.n)
                  : std::make_shared<Tensor>(spec.type, spec.sized(sizes), encoder_blocks_);
@@ -316,7 +316,7 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
     const std::int64_t row = rows[first + static_cast<std::size_t>(i)];
     fill_row(now_.at("source_bias"), row, kMasked);
     if (contract_.shortlist) fill_row(now_.at("shortlist"), row, kEmpty);
-    for (const TensorSpec& spec : crossing_) {
+    for (const TensorSpec& spec : encoder_outputs_) {
       copy_source(spec, *encoded.at(spec.name), i, *now_.at(spec.name), row, sizes.s);
     }
   }
@@ -337,7 +337,7 @@ void HostBatch::grow_if_full() {
 // have chosen, had there been as many before.
 void HostBatch::grow(const std::vector<char>& full) {
   const std::int64_t old = sizes_.p;
-  sizes_.p = room(old + sizes_.k);
+  sizes_.p = slot_capacity(old + sizes_.k);
   runs_.clear();
   const auto copy = [&](const TensorSpec& spec, Array& array) {
     const Array grown = make(spec);

@@ -48,7 +48,7 @@ class HostBatch : public Batch {
   void move(const Rows& keep, std::int64_t rows, std::int64_t source_size);
   bool can_shrink(const Rows& keep, std::int64_t rows) const;
   Rows shrink(const Rows& keep, std::int64_t rows, std::int64_t source_size);
-  void repack_source(Arrays past, const Rows& keep, const Rows& places, std::int64_t source_size);
+  void repack_source(Arrays past, const Rows& keep, const Rows& rows_now, std::int64_t source_size);
   std::int64_t used_slots(std::int64_t row) const;
   void copy_row(const TensorSpec& spec, const Tensor& old, std::int64_t from, std::int64_t to,
                 std::int64_t used, std::int64_t width);
@@ -58,7 +58,7 @@ class HostBatch : public Batch {
   // Of a row, what a source of so many tokens fills, from one array into the other.
   void copy_source(const TensorSpec& spec, const Tensor& from, std::int64_t from_row, Tensor& to,
                    std::int64_t to_row, std::int64_t width) const;
-  std::int64_t room(std::int64_t slots) const;
+  std::int64_t slot_capacity(std::int64_t slots) const;
   std::int64_t source_size(const Rows& keep, const Sources& arriving) const;
   void start(const Rows& rows, const Sources& arriving);
   void encode(const Rows& rows, const Sources& arriving, std::size_t first, std::size_t count);
@@ -76,7 +76,7 @@ class HostBatch : public Batch {
   Contract contract_;
   SearchOptions options_;
   std::int64_t start_token_, spare_slots_;
-  Specs crossing_, caches_, request_, small_state_, by_sentence_;
+  Specs encoder_outputs_, caches_, request_, small_state_, by_sentence_;
   std::optional<std::int64_t> slots_;  // if it is one number
   Sizes sizes_;
   Arrays now_;                           // every input of the next step
@@ -86,9 +86,9 @@ class HostBatch : public Batch {
   std::set<std::int64_t> nan_rows_;      // since rows were assigned last
   double graph_seconds_ = 0;
   // Of caches and of what the encoder found: what is hidden there need only be finite.
-  std::map<Type, std::shared_ptr<Blocks>> blocks_;
-  std::shared_ptr<Blocks> encoder_blocks_;   // what is there, the encoder overwrites
-  std::vector<std::function<void()>> runs_;  // from now to other, and the other way round
+  std::map<Type, std::shared_ptr<BlockPool>> blocks_;
+  std::shared_ptr<BlockPool> encoder_blocks_;  // what is there, the encoder overwrites
+  std::vector<std::function<void()>> runs_;    // from now to other, and the other way round
 };
 
 }  // namespace translate_trt::runtime

@@ -30,7 +30,7 @@ struct Split {
 }  // namespace
 
 // Slots for so many that are needed, and the spare ones.
-std::int64_t HostBatch::room(std::int64_t slots) const {
+std::int64_t HostBatch::slot_capacity(std::int64_t slots) const {
   return (slots + spare_slots_ + kSlotStep - 1) / kSlotStep * kSlotStep;
 }
 
@@ -44,7 +44,7 @@ void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_si
   const std::int64_t most = used.empty() ? sizes_.k : *std::max_element(used.begin(), used.end());
   runs_.clear();
   Arrays past = std::move(now_);
-  sizes_.n = rows, sizes_.p = slots_ ? *slots_ : room(most);
+  sizes_.n = rows, sizes_.p = slots_ ? *slots_ : slot_capacity(most);
   sizes_ = contract_.with_source(sizes_, source_size);
   allocate_small();
   for (const TensorSpec& spec : by_sentence_) {
@@ -68,7 +68,7 @@ bool HostBatch::can_shrink(const Rows& keep, std::int64_t rows) const {
   if (slots_) return true;
   std::int64_t most = 0;
   for (const std::int64_t row : keep) most = std::max(most, used_slots(row));
-  return sizes_.p <= room(most) + kSlotStep;
+  return sizes_.p <= slot_capacity(most) + kSlotStep;
 }
 
 // Makes the arrays that many rows long, and those of the source so wide: of the rows kept, the ones
@@ -76,52 +76,52 @@ bool HostBatch::can_shrink(const Rows& keep, std::int64_t rows) const {
 // not used hold what its predecessor left there, which is as hidden as zeros.
 Rows HostBatch::shrink(const Rows& keep, std::int64_t rows, std::int64_t source_size) {
   const auto kept = static_cast<std::int64_t>(keep.size());
-  Rows places = keep, left, front(keep.size());
+  Rows rows_now = keep, left, front(keep.size());
   std::iota(front.begin(), front.end(), 0);
   std::set_difference(front.begin(), front.end(), keep.begin(), keep.end(),
                       std::back_inserter(left));
   auto next = left.begin();
-  for (std::int64_t& place : places) {
-    if (place < kept) continue;
-    const std::int64_t used = slots_ ? *slots_ : used_slots(place);
+  for (std::int64_t& row : rows_now) {
+    if (row < kept) continue;
+    const std::int64_t used = slots_ ? *slots_ : used_slots(row);
     for (const TensorSpec& spec : by_sentence_) {
       const Tensor& array = *now_.at(spec.name);
       if (spec.in_place) {
-        copy_slots(array, place, array, *next, used);
+        copy_slots(array, row, array, *next, used);
       } else if (source_size == sizes_.s || !is_source(spec)) {
-        std::memcpy(array.bytes_at(*next), array.bytes_at(place),
+        std::memcpy(array.bytes_at(*next), array.bytes_at(row),
                     array.row_size() * size_of(array.type()));
       } else {
         continue;  // `repack_source` moves it
       }
-      leave(spec, array, place);
+      leave(spec, array, row);
     }
-    place = *next++;
+    row = *next++;
   }
   runs_.clear();
   sizes_.n = rows;
   Arrays source;  // as it was, if it is repacked
-  for (const TensorSpec& spec : crossing_) {
+  for (const TensorSpec& spec : encoder_outputs_) {
     if (source_size != sizes_.s) source.insert(now_.extract(spec.name));
   }
   for (Arrays* arrays : {&now_, &other_, &results_}) {
     for (auto& [name, array] : *arrays) array = std::make_shared<Tensor>(array, 0, rows);
   }
-  if (!source.empty()) repack_source(std::move(source), keep, places, source_size);
-  return places;
+  if (!source.empty()) repack_source(std::move(source), keep, rows_now, source_size);
+  return rows_now;
 }
 
 // Arrays for sources of another width, with what the encoder found for the rows kept.
-void HostBatch::repack_source(Arrays past, const Rows& keep, const Rows& places,
+void HostBatch::repack_source(Arrays past, const Rows& keep, const Rows& rows_now,
                               std::int64_t source_size) {
   const std::int64_t width = std::min(sizes_.s, source_size);
   sizes_ = contract_.with_source(sizes_, source_size);
-  for (const TensorSpec& spec : crossing_) {
+  for (const TensorSpec& spec : encoder_outputs_) {
     const Array old = std::move(past.at(spec.name));
     past.erase(spec.name);
     now_[spec.name] = make(spec);
     for (std::size_t i = 0; i < keep.size(); ++i) {
-      copy_source(spec, *old, keep[i], *now_.at(spec.name), places[i], width);
+      copy_source(spec, *old, keep[i], *now_.at(spec.name), rows_now[i], width);
       leave(spec, *old, keep[i]);
     }
   }

@@ -25,19 +25,19 @@ bool is_too_old(const std::string& version) {
 }
 
 const OrtApiBase* open_base(const std::string& path) {
-  const std::string mend =
+  const std::string remedy =
       std::string(" Give the path of its library: the option onnxruntime, or ") + kLibraryVariable +
       ".";
   void* library = nullptr;
   try {
     library = open_library(path);
   } catch (const std::runtime_error& error) {
-    throw backend_error("cannot load ONNX Runtime: " + std::string(error.what()) + "." + mend);
+    throw backend_error("cannot load ONNX Runtime: " + std::string(error.what()) + "." + remedy);
   }
   const auto get_base =
       reinterpret_cast<const OrtApiBase* (*)()>(find_function(library, "OrtGetApiBase"));
   if (get_base == nullptr) {
-    throw backend_error(path + " is not ONNX Runtime: it has no OrtGetApiBase." + mend);
+    throw backend_error(path + " is not ONNX Runtime: it has no OrtGetApiBase." + remedy);
   }
   return get_base();
 }

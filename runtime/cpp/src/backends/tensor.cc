@@ -11,12 +11,13 @@ namespace translate_trt::runtime {
 
 namespace {
 
-constexpr std::size_t kOwnPages = std::size_t{1} << 20;  // bytes from which on pages are its own
-constexpr std::size_t kAlignment = 64;  // of smaller ones: a line of the processor's cache
+constexpr std::size_t kMinMappedBytes = std::size_t{1}
+                                        << 20;  // bytes from which on pages are its own
+constexpr std::size_t kAlignment = 64;          // of smaller ones: a line of the processor's cache
 
 // Arrays of a batch go into others of another size one by one, so a block or two serve them all.
-constexpr std::size_t kKept = 2;
-constexpr std::size_t kMostSpare = 2;  // capacity of a block, of the bytes asked for
+constexpr std::size_t kMaxFree = 2;
+constexpr std::size_t kMaxSpare = 2;  // capacity of a block, of the bytes asked for
 
 std::size_t product(const std::vector<std::int64_t>& shape) {
   std::size_t size = 1;
@@ -28,7 +29,7 @@ std::size_t product(const std::vector<std::int64_t>& shape) {
   return size;
 }
 
-Blocks::Block map_pages(std::size_t bytes) {
+BlockPool::Block map_pages(std::size_t bytes) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) throw std::bad_alloc();
   return {static_cast<std::byte*>(data), bytes};
@@ -44,13 +45,13 @@ std::byte* allocate_zeros(std::size_t bytes) {
 
 }  // namespace
 
-Blocks::~Blocks() {
+BlockPool::~BlockPool() {
   for (const Block& block : free_) munmap(block.data, block.capacity);
 }
 
-Blocks::Block Blocks::take(std::size_t bytes) {
+BlockPool::Block BlockPool::acquire(std::size_t bytes) {
   for (auto block = free_.begin(); block != free_.end(); ++block) {
-    if (block->capacity < bytes || block->capacity / kMostSpare > bytes) continue;
+    if (block->capacity < bytes || block->capacity / kMaxSpare > bytes) continue;
     const Block taken = *block;
     free_.erase(block);
     return taken;
@@ -68,21 +69,21 @@ Blocks::Block Blocks::take(std::size_t bytes) {
   return map_pages(bytes);
 }
 
-void Blocks::give(Block block) {
+void BlockPool::release(Block block) {
   free_.push_back(block);
-  if (free_.size() <= kKept) return;
+  if (free_.size() <= kMaxFree) return;
   munmap(free_.front().data, free_.front().capacity);
   free_.erase(free_.begin());
 }
 
-Tensor::Tensor(Type type, std::vector<std::int64_t> shape, std::shared_ptr<Blocks> blocks)
+Tensor::Tensor(Type type, std::vector<std::int64_t> shape, std::shared_ptr<BlockPool> blocks)
     : type_(type), shape_(std::move(shape)), size_(product(shape_)), blocks_(std::move(blocks)) {
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(size_, size_of(type), &bytes)) throw std::bad_alloc();
-  if (bytes < kOwnPages) {
+  if (bytes < kMinMappedBytes) {
     data_ = allocate_zeros(bytes);
   } else {
-    const Blocks::Block block = blocks_ ? blocks_->take(bytes) : map_pages(bytes);
+    const BlockPool::Block block = blocks_ ? blocks_->acquire(bytes) : map_pages(bytes);
     data_ = block.data;
     capacity_ = block.capacity;
   }
@@ -102,7 +103,7 @@ Tensor::~Tensor() {
   if (capacity_ == 0) {
     std::free(data_);
   } else if (blocks_) {
-    blocks_->give({data_, capacity_});
+    blocks_->release({data_, capacity_});
   } else {
     munmap(data_, capacity_);
   }

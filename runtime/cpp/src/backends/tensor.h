@@ -14,21 +14,21 @@ namespace translate_trt::runtime {
 
 // Memory of large arrays that are gone, for others of like size: pages of the system cost more to
 // get than what a batch then copies into them. Not thread-safe.
-class Blocks {
+class BlockPool {
  public:
   struct Block {
     std::byte* data;
     std::size_t capacity;  // bytes
   };
 
-  Blocks() = default;
-  ~Blocks();
-  Blocks(const Blocks&) = delete;
-  Blocks& operator=(const Blocks&) = delete;
+  BlockPool() = default;
+  ~BlockPool();
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
 
   // A block of at least so many bytes; they hold what an array left, or zeros.
-  Block take(std::size_t bytes);
-  void give(Block block);
+  Block acquire(std::size_t bytes);
+  void release(Block block);
 
  private:
   std::vector<Block> free_;  // oldest first
@@ -41,7 +41,7 @@ class Tensor {
  public:
   // blocks: where the memory of a large array comes from and goes to. It then holds what other
   // arrays left there, so only arrays of one type may share them.
-  Tensor(Type type, std::vector<std::int64_t> shape, std::shared_ptr<Blocks> blocks = nullptr);
+  Tensor(Type type, std::vector<std::int64_t> shape, std::shared_ptr<BlockPool> blocks = nullptr);
 
   // `count` rows of another one, from `first` on, in its memory.
   Tensor(std::shared_ptr<Tensor> whole, std::int64_t first, std::int64_t count);
@@ -71,7 +71,7 @@ class Tensor {
   Type type_;
   std::vector<std::int64_t> shape_;
   std::size_t size_;
-  std::shared_ptr<Blocks> blocks_;
+  std::shared_ptr<BlockPool> blocks_;
   std::size_t capacity_ = 0;  // bytes, if the pages are its own
   std::byte* data_;
 };

@@ -31,7 +31,7 @@ std::string hash_of(const fs::path& path) {
   }
   if (!file.eof()) {
     throw bundle_error("cannot read " + path.string() + ": " + std::strerror(errno) + ". " +
-                       kAgain);
+                       kRemedy);
   }
   return hash.digest();
 }
@@ -40,19 +40,19 @@ void verify_file(const fs::path& path, const FileEntry& entry, bool hashes) {
   const std::string name = path.string();
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
-    throw bundle_error(name + ", which the manifest names, is missing. " + kAgain);
+    throw bundle_error(name + ", which the manifest names, is missing. " + kRemedy);
   }
   const auto size = fs::file_size(path, error);
   if (error || size != static_cast<std::uintmax_t>(entry.bytes)) {
     throw bundle_error(name + " has " + std::to_string(size) + " bytes, the manifest says " +
                        std::to_string(entry.bytes) + ": the file is incomplete or was changed. " +
-                       kAgain);
+                       kRemedy);
   }
   if (!hashes) return;
   const std::string found = hash_of(path);
   if (found != entry.sha256) {
     throw bundle_error(name + " has SHA-256 " + found + ", the manifest says " + entry.sha256 +
-                       ": the file was changed or damaged. " + kAgain);
+                       ": the file was changed or damaged. " + kRemedy);
   }
 }
 

@@ -110,7 +110,7 @@ std::int64_t Contract::choices(std::int64_t vocabulary_size) const {
 
 Sizes Contract::with_source(Sizes sizes, std::int64_t source_size) const {
   sizes.s = source_size;
-  sizes.w = shortlist ? shortlist->places(source_size) : 0;
+  sizes.w = shortlist ? shortlist->width(source_size) : 0;
   return sizes;
 }
 

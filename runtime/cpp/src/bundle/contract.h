@@ -11,10 +11,10 @@ namespace translate_trt::runtime {
 
 inline constexpr float kMasked = -1e9f;    // hides what must not count
 inline constexpr std::int64_t kEmpty = 0;  // in a place of a shortlist that no token has
-// In forced_tokens: any token may come next. given(t): t comes next, and its log-probability does
-// not count.
+// In forced_tokens: any token may come next. unscored(t): t comes next, and its log-probability
+// does not count.
 inline constexpr std::int64_t kFree = -1;
-inline constexpr std::int64_t given(std::int64_t token) { return -2 - token; }
+inline constexpr std::int64_t unscored(std::int64_t token) { return -2 - token; }
 inline constexpr const char* kNext = "next_";
 
 enum class Type { kInt64, kFloat32, kFloat16, kBFloat16, kBool };
@@ -56,22 +56,22 @@ struct TensorSpec {
 };
 
 // How long the list of tokens is that a translation is made of, where there is one.
-struct ShortlistForm {
+struct ShortlistSize {
   std::int64_t always, each;
 
-  std::int64_t places(std::int64_t source_size) const { return always + each * source_size; }
+  std::int64_t width(std::int64_t source_size) const { return always + each * source_size; }
 };
 
 using Specs = std::vector<TensorSpec>;
 
 // Every step looks for a beam's best 2K + 1 tokens, so there must be as many to choose from.
-inline std::int64_t most_beams(std::int64_t choices) { return (choices - 1) / 2; }
+inline std::int64_t max_beams(std::int64_t choices) { return (choices - 1) / 2; }
 
 // Inputs and outputs of both graphs of a target, as its manifest lists them.
 struct Contract {
   Specs encoder_inputs, encoder_outputs, request, state;
   Specs results;  // of a step besides its state; the parents are the first
-  std::optional<ShortlistForm> shortlist = std::nullopt;
+  std::optional<ShortlistSize> shortlist = std::nullopt;
 
   // Where the graphs are made for one number of beams, or of slots.
   std::optional<std::int64_t> beams() const;

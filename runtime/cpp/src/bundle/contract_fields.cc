@@ -181,7 +181,7 @@ Contract read_contract(const Fields& fields) {
   Contract contract;
   if (!fields.is_null("shortlist")) {
     const Fields sizes = fields.object("shortlist");
-    contract.shortlist = ShortlistForm{sizes.integer("always", 1), sizes.integer("each", 1)};
+    contract.shortlist = ShortlistSize{sizes.integer("always", 1), sizes.integer("each", 1)};
   }
   const Fields inputs = fields.object("encoder_inputs"), outputs = fields.object("encoder_outputs"),
                request = fields.object("request"), state = fields.object("state"),

@@ -39,18 +39,18 @@ void write(const Json& value, std::string& text) {
 Json parse_json(const std::string& text, const std::filesystem::path& file) {
   const auto not_too_deep = [&file](int depth, Json::parse_event_t, Json&) {
     if (depth > kDeepest) {
-      throw bundle_error(file.string() + " is not valid JSON: it is nested too deeply. " + kAgain);
+      throw bundle_error(file.string() + " is not valid JSON: it is nested too deeply. " + kRemedy);
     }
     return true;
   };
   try {
     if (text.rfind("\xEF\xBB\xBF", 0) == 0 || !is_utf8(text)) {
       throw bundle_error(file.string() + " is not valid JSON: it must be UTF-8 without a byte " +
-                         "order mark. " + kAgain);
+                         "order mark. " + kRemedy);
     }
     return Json::parse(text, not_too_deep);
   } catch (const Json::exception& error) {
-    throw bundle_error(file.string() + " is not valid JSON: " + error.what() + ". " + kAgain);
+    throw bundle_error(file.string() + " is not valid JSON: " + error.what() + ". " + kRemedy);
   }
 }
 
@@ -62,18 +62,17 @@ std::string shown(const Json& value) {
   return encode_utf8(characters.substr(0, kLongest - 3)) + "...";
 }
 
-Fields::Fields(const Json& value, std::filesystem::path file, std::string place)
-    : value_(value), file_(std::move(file)), place_(std::move(place)) {
+Fields::Fields(const Json& value, std::filesystem::path file, std::string path)
+    : value_(value), file_(std::move(file)), path_(std::move(path)) {
   if (value.is_object()) return;
-  const std::string what =
-      place_.empty() ? "the outermost value" : "the field " + in_quotes(place_);
+  const std::string what = path_.empty() ? "the outermost value" : "the field " + in_quotes(path_);
   throw bundle_error(file_.string() + ": " + what + " must be an object in braces, not " +
-                     shown(value) + ". " + kAgain);
+                     shown(value) + ". " + kRemedy);
 }
 
 void Fields::fail(const std::string& name, const std::string& expected, const Json& found) const {
   throw bundle_error(file_.string() + ": the field " + in_quotes(path(name)) + " must be " +
-                     expected + ", not " + shown(found) + ". " + kAgain);
+                     expected + ", not " + shown(found) + ". " + kRemedy);
 }
 
 std::int64_t Fields::integer(const std::string& name, std::int64_t smallest) const {
@@ -146,8 +145,8 @@ void Fields::check_optional_object(const std::string& name) const {
 
 std::vector<std::pair<std::string, Fields>> Fields::objects(bool at_least_one) const {
   if (at_least_one && value_.empty()) {
-    throw bundle_error(file_.string() + ": the field " + in_quotes(place_) + " is empty. " +
-                       kAgain);
+    throw bundle_error(file_.string() + ": the field " + in_quotes(path_) + " is empty. " +
+                       kRemedy);
   }
   std::vector<std::pair<std::string, Fields>> found;
   for (const auto& item : value_.items()) found.emplace_back(item.key(), object(item.key()));
@@ -158,13 +157,13 @@ const Json& Fields::get(const std::string& name) const {
   const auto found = value_.find(name);
   if (found == value_.end()) {
     throw bundle_error(file_.string() + ": the field " + in_quotes(path(name)) + " is missing. " +
-                       kAgain);
+                       kRemedy);
   }
   return *found;
 }
 
 std::string Fields::path(const std::string& name) const {
-  return place_.empty() ? name : place_ + "." + name;
+  return path_.empty() ? name : path_ + "." + name;
 }
 
 }  // namespace translate_trt::runtime

@@ -15,7 +15,7 @@ namespace translate_trt::runtime {
 using Json = nlohmann::ordered_json;
 
 // What to do about a bundle that is not what it should be.
-inline constexpr const char* kAgain =
+inline constexpr const char* kRemedy =
     "Copy the bundle again or make it again with translate-trt export.";
 
 // Text as JSON; a bundle error if it is none.
@@ -28,7 +28,7 @@ std::string shown(const Json& value);
 // must outlive it.
 class Fields {
  public:
-  Fields(const Json& value, std::filesystem::path file, std::string place = "");
+  Fields(const Json& value, std::filesystem::path file, std::string path = "");
 
   const Json& values() const { return value_; }
   const Json& get(const std::string& name) const;  // of any type
@@ -59,7 +59,7 @@ class Fields {
 
   const Json& value_;
   std::filesystem::path file_;
-  std::string place_;
+  std::string path_;
 };
 
 }  // namespace translate_trt::runtime

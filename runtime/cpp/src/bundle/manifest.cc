@@ -184,7 +184,8 @@ std::string why_no_manifest(const fs::path& bundle, int error) {
     return name + " is a checkpoint and not a bundle (it has config.json but no " + kManifestName +
            "); make a bundle of it with translate-trt export.";
   }
-  if (error == ENOENT) return name + " is not a bundle: it has no " + kManifestName + ". " + kAgain;
+  if (error == ENOENT)
+    return name + " is not a bundle: it has no " + kManifestName + ". " + kRemedy;
   return "cannot read " + manifest.string() + ": " + std::strerror(error) + ".";
 }
 
@@ -213,7 +214,7 @@ const FileEntry& TargetEntry::file(const std::string& role) const {
     if (name == role) return entry;
   }
   throw bundle_error("the target " + in_quotes(name) + " has no file " + in_quotes(role) + ". " +
-                     kAgain);
+                     kRemedy);
 }
 
 const TargetEntry& Manifest::target(std::optional<std::string> name, bool shortlist) const {

@@ -13,12 +13,12 @@ namespace translate_trt::runtime {
 
 namespace {
 
-constexpr std::size_t kMostListed = 12;
+constexpr std::size_t kMaxListed = 12;
 
 std::string listed(const Languages& languages) {
   std::vector<std::string> names;
   for (const auto& [name, token] : languages) {
-    if (names.size() == kMostListed) break;
+    if (names.size() == kMaxListed) break;
     names.push_back(name);
   }
   const std::size_t rest = languages.size() - names.size();
@@ -51,9 +51,9 @@ void check_own(const char* name, const std::optional<std::string>& own,
                      own.value_or("one language") + " alone; leave " + name + " out.");
 }
 
-std::size_t after_space(std::u32string_view text, std::size_t place) {
-  while (place < text.size() && is_space(text[place])) ++place;
-  return place;
+std::size_t after_space(std::u32string_view text, std::size_t position) {
+  while (position < text.size() && is_space(text[position])) ++position;
+  return position;
 }
 
 bool is_bracket(char32_t character) { return character == U'<' || character == U'>'; }
@@ -115,7 +115,7 @@ Tokens Prompt::of_source(const SearchOptions& options) const {
 Tokens Prompt::of_target(const SearchOptions& options) const {
   Tokens tokens = target;
   if (!before_source) add(tokens, target_languages, options.target_language);
-  std::transform(tokens.begin(), tokens.end(), tokens.begin(), given);
+  std::transform(tokens.begin(), tokens.end(), tokens.begin(), unscored);
   return tokens;
 }
 

@@ -46,7 +46,7 @@ struct Prompt {
   // The tokens before a source, once `check` has nothing against the options.
   Tokens of_source(const SearchOptions& options) const;
 
-  // The same before a translation, as a forced prefix (`given`).
+  // The same before a translation, as a forced prefix (`unscored`).
   Tokens of_target(const SearchOptions& options) const;
 
   // An option error if a model of this prompt does not know a language that the options name, or

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kImpossible = -std::numeric_limits<double>::infinity();
 
-// A place of the pool: live beam `parent` ended after `length` tokens, or was cut off there.
+// A position of the pool: live beam `parent` ended after `length` tokens, or was cut off there.
 struct Finished {
   double score;
   std::int64_t length, parent;
@@ -35,10 +35,10 @@ Hypothesis trace_back(const History& history, const SearchOptions& options, cons
   std::vector<double> cumulative(count);   // after each token
   std::int64_t beam = entry.parent;
   for (std::int64_t step = traced - 1; step >= 0; --step) {
-    const auto place = static_cast<std::size_t>(step);
-    cumulative[place] = history.log_prob(step, beam);
-    found.tokens[place] = history.token(step, beam);
-    beam = beams[place] = history.parent(step, beam);
+    const auto position = static_cast<std::size_t>(step);
+    cumulative[position] = history.log_prob(step, beam);
+    found.tokens[position] = history.token(step, beam);
+    beam = beams[position] = history.parent(step, beam);
   }
   if (!entry.truncated) {
     beams.push_back(entry.parent);

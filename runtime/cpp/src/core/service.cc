@@ -34,7 +34,7 @@ int available_cores() {
 }
 
 // A batch of a worker.
-struct Service::Turn {
+struct Service::RunningBatch {
   Group group;
   double spent = 0;  // seconds that its steps took, each divided by the callers in the batch
   std::unique_ptr<Search> search;
@@ -42,9 +42,9 @@ struct Service::Turn {
 };
 
 // What a batch of a worker takes its sentences from.
-class Service::OfWorker : public SentenceSource {
+class Service::WorkerSource : public SentenceSource {
  public:
-  OfWorker(Scheduler& scheduler, int worker, const Group& group)
+  WorkerSource(Scheduler& scheduler, int worker, const Group& group)
       : scheduler_(scheduler), worker_(worker), group_(group) {}
 
   // Sentences need not wait for others to leave where the batch has capacity for more. In a batch
@@ -66,7 +66,7 @@ class Service::OfWorker : public SentenceSource {
   const Group& group_;
 };
 
-Service::Service(const Settings& settings, MakeSearch make_search, Log log)
+Service::Service(const Settings& settings, SearchFactory make_search, Log log)
     : settings_(settings), make_search_(std::move(make_search)), log_(std::move(log)) {
   scheduler_ =
       std::make_unique<Scheduler>(settings_.workers, settings_.batches, settings_.capacity);
@@ -162,8 +162,8 @@ void Service::work(int worker) noexcept {
 
 // Runs batches of several groups, step by step.
 void Service::serve(int worker) {
-  std::vector<Turn> turns;  // oldest first
-  const auto spent_less = [](const Turn& one, const Turn& other) {
+  std::vector<RunningBatch> turns;  // oldest first
+  const auto spent_less = [](const RunningBatch& one, const RunningBatch& other) {
     return one.spent < other.spent;
   };
   while (!scheduler_->is_closed()) {
@@ -200,7 +200,7 @@ void Service::count(const Sentence& sentence, const Hypothesis& best) {
 }
 
 // Adds the processor time since the thread had used `started` seconds to the statistics.
-void Service::count(Turn& turn, double started) {
+void Service::count(RunningBatch& turn, double started) {
   const double graphs = turn.search == nullptr ? turn.counted : turn.search->graph_seconds();
   const std::lock_guard lock(mutex_);
   done_.graph_seconds += graphs - std::exchange(turn.counted, graphs);
@@ -208,7 +208,7 @@ void Service::count(Turn& turn, double started) {
 }
 
 // A step of a batch; false: it has run out, or has failed.
-bool Service::step(int worker, Turn& turn) {
+bool Service::step(int worker, RunningBatch& turn) {
   Progress made;
   try {
     if (turn.search == nullptr) {
@@ -217,7 +217,7 @@ bool Service::step(int worker, Turn& turn) {
       shared.return_attention = turn.group.attention;
       turn.search = make_search_(shared);
     }
-    OfWorker source(*scheduler_, worker, turn.group);
+    WorkerSource source(*scheduler_, worker, turn.group);
     made = turn.search->advance(source, [&](const SentencePtr& sentence, auto hypotheses) {
       found(turn.group, sentence, std::move(hypotheses));
     });
@@ -251,7 +251,7 @@ void Service::found(const Group& group, const SentencePtr& sentence,
 }
 
 // Retries the sentences of a failed batch once, one per batch; a second failure is final.
-void Service::failed(int worker, const Turn& turn, const std::exception_ptr& thrown) {
+void Service::failed(int worker, const RunningBatch& turn, const std::exception_ptr& thrown) {
   Sentences sentences;
   if (turn.search != nullptr) sentences = turn.search->unfinished();
   // Where there is not even a batch, the sentence that it was for has failed.

@@ -42,11 +42,11 @@ class Service {
     std::size_t capacity = 0;  // sentences, from which on `submit` refuses; 0: any number
   };
   // Makes a batch for sentences of these shared options; any worker.
-  using MakeSearch = std::function<std::unique_ptr<Search>(const SearchOptions&)>;
+  using SearchFactory = std::function<std::unique_ptr<Search>(const SearchOptions&)>;
   using Log = std::function<void(const std::string&)>;
 
   // No thread starts before the first job is submitted.
-  Service(const Settings& settings, MakeSearch make_search, Log log);
+  Service(const Settings& settings, SearchFactory make_search, Log log);
 
   // Cancels all jobs, and waits for the steps that are under way. Not by a worker's thread, nor in
   // a process that was forked from the one that submitted.
@@ -67,18 +67,18 @@ class Service {
   Statistics statistics() const;
 
  private:
-  struct Turn;
-  class OfWorker;
+  struct RunningBatch;
+  class WorkerSource;
 
   void start();
   void check_process() const;
   void work(int worker) noexcept;
   void serve(int worker);
-  bool step(int worker, Turn& turn);
+  bool step(int worker, RunningBatch& turn);
   void count(const Sentence& sentence, const Hypothesis& best);
-  void count(Turn& turn, double started);
+  void count(RunningBatch& turn, double started);
   void found(const Group& group, const SentencePtr& sentence, std::vector<Hypothesis> hypotheses);
-  void failed(int worker, const Turn& turn, const std::exception_ptr& error);
+  void failed(int worker, const RunningBatch& turn, const std::exception_ptr& error);
   void finish(const std::shared_ptr<Job>& job, const Error* error = nullptr);
   void fail(const std::shared_ptr<Job>& job, const Error& error);
   void forget(const Job& job);
@@ -86,7 +86,7 @@ class Service {
   void fail_all(const Error& error);
 
   const Settings settings_;
-  const MakeSearch make_search_;
+  const SearchFactory make_search_;
   const Log log_;
   std::unique_ptr<Scheduler> scheduler_;
   std::atomic<int> process_ = 0;  // that submitted first; 0: none has

@@ -106,14 +106,14 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
                      manifest_.target_tokenizer.locate(bundle));
   check_tokenizer();
   load_backend(bundle, options.engines, settings);
-  const Service::Settings of_service = {settings.workers, options.batches,
-                                        static_cast<std::size_t>(options.capacity)};
+  const Service::Settings service_settings = {settings.workers, options.batches,
+                                              static_cast<std::size_t>(options.capacity)};
   const auto make_search = [this](const SearchOptions& shared) {
     const ModelDescription& model = manifest_.model;
     return std::make_unique<Search>(*backend_, shared, batch_tokens_, model.start_token,
                                     model.end_token, model.source_end);
   };
-  service_.emplace(of_service, make_search, log_);
+  service_.emplace(service_settings, make_search, log_);
 }
 
 void Translator::load_backend(const std::filesystem::path& bundle, const tt_engines* engines,
@@ -194,7 +194,7 @@ Sentence Translator::sentence(const std::string& name, const Tokens& source, con
   made.tokens = manifest_.prompt.of_source(options);
   made.tokens.insert(made.tokens.end(), source.begin(), source.end());
   made.prefix = manifest_.prompt.of_target(options);
-  std::transform(prefix.begin(), prefix.end(), std::back_inserter(made.prefix), given);
+  std::transform(prefix.begin(), prefix.end(), std::back_inserter(made.prefix), unscored);
   made.options = options;
   const std::int64_t longest = options.max_length_for(made.length());
   if (length(made.prefix) >= longest) {
@@ -272,10 +272,10 @@ void Translator::check_options(const SearchOptions& options) const {
                        number(options.beam_size) + ".");
   }
   const std::int64_t choices = target_.contract.choices(manifest_.model.vocabulary_size);
-  if (options.beam_size > most_beams(choices)) {
+  if (options.beam_size > max_beams(choices)) {
     throw option_error(beam_size + " is too large for a " +
                        (target_.contract.shortlist ? "shortlist" : "vocabulary") + " of " +
-                       number(choices) + " pieces; at most " + number(most_beams(choices)) + ".");
+                       number(choices) + " pieces; at most " + number(max_beams(choices)) + ".");
   }
   if (options.beam_size > kManyBeams && !warned_of_beams_.exchange(true)) {
     log_(beam_size + ": time and memory of a step grow with the square of the beam; more than " +

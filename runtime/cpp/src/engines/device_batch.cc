@@ -75,8 +75,8 @@ DeviceBatch::DeviceBatch(std::shared_ptr<StreamContextPool> pool, const SearchOp
       buffers_(context_->buffers()),
       options_(options),
       encoder_outputs_(context_->contract().encoder_outputs),
-      others_(context_->contract().caches()) {
-  others_.insert(others_.end(), buffers_.state().begin(), buffers_.state().end());
+      step_specs_(context_->contract().caches()) {
+  step_specs_.insert(step_specs_.end(), buffers_.state().begin(), buffers_.state().end());
   begin(start_token);  // a context that fails here goes with the batch
 }
 
@@ -188,8 +188,8 @@ void DeviceBatch::enqueue(std::size_t count) {
   device_.copy_out(results, buffers_.results(), buffers_.results_bytes());
   std::byte* attention = options_.return_attention ? context_->attention(turn_) : nullptr;
   const std::size_t size = buffers_.attention_bytes();
-  for (std::size_t place = 0; attention != nullptr && place < buffers_.places(); ++place) {
-    device_.copy_out(attention + place * size, buffers_.attention(place), size);
+  for (std::size_t entry = 0; attention != nullptr && entry < buffers_.ring_size(); ++entry) {
+    device_.copy_out(attention + entry * size, buffers_.attention(entry), size);
   }
   in_flight_.push_back({count, device_.record(), results, attention});
   turn_ = 1 - turn_;
@@ -201,17 +201,17 @@ void DeviceBatch::collect() {
   in_flight_.pop_front();
   device_.wait(first.arrived);
   const Sizes sizes = context_->sizes(*bucket_);
-  std::size_t place = 0;
+  std::size_t entry = 0;
   for (std::size_t index = 0; index < first.count; ++index) {
-    place = (index + 1) % buffers_.places();
-    results_.push_back(buffers_.read_result(first.results, first.attention, place, sizes));
+    entry = (index + 1) % buffers_.ring_size();
+    results_.push_back(buffers_.read_result(first.results, first.attention, entry, sizes));
     add_nan_rows(results_.back(), sizes.k, nan_rows_);
   }
   for (auto& [row, running] : rows_) {
     if (!results_.back().done[unsigned_of(row)] || pools_.count(row) > 0) continue;
     running.left = 0;
     // What a sentence has finished with does not change any more.
-    pools_[row] = buffers_.read_pool(first.results, place, row);
+    pools_[row] = buffers_.read_pool(first.results, entry, row);
   }
 }
 
@@ -226,7 +226,7 @@ void DeviceBatch::check_collected(const char* what) const {
 // Everything that is the same for all sentences; all rows are idle.
 void DeviceBatch::begin(std::int64_t start_token) {
   device_.activate();
-  buffers_.send_fresh(start_token);
+  buffers_.send_initial_state(start_token);
   Rows all;
   for (std::int64_t row = 0; row < buffers_.sizes().n; ++row) all.push_back(row);
   reset(all);
@@ -253,7 +253,7 @@ void DeviceBatch::clear_nan(const Rows& keep) {
     }
   }
   for (const TensorSpec& spec : encoder_outputs_) {
-    device_.fill(buffers_.encoded().at(spec.name), 0, buffers_.most(spec));
+    device_.fill(buffers_.encoded().at(spec.name), 0, buffers_.max_bytes(spec));
   }
   nan_rows_.clear();  // of those that go on, the next step says so again
 }
@@ -290,7 +290,7 @@ Rows DeviceBatch::rearrange(const Rows& keep, std::size_t bucket) {
         repack(spec, keep, kept, past, now);
       }
     }
-    for (const TensorSpec& spec : others_) move(spec);
+    for (const TensorSpec& spec : step_specs_) move(spec);
   }
   std::map<std::int64_t, Row> running;
   for (std::size_t i = 0; i < keep.size(); ++i) {
@@ -304,18 +304,18 @@ Rows DeviceBatch::rearrange(const Rows& keep, std::size_t bucket) {
 // Rows of an encoder's output for another S, by way of the memory for new sentences.
 void DeviceBatch::repack(const TensorSpec& spec, const Rows& keep, const Rows& kept,
                          const Sizes& past, const Sizes& now) {
-  const Address start = buffers_.cross().at(spec.name), room = buffers_.encoded().at(spec.name);
+  const Address start = buffers_.cross().at(spec.name), staged = buffers_.encoded().at(spec.name);
   const std::size_t size = row_bytes(spec, now);
   for (std::size_t i = 0; i < keep.size(); ++i) {
-    const Address target = room + unsigned_of(kept[i]) * size;
+    const Address target = staged + unsigned_of(kept[i]) * size;
     blank(spec, target, 1, now);
     copy_rows(spec, target, now, start + unsigned_of(keep[i]) * row_bytes(spec, past), past, 1);
   }
   Rows ascending = kept;
   std::sort(ascending.begin(), ascending.end());
   for (const auto& [first, count] : runs_of(ascending)) {
-    const std::size_t place = unsigned_of(first) * size;
-    device_.copy(start + place, room + place, unsigned_of(count) * size);
+    const std::size_t offset = unsigned_of(first) * size;
+    device_.copy(start + offset, staged + offset, unsigned_of(count) * size);
   }
 }
 
@@ -346,12 +346,12 @@ void DeviceBatch::blank(const TensorSpec& spec, Address target, std::int64_t row
 void DeviceBatch::start(const Rows& rows, const Sources& arriving) {
   const Sizes now = context_->sizes(*bucket_), encoded = encode(arriving, now);
   for (const TensorSpec& spec : encoder_outputs_) {
-    const Address start = buffers_.cross().at(spec.name), room = buffers_.encoded().at(spec.name);
+    const Address start = buffers_.cross().at(spec.name), staged = buffers_.encoded().at(spec.name);
     std::int64_t done = 0;
     for (const auto& [first, count] : runs_of(rows)) {
       const Address target = start + unsigned_of(first) * row_bytes(spec, now);
       blank(spec, target, count, now);
-      copy_rows(spec, target, now, room + unsigned_of(done) * row_bytes(spec, encoded), encoded,
+      copy_rows(spec, target, now, staged + unsigned_of(done) * row_bytes(spec, encoded), encoded,
                 count);
       done += count;
     }
@@ -394,7 +394,7 @@ void DeviceBatch::reset(const Rows& rows) {
   for (const TensorSpec& spec : buffers_.state()) {
     const std::size_t size = row_bytes(spec, buffers_.sizes());
     for (const auto& [first, count] : runs_of(rows)) {
-      device_.copy(address(spec) + unsigned_of(first) * size, buffers_.fresh(spec.name),
+      device_.copy(address(spec) + unsigned_of(first) * size, buffers_.initial_state(spec.name),
                    unsigned_of(count) * size);
     }
   }
@@ -402,7 +402,7 @@ void DeviceBatch::reset(const Rows& rows) {
 
 void DeviceBatch::make_idle(const Rows& rows) {
   for (const auto& [first, count] : runs_of(rows)) {
-    device_.fill(buffers_.place("done", 0) + unsigned_of(first), 1, unsigned_of(count));
+    device_.fill(buffers_.entry_address("done", 0) + unsigned_of(first), 1, unsigned_of(count));
   }
 }
 
@@ -430,7 +430,7 @@ Address DeviceBatch::address(const TensorSpec& spec) const {
   for (const Addresses* group : {&buffers_.cross(), &buffers_.caches()}) {
     if (const auto found = group->find(spec.name); found != group->end()) return found->second;
   }
-  return buffers_.place(spec.name, 0);
+  return buffers_.entry_address(spec.name, 0);
 }
 
 // ---- the backend ----

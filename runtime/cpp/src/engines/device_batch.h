@@ -98,7 +98,8 @@ class DeviceBatch : public Batch {
   Device& device_;
   DeviceBuffers& buffers_;
   SearchOptions options_;
-  Specs encoder_outputs_, others_;  // with a row for each sentence: encoder outputs, and the rest
+  Specs encoder_outputs_,
+      step_specs_;  // with a row for each sentence: encoder outputs, and the rest
   std::optional<std::size_t> bucket_;
   std::map<std::int64_t, Row> rows_;
   std::deque<InFlight> in_flight_;

@@ -93,10 +93,10 @@ Block::Block(const Specs& specs, const Sizes& sizes) {
 }
 
 DeviceBuffers::DeviceBuffers(Device& device, const Contract& contract, const Profiles& profiles,
-                             std::size_t places)
+                             std::size_t ring_size)
     : device_(device),
       contract_(contract),
-      places_(places),
+      ring_size_(ring_size),
       sizes_(largest_sizes(contract, profiles)),
       largest_(largest_source(profiles)),
       state_(without_caches(contract)),
@@ -105,12 +105,12 @@ DeviceBuffers::DeviceBuffers(Device& device, const Contract& contract, const Pro
       rest_block_(rest_specs(state_), sizes_),
       source_ids_(device, sizeof(std::int64_t) * static_cast<std::size_t>(largest_)),
       source_lengths_(device, sizeof(std::int64_t) * static_cast<std::size_t>(sizes_.n)),
-      fresh_(device, state_block_.size),
-      results_(zeros(places * result_block_.size)),
-      rest_(zeros(places * rest_block_.size)) {
+      initial_state_(device, state_block_.size),
+      results_(zeros(ring_size * result_block_.size)),
+      rest_(zeros(ring_size * rest_block_.size)) {
   for (const TensorSpec& spec : contract.encoder_outputs) {
-    cross_[spec.name] = zeros(most(spec));
-    encoded_[spec.name] = zeros(most(spec));
+    cross_[spec.name] = zeros(max_bytes(spec));
+    encoded_[spec.name] = zeros(max_bytes(spec));
   }
   for (const TensorSpec& spec : contract.caches())
     caches_[spec.name] = zeros(tensor_bytes(spec, sizes_));
@@ -119,7 +119,7 @@ DeviceBuffers::DeviceBuffers(Device& device, const Contract& contract, const Pro
   }
   if (contract.attention()) {
     attention_bytes_ = sizeof(float) * static_cast<std::size_t>(sizes_.k * largest_);
-    for (std::size_t i = 0; i < places; ++i) {
+    for (std::size_t i = 0; i < ring_size; ++i) {
       attention_.push_back(device.allocate(attention_bytes_));
     }
   }
@@ -129,19 +129,19 @@ DeviceBuffers::DeviceBuffers(Device& device, const Contract& contract, const Pro
   blank_bias_ = blank.target();
 }
 
-Address DeviceBuffers::place(const std::string& name, std::size_t place) const {
+Address DeviceBuffers::entry_address(const std::string& name, std::size_t entry) const {
   const auto found = result_block_.offsets.find(name);
   if (found != result_block_.offsets.end()) {
-    return results_ + place * result_block_.size + found->second;
+    return results_ + entry * result_block_.size + found->second;
   }
-  return rest_ + place * rest_block_.size + rest_block_.offsets.at(name);
+  return rest_ + entry * rest_block_.size + rest_block_.offsets.at(name);
 }
 
-Address DeviceBuffers::fresh(const std::string& name) const {
-  return fresh_.target() + state_block_.offsets.at(name);
+Address DeviceBuffers::initial_state(const std::string& name) const {
+  return initial_state_.target() + state_block_.offsets.at(name);
 }
 
-void DeviceBuffers::send_fresh(std::int64_t start_token) {
+void DeviceBuffers::send_initial_state(std::int64_t start_token) {
   std::vector<std::byte> content(state_block_.size);
   for (const TensorSpec& spec : state_) {
     const std::size_t size = row_bytes(spec, sizes_);
@@ -150,11 +150,11 @@ void DeviceBuffers::send_fresh(std::int64_t start_token) {
       write_initial(spec, row, size / size_of(spec.type), start_token);
     }
   }
-  fresh_.send(content.data(), content.size());
+  initial_state_.send(content.data(), content.size());
 }
 
-std::vector<DeviceTensor> DeviceBuffers::step_tensors(std::size_t place, const Sizes& sizes) const {
-  const std::size_t following = (place + 1) % places_;
+std::vector<DeviceTensor> DeviceBuffers::step_tensors(std::size_t entry, const Sizes& sizes) const {
+  const std::size_t next_entry = (entry + 1) % ring_size_;
   std::vector<DeviceTensor> tensors;
   for (const TensorSpec& spec : contract_.step_inputs()) {
     const std::string& name = spec.name;
@@ -167,26 +167,26 @@ std::vector<DeviceTensor> DeviceBuffers::step_tensors(std::size_t place, const S
       address = cache->second;
       tensors.push_back({kNext + name, {}, address});
     } else {
-      address = this->place(name, place);
-      tensors.push_back({kNext + name, {}, this->place(name, following)});
+      address = entry_address(name, entry);
+      tensors.push_back({kNext + name, {}, entry_address(name, next_entry)});
     }
     tensors.push_back({name, spec.sized(sizes), address});
   }
-  tensors.push_back({"parents", {}, this->place("parents", following)});
-  if (!attention_.empty()) tensors.push_back({"attention", {}, attention_[following]});
+  tensors.push_back({"parents", {}, entry_address("parents", next_entry)});
+  if (!attention_.empty()) tensors.push_back({"attention", {}, attention_[next_entry]});
   return tensors;
 }
 
-void DeviceBuffers::copy_to_first(std::size_t place) {
-  device_.copy(results_, results_ + place * result_block_.size, result_block_.size);
-  device_.copy(rest_, rest_ + place * rest_block_.size, rest_block_.size);
+void DeviceBuffers::copy_to_first(std::size_t entry) {
+  device_.copy(results_, results_ + entry * result_block_.size, result_block_.size);
+  device_.copy(rest_, rest_ + entry * rest_block_.size, rest_block_.size);
 }
 
 StepResult DeviceBuffers::read_result(const std::byte* results, const std::byte* attention,
-                                      std::size_t place, const Sizes& sizes) const {
+                                      std::size_t entry, const Sizes& sizes) const {
   const auto rows = static_cast<std::size_t>(sizes.n);
   const std::size_t beams = rows * static_cast<std::size_t>(sizes.k);
-  const auto at = [&](const char* name) { return result_at(results, name, place); };
+  const auto at = [&](const char* name) { return result_at(results, name, entry); };
   StepResult result;
   result.tokens = array_at<std::int64_t>(at("tokens"), beams);
   result.parents = array_at<std::int64_t>(at("parents"), beams);
@@ -194,16 +194,16 @@ StepResult DeviceBuffers::read_result(const std::byte* results, const std::byte*
   result.done = array_at<char>(at("done"), rows);
   if (attention != nullptr) {
     result.source_size = sizes.s;
-    result.attention = array_at<float>(attention + place * attention_bytes_,
+    result.attention = array_at<float>(attention + entry * attention_bytes_,
                                        beams * static_cast<std::size_t>(sizes.s));
   }
   return result;
 }
 
-Pool DeviceBuffers::read_pool(const std::byte* results, std::size_t place, std::int64_t row) const {
+Pool DeviceBuffers::read_pool(const std::byte* results, std::size_t entry, std::int64_t row) const {
   const auto beams = static_cast<std::size_t>(sizes_.k);
   const auto read = [&](const char* name, auto one) {
-    const std::byte* all = result_at(results, name, place);
+    const std::byte* all = result_at(results, name, entry);
     return array_at<decltype(one)>(all + sizeof(one) * beams * static_cast<std::size_t>(row),
                                    beams);
   };
@@ -212,12 +212,12 @@ Pool DeviceBuffers::read_pool(const std::byte* results, std::size_t place, std::
 }
 
 const std::byte* DeviceBuffers::result_at(const std::byte* results, const char* name,
-                                          std::size_t place) const {
-  return results + place * result_block_.size + result_block_.offsets.at(name);
+                                          std::size_t entry) const {
+  return results + entry * result_block_.size + result_block_.offsets.at(name);
 }
 
 // Bytes of a tensor with the axes N and S in the profile where it is largest.
-std::size_t DeviceBuffers::most(const TensorSpec& spec) const {
+std::size_t DeviceBuffers::max_bytes(const TensorSpec& spec) const {
   Sizes sizes = sizes_;
   sizes.n = 1;
   sizes.s = largest_;

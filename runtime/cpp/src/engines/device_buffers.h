@@ -50,9 +50,9 @@ class DeviceBuffers {
  public:
   // shape: with a number of beams and of slots. places: of the ring, at least 2.
   DeviceBuffers(Device& device, const Contract& contract, const Profiles& profiles,
-                std::size_t places);
+                std::size_t ring_size);
 
-  std::size_t places() const { return places_; }
+  std::size_t ring_size() const { return ring_size_; }
   const Sizes& sizes() const { return sizes_; }  // of the largest profiles
   const Specs& state() const { return state_; }  // without the caches
 
@@ -62,7 +62,7 @@ class DeviceBuffers {
   const Addresses& encoded() const { return encoded_; }
   const Addresses& caches() const { return caches_; }
   // Bytes of an output of the encoder, in the profile where it is largest.
-  std::size_t most(const TensorSpec& spec) const;
+  std::size_t max_bytes(const TensorSpec& spec) const;
   Address blank_bias() const { return blank_bias_; }  // hides everything, as long as the longest
 
   Upload& source_ids() { return source_ids_; }
@@ -71,49 +71,49 @@ class DeviceBuffers {
   Upload& request(const std::string& name) { return requests_.at(name); }
 
   // A tensor of the state, or the parents, in a place of the ring.
-  Address place(const std::string& name, std::size_t place) const;
+  Address entry_address(const std::string& name, std::size_t entry) const;
 
   // The same of a sentence before its first step, as many rows as there can be.
-  Address fresh(const std::string& name) const;
+  Address initial_state(const std::string& name) const;
 
   // Sets `fresh`.
-  void send_fresh(std::int64_t start_token);
+  void send_initial_state(std::int64_t start_token);
 
   // Every input and output of the step that reads that place of the ring; sizes: of the step.
-  std::vector<DeviceTensor> step_tensors(std::size_t place, const Sizes& sizes) const;
+  std::vector<DeviceTensor> step_tensors(std::size_t entry, const Sizes& sizes) const;
 
   // Copies a place of the ring to the first one, where the next round begins.
-  void copy_to_first(std::size_t place);
+  void copy_to_first(std::size_t entry);
 
   // The results of all places of the ring.
   Address results() const { return results_; }
-  std::size_t results_bytes() const { return places_ * result_block_.size; }
+  std::size_t results_bytes() const { return ring_size_ * result_block_.size; }
 
   // Bytes of the attention of a step, or 0, and where it is of the step that wrote that place.
   std::size_t attention_bytes() const { return attention_bytes_; }
-  Address attention(std::size_t place) const { return attention_[place]; }
+  Address attention(std::size_t entry) const { return attention_[entry]; }
 
   // What a step left in the place of the ring that it wrote. results: a copy of results_bytes;
   // attention: a copy of the attention of all places, or null.
-  StepResult read_result(const std::byte* results, const std::byte* attention, std::size_t place,
+  StepResult read_result(const std::byte* results, const std::byte* attention, std::size_t entry,
                          const Sizes& sizes) const;
 
   // The pool of a row in that place.
-  Pool read_pool(const std::byte* results, std::size_t place, std::int64_t row) const;
+  Pool read_pool(const std::byte* results, std::size_t entry, std::int64_t row) const;
 
  private:
   Address zeros(std::size_t size);
-  const std::byte* result_at(const std::byte* results, const char* name, std::size_t place) const;
+  const std::byte* result_at(const std::byte* results, const char* name, std::size_t entry) const;
 
   Device& device_;
   Contract contract_;
-  std::size_t places_;
+  std::size_t ring_size_;
   Sizes sizes_;
   std::int64_t largest_;  // N * S of the profile where it is largest
   Specs state_;
   Block state_block_, result_block_, rest_block_;
   Addresses cross_, encoded_, caches_;
-  Upload source_ids_, source_lengths_, fresh_;
+  Upload source_ids_, source_lengths_, initial_state_;
   std::map<std::string, Upload> requests_;
   Address results_, rest_, blank_bias_;
   std::size_t attention_bytes_ = 0;

@@ -26,7 +26,7 @@ StreamContext::StreamContext(const tt_device_functions& functions, const Contrac
       log_(log),
       buffers_(device_, contract, settings.profiles,
                std::max<std::size_t>(2, settings.poll_every)) {
-  const std::size_t attention = buffers_.attention_bytes() * buffers_.places();
+  const std::size_t attention = buffers_.attention_bytes() * buffers_.ring_size();
   for (const std::size_t turn : {0, 1}) {
     results_[turn] = device_.pin(buffers_.results_bytes());
     if (attention > 0) attention_[turn] = device_.pin(attention);
@@ -77,10 +77,10 @@ void StreamContext::round(std::size_t bucket) {
 void StreamContext::steps(std::size_t bucket, std::size_t count) {
   const Sizes sizes = this->sizes(bucket);
   for (std::size_t index = 0; index < count; ++index) {
-    const std::size_t place = index % buffers_.places();
-    device_.launch(TT_ENGINE_STEP, bucket, buffers_.step_tensors(place, sizes));
+    const std::size_t entry = index % buffers_.ring_size();
+    device_.launch(TT_ENGINE_STEP, bucket, buffers_.step_tensors(entry, sizes));
   }
-  if (const std::size_t end = count % buffers_.places()) buffers_.copy_to_first(end);
+  if (const std::size_t end = count % buffers_.ring_size()) buffers_.copy_to_first(end);
 }
 
 DeviceGraph StreamContext::captured(std::size_t bucket) {

@@ -83,7 +83,7 @@ std::vector<char> read_engine(const std::filesystem::path& path) {
   std::vector<char> content((std::istreambuf_iterator<char>(file)), {});
   if (file.bad() || !file.is_open()) {
     throw bundle_error("cannot read " + path.string() + ": " + std::strerror(errno) + ". " +
-                       kAgain);
+                       kRemedy);
   }
   return content;
 }
@@ -151,8 +151,8 @@ void TensorRtEngine::check_tensors(const Specs& inputs, const Specs& outputs) co
   std::set<std::string> differing;
   for (const auto& [own, other] : {std::pair{&declared, &found}, std::pair{&found, &declared}}) {
     for (const auto& [name, kind] : *own) {
-      const auto place = other->find(name);
-      if (place == other->end() || place->second != kind) differing.insert(name);
+      const auto match = other->find(name);
+      if (match == other->end() || match->second != kind) differing.insert(name);
     }
   }
   if (differing.empty()) return;

@@ -17,35 +17,35 @@ bool is_one_of(std::u32string_view characters, char32_t character) {
   return characters.find(character) != std::u32string_view::npos;
 }
 
-// Where the white space ends that begins at a place, before `end`.
-std::size_t after_space(std::u32string_view text, std::size_t place, std::size_t end) {
-  while (place < end && is_space(text[place])) ++place;
-  return place;
+// Where the white space ends that begins at a position, before `end`.
+std::size_t after_space(std::u32string_view text, std::size_t position, std::size_t end) {
+  while (position < end && is_space(text[position])) ++position;
+  return position;
 }
 
-// The same, if what stands between the end of a sentence and the next one begins at that place;
-// else that place.
-std::size_t after_sentence(std::u32string_view text, std::size_t place, std::size_t end) {
-  if (place == 0 || !is_one_of(kEnds, text[place - 1])) return place;
-  std::size_t space = place;
+// The same, if what stands between the end of a sentence and the next one begins at that position;
+// else that position.
+std::size_t after_sentence(std::u32string_view text, std::size_t position, std::size_t end) {
+  if (position == 0 || !is_one_of(kEnds, text[position - 1])) return position;
+  std::size_t space = position;
   while (space < end && is_one_of(kClosing, text[space])) ++space;
   const std::size_t next = after_space(text, space, end);
-  return next > space ? next : place;
+  return next > space ? next : position;
 }
 
 std::size_t middle(std::u32string_view text) {
   // At least one character on each side: a half as long as the whole would be halved forever.
   const std::size_t quarter = std::max<std::size_t>(1, text.size() / 4), half = text.size() / 2;
   const std::size_t end = text.size() - quarter;
-  const auto distance = [half](std::size_t place) {
-    return place > half ? place - half : half - place;
+  const auto distance = [half](std::size_t position) {
+    return position > half ? position - half : half - position;
   };
   for (const auto after : {after_sentence, after_space}) {
     std::size_t best = 0;  // no boundary is there
-    for (std::size_t place = quarter; place < end;) {
-      const std::size_t next = after(text, place, end);
-      if (next > place && (best == 0 || distance(next) < distance(best))) best = next;
-      place = std::max(next, place + 1);
+    for (std::size_t position = quarter; position < end;) {
+      const std::size_t next = after(text, position, end);
+      if (next > position && (best == 0 || distance(next) < distance(best))) best = next;
+      position = std::max(next, position + 1);
     }
     if (best > 0) return best;
   }
@@ -58,22 +58,22 @@ std::vector<Tokens> split_text(std::u32string_view text,
                                const std::function<Tokens(const std::string&)>& encode,
                                std::size_t limit) {
   const Tokens tokens = encode(encode_utf8(text));
-  std::vector<Tokens> pieces;
+  std::vector<Tokens> segments;
   if (tokens.size() <= limit || text.size() < 2) {
     // One character is at most a few bytes; cut its tokens in the end rather than refuse it.
     for (std::size_t begin = 0; begin < tokens.size(); begin += std::max<std::size_t>(limit, 1)) {
       const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(begin);
       const std::size_t size = std::min(std::max<std::size_t>(limit, 1), tokens.size() - begin);
-      pieces.emplace_back(first, first + static_cast<std::ptrdiff_t>(size));
+      segments.emplace_back(first, first + static_cast<std::ptrdiff_t>(size));
     }
-    return pieces;
+    return segments;
   }
   const std::size_t cut = middle(text);
   for (const auto part : {text.substr(0, cut), text.substr(cut)}) {
     auto found = split_text(part, encode, limit);
-    std::move(found.begin(), found.end(), std::back_inserter(pieces));
+    std::move(found.begin(), found.end(), std::back_inserter(segments));
   }
-  return pieces;
+  return segments;
 }
 
 }  // namespace translate_trt::runtime

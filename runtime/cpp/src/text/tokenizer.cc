@@ -20,22 +20,22 @@ using sentencepiece::SentencePieceProcessor;
 constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581, what stands for a space
 
 std::unique_ptr<const SentencePieceProcessor> load(const std::filesystem::path& path) {
-  const std::string mend = "Copy the directory again or make it again.";
+  const std::string remedy = "Copy the directory again or make it again.";
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   const std::string content(std::istreambuf_iterator<char>(file), {});
   if (!file) {
     throw bundle_error("cannot read the tokenizer model " + path.string() + ": " +
-                       std::strerror(errno) + ". " + mend);
+                       std::strerror(errno) + ". " + remedy);
   }
   if (content.empty()) {
-    throw bundle_error("the tokenizer model " + path.string() + " is empty. " + mend);
+    throw bundle_error("the tokenizer model " + path.string() + " is empty. " + remedy);
   }
   auto model = std::make_unique<SentencePieceProcessor>();
   const auto status = model->LoadFromSerializedProto(content);
   if (!status.ok()) {
     throw bundle_error(path.string() + " is not a SentencePiece model, or only a part of one (" +
-                       status.ToString() + "). " + mend);
+                       status.ToString() + "). " + remedy);
   }
   return model;
 }
