@@ -16,18 +16,19 @@ std::string is(const char* name, std::int64_t value) {
   return std::string(name) + " is " + std::to_string(value) + "; ";
 }
 
-// A switch of C.
+// Reads a boolean of the C interface.
 bool is_true(const char* name, std::int32_t value) {
   if (value != 0 && value != 1) throw option_error(is(name, value) + "it must be 0 or 1.");
   return value == 1;
 }
 
-// `whole`, with its first bytes from a caller's structure.
+// Returns `whole` with its first bytes replaced by the caller's structure, which may be older.
 template <class Options>
 Options completed(const Options* given, Options whole, const char* name) {
   const std::size_t size = given->struct_size;
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
-  bool known = size >= sizeof(std::size_t) && size < 4096;  // it was never set, if it is more
+  bool known =
+      size >= sizeof(std::size_t) && size < 4096;  // a larger size means an uninitialized structure
   for (std::size_t i = sizeof(Options); known && i < size; ++i) known = bytes[i] == 0;
   if (!known) {
     throw option_error(std::string(name) + ": struct_size is " + std::to_string(size) +
@@ -40,7 +41,7 @@ Options completed(const Options* given, Options whole, const char* name) {
   return whole;
 }
 
-// ---- the value of a field in C and back: how to, by the type that it has in C++ ----
+// ---- conversion of a field between C and C++, selected by its C++ type ----
 
 void read(const char*, std::int32_t given, int& value) { value = given; }
 void read(const char*, double given, double& value) { value = given; }
@@ -52,7 +53,7 @@ void read(const char*, std::int32_t given, std::optional<int>& value) {
   if (given != 0) value = given;
 }
 void read(const char*, const char* given, std::optional<std::string>& value) {
-  // In messages, too, what is not UTF-8 is U+FFFD.
+  // Invalid UTF-8 becomes U+FFFD, also in messages.
   if (given != nullptr) value = encode_utf8(decode_utf8(given));
 }
 
@@ -82,7 +83,7 @@ void write(Options from, Options* written, std::size_t size, const char* name) {
 
 void SearchOptions::check() const {
   if (beam_size < 1) throw option_error(is("beam_size", beam_size) + "it must be at least 1.");
-  if (!(length_penalty >= 0 && length_penalty <= kMaxLengthPenalty)) {  // or no number
+  if (!(length_penalty >= 0 && length_penalty <= kMaxLengthPenalty)) {  // also true for NaN
     // A negative alpha would break the early stop, whose bound needs lp(n) to grow with n.
     throw option_error("length_penalty is " + shown(length_penalty) +
                        "; it must be a number from 0 to " + std::to_string(kMaxLengthPenalty) +
@@ -155,7 +156,7 @@ tt_submit_options complete(const tt_submit_options* given) {
   tt_submit_options options = {};
   options.struct_size = sizeof(options);
   if (given != nullptr) options = completed(given, options, "tt_submit_options");
-  if (!(options.timeout >= 0)) {  // or no number
+  if (!(options.timeout >= 0)) {  // also true for NaN
     throw option_error("timeout is " + shown(options.timeout) + "; it must be at least 0.");
   }
   if (options.caller >> 63 != 0) {

@@ -1,4 +1,4 @@
-// Decoding options (runtime/options.py).
+// Search options (runtime/options.py), and conversions of the C option structures.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace translate_trt::runtime {
 
-// Of alpha: with n ** 10, the penalty of the longest hypothesis there can be is finite in float32.
+// Maximum alpha: with n ** 10, the penalty of the longest possible hypothesis is finite in float32.
 inline constexpr int kMaxLengthPenalty = 10;
 
-// Beams from which on the log is told: the cost of a step grows with the square of their number.
+// Beam size above which a message is logged: the cost of a step grows with its square.
 inline constexpr int kManyBeams = 64;
 
-// Formula of the length penalty. The underlying type is fixed: an invalid number of a caller is
-// kept until `check` reports it.
+// Formula of the length penalty. The fixed underlying type lets an invalid value of a caller pass
+// until `check` reports it.
 enum class LengthPenaltyForm : std::int32_t {
   kGnmt = TT_LENGTH_PENALTY_GNMT,
   kLength = TT_LENGTH_PENALTY_LENGTH,
 };
 
-// How to search (the specification is docs/beam-search.md).
+// Search options; docs/beam-search.md is the specification.
 struct SearchOptions {
   int beam_size = 4;
   double length_penalty = 0.6;
@@ -34,23 +34,23 @@ struct SearchOptions {
   int min_length = 0;
   int num_hypotheses = 1;
   bool return_attention = false;
-  std::optional<std::string> source_language, target_language;  // of a model of several
+  std::optional<std::string> source_language, target_language;  // of a multilingual model
 
-  // An option error that names the option, if a value is out of range.
+  // Throws an option error that names the first option out of range.
   void check() const;
 
   // The beta of ((beta + length) / (beta + 1)) ** alpha for this form.
   double length_penalty_beta() const;
 
-  // What the score of a hypothesis of so many tokens is divided by.
+  // The length penalty of a hypothesis of `length` tokens, which divides its log-probability.
   double penalty(std::int64_t length) const;
 
-  // Largest number of generated tokens for a source of that many tokens (no end symbol).
+  // Maximum number of generated tokens for a source of `source_length` tokens without end symbol.
   std::int64_t max_length_for(std::int64_t source_length) const;
 };
 
-// A field of the search options: its name, and where C and C++ keep it. The type of `value` decides
-// how the field is read.
+// A field of the search options: its name and its members in C and C++. The type of the C++ member
+// selects the conversion.
 template <class InC, class Value>
 struct OptionField {
   const char* name;
@@ -62,7 +62,7 @@ struct OptionField {
       : name(its_name), in_c(its_c), value(its_value) {}
 };
 
-// All fields, in the order of tt_options.
+// All search options, in the order of tt_options.
 #define TT_OPTION(name) \
   OptionField { #name, &tt_options::name, &SearchOptions::name }
 inline constexpr std::tuple kOptionFields = {
@@ -73,30 +73,32 @@ inline constexpr std::tuple kOptionFields = {
 };
 #undef TT_OPTION
 
-// Calls visit(field) for every field.
+// Calls visit(field) for every search option.
 template <class Visit>
 void for_each_option(const Visit& visit) {
   std::apply([&](const auto&... fields) { (visit(fields), ...); }, kOptionFields);
 }
 
-// Of the C interface, checked. languages: whose languages are taken where none are given.
+// Converts and checks options of the C interface. A language that is not set is taken from
+// `languages`.
 SearchOptions read_options(const tt_options& given, const SearchOptions& languages = {});
 
-// The first `size` bytes of what these options are in C; its texts are theirs.
+// Writes the first `size` bytes of the options as a C structure, whose strings belong to `options`.
 void write_options(const SearchOptions& options, tt_options* written, std::size_t size);
 
-// A structure that begins with its size, in this library's own size: what the caller's has not is
-// as in `defaults`. An option error if it has what this library does not know.
+// Converts a caller's structure, which begins with its size, to this library's version of it:
+// fields that the caller's version lacks get their defaults. Throws an option error if the
+// structure has fields that this library does not know.
 tt_options complete(const tt_options* given, const tt_options& defaults);
 tt_load_options complete(const tt_load_options* given);
 tt_submit_options complete(const tt_submit_options* given);
 tt_engines complete(const tt_engines* given);
 
-// The first `size` bytes of the default ones.
+// Write the first `size` bytes of the default options.
 void write_default(tt_load_options* written, std::size_t size);
 void write_default(tt_submit_options* written, std::size_t size);
 
-// The first `size` bytes of these.
+// Writes the first `size` bytes of the statistics.
 void write_statistics(const tt_statistics& statistics, tt_statistics* written, std::size_t size);
 
 }  // namespace translate_trt::runtime

@@ -1,4 +1,4 @@
-// The C interface: translates errors to codes and messages, and results to what C can read.
+// The C interface: converts exceptions to statuses and messages, and results to C arrays.
 
 #include "translate_trt/translate_trt.h"
 
@@ -40,12 +40,12 @@ using translate_trt::runtime::Translator;
 
 struct tt_translator {
   Translator translator;
-  int process;  // that loaded it
+  int process;  // id of the process that loaded it
 };
 
 struct tt_job {
   std::shared_ptr<Job> job;
-  const Translator* translator;  // alive as long as the job has not finished
+  const Translator* translator;  // valid until the job has finished
   std::atomic<bool> is_taken = false;
 };
 
@@ -57,25 +57,25 @@ struct tt_completions {
   void push(void* context) {
     const std::lock_guard lock(mutex);
     contexts.push_back(context);
-    // With the lock held: whoever waits may free all this once it has seen the last job.
+    // Under the lock: a waiting thread may free the queue as soon as it has seen the last job.
     arrival.notify_one();
   }
 };
 
 struct tt_result {
   std::vector<Translation> translations;
-  // Of each line, hypothesis and piece: its tokens in the type of C.
+  // Tokens as int32_t, by line, hypothesis and piece.
   std::vector<std::vector<std::vector<std::vector<std::int32_t>>>> tokens;
 };
 
 namespace {
 
-// A message that is there even if memory has run out.
+// The last error message of a thread, which exists even when memory has run out.
 struct LastError {
   std::string message;
   const char* text = "";
 
-  // As UTF-8, whatever ONNX Runtime has quoted of a damaged file.
+  // Makes the message valid UTF-8: ONNX Runtime may quote bytes of a damaged file.
   void set(const char* what) noexcept {
     try {
       message = translate_trt::runtime::encode_utf8(translate_trt::runtime::decode_utf8(what));
@@ -96,7 +96,7 @@ tt_status failed(tt_status status, const char* message) noexcept {
   return status;
 }
 
-// Calls a function; whatever it throws becomes a status.
+// Calls a function and converts any exception to a status.
 template <class Function>
 tt_status guarded(const Function& function) noexcept {
   try {
@@ -188,7 +188,7 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sourc
       token_lists(prefixes, prefixes == nullptr ? 0 : count, "the list of a prefix"));
 }
 
-// Once that many seconds have passed; a number too large for the clock is as good as none.
+// The deadline in that many seconds; none if the number is too large for the clock.
 Deadline after(double seconds) {
   constexpr double kLongest = 1e9;
   if (seconds >= kLongest) return std::nullopt;
@@ -296,7 +296,7 @@ tt_status tt_translator_load(const char* bundle, const tt_load_options* options,
 }
 
 void tt_translator_free(tt_translator* translator) {
-  // A process that was forked from the one that loaded it has none of the threads to wait for.
+  // A forked process does not have the worker threads that the destructor waits for.
   if (translator != nullptr && translator->process == getpid()) delete translator;
 }
 

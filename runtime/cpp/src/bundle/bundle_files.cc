@@ -1,4 +1,4 @@
-// What a bundle's files must be.
+// Verification of a bundle's files against the manifest.
 
 #include <algorithm>
 #include <cerrno>
@@ -70,7 +70,7 @@ void verify_files(const fs::path& bundle, const Manifest& manifest, const Target
              other.bytes == entries[i].bytes;
     };
     const auto here = entries.begin() + static_cast<std::ptrdiff_t>(i);
-    if (std::any_of(entries.begin(), here, same)) continue;  // a shared file is named twice
+    if (std::any_of(entries.begin(), here, same)) continue;  // a shared file has two entries
     verify_file(entries[i].locate(bundle), entries[i], hashes);
   }
 }

@@ -11,7 +11,7 @@ void append(Specs& specs, const Specs& more) {
   specs.insert(specs.end(), more.begin(), more.end());
 }
 
-// That axis of a tensor, if it is a number.
+// The size of a tensor's axis, if it is fixed.
 std::optional<std::int64_t> fixed(const Specs& specs, const char* name, std::size_t axis) {
   for (const TensorSpec& spec : specs) {
     if (spec.name == name && spec.axes.at(axis) > 0) return spec.axes[axis];

@@ -1,4 +1,4 @@
-// Inputs and outputs of a target's graphs (runtime/bundle/contract.py says what they mean).
+// Inputs and outputs of a target's graphs; runtime/bundle/contract.py documents each tensor.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace translate_trt::runtime {
 
-inline constexpr float kMasked = -1e9f;    // hides what must not count
-inline constexpr std::int64_t kEmpty = 0;  // in a place of a shortlist that no token has
-// In forced_tokens: any token may come next. unscored(t): t comes next, and its log-probability
-// does not count.
+inline constexpr float kMasked = -1e9f;    // added to scores of masked positions
+inline constexpr std::int64_t kEmpty = 0;  // an unused entry of a shortlist
+// Values of forced_tokens: kFree allows any token, t forces and scores token t, and unscored(t)
+// forces it without counting its log-probability.
 inline constexpr std::int64_t kFree = -1;
 inline constexpr std::int64_t unscored(std::int64_t token) { return -2 - token; }
 inline constexpr const char* kNext = "next_";
@@ -21,41 +21,41 @@ enum class Type { kInt64, kFloat32, kFloat16, kBFloat16, kBool };
 
 std::size_t size_of(Type type);  // bytes
 
-// As ONNX Runtime writes them, such as "tensor(float)".
+// The name that ONNX Runtime uses, such as "tensor(float)".
 std::string name_of(Type type);
 
-// A letter for a size that is known only when a batch runs.
+// A symbolic size, known only when a batch runs.
 enum Letter : std::int64_t { kN = -1, kK = -2, kS = -3, kP = -4, kW = -5 };
 
 struct Sizes {
   std::int64_t n = 0, k = 0, s = 0, p = 0, w = 0;
 
-  std::int64_t of(std::int64_t axis) const;  // a letter, or a number that stays what it is
+  std::int64_t of(std::int64_t axis) const;  // resolves a letter; a number is returned unchanged
 };
 
-// What a sentence's part of the state is before the first step.
+// Initial value of a sentence's row of the state, before the first step.
 enum class Initial {
   kZeros,
   kStartToken,
-  kMasked,  // nothing is written yet
+  kMasked,  // no slot is visible yet
   kMinusInfinity,
-  kFirstLives,  // 0, and minus infinity for all other beams
+  kFirstLives,  // 0 for the first beam, minus infinity for the others
   kAscending,   // 0, 1, 2, ...
 };
 
 // One input or output of a graph.
 struct TensorSpec {
-  std::string name;  // of the input; of state, the output has kNext before it
+  std::string name;  // of the input; the output of a state tensor has the prefix kNext
   Type type;
   std::vector<std::int64_t> axes;     // numbers or letters
-  Initial initial = Initial::kZeros;  // of state
-  bool in_place = false;              // of state: a step writes it where it is
+  Initial initial = Initial::kZeros;  // of a state tensor
+  bool in_place = false;              // a cache, which a step updates in place
 
   std::vector<std::int64_t> sized(const Sizes& sizes) const;
   bool by_sentence() const { return !axes.empty() && axes[0] == kN; }
 };
 
-// How long the list of tokens is that a translation is made of, where there is one.
+// Width of the shortlist, the list of tokens that a translation may use.
 struct ShortlistSize {
   std::int64_t always, each;
 
@@ -64,29 +64,29 @@ struct ShortlistSize {
 
 using Specs = std::vector<TensorSpec>;
 
-// Every step looks for a beam's best 2K + 1 tokens, so there must be as many to choose from.
+// Largest beam size K for that many tokens: every step selects the best 2K + 1 tokens of a beam.
 inline std::int64_t max_beams(std::int64_t choices) { return (choices - 1) / 2; }
 
-// Inputs and outputs of both graphs of a target, as its manifest lists them.
+// Inputs and outputs of both graphs of a target, as listed in its manifest.
 struct Contract {
   Specs encoder_inputs, encoder_outputs, request, state;
-  Specs results;  // of a step besides its state; the parents are the first
+  Specs results;  // outputs of a step other than its state; the first is `parents`
   std::optional<ShortlistSize> shortlist = std::nullopt;
 
-  // Where the graphs are made for one number of beams, or of slots.
+  // The number of beams or cache slots, if the graphs were compiled for a fixed one.
   std::optional<std::int64_t> beams() const;
   std::optional<std::int64_t> slots() const;
 
-  bool attention() const;  // is among the results
+  bool attention() const;  // whether the step returns attention
 
-  Specs caches() const;  // the state that a step writes in place
+  Specs caches() const;  // state tensors that a step updates in place
   Specs step_inputs() const;
   Specs step_outputs() const;
 
-  // So many tokens a beam has to choose from in any sentence.
+  // Number of tokens that a beam can choose from in any sentence.
   std::int64_t choices(std::int64_t vocabulary_size) const;
 
-  // With S, and W that goes with it.
+  // Sizes with S = source_size and the W that belongs to it.
   Sizes with_source(Sizes sizes, std::int64_t source_size) const;
 };
 

@@ -77,7 +77,7 @@ std::string type_name(Type type) {
   return "";
 }
 
-// Such as "float32 [N, 1, 1, S]".
+// Formats a tensor as in "float32 [N, 1, 1, S]".
 std::string described(Type type, const std::vector<std::int64_t>& axes) {
   std::vector<std::string> names;
   for (const std::int64_t axis : axes) names.push_back(axis_name(axis));
@@ -86,7 +86,7 @@ std::string described(Type type, const std::vector<std::int64_t>& axes) {
 
 std::string described(const TensorSpec& spec) { return described(spec.type, spec.axes); }
 
-// The type of an initial value; zeros are of any.
+// The element type that an initial value requires; zeros have any type.
 Type type_of(Initial initial, Type any) {
   switch (initial) {
     case Initial::kZeros:
@@ -124,7 +124,7 @@ const TensorSpec* find(const Specs& specs, const std::string& name) {
   return found == specs.end() ? nullptr : &*found;
 }
 
-// That axis of a tensor of the state that there must be: a number, or its letter.
+// The size of an axis of a required state tensor: a number, or the given letter.
 std::int64_t size_of_axis(const Fields& group, const Specs& state, const char* name,
                           std::size_t axis, Letter letter) {
   const Fields fields = group.object(name);
@@ -149,7 +149,7 @@ bool is_of_source(const TensorSpec& spec) {
   return spec.axes[0] == kN && letters_of(spec) == Axes({kN, kS});
 }
 
-// A cache [N, H, P, D], or anything that each sentence or beam has.
+// Whether a tensor is a cache [N, H, P, D], or has one entry per sentence or beam.
 bool is_state(const TensorSpec& spec, std::int64_t slots) {
   const Axes letters = letters_of(spec);
   if (spec.axes[0] != kN) return false;
@@ -158,11 +158,11 @@ bool is_state(const TensorSpec& spec, std::int64_t slots) {
          (letters == Axes({kN}) || letters == Axes({kN, kP}));
 }
 
-// Holds a group against what the host itself deals with; accepts: whether it has room for another.
+// Checks that a group has the tensors that the host uses, and no others that accepts(spec) rejects.
 template <class Accepts>
 void check(const Fields& group, const Specs& specs, const Specs& required, const Accepts& accepts) {
   for (const TensorSpec& wanted : required) {
-    group.object(wanted.name);  // which says that it is missing
+    group.object(wanted.name);  // throws if it is missing
     const TensorSpec& found = *find(specs, wanted.name);
     if (described(found) != described(wanted)) {
       group.fail(wanted.name, described(wanted), Json(described(found)));

@@ -1,4 +1,4 @@
-// `Contract` in a manifest (runtime/bundle/contract_fields.py).
+// Reads a `Contract` from a manifest (runtime/bundle/contract_fields.py).
 #pragma once
 
 #include "bundle/contract.h"
@@ -6,8 +6,8 @@
 
 namespace translate_trt::runtime {
 
-// From the object `contract` of a target. A bundle error if a tensor is missing that the host deals
-// with, or one is there that it does not know what to do with.
+// Reads the object `contract` of a target. Throws a bundle error if a tensor that the host uses is
+// missing, or if there is a tensor that this version does not know.
 Contract read_contract(const Fields& fields);
 
 }  // namespace translate_trt::runtime

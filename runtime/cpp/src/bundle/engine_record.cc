@@ -19,7 +19,7 @@ using Numbers = std::vector<int>;
 const std::vector<std::string> kPackages = {"tensorrt", "tensorrt_rtx"};
 const std::vector<std::string> kHardwareLevels = {"none", "same_compute_capability", "ampere_plus"};
 
-// Both ampere_plus and an engine of TensorRT-RTX without a list of GPUs begin here.
+// Oldest GPU of ampere_plus engines, and of TensorRT-RTX engines without a list of GPUs.
 const Numbers kAmpere = {8, 0};
 
 std::string read_choice(const Fields& fields, const std::string& name,
@@ -64,7 +64,8 @@ Numbers version_numbers(const std::string& text) {
   return numbers;
 }
 
-// Compared as far as the library reports its version: it says itself if only the build differs.
+// Compares the components that the library reports: TensorRT itself rejects an engine of another
+// build.
 bool version_fits(const EngineRecord& record, const std::string& installed) {
   const Numbers here = version_numbers(installed);
   Numbers made = version_numbers(record.version);

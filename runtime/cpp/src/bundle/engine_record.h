@@ -1,4 +1,5 @@
-// What a manifest says of engines, and whether they run on a machine (runtime/backends/engines.py).
+// Engine records of a manifest, and whether their engines run on this machine
+// (runtime/backends/engines.py).
 #pragma once
 
 #include <filesystem>
@@ -11,36 +12,37 @@
 
 namespace translate_trt::runtime {
 
-// What one engine was built by, and for. Fields that only people read are checked and dropped.
+// How and for which machines an engine was built. Fields for human readers are checked and dropped.
 struct EngineRecord {
   std::string package;  // "tensorrt" or "tensorrt_rtx"
-  std::string version;  // of the package, such as "10.15.1.29"
+  std::string version;  // version of the package, such as "10.15.1.29"
   std::string system;   // such as "linux-x86_64"
-  // Of GPUs, such as "8.6"; empty: TensorRT-RTX's portable engine, for all from 8.0 on.
+  // Compute capabilities such as "8.6"; empty for a portable TensorRT-RTX engine (8.0 and later).
   std::vector<std::string> compute_capabilities;
   std::string hardware_compatibility;  // "none", "same_compute_capability" or "ampere_plus"
-  bool version_compatible;             // newer versions of the same major one load it, too
-  bool weights_stripped;               // it runs once the weights of the ONNX file are put back
-  Profiles profiles;                   // by index of TensorRT's optimization profiles
+  bool version_compatible;             // loads in newer versions of the same major version
+  bool weights_stripped;               // needs its weights refitted from the ONNX file
+  Profiles profiles;                   // by index of the optimization profile
 };
 
 // By role, such as "step".
 using EngineRecords = std::map<std::string, EngineRecord>;
 
-// Of a target of the bundle. A bundle error if there are none, or one cannot be read.
+// Reads the records of a target. Throws a bundle error if they are missing or invalid.
 EngineRecords read_engine_records(const TargetEntry& target, const std::filesystem::path& bundle);
 
-// This operating system and processor, such as "linux-x86_64".
+// Name of this operating system and CPU architecture, such as "linux-x86_64".
 std::string system_name();
 
-// Refuses an engine that this library does not run, or that was built by another version than
-// `installed`, TensorRT's (such as "10.15.1"; the library does not report the build), or for
-// another system. A bundle error, which says what to do.
+// Throws a bundle error, which says what to do, for an engine that this library does not support,
+// that another version of TensorRT built, or that was built for another system. installed: version
+// of TensorRT here, such as "10.15.1"; the library does not report the build number.
 void check_engine(const EngineRecord& record, const std::string& installed,
                   const std::string& system, const std::string& target,
                   const std::filesystem::path& bundle);
 
-// The same for an engine that was built for other GPUs. gpu: its compute capability, such as "8.6".
+// Throws a bundle error for an engine that was built for other GPUs. gpu: compute capability of
+// this GPU, such as "8.6".
 void check_engine_gpu(const EngineRecord& record, const std::string& gpu, const std::string& target,
                       const std::filesystem::path& bundle);
 

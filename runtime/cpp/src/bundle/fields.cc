@@ -10,10 +10,10 @@ namespace translate_trt::runtime {
 
 namespace {
 
-constexpr int kDeepest = 200;         // objects within objects; a manifest has five
+constexpr int kDeepest = 200;         // nested objects; a manifest has five levels
 constexpr std::size_t kLongest = 60;  // characters of a value in a message
 
-// Written until there is more than fits a message, so that no value is too deep for the stack.
+// Stops once the text is too long for a message, so deep values do not exhaust the stack.
 void write(const Json& value, std::string& text) {
   if (text.size() > 4 * kLongest) return;
   const char* between = "";

@@ -18,11 +18,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// At the end of a target's name: a translation is made of a list of tokens that depends on its
-// source.
+// Suffix of the name of a target that restricts the output to a shortlist.
 constexpr const char* kShortlist = "-shortlist";
 
-// Not what every character is, but what a path of a bundle has no use for and an eye does not see.
+// Rejects invisible characters that no path of a bundle needs; not a full Unicode classification.
 bool is_printable(char32_t c) {
   return !is_control(c) && (c == U' ' || !is_space(c)) && c != 0xAD && c != 0xFEFF &&
          !(c >= 0x200B && c <= 0x200F) && !(c >= 0x202A && c <= 0x202E) &&
@@ -33,7 +32,7 @@ void check_path(const std::string& path) {
   const std::u32string characters = decode_utf8(path);
   bool allowed = std::all_of(characters.begin(), characters.end(), is_printable) &&
                  path.find('\\') == std::string::npos &&
-                 !(characters.size() > 1 && characters[1] == U':');  // a drive of Windows
+                 !(characters.size() > 1 && characters[1] == U':');  // a Windows drive
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find('/', begin), path.size());
     const std::string part = path.substr(begin, end - begin);
@@ -61,26 +60,27 @@ FileEntry read_entry(const Fields& fields) {
 }
 
 ModelDescription read_model(const Fields& fields) {
-  // What Python shows, too, must be there.
+  // Fields that only Python displays are required, too.
   for (const char* name : {"encoder_layers", "decoder_layers", "heads", "key_size", "value_size",
                            "model_size", "feed_forward_size", "parameters"}) {
     fields.integer(name, 1);
   }
   for (const char* name : {"pad_token", "unknown_token"}) fields.integer(name, -1);
   const std::int64_t pieces = fields.integer("vocabulary_size", 1);
-  const std::int64_t of_source = fields.integer("source_vocabulary_size", 0);  // 0: the same
+  const std::int64_t of_source =
+      fields.integer("source_vocabulary_size", 0);  // 0: same as the target's
   return {pieces, fields.integer("start_token", 0), fields.integer("end_token", 0),
           of_source != 0 ? of_source : pieces, fields.boolean("source_end")};
 }
 
-// Its tokens are in the vocabularies, and leave room for a text.
+// Checks that the prompt's tokens are in the vocabularies and leave space for a text.
 Prompt read_prompt(const Fields& fields, const Fields& limits, const ModelDescription& model) {
   const Prompt prompt = Prompt::read(fields.object("prompt"));
   const auto [source, target] = prompt.largest();
   if (source >= model.source_pieces || target >= model.vocabulary_size) {
     fields.fail("prompt", "tokens of the vocabulary", Json(std::max(source, target)));
   }
-  const std::int64_t least = prompt.source_length() + 2;  // with a token and the end symbol
+  const std::int64_t least = prompt.source_length() + 2;  // plus one token and the end symbol
   if (limits.integer("max_source_length", 1) < least) {
     limits.fail("max_source_length", "at least " + std::to_string(least),
                 limits.values()["max_source_length"]);
@@ -88,7 +88,7 @@ Prompt read_prompt(const Fields& fields, const Fields& limits, const ModelDescri
   return prompt;
 }
 
-// ---- the search's defaults: how to read a field, by the type that it has in SearchOptions ----
+// ---- default search options: one overload for each C++ type of a field ----
 
 void read(const Fields& fields, const std::string& name, const Json& value, int& option) {
   if (!value.is_number_integer()) fields.fail(name, "of type int", value);
@@ -125,7 +125,7 @@ void read(const Fields& fields, const std::string& name, const Json& value,
   if (!value.is_string()) fields.fail(name, "of type str", value);
   option = value == "gnmt"     ? LengthPenaltyForm::kGnmt
            : value == "length" ? LengthPenaltyForm::kLength
-                               : LengthPenaltyForm{-1};  // `check` reports it
+                               : LengthPenaltyForm{-1};  // rejected by `check`
 }
 
 SearchOptions read_search(const Fields& fields) {

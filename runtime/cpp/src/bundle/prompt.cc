@@ -29,7 +29,7 @@ std::string choose(const Languages& languages) {
   return "choose one of " + listed(languages) + ".";
 }
 
-// Of a model that is told languages by these tokens.
+// Checks a language of a model that selects it by a token.
 void check_language(const char* name, const Languages& languages,
                     const std::optional<std::string>& wanted, bool needed) {
   if (!wanted) {
@@ -43,7 +43,7 @@ void check_language(const char* name, const Languages& languages,
                      choose(languages));
 }
 
-// Of one that is told none.
+// Checks a language of a model that has only one.
 void check_own(const char* name, const std::optional<std::string>& own,
                const std::optional<std::string>& wanted) {
   if (!wanted || wanted == own) return;

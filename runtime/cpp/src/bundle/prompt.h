@@ -1,5 +1,4 @@
-// What models read and write around a text: tokens that say languages, and the like
-// (runtime/bundle/prompt.py).
+// Prompts: control tokens around a text, such as language tokens (runtime/bundle/prompt.py).
 #pragma once
 
 #include <cstdint>
@@ -16,41 +15,41 @@ namespace translate_trt::runtime {
 
 class Fields;
 
-// The token of each language, by its name.
+// Language tokens by language name.
 using Languages = std::map<std::string, std::int64_t>;
 
-// Tokens that stand before the text; none of them is text, so that no translation shows them.
+// Control tokens before the text. They are not part of the text, so translations do not show them.
 struct Prompt {
-  Tokens source;  // every source begins with them
-  Tokens target;  // every translation begins with them
-  // The token behind `source` that says what a source is in.
+  Tokens source;  // first tokens of every source
+  Tokens target;  // first tokens of every translation
+  // Source-language tokens, placed after `source`.
   Languages source_languages;
-  // The token that says what to translate into. `before_source`: it stands behind all these, before
-  // the source's text; else the translation begins with it, behind `target`.
+  // Target-language tokens. If before_source, the token follows the ones above, before the source
+  // text; otherwise it is the translation's first token after `target`.
   Languages target_languages;
   bool before_source = false;
 
-  // Of a manifest's field. A bundle error if it is something else.
+  // Reads the manifest's field. Throws a bundle error if it is invalid.
   static Prompt read(const Fields& fields);
 
-  // The largest token before a source and before a translation; -1: there is none.
+  // Largest token id before a source and before a translation; -1 if there is no token.
   std::pair<std::int64_t, std::int64_t> largest() const;
 
-  // So many tokens stand before a source at most.
+  // Maximum number of prompt tokens before a source.
   std::int64_t source_length() const;
 
-  // A line without the language that it begins with (">>deu<< A text."), and the options with that.
+  // Moves a language prefix (">>deu<< A text.") from the line to the options.
   std::pair<std::u32string_view, SearchOptions> of_line(std::u32string_view line,
                                                         SearchOptions options) const;
 
-  // The tokens before a source, once `check` has nothing against the options.
+  // Prompt tokens before a source, for options that `check` accepts.
   Tokens of_source(const SearchOptions& options) const;
 
-  // The same before a translation, as a forced prefix (`unscored`).
+  // Prompt tokens before a translation, as an unscored forced prefix.
   Tokens of_target(const SearchOptions& options) const;
 
-  // An option error if a model of this prompt does not know a language that the options name, or
-  // has to be told one and is not. own_source, own_target: what it was made for, if that is known.
+  // Throws an option error if the options name a language that the model does not know, or lack one
+  // that it needs. own_source, own_target: languages of a bilingual model, if known.
   void check(const SearchOptions& options, const std::optional<std::string>& own_source,
              const std::optional<std::string>& own_target) const;
 };

@@ -54,8 +54,7 @@ void compress(State& state, const unsigned char* data, std::size_t blocks) {
 
 #if defined(__x86_64__)
 
-// The processor's instructions for it; ten times as fast, which a large bundle is the sooner loaded
-// for.
+// SHA extensions of x86: ten times as fast, which shortens the loading of a large bundle.
 __attribute__((target("sha,sse4.1"))) void compress_by_instructions(State& state,
                                                                     const unsigned char* data,
                                                                     std::size_t blocks) {
@@ -63,14 +62,14 @@ __attribute__((target("sha,sse4.1"))) void compress_by_instructions(State& state
     return _mm_loadu_si128(static_cast<const __m128i*>(from));
   };
   const __m128i bytes = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
-  // The instructions want the words in two groups: a b e f and c d g h.
+  // The instructions take the state as two registers: a b e f and c d g h.
   const __m128i cdab = _mm_shuffle_epi32(load(&state[0]), 0xB1);
   const __m128i efgh = _mm_shuffle_epi32(load(&state[4]), 0x1B);
   __m128i abef = _mm_alignr_epi8(cdab, efgh, 8);
   __m128i cdgh = _mm_blend_epi16(efgh, cdab, 0xF0);
   for (; blocks > 0; --blocks, data += 64) {
     const __m128i abef_before = abef, cdgh_before = cdgh;
-    __m128i w[4];  // the next 16 words
+    __m128i w[4];  // the next 16 words of the message schedule
     for (int i = 0; i < 4; ++i) w[i] = _mm_shuffle_epi8(load(data + 16 * i), bytes);
     for (int i = 0; i < 16; ++i) {
       const __m128i now = w[0];
@@ -92,7 +91,7 @@ __attribute__((target("sha,sse4.1"))) void compress_by_instructions(State& state
 
 bool has_instructions() {
   unsigned a, b, c, d;
-  constexpr unsigned kSha = 1u << 29;  // of EBX
+  constexpr unsigned kSha = 1u << 29;  // bit of EBX
   __builtin_cpu_init();
   return __builtin_cpu_supports("sse4.1") && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
          (b & kSha) != 0;
@@ -131,7 +130,8 @@ void Sha256::update(const unsigned char* data, std::size_t size) {
 std::string Sha256::digest() {
   const std::uint64_t bits = 8 * size_;
   unsigned char end[2 * kBlock] = {0x80};
-  const std::size_t zeros = (kBlock + 55 - filled_) % kBlock;  // so that the length ends a block
+  const std::size_t zeros =
+      (kBlock + 55 - filled_) % kBlock;  // pads so that the length ends a block
   for (int i = 0; i < 8; ++i) end[1 + zeros + i] = static_cast<unsigned char>(bits >> (56 - 8 * i));
   update(end, 1 + zeros + 8);
   std::string text;

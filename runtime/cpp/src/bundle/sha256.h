@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), so that nothing has to be linked for it.
+// SHA-256 (FIPS 180-4), without a dependency on a crypto library.
 #pragma once
 
 #include <array>
@@ -10,12 +10,12 @@ namespace translate_trt::runtime {
 
 class Sha256 {
  public:
-  // instructions: of the processor, where it has any for this; without, to test.
+  // instructions: whether to use the CPU's SHA extensions where available; false for tests.
   explicit Sha256(bool instructions = true);
 
   void update(const unsigned char* data, std::size_t size);
 
-  // Of all data so far, in lower-case hexadecimal; nothing can be added afterwards.
+  // Digest of all data in lower-case hexadecimal. The object cannot be updated afterwards.
   std::string digest();
 
  private:
@@ -24,7 +24,7 @@ class Sha256 {
   bool instructions_;
   std::array<std::uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                          0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  std::array<unsigned char, kBlock> rest_ = {};  // of a block that is not full yet
+  std::array<unsigned char, kBlock> rest_ = {};  // a partial block
   std::size_t filled_ = 0;
   std::uint64_t size_ = 0;  // bytes so far
 };

@@ -17,14 +17,14 @@ bool is_one_of(std::u32string_view characters, char32_t character) {
   return characters.find(character) != std::u32string_view::npos;
 }
 
-// Where the white space ends that begins at a position, before `end`.
+// End of the white space that starts at a position, at most `end`.
 std::size_t after_space(std::u32string_view text, std::size_t position, std::size_t end) {
   while (position < end && is_space(text[position])) ++position;
   return position;
 }
 
-// The same, if what stands between the end of a sentence and the next one begins at that position;
-// else that position.
+// End of the closing punctuation and white space between two sentences that starts at a position;
+// the position itself if no sentence ends there.
 std::size_t after_sentence(std::u32string_view text, std::size_t position, std::size_t end) {
   if (position == 0 || !is_one_of(kEnds, text[position - 1])) return position;
   std::size_t space = position;
@@ -34,14 +34,14 @@ std::size_t after_sentence(std::u32string_view text, std::size_t position, std::
 }
 
 std::size_t middle(std::u32string_view text) {
-  // At least one character on each side: a half as long as the whole would be halved forever.
+  // At least one character on each side, so that the recursion ends.
   const std::size_t quarter = std::max<std::size_t>(1, text.size() / 4), half = text.size() / 2;
   const std::size_t end = text.size() - quarter;
   const auto distance = [half](std::size_t position) {
     return position > half ? position - half : half - position;
   };
   for (const auto after : {after_sentence, after_space}) {
-    std::size_t best = 0;  // no boundary is there
+    std::size_t best = 0;  // 0: no boundary found
     for (std::size_t position = quarter; position < end;) {
       const std::size_t next = after(text, position, end);
       if (next > position && (best == 0 || distance(next) < distance(best))) best = next;
@@ -60,7 +60,7 @@ std::vector<Tokens> split_text(std::u32string_view text,
   const Tokens tokens = encode(encode_utf8(text));
   std::vector<Tokens> segments;
   if (tokens.size() <= limit || text.size() < 2) {
-    // One character is at most a few bytes; cut its tokens in the end rather than refuse it.
+    // A single character can exceed the limit; split its tokens rather than reject it.
     for (std::size_t begin = 0; begin < tokens.size(); begin += std::max<std::size_t>(limit, 1)) {
       const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(begin);
       const std::size_t size = std::min(std::max<std::size_t>(limit, 1), tokens.size() - begin);

@@ -1,4 +1,4 @@
-// Lines longer than the model takes, cut where it hurts least (runtime/text/segments.py).
+// Splitting of over-long lines at sentence or word boundaries (runtime/text/segments.py).
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace translate_trt::runtime {
 
-// Tokens of a text, in as many pieces of at most `limit` tokens as it needs; no piece is empty, so
-// a blank text has none.
+// Splits a text into segments of at most `limit` tokens. Segments are not empty; a blank text has
+// none.
 std::vector<Tokens> split_text(std::u32string_view text,
                                const std::function<Tokens(const std::string&)>& encode,
                                std::size_t limit);

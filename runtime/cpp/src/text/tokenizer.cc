@@ -17,7 +17,7 @@ namespace {
 
 using sentencepiece::SentencePieceProcessor;
 
-constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581, what stands for a space
+constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581, which SentencePiece writes for a space
 
 std::unique_ptr<const SentencePieceProcessor> load(const std::filesystem::path& path) {
   const std::string remedy = "Copy the directory again or make it again.";
@@ -40,12 +40,12 @@ std::unique_ptr<const SentencePieceProcessor> load(const std::filesystem::path& 
   return model;
 }
 
-// Of a library that should not fail, since what it is given is UTF-8 and ids of its own.
+// SentencePiece should not fail, since its input is valid UTF-8 or its own ids.
 void check(const sentencepiece::util::Status& status) {
   if (!status.ok()) throw std::runtime_error("SentencePiece failed: " + status.ToString());
 }
 
-// Whether tokens are what stands between spaces (_is_of_words in runtime/text/tokenizer.py).
+// Whether every token is a whole word (_is_of_words in runtime/text/tokenizer.py).
 bool is_of_words(const SentencePieceProcessor& model) {
   for (int piece = 0; piece < model.GetPieceSize(); ++piece) {
     const bool special = model.IsControl(piece) || model.IsUnknown(piece);
@@ -72,7 +72,7 @@ struct Tokenizer::Model {
 
   Tokens encode(std::string_view text) const {
     const std::string cleaned = clean(text);
-    // SentencePiece would make one token of unknown words that follow each other.
+    // SentencePiece would merge consecutive unknown words into one token.
     if (of_words) return encode_words(*processor, cleaned);
     std::vector<int> ids;
     check(processor->Encode(cleaned, &ids));

@@ -1,4 +1,4 @@
-// Text to token ids and back (runtime/text/tokenizer.py).
+// Conversion between text and token ids (runtime/text/tokenizer.py).
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace translate_trt::runtime {
 
 using Tokens = std::vector<std::int64_t>;
 
-// The source and target vocabularies, which may be one and the same file. Any thread.
+// The source and target tokenizers, which may share one file. Thread-safe.
 class Tokenizer {
  public:
-  // A bundle error if a file is missing, truncated, or not a SentencePiece model.
+  // Throws a bundle error if a file is missing, truncated, or not a SentencePiece model.
   Tokenizer(const std::filesystem::path& source_model, const std::filesystem::path& target_model);
 
   Tokens encode_source(std::string_view text) const;
   Tokens encode_target(std::string_view text) const;
 
-  // Target text, always one line.
+  // Decodes target tokens; the text is always a single line.
   std::string decode(const Tokens& tokens) const;
 
   std::int64_t source_vocabulary_size() const;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr char32_t kReplacement = 0xFFFD;
 
-// Bytes of the sequence that a first byte begins; 0: it begins none.
+// Length in bytes of the sequence that a first byte starts; 0 if the byte is invalid.
 std::size_t sequence_size(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first <= 0xDF) return 2;
@@ -19,8 +19,8 @@ std::size_t sequence_size(unsigned char first) {
   return 0;
 }
 
-// Whether a byte can be the one at that index of a sequence: the second byte of some leaves out
-// what is written shorter, surrogates, and what is beyond U+10FFFF.
+// Whether a byte is valid at that index of a sequence. The range of the second byte excludes
+// overlong forms, surrogates and code points above U+10FFFF.
 bool can_follow(unsigned char first, std::size_t index, unsigned char byte) {
   unsigned char lowest = 0x80, highest = 0xBF;
   if (index == 1) {

@@ -1,4 +1,4 @@
-// UTF-8 and Unicode, as far as a runtime needs them.
+// UTF-8 conversion and Unicode properties for the runtime.
 #pragma once
 
 #include <string>
@@ -7,32 +7,31 @@
 
 namespace translate_trt::runtime {
 
-// The code points of a text. What is not UTF-8 becomes U+FFFD, one for each longest part of a
-// sequence that could have gone on (the Unicode Standard's section 3.9, and what Python's decoder
-// does).
+// Decodes UTF-8. Every maximal invalid subsequence becomes one U+FFFD, as in section 3.9 of the
+// Unicode Standard and in Python's decoder.
 std::u32string decode_utf8(std::string_view text);
 
-// Code points that are no surrogates, as UTF-8.
+// Encodes code points, none of which is a surrogate, as UTF-8.
 std::string encode_utf8(std::u32string_view text);
 
 bool is_utf8(std::string_view text);
 
-// As Python's str.isspace, of one character.
+// Python's str.isspace for one character.
 bool is_space(char32_t character);
 
-// Control characters (C0, DEL, C1) and the line and paragraph separators: runtime/text/tokenizer.py
-// says what becomes of them and why.
+// Whether a character is a control character (C0, DEL, C1) or a line or paragraph separator, which
+// runtime/text/tokenizer.py replaces.
 bool is_control(char32_t character);
 
-// The text with a space for each of these.
+// Replaces every control character by a space.
 std::string clean(std::string_view text);
 
 std::string join(const std::vector<std::string>& parts, std::string_view between);
 
-// In single quotes, for messages.
+// Adds single quotes, for messages.
 std::string in_quotes(std::string_view text);
 
-// The shortest decimal number that is read back as this one, such as "0.6" or "1.0".
+// Formats a number with the fewest digits that round-trip, such as "0.6" or "1.0".
 std::string shown(double number);
 
 }  // namespace translate_trt::runtime
