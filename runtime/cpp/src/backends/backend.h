@@ -1,4 +1,4 @@
-// What runs the two graphs.
+// Interface of the backends, which run the encoder and the step graph.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,33 @@
 
 namespace translate_trt::runtime {
 
-// Sentences to start.
+// Sentences to admit to a batch.
 struct Sources {
-  std::vector<Tokens> tokens;             // of each, the end symbol included; none is empty
-  std::vector<std::int64_t> max_lengths;  // of each translation
-  // Of each, with the beam size of the batch; empty, or null: those of the batch.
+  std::vector<Tokens> tokens;             // source tokens with the end symbol; never empty
+  std::vector<std::int64_t> max_lengths;  // of the translations
+  // Options of each sentence, with the beam size of the batch. If empty, or an entry is null: those
+  // of the batch.
   std::vector<const SearchOptions*> options = {};
 
   std::size_t size() const { return tokens.size(); }
 };
 
-// What a step leaves with the host.
+// Results of a step on the host.
 struct StepResult {
   std::vector<std::int64_t> tokens, parents;  // [N, K]
   std::vector<float> log_probs;               // [N, K]
   std::vector<char> done;                     // [N]
-  std::vector<float> attention;  // [N, K, S] of the beams before selection, if asked for
-  std::int64_t source_size = 0;  // S of attention
+  std::vector<float> attention;               // [N, K, S] by parent beam, if requested
+  std::int64_t source_size = 0;               // S of attention
 };
 
 using StepResults = std::vector<StepResult>;
 
-// Adds the rows of a step, of K beams each, that have a log-probability of NaN.
+// Adds the rows of a step in which a log-probability is NaN. beams: K.
 void add_nan_rows(const StepResult& step, std::int64_t beams, std::set<std::int64_t>& rows);
 
-// The finished hypotheses of one sentence, those that were cut off last (rule 6); empty places
-// score minus infinity.
+// Finished hypotheses of one sentence; truncated ones (rule 6) come last, and unused entries have a
+// score of minus infinity.
 struct Pool {
   std::vector<float> scores;
   std::vector<std::int64_t> lengths, parents;
@@ -48,52 +49,52 @@ struct Pool {
 
 using Rows = std::vector<std::int64_t>;
 
-// Sentences that are translated together, a row each, where the backend keeps its tensors. By one
-// thread at a time.
+// A batch of sentences, one per row, and its tensors. Used by one thread at a time.
 class Batch {
  public:
   virtual ~Batch() = default;
 
-  // N, idle rows included.
+  // Number of rows N, idle rows included.
   virtual std::int64_t rows() const = 0;
 
-  // How many sentences it takes if the longest has so many tokens; none: any number.
+  // Maximum number of sentences if the longest has that many tokens; nullopt if unlimited.
   virtual std::optional<std::int64_t> capacity_for(std::int64_t longest) const {
     static_cast<void>(longest);
     return std::nullopt;
   }
 
-  // Between two steps, lets sentences go and others in, after `drain`. `keep`: rows to go on with,
-  // ascending. Returns the rows that the kept sentences have now, and those of the new ones.
+  // Removes all rows but those in `keep` (ascending) and admits new sentences. Called between two
+  // steps, after `drain`. Returns the new rows of the kept sentences, and the rows of the new ones.
   virtual std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) = 0;
 
-  // Takes a step, or as many as it takes before it looks at `done`. forced: the token that each row
-  // must continue with, or kFree, and then it is one step; empty: all are free. The results are
+  // Runs one step, or several if the backend polls `done` less often. forced: forced token of each
+  // row or kFree, which limits the call to one step; empty if all rows are free. The results are
   // valid until the next call.
   virtual const StepResults& step(const std::vector<std::int64_t>& forced) = 0;
 
-  // The steps that were taken ahead, if any. As of `step`.
+  // Returns the results of steps already enqueued, if any. They are valid until the next call.
   virtual const StepResults& drain() {
     static const StepResults none;
     return none;
   }
 
-  // What a sentence that is done has finished with.
+  // Finished hypotheses of a sentence that is done.
   virtual Pool pool(std::int64_t row) const = 0;
 
-  // Makes a row idle whose sentence has not finished.
+  // Makes the row of an unfinished sentence idle.
   virtual void retire(std::int64_t row) = 0;
 
-  // Seconds of the calling threads' processor time that both graphs have taken so far.
+  // CPU time in seconds that the calling threads have spent in both graphs.
   virtual double graph_seconds() const { return 0; }
 };
 
-// The encoder and the step graph of one target, loaded; several threads may use it.
+// The loaded encoder and step graph of one target. Thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // options: of sentences that come without any; beam size and attention are those of all.
+  // Creates a batch. options: defaults for sentences without options of their own; beam size and
+  // attention apply to all sentences.
   virtual std::unique_ptr<Batch> batch(const SearchOptions& options,
                                        std::int64_t start_token) const = 0;
 };

@@ -11,15 +11,15 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Source positions are filled up to a multiple, so that sentences of like length can follow each
-// other into the same arrays.
+// Source lengths are padded to a multiple of this, so that sentences of similar length can reuse
+// the same arrays.
 constexpr std::int64_t kSourceStep = 8;
-// New sentences go into rows that others leave. If they are fewer, this share of the rows stays
-// idle at most; else the batch is copied, which costs as much as some steps.
+// Maximum share of idle rows when new sentences reuse vacated rows. Beyond it the batch is copied
+// to smaller arrays, which costs as much as several steps.
 constexpr double kIdle = 0.25;
 
-// Source tokens, padding included, that the encoder takes at a time. What it computes for them is
-// the most memory that a batch ever needs.
+// Source tokens, padding included, per call of the encoder, whose activations are the peak memory
+// of a batch.
 constexpr std::size_t kEncoderTokens = 256;
 
 Rows counted(std::int64_t first, std::int64_t count) {
@@ -66,7 +66,7 @@ Specs without(const Specs& specs, const Specs& others) {
   return left;
 }
 
-// How many of these sentences, in order, are encoded together at a time.
+// Numbers of consecutive sentences to encode together.
 std::vector<std::size_t> encoder_groups(const std::vector<Tokens>& sentences) {
   std::vector<std::size_t> counts;
   std::size_t widest = 0;
@@ -117,11 +117,11 @@ std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arrivin
   }
   auto rows = assign(keep, leaving, arriving);
   if (!rows.second.empty()) start(rows.second, arriving);
-  nan_rows_.clear();  // of those that go on, the next step says so again
+  nan_rows_.clear();  // the next step finds NaN in kept rows again
   return rows;
 }
 
-// Rows for the sentences kept and for the new ones: those that others leave, or new arrays.
+// Assigns rows to kept and new sentences: vacated rows, or rows of new arrays.
 std::pair<Rows, Rows> HostBatch::assign(const Rows& keep, Rows leaving, const Sources& arriving) {
   const std::int64_t needed = source_size(keep, arriving);
   const bool fits = needed <= sizes_.s && sizes_.s <= needed + kSourceStep;
@@ -182,14 +182,14 @@ void HostBatch::keep_result() {
   add_nan_rows(result, sizes_.k, nan_rows_);
 }
 
-// Where what a sentence was in a row is no longer wanted. What became NaN must not be hidden in the
-// next one's row, or in an array in the same memory: NaN times zero is NaN.
+// Clears a vacated row that holds NaN. Attention masks by multiplying with zero, and NaN times zero
+// would be NaN for the next sentence in the row, or for an array in the same memory.
 void HostBatch::leave(const TensorSpec& spec, const Tensor& array, std::int64_t row) const {
   if (nan_rows_.count(row) == 0 || !is_large(spec) || spec.name == "source_bias") return;
   std::memset(array.bytes_at(row), 0, array.row_size() * size_of(array.type()));
 }
 
-// Both directions of a step between the two copies of the state.
+// Binds the step graph in both directions between the two copies of the state.
 void HostBatch::bind() {
   runs_.clear();
   for (const auto& [from, to] : {std::pair{&now_, &other_}, std::pair{&other_, &now_}}) {
@@ -203,7 +203,7 @@ void HostBatch::bind() {
   }
 }
 
-// Arrays of `sizes_` but for the large ones, all rows idle.
+// Allocates all arrays except the large ones for sizes_, with idle rows.
 void HostBatch::allocate_small() {
   now_.clear(), other_.clear(), results_.clear();
   for (const TensorSpec& spec : contract_.step_inputs()) {
@@ -226,8 +226,8 @@ bool HostBatch::is_source(const TensorSpec& spec) const { return has(encoder_out
 
 bool HostBatch::is_large(const TensorSpec& spec) const { return spec.in_place || is_source(spec); }
 
-// An array of zeros, or, if it is large, of what one of its type left: what is hidden there need
-// only be finite. Nothing of the source is shown.
+// Creates an array of zeros, or a large array that reuses the contents of another of its type:
+// masked values need only be finite. All source positions are masked.
 Array HostBatch::make(const TensorSpec& spec) {
   std::shared_ptr<BlockPool> blocks;
   if (is_large(spec)) {
@@ -253,7 +253,7 @@ void HostBatch::reset(std::int64_t row) {
   }
 }
 
-// The source positions for the longest of the kept and the new sentences.
+// Padded source length for the longest of the kept and new sentences.
 std::int64_t HostBatch::source_size(const Rows& keep, const Sources& arriving) const {
   std::int64_t longest = 0;
   for (const Tokens& tokens : arriving.tokens) {
@@ -263,12 +263,12 @@ std::int64_t HostBatch::source_size(const Rows& keep, const Sources& arriving) c
     const float* bias = now_.at("source_bias")->row<float>(row);
     longest = std::max<std::int64_t>(longest, std::count(bias, bias + sizes_.s, 0.0f));
   }
-  // One sentence alone never shares its arrays.
+  // A single sentence never shares its arrays.
   if (keep.size() + arriving.size() == 1) return longest;
   return rounded_up(longest, kSourceStep);
 }
 
-// Encodes sentences into rows and puts those before their first step.
+// Encodes sentences into rows and resets the state of the rows.
 void HostBatch::start(const Rows& rows, const Sources& arriving) {
   std::size_t first = 0;
   for (const std::size_t count : encoder_groups(arriving.tokens)) {
@@ -282,8 +282,7 @@ void HostBatch::start(const Rows& rows, const Sources& arriving) {
   }
 }
 
-// What the encoder finds for `count` of the sentences, into their rows; straight there if they lie
-// so.
+// Encodes `count` sentences, directly into their rows if these are contiguous and as wide.
 void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t first,
                        std::size_t count) {
   std::size_t longest = 0;
@@ -294,7 +293,7 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
   sizes.n = static_cast<std::int64_t>(count);
   const auto ids = std::make_shared<Tensor>(Type::kInt64, std::vector{sizes.n, sizes.s});
   const auto lengths = std::make_shared<Tensor>(Type::kInt64, std::vector{sizes.n});
-  fill(ids, arriving.tokens[first].back());  // any valid id fills up a row
+  fill(ids, arriving.tokens[first].back());  // pad with any valid id
   for (std::int64_t i = 0; i < sizes.n; ++i) {
     const Tokens& tokens = arriving.tokens[first + static_cast<std::size_t>(i)];
     std::copy(tokens.begin(), tokens.end(), ids->row<std::int64_t>(i));
@@ -333,8 +332,8 @@ void HostBatch::grow_if_full() {
   if (any) grow(full);
 }
 
-// More slots; the rows that are full go on in the lowest that are free. Those are what a step would
-// have chosen, had there been as many before.
+// Enlarges the caches. Full rows continue in their lowest free slots, which a step would have
+// chosen had the caches been larger before.
 void HostBatch::grow(const std::vector<char>& full) {
   const std::int64_t old = sizes_.p;
   sizes_.p = slot_capacity(old + sizes_.k);

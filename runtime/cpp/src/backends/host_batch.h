@@ -1,4 +1,4 @@
-// A batch in the host's memory.
+// A batch in host memory.
 #pragma once
 
 #include <functional>
@@ -16,21 +16,21 @@
 
 namespace translate_trt::runtime {
 
-// Both graphs of a target on arrays of the host.
+// Both graphs of a target, on host arrays.
 class Graphs {
  public:
   virtual ~Graphs() = default;
 
-  // Runs the encoder; its outputs are written into the given arrays.
+  // Runs the encoder and writes its outputs to the given arrays.
   virtual void encode(const Arrays& inputs, const Arrays& outputs) = 0;
 
-  // A call that runs the step from these arrays into those, as often as it is called.
+  // Binds the step graph to arrays. Every call of the returned function runs a step on them.
   virtual std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) = 0;
 };
 
 class HostBatch : public Batch {
  public:
-  // spare_slots: that caches get beyond what their rows need at once.
+  // spare_slots: slots that caches get beyond what their rows need at present.
   HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract, const SearchOptions& options,
             std::int64_t start_token, std::int64_t spare_slots);
 
@@ -52,10 +52,10 @@ class HostBatch : public Batch {
   std::int64_t used_slots(std::int64_t row) const;
   void copy_row(const TensorSpec& spec, const Tensor& old, std::int64_t from, std::int64_t to,
                 std::int64_t used, std::int64_t width);
-  // Of a row, its first slots, from one array into the other.
+  // Copies the first `used` slots of a row between two caches.
   void copy_slots(const Tensor& from, std::int64_t from_row, const Tensor& to, std::int64_t to_row,
                   std::int64_t used) const;
-  // Of a row, what a source of so many tokens fills, from one array into the other.
+  // Copies the entries of the first `width` source tokens of a row between two arrays.
   void copy_source(const TensorSpec& spec, const Tensor& from, std::int64_t from_row, Tensor& to,
                    std::int64_t to_row, std::int64_t width) const;
   std::int64_t slot_capacity(std::int64_t slots) const;
@@ -65,7 +65,7 @@ class HostBatch : public Batch {
   bool is_source(const TensorSpec& spec) const;
   bool is_large(const TensorSpec& spec) const;
   Array make(const TensorSpec& spec);
-  void reset(std::int64_t row);  // to the state before the first step
+  void reset(std::int64_t row);  // resets the state to that before the first step
   void request(std::int64_t row, const SearchOptions& options, std::int64_t max_length);
   void keep_result();
   void leave(const TensorSpec& spec, const Tensor& array, std::int64_t row) const;
@@ -77,18 +77,18 @@ class HostBatch : public Batch {
   SearchOptions options_;
   std::int64_t start_token_, spare_slots_;
   Specs encoder_outputs_, caches_, request_, small_state_, by_sentence_;
-  std::optional<std::int64_t> slots_;  // if it is one number
+  std::optional<std::int64_t> slots_;  // if fixed
   Sizes sizes_;
-  Arrays now_;                           // every input of the next step
-  Arrays other_;                         // what it does not write in place is written here
-  Arrays results_;                       // outputs that are no state
+  Arrays now_;                           // all inputs of the next step
+  Arrays other_;                         // targets of state that a step does not update in place
+  Arrays results_;                       // outputs other than the state
   StepResults result_ = StepResults(1);  // of the last step
-  std::set<std::int64_t> nan_rows_;      // since rows were assigned last
+  std::set<std::int64_t> nan_rows_;      // since the last update
   double graph_seconds_ = 0;
-  // Of caches and of what the encoder found: what is hidden there need only be finite.
+  // Memory of caches and encoder outputs, whose masked values need only be finite.
   std::map<Type, std::shared_ptr<BlockPool>> blocks_;
-  std::shared_ptr<BlockPool> encoder_blocks_;  // what is there, the encoder overwrites
-  std::vector<std::function<void()>> runs_;    // from now to other, and the other way round
+  std::shared_ptr<BlockPool> encoder_blocks_;  // memory that the encoder overwrites entirely
+  std::vector<std::function<void()>> runs_;    // a step from now_ to other_, and one back
 };
 
 }  // namespace translate_trt::runtime

@@ -1,4 +1,4 @@
-// How the sentences of a batch that go on come into arrays of another size.
+// Moving of the kept sentences of a batch to arrays of another size.
 
 #include <algorithm>
 #include <cstring>
@@ -12,10 +12,10 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Caches have a multiple of so many slots, which suits the matrix products.
+// Caches have a multiple of this number of slots, which suits the matmuls.
 constexpr std::int64_t kSlotStep = 16;
 
-// Rows of an array seen as [outer, axis, inner], inner in bytes.
+// A row of an array viewed as [outer, axis, inner], with inner in bytes.
 struct Split {
   std::size_t outer = 1, axis = 1, inner;
 
@@ -29,12 +29,12 @@ struct Split {
 
 }  // namespace
 
-// Slots for so many that are needed, and the spare ones.
+// Capacity of caches that need `slots` slots, with spare ones.
 std::int64_t HostBatch::slot_capacity(std::int64_t slots) const {
   return (slots + spare_slots_ + kSlotStep - 1) / kSlotStep * kSlotStep;
 }
 
-// Arrays for that many rows, the first of them those kept, with what they need of slots.
+// Moves the kept rows to the front of new arrays with `rows` rows and the slots that the rows need.
 void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_size) {
   const std::int64_t width = std::min(sizes_.s, source_size);
   Rows used;
@@ -49,7 +49,7 @@ void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_si
   allocate_small();
   for (const TensorSpec& spec : by_sentence_) {
     if (is_large(spec)) now_[spec.name] = make(spec);
-    // One after the other is let go, and the next array is in its memory.
+    // Release each old array in turn: the next new array reuses its memory.
     const auto found = past.find(spec.name);
     if (found == past.end()) continue;
     const Array old = std::move(found->second);
@@ -61,8 +61,8 @@ void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_si
   }
 }
 
-// True if the arrays serve for so many rows, the first of them those kept: others would not have
-// much fewer slots. Rows that are left over stay allocated until the next move: a copy costs steps.
+// Whether to keep the arrays for `rows` rows: new ones would not have many fewer slots. Surplus
+// rows stay allocated until the next move, because copying costs as much as several steps.
 bool HostBatch::can_shrink(const Rows& keep, std::int64_t rows) const {
   if (keep.empty() || rows > sizes_.n) return false;
   if (slots_) return true;
@@ -71,9 +71,9 @@ bool HostBatch::can_shrink(const Rows& keep, std::int64_t rows) const {
   return sizes_.p <= slot_capacity(most) + kSlotStep;
 }
 
-// Makes the arrays that many rows long, and those of the source so wide: of the rows kept, the ones
-// behind move into rows of others that have left. Returns where each is. The slots that a row has
-// not used hold what its predecessor left there, which is as hidden as zeros.
+// Shortens the arrays to `rows` rows, and resizes those of the source. Kept rows at the end move
+// into vacated rows at the front; returns the new row of each. Unused slots keep their old
+// contents, which are masked.
 Rows HostBatch::shrink(const Rows& keep, std::int64_t rows, std::int64_t source_size) {
   const auto kept = static_cast<std::int64_t>(keep.size());
   Rows rows_now = keep, left, front(keep.size());
@@ -100,7 +100,7 @@ Rows HostBatch::shrink(const Rows& keep, std::int64_t rows, std::int64_t source_
   }
   runs_.clear();
   sizes_.n = rows;
-  Arrays source;  // as it was, if it is repacked
+  Arrays source;  // old arrays that repack_source replaces
   for (const TensorSpec& spec : encoder_outputs_) {
     if (source_size != sizes_.s) source.insert(now_.extract(spec.name));
   }
@@ -111,7 +111,7 @@ Rows HostBatch::shrink(const Rows& keep, std::int64_t rows, std::int64_t source_
   return rows_now;
 }
 
-// Arrays for sources of another width, with what the encoder found for the rows kept.
+// Allocates source arrays of another width and copies the encoder outputs of the kept rows.
 void HostBatch::repack_source(Arrays past, const Rows& keep, const Rows& rows_now,
                               std::int64_t source_size) {
   const std::int64_t width = std::min(sizes_.s, source_size);
@@ -130,7 +130,7 @@ void HostBatch::repack_source(Arrays past, const Rows& keep, const Rows& rows_no
   }
 }
 
-// Slots of a row up to the last that is in a beam's past or is written next.
+// Number of slots of a row up to the last that a beam attends to or that is written next.
 std::int64_t HostBatch::used_slots(std::int64_t row) const {
   const std::int64_t* next = now_.at("slots")->row<std::int64_t>(row);
   std::int64_t used = *std::max_element(next, next + sizes_.k) + 1;
@@ -143,7 +143,7 @@ std::int64_t HostBatch::used_slots(std::int64_t row) const {
   return used;
 }
 
-// Of a row of an array from before the sizes changed, the slots used and the source so wide.
+// Copies the used slots or source positions of a row from an array of the previous sizes.
 void HostBatch::copy_row(const TensorSpec& spec, const Tensor& old, std::int64_t from,
                          std::int64_t to, std::int64_t used, std::int64_t width) {
   Tensor& here = *now_.at(spec.name);
@@ -156,8 +156,8 @@ void HostBatch::copy_row(const TensorSpec& spec, const Tensor& old, std::int64_t
   }
 }
 
-// Every slot keeps its place: sums over slots are rounded in the order of the slots, so they are
-// those of the sentence alone.
+// Slots keep their indices: sums over slots depend on their order, and results must be those of the
+// sentence alone.
 void HostBatch::copy_slots(const Tensor& from, std::int64_t from_row, const Tensor& to,
                            std::int64_t to_row, std::int64_t used) const {
   const Split target(to, 2), source(from, 2);

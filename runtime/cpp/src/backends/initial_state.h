@@ -1,4 +1,4 @@
-// What a sentence's row of the state holds before its first step, and its row of the request.
+// Initial values of a sentence's rows of the state and the request.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace translate_trt::runtime {
 
-// Writes a row of a tensor of the state (contract.h), which is no cache, of that many elements.
+// Writes the initial row, of `size` elements, of a state tensor (contract.h) that is not a cache.
 void write_initial(const TensorSpec& spec, std::byte* row, std::size_t size,
                    std::int64_t start_token);
 
-// Writes a row of a tensor of the request, one element. The sentence is free.
+// Writes the row, of one element, of a request tensor, without a forced token.
 void write_request(const TensorSpec& spec, std::byte* row, const SearchOptions& options,
                    std::int64_t max_length);
 

@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kKernelsVariable = "TRANSLATE_TRT_KERNELS";
 constexpr const char* kFileName = "libtranslate_trt_kernels.so";
 constexpr const char* kNone = "none";
-// What every processor has: operators of the beam search and the embedding alone.
+// Kernels for any CPU: only the operators of the beam search and the embedding.
 constexpr const char* kPortable = "portable";
 
 fs::path beside_this_library() {
@@ -60,8 +60,8 @@ std::string ask_name(const std::string& path) {
                         ", and this libtranslate_trt reads format " +
                         std::to_string(kFormatVersion) + remedy);
   }
-  // It stays open. ONNX Runtime opens and closes it for itself, and each time it is unloaded, 72
-  // KiB of its C++ library stay behind.
+  // The library stays open: ONNX Runtime opens and closes it itself, and every unloading leaks 72
+  // KiB of its C++ runtime.
   return ask();
 }
 

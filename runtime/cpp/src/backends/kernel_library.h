@@ -1,4 +1,4 @@
-// The compiled kernels' library, as ONNX Runtime is to load it (runtime/kernels/__init__.py).
+// Locating of the compiled kernels' library for ONNX Runtime (runtime/kernels/__init__.py).
 #pragma once
 
 #include <string>
@@ -6,16 +6,16 @@
 namespace translate_trt::runtime {
 
 struct CompiledKernels {
-  std::string path;            // of the library; "": there is none, or it is switched off
-  std::string name;            // what it has for this processor, such as "avx512_vnni"; "": nothing
-  std::string status() const;  // what is in use, or why nothing is, for people
-  bool has_attention() const;  // for this processor
+  std::string path;            // of the library; "" if there is no library or it is switched off
+  std::string name;            // kernels for this CPU, such as "avx512_vnni"; "" if none
+  std::string status() const;  // the kernels in use, or why there are none, for logs
+  bool has_attention() const;  // whether there is an attention kernel for this CPU
   bool switched_off = false;
 };
 
-// chosen: a path, "none", or "" for $TRANSLATE_TRT_KERNELS, else the file beside this library.
-// An option error if a path that was given leads to no file; a backend error if the file is no such
-// library.
+// Finds the library of compiled kernels. chosen: a path, "none", or "" for $TRANSLATE_TRT_KERNELS
+// with the file beside this library as default. Throws an option error if a given file does not
+// exist, and a backend error if it is not a library of compiled kernels.
 CompiledKernels find_kernels(const std::string& chosen);
 
 }  // namespace translate_trt::runtime

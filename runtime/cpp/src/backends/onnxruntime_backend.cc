@@ -15,18 +15,18 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// The compiled attention reads only slots that some beam sees, so caches may have more of them than
-// are needed yet, and seldom have to grow. ONNX Runtime's own reads every slot at every step.
+// Spare cache slots, so that caches seldom have to grow. They are free with the compiled attention
+// kernel, which reads only visible slots; ONNX Runtime's attention reads every slot at every step.
 constexpr std::int64_t kSpareSlots = 64;
 
-// Give back what loading needed for a while; glibc keeps it, unlike other allocators.
+// Returns memory that loading needed temporarily to the system; glibc would keep it.
 void return_memory() {
 #if defined(__GLIBC__)
   malloc_trim(0);
 #endif
 }
 
-// Graphs of one batch.
+// The graphs as one batch uses them.
 class BatchGraphs : public Graphs {
  public:
   BatchGraphs(std::shared_ptr<const OnnxRuntimeLibrary> library, OrtSession& encoder,
@@ -78,8 +78,8 @@ OnnxRuntimeBackend::OnnxRuntimeBackend(const std::filesystem::path& encoder,
   spare_slots_ = kernels.has_attention() ? kSpareSlots : 0;
   const SessionOptions of_encoder = make_session_options(*library_, settings, kernels);
   const SessionOptions of_step = make_session_options(*library_, settings, kernels);
-  // Threads of a session go on spinning for a while when it has run, in case it runs again. The
-  // encoder's would take the cores from the steps that follow.
+  // Threads of a session spin for a while after a run. The encoder's threads would compete with the
+  // steps for the cores.
   add_setting(*library_, *of_encoder, "session.force_spinning_stop", "1");
   encoder_ = open_session(*library_, encoder, *of_encoder, contract.encoder_inputs,
                           contract.encoder_outputs);

@@ -1,4 +1,4 @@
-// ONNX Runtime as a backend.
+// The ONNX Runtime backend.
 #pragma once
 
 #include <filesystem>
@@ -14,31 +14,30 @@ namespace translate_trt::runtime {
 
 enum class Provider { kCpu, kCuda, kTensorRt };
 
-// Where sessions run: "cpu", "cuda", "cuda:1", "tensorrt", "tensorrt:1".
+// Device of the sessions: "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1".
 struct SessionDevice {
   Provider provider = Provider::kCpu;
   int index = 0;
   std::string name = "cpu";
 };
 
-// An option error if it is none of these.
+// Parses a device name; throws an option error if it is invalid.
 SessionDevice read_device(const std::string& name);
 
-// How to run.
+// Settings of a backend.
 struct Settings {
-  int threads = 1;  // within one operation of a batch
-  int workers = 1;  // batches that run at once
+  int threads = 1;  // per operator of a batch
+  int workers = 1;  // batches that run at the same time
   SessionDevice device;
-  bool default_device = true;        // none was chosen: the processor, or the first GPU for engines
-  std::string onnxruntime, kernels;  // of tt_load_options; "": not given
+  bool default_device = true;        // no device was set: the CPU, or the first GPU for engines
+  std::string onnxruntime, kernels;  // as in tt_load_options; "" if not set
   std::function<void(const std::string&)> log;
 };
 
 class OnnxRuntimeBackend : public Backend {
  public:
-  // Loads both graphs. A bundle error if one does not load, or has not the inputs and outputs of
-  // the contract; a backend error if a library cannot be used; an option error if one does not
-  // exist.
+  // Loads both graphs. Throws a bundle error if a graph does not load or differs from the contract,
+  // a backend error if a library cannot be used, and an option error if a library does not exist.
   OnnxRuntimeBackend(const std::filesystem::path& encoder, const std::filesystem::path& step,
                      const Contract& contract, const Settings& settings);
 

@@ -46,7 +46,7 @@ const OrtApiBase* open_base(const std::string& path) {
 
 std::shared_ptr<const OnnxRuntimeLibrary> OnnxRuntimeLibrary::open(const std::string& chosen) {
   using Opened = std::map<std::string, std::shared_ptr<const OnnxRuntimeLibrary>>;
-  // Never destroyed: at the end of a process nobody knows in which order libraries are unloaded.
+  // Never destroyed: the order in which a process unloads libraries is unspecified.
   static auto* const opened = new Opened();
   static auto* const mutex = new std::mutex();
   std::string path = chosen.empty() ? environment_value(kLibraryVariable) : chosen;
@@ -69,7 +69,7 @@ std::shared_ptr<const OnnxRuntimeLibrary> OnnxRuntimeLibrary::open(const std::st
 OnnxRuntimeLibrary::OnnxRuntimeLibrary(const OrtApi* api, std::string version)
     : api_(api), version_(std::move(version)) {
   environment_ = make<OrtEnv>(api_->ReleaseEnv, [this](OrtEnv** made) {
-    // Errors are returned, with the same message; nothing is written to the program's stderr.
+    // Errors are returned with the same message, so nothing is logged to stderr.
     return api_->CreateEnv(ORT_LOGGING_LEVEL_FATAL, "translate_trt", made);
   });
 }

@@ -1,4 +1,4 @@
-// ONNX Runtime, opened while the program runs: one build serves every version from 1.21 on.
+// ONNX Runtime, loaded at run time: one build works with every version from 1.21 on.
 #pragma once
 
 #include <onnxruntime_c_api.h>
@@ -10,18 +10,18 @@
 
 namespace translate_trt::runtime {
 
-// Of the oldest version that the runtime works with. Later ones have the same functions at the same
-// places, and more behind them.
+// API version of the oldest supported ONNX Runtime. Later versions only append functions to the
+// API.
 inline constexpr std::uint32_t kApiVersion = 21;
 static_assert(ORT_API_VERSION >= kApiVersion, "the headers are of an ONNX Runtime before 1.21");
 
-// What ONNX Runtime says went wrong.
+// An error that ONNX Runtime returned.
 class OnnxRuntimeError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Frees what its function is given.
+// Deleter that calls a release function of ONNX Runtime.
 template <class T>
 struct Release {
   void(ORT_API_CALL* function)(T*) = nullptr;
@@ -33,21 +33,21 @@ using Owned = std::unique_ptr<T, Release<T>>;
 
 class OnnxRuntimeLibrary {
  public:
-  // Opens the library, which stays open as long as the process lives: threads of its own may
-  // outlive what was made with it.
+  // Opens the library, which stays open until the process ends: its threads may outlive its
+  // objects.
   //
-  // chosen: its path; empty: $TRANSLATE_TRT_ONNXRUNTIME, else the name that the system looks for.
-  // A backend error if there is none, or one that is too old.
+  // chosen: path of the library; if empty, $TRANSLATE_TRT_ONNXRUNTIME or the default name on the
+  // system's library path. Throws a backend error if the library cannot be loaded or is too old.
   static std::shared_ptr<const OnnxRuntimeLibrary> open(const std::string& chosen);
 
   const OrtApi& api() const { return *api_; }
   const std::string& version() const { return version_; }
   OrtEnv* environment() const { return environment_.get(); }
 
-  // Throws OnnxRuntimeError if a call did not succeed.
+  // Throws OnnxRuntimeError unless the status is a success.
   void check(OrtStatus* status) const;
 
-  // What a call makes that writes to a pointer, to be freed by `release`.
+  // Owns the object that `create` writes to its output pointer; `release` frees it.
   template <class T, class Create>
   Owned<T> make(void(ORT_API_CALL* release)(T*), const Create& create) const {
     T* made = nullptr;

@@ -11,8 +11,8 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// ONNX Runtime would fuse residual sums into an operator that takes longer on a CPU than a sum and
-// a LayerNormalization (docs/results.md, "residual norm").
+// ONNX Runtime's fusion of residual sum and LayerNormalization is slower on a CPU than the two
+// operators (docs/results.md, "residual norm").
 constexpr const char* kDisabledOptimizers = "SkipLayerNormFusion";
 
 ONNXTensorElementDataType element_type(Type type) {
@@ -44,7 +44,7 @@ void register_kernels(const OnnxRuntimeLibrary& library, OrtSessionOptions& opti
   }
 }
 
-// A provider by the name that its options have in ONNX Runtime's interface.
+// Appends a GPU execution provider, through the functions of its options in ONNX Runtime's API.
 template <class Options>
 void add_gpu(const OnnxRuntimeLibrary& library, OrtSessionOptions& session, int index,
              OrtStatus*(ORT_API_CALL* create)(Options**), void(ORT_API_CALL* release)(Options*),
@@ -68,7 +68,7 @@ void add_provider(const OnnxRuntimeLibrary& library, OrtSessionOptions& session,
           api.ReleaseTensorRTProviderOptions, api.UpdateTensorRTProviderOptions,
           api.SessionOptionsAppendExecutionProvider_TensorRT_V2);
     }
-    // TensorRT leaves to CUDA what it does not take.
+    // CUDA runs the nodes that TensorRT does not support.
     add_gpu<OrtCUDAProviderOptionsV2>(library, session, device.index, api.CreateCUDAProviderOptions,
                                       api.ReleaseCUDAProviderOptions, api.UpdateCUDAProviderOptions,
                                       api.SessionOptionsAppendExecutionProvider_CUDA_V2);
@@ -81,7 +81,7 @@ void add_provider(const OnnxRuntimeLibrary& library, OrtSessionOptions& session,
 
 using Types = std::map<std::string, std::string>;
 
-// Name and type of each input, or each output, of a session.
+// Types of the inputs or outputs of a session, by name.
 Types types_of(const OnnxRuntimeLibrary& library, const OrtSession& session, bool inputs) {
   const OrtApi& api = library.api();
   OrtAllocator* allocator = nullptr;
@@ -141,17 +141,17 @@ SessionOptions make_session_options(const OnnxRuntimeLibrary& library, const Set
       library.make<OrtSessionOptions>(api.ReleaseSessionOptions, api.CreateSessionOptions);
   library.check(api.SetSessionLogSeverityLevel(options.get(), ORT_LOGGING_LEVEL_FATAL));
   add_setting(library, *options, "optimization.disable_specified_optimizers", kDisabledOptimizers);
-  // On x86 without VNNI: the exact kernel of 8-bit matmuls, not the one that saturates.
+  // On x86 without VNNI, use the exact kernel of 8-bit matmuls instead of the saturating one.
   add_setting(library, *options, "session.x64quantprecision", "1");
-  // A thread that calls a session works along with the session's own, which all callers share.
+  // The calling thread works, too; all callers share the session's own threads.
   library.check(
       api.SetIntraOpNumThreads(options.get(), 1 + settings.workers * (settings.threads - 1)));
   if (settings.device.provider != Provider::kCpu) {
     add_provider(library, *options, settings.device);
     return options;
   }
-  // Both save allocations by keeping what the largest batch needed, which the next one, of another
-  // size, hardly uses.
+  // Both features would keep the memory of the largest batch, which batches of other sizes hardly
+  // reuse.
   library.check(api.DisableCpuMemArena(options.get()));
   library.check(api.DisableMemPattern(options.get()));
   if (!kernels.name.empty()) register_kernels(library, *options, kernels);
@@ -186,7 +186,7 @@ std::function<void()> bind_session(const OnnxRuntimeLibrary& library, OrtSession
                                    const OrtRunOptions& options) {
   const OrtApi& api = library.api();
   struct Bound {
-    Arrays inputs, outputs;  // the values below point to them
+    Arrays inputs, outputs;  // keeps the memory of `values` alive
     std::map<const Tensor*, Owned<OrtValue>> values;
     Owned<OrtIoBinding> binding;
   };

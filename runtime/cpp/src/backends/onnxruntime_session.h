@@ -1,4 +1,4 @@
-// Sessions of ONNX Runtime: made, held against the contract, and run on given arrays.
+// ONNX Runtime sessions: creation, check against the contract, and binding to arrays.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace translate_trt::runtime {
 
 using SessionOptions = Owned<OrtSessionOptions>;
 
-// What both sessions have in common.
+// Session options that the encoder and the step graph share.
 SessionOptions make_session_options(const OnnxRuntimeLibrary& library, const Settings& settings,
                                     const CompiledKernels& kernels);
 
@@ -27,7 +27,7 @@ Owned<OrtSession> open_session(const OnnxRuntimeLibrary& library, const std::fil
                                OrtSessionOptions& options, const Specs& inputs,
                                const Specs& outputs);
 
-// A call that runs the session on these very arrays, which it keeps.
+// Binds a session to arrays, which the returned function keeps alive. Calling it runs the session.
 std::function<void()> bind_session(const OnnxRuntimeLibrary& library, OrtSession& session,
                                    const Arrays& inputs, const Arrays& outputs,
                                    const OrtRunOptions& options);

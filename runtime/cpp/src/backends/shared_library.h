@@ -1,17 +1,17 @@
-// Libraries that are opened while the program runs.
+// Loading of shared libraries at run time.
 #pragma once
 
 #include <string>
 
 namespace translate_trt::runtime {
 
-// A handle, as of dlopen; throws std::runtime_error with the system's message.
+// Opens a library with dlopen; throws std::runtime_error with the system's message.
 void* open_library(const std::string& path);
 
-// A function of it; nullptr if it has none of that name.
+// Looks up a function of a library; nullptr if it is missing.
 void* find_function(void* library, const char* name);
 
-// Of an environment variable; "" if it is not set.
+// Value of an environment variable; "" if it is not set.
 std::string environment_value(const char* name);
 
 }  // namespace translate_trt::runtime

@@ -11,13 +11,13 @@ namespace translate_trt::runtime {
 
 namespace {
 
-constexpr std::size_t kMinMappedBytes = std::size_t{1}
-                                        << 20;  // bytes from which on pages are its own
-constexpr std::size_t kAlignment = 64;          // of smaller ones: a line of the processor's cache
+constexpr std::size_t kMinMappedBytes = std::size_t{1} << 20;  // larger arrays are mapped
+constexpr std::size_t kAlignment = 64;                         // of smaller arrays: a cache line
 
-// Arrays of a batch go into others of another size one by one, so a block or two serve them all.
+// Arrays are resized one after another, so one or two free blocks serve all of them.
 constexpr std::size_t kMaxFree = 2;
-constexpr std::size_t kMaxSpare = 2;  // capacity of a block, of the bytes asked for
+constexpr std::size_t kMaxSpare =
+    2;  // maximum capacity of a reused block, relative to the requested bytes
 
 std::size_t product(const std::vector<std::int64_t>& shape) {
   std::size_t size = 1;
@@ -58,7 +58,7 @@ BlockPool::Block BlockPool::acquire(std::size_t bytes) {
   }
 #ifdef MREMAP_MAYMOVE  // Linux
   if (!free_.empty()) {
-    // Its pages serve on, and those that are still missing come once they are written.
+    // Reuses the pages of the block; further pages are allocated on first write.
     const Block last = free_.back();
     void* data = mremap(last.data, last.capacity, bytes, MREMAP_MAYMOVE);
     if (data == MAP_FAILED) throw std::bad_alloc();

@@ -1,4 +1,4 @@
-// Arrays of the host that the graphs read and write where they are.
+// Host arrays, which graphs read and write in place.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace translate_trt::runtime {
 
-// Memory of large arrays that are gone, for others of like size: pages of the system cost more to
-// get than what a batch then copies into them. Not thread-safe.
+// Memory of freed large arrays, for reuse by arrays of similar size: mapping new pages costs more
+// than copying a batch into them. Not thread-safe.
 class BlockPool {
  public:
   struct Block {
@@ -26,7 +26,7 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // A block of at least so many bytes; they hold what an array left, or zeros.
+  // Returns a block of at least that size, with the contents of a freed array or zeros.
   Block acquire(std::size_t bytes);
   void release(Block block);
 
@@ -34,16 +34,15 @@ class BlockPool {
   std::vector<Block> free_;  // oldest first
 };
 
-// An array of zeros. A large one has pages of its own, which take up memory once they are written
-// and go back to the system with the array: caches change their sizes all the time, and on a heap
-// they would leave holes that the next ones do not fit into.
+// An array of zeros. A large array has its own mapping, which uses memory once it is written and is
+// returned to the system with the array: caches are resized often and would fragment a heap.
 class Tensor {
  public:
-  // blocks: where the memory of a large array comes from and goes to. It then holds what other
-  // arrays left there, so only arrays of one type may share them.
+  // blocks: pool that provides the memory of a large array, with the contents of earlier arrays.
+  // Only arrays of one type may share a pool.
   Tensor(Type type, std::vector<std::int64_t> shape, std::shared_ptr<BlockPool> blocks = nullptr);
 
-  // `count` rows of another one, from `first` on, in its memory.
+  // A view of `count` rows of another array, starting at `first`.
   Tensor(std::shared_ptr<Tensor> whole, std::int64_t first, std::int64_t count);
   ~Tensor();
   Tensor(const Tensor&) = delete;
@@ -54,25 +53,25 @@ class Tensor {
   std::int64_t axis(std::size_t index) const { return shape_[index]; }
   std::size_t size() const { return size_; }  // elements
   std::size_t bytes() const { return size_ * size_of(type_); }
-  std::size_t row_size() const;  // elements of a row of the first axis
+  std::size_t row_size() const;  // elements per index of the first axis
 
   std::byte* bytes_at(std::int64_t row) const {
     return data_ + row_size() * size_of(type_) * static_cast<std::size_t>(row);
   }
 
-  // Elements from that row of the first axis on.
+  // Elements starting at a row of the first axis.
   template <class T>
   T* row(std::int64_t row = 0) const {
     return reinterpret_cast<T*>(data_) + row_size() * static_cast<std::size_t>(row);
   }
 
  private:
-  std::shared_ptr<Tensor> whole_;  // whose memory it is; none: its own
+  std::shared_ptr<Tensor> whole_;  // array that this one is a view of; null for an owner
   Type type_;
   std::vector<std::int64_t> shape_;
   std::size_t size_;
   std::shared_ptr<BlockPool> blocks_;
-  std::size_t capacity_ = 0;  // bytes, if the pages are its own
+  std::size_t capacity_ = 0;  // bytes of the mapping, if any
   std::byte* data_;
 };
 

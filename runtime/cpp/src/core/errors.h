@@ -1,4 +1,4 @@
-// Every error that a user can cause (runtime/errors.py).
+// Errors that users can cause (runtime/errors.py).
 #pragma once
 
 #include <stdexcept>
@@ -8,7 +8,7 @@
 
 namespace translate_trt::runtime {
 
-// A message says what was wrong, where (file, line or option) and what to do about it.
+// An error. Its message says what was wrong, where (file, line or option), and what to do about it.
 class Error : public std::runtime_error {
  public:
   Error(tt_status status, const std::string& message)

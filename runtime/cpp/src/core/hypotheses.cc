@@ -1,4 +1,4 @@
-// From a history to hypotheses (rule 7 of docs/beam-search.md).
+// Back-trace of hypotheses from a history (rule 7 of docs/beam-search.md).
 
 #include <algorithm>
 #include <limits>
@@ -14,24 +14,24 @@ namespace {
 
 constexpr double kImpossible = -std::numeric_limits<double>::infinity();
 
-// A position of the pool: live beam `parent` ended after `length` tokens, or was cut off there.
+// An entry of the pool: live beam `parent` ended, or was truncated, after `length` tokens.
 struct Finished {
   double score;
   std::int64_t length, parent;
   bool truncated;
 };
 
-// Traces one hypothesis back; its attention has that many columns.
+// Traces back one hypothesis. columns: of its attention.
 Hypothesis trace_back(const History& history, const SearchOptions& options, const Finished& entry,
                       std::int64_t columns) {
-  // The end symbol is in no beam.
+  // The end symbol is not stored in a beam.
   const std::int64_t traced = entry.truncated ? entry.length : entry.length - 1;
   const auto count = static_cast<std::size_t>(traced);
   Hypothesis found;
   found.score = entry.score;
   found.truncated = entry.truncated;
   found.tokens.resize(count);
-  std::vector<std::int64_t> beams(count);  // that each token was chosen from
+  std::vector<std::int64_t> beams(count);  // beam that each token was selected from
   std::vector<double> cumulative(count);   // after each token
   std::int64_t beam = entry.parent;
   for (std::int64_t step = traced - 1; step >= 0; --step) {
@@ -72,7 +72,7 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& hist
   std::vector<Finished> entries;
   for (std::size_t i = 0; i < pool.scores.size(); ++i) {
     const double score = pool.scores[i];
-    if (!(score > kImpossible)) continue;  // NaN is nothing, too
+    if (!(score > kImpossible)) continue;  // also skips NaN
     entries.push_back({score, pool.lengths[i], pool.parents[i], pool.truncated[i] != 0});
   }
   std::stable_sort(entries.begin(), entries.end(), [](const Finished& one, const Finished& other) {

@@ -1,4 +1,4 @@
-// A job: lines that are submitted together, their sentences and their translations.
+// A job: lines that are submitted together, with their sentences and translations.
 #pragma once
 
 #include <atomic>
@@ -19,52 +19,54 @@
 namespace translate_trt::runtime {
 
 using Clock = std::chrono::steady_clock;
-using Deadline = std::optional<Clock::time_point>;  // nothing: none
+using Deadline = std::optional<Clock::time_point>;  // nullopt: no deadline
 
-// Made by `Translator`, run by a `Service`. Any thread, once it was submitted.
+// Created by a `Translator` and run by a `Service`. Thread-safe once it is submitted.
 class Job {
  public:
-  // The n best translations of a line from those of its sentences, in order; run by a worker.
+  // Joins the n best hypotheses of a line's sentences to translations of the line. Called by
+  // workers.
   using Join = std::function<Translation(const std::vector<std::vector<Hypothesis>>&)>;
 
   explicit Job(Join join) : join_(std::move(join)) {}
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // ---- before it is submitted ----
+  // ---- before submission ----
 
-  // Appends a line; without sentences its translation is that of an empty text.
+  // Appends a line. A line without sentences has the translation of an empty text.
   void add_line(std::vector<Sentence> sentences);
 
   Deadline deadline;
-  // Called once, by the thread that finishes the job; never throws.
+  // Called once by the thread that finishes the job; must not throw.
   std::function<void()> on_finish;
 
-  // ---- by the service ----
+  // ---- for the service ----
 
-  // The sentences, which keep the job alive.
+  // The sentences; each pointer keeps the job alive.
   static std::vector<std::shared_ptr<Sentence>> sentences(const std::shared_ptr<Job>& job);
 
-  // Keeps what was found for a sentence; true: it was the last.
+  // Stores the hypotheses of a sentence; returns whether it was the job's last one.
   bool found(const Sentence& sentence, std::vector<Hypothesis> hypotheses);
 
-  // Ends the job, with an error or (null) with translations; false: it had ended before.
+  // Finishes the job with an error, or with translations if null. Returns false if it had finished
+  // before.
   bool finish(const Error* error);
 
-  // True once no sentence of it has to be translated any more.
+  // Whether none of the sentences has to be translated any more.
   bool is_finished() const { return dropped_.load(std::memory_order_acquire); }
 
-  // ---- by those who wait ----
+  // ---- for waiting threads ----
 
-  // Waits until the job has finished or that time has come; true: it has finished.
+  // Waits until the job has finished or the deadline has passed; returns whether it has finished.
   bool wait(Deadline until);
 
-  // Once it has finished: the translations, line by line. Throws the job's error.
+  // The translations of a finished job, by line. Throws the job's error.
   std::vector<Translation>& translations();
 
  private:
   struct Line {
-    std::size_t first, count;  // of its sentences
+    std::size_t first, count;  // range of its sentences
     std::atomic<std::size_t> left;
   };
 
@@ -72,18 +74,19 @@ class Job {
 
   Join join_;
   std::vector<std::unique_ptr<Sentence>> sentences_;
-  std::vector<std::size_t> line_of_;  // of each sentence
+  std::vector<std::size_t> line_of_;  // by sentence
   std::vector<std::unique_ptr<Line>> lines_;
-  std::vector<std::vector<Hypothesis>> found_;  // of each sentence; each is written by one worker
+  std::vector<std::vector<Hypothesis>> found_;  // by sentence; each is written by one worker
   std::vector<Translation> translations_;
   std::atomic<std::size_t> lines_left_ = 0;
   std::atomic<bool> dropped_ = false;  // see Sentence::dropped
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable finished_;
   bool is_done_ = false;
   tt_status status_ = TT_OK;
-  std::string message_;  // of an error; no `Error`, whose text its copies share across threads
+  std::string
+      message_;  // of an error; not an `Error`, whose copies share their text across threads
 };
 
 }  // namespace translate_trt::runtime

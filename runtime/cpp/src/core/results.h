@@ -1,4 +1,4 @@
-// What a translation is made of (runtime/results.py).
+// Translation results (runtime/results.py).
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@ namespace translate_trt::runtime {
 struct Hypothesis {
   Tokens tokens;                        // without the end symbol
   double score = 0;                     // cumulative log-probability / length penalty
-  std::vector<double> token_log_probs;  // the last one is the end symbol's unless truncated
-  bool truncated = false;               // the maximum length came before the end symbol
-  std::vector<float> attention;         // [token_log_probs, source tokens (and end)], if asked for
+  std::vector<double> token_log_probs;  // the last belongs to the end symbol unless truncated
+  bool truncated = false;               // reached the maximum length before the end symbol
+  std::vector<float> attention;         // [token_log_probs, source tokens (and end)], if requested
 };
 
-// A hypothesis of a line as text, with those of its pieces; `score` is the sum over the pieces.
+// A hypothesis of a line as text, with those of its segments; `score` is their sum.
 struct TextHypothesis {
   std::string text;
   double score = 0;
   std::vector<Hypothesis> pieces;
 };
 
-// The n best translations of one line, best first; an empty line has one, empty.
+// The n best translations of one line, best first; a blank line has one, which is empty.
 using Translation = std::vector<TextHypothesis>;
 
 }  // namespace translate_trt::runtime

@@ -16,7 +16,7 @@ bool is_shorter(const SentencePtr& one, const SentencePtr& other) {
 
 }  // namespace
 
-// ---- the pending sentences of a group ----
+// ---- pending sentences of a group ----
 
 void Scheduler::Pending::add(Caller caller, const Sentences& sentences) {
   Sentences& theirs = callers[caller];
@@ -70,7 +70,7 @@ std::set<Caller> Scheduler::Pending::all_callers() const {
   return found;
 }
 
-// ---- for those who submit ----
+// ---- submission ----
 
 Scheduler::Scheduler(int workers, int batches, std::size_t capacity)
     : batches_(static_cast<std::size_t>(batches)),
@@ -137,7 +137,7 @@ bool Scheduler::is_closed() const {
   return closed_;
 }
 
-// ---- for workers ----
+// ---- workers ----
 
 std::optional<Group> Scheduler::next_group(int worker, bool wait) {
   std::unique_lock lock(mutex_);
@@ -226,7 +226,7 @@ void Scheduler::retry(const Group& group, const Sentences& sentences) {
   }
 }
 
-// ---- with the lock held ----
+// ---- under the lock ----
 
 void Scheduler::add(const Group& group, Caller caller, const Sentences& sentences) {
   State& state = groups_[group];
@@ -268,11 +268,11 @@ std::optional<Group> Scheduler::to_begin(int worker) {
     next_.erase(next);
     if (is_pending(group) && !serves(worker, group)) return group;
   }
-  // A worker without a batch begins one soonest.
+  // A worker without a batch takes precedence.
   if (!own_groups.empty() && !all_busy) return std::nullopt;
   if (const std::optional<Group> group = unserved()) return group;
-  // Where every group is served, the one with most pending gets help of a worker without a batch;
-  // where there is no such worker, of one whose own groups have fewer callers.
+  // If every group has a worker, the group with the most pending sentences gets another one: a
+  // worker without a batch or, if all are busy, a worker whose own groups have fewer callers.
   const Group* most = nullptr;
   for (const auto& [group, state] : groups_) {
     if (state.pending.size == 0 || serves(worker, group)) continue;
@@ -291,7 +291,7 @@ std::optional<Group> Scheduler::to_begin(int worker) {
   return *most;
 }
 
-// The first group that became pending and that no worker serves.
+// The group without a worker that has been pending longest.
 std::optional<Group> Scheduler::unserved() const {
   const Group* first = nullptr;
   for (const auto& [group, state] : groups_) {
@@ -307,7 +307,8 @@ std::optional<Group> Scheduler::unserved() const {
   return first == nullptr ? std::nullopt : std::optional(*first);
 }
 
-// True if this batch, the worker's oldest, is to run out for the sake of another group.
+// Whether the batch, if it is the worker's oldest, should drain so that the worker can serve
+// another group.
 bool Scheduler::yields(int worker, const Group& group) {
   const auto& own_groups = serves_[static_cast<std::size_t>(worker)];
   if (fresh_.count({worker, group}) > 0 || !(group == own_groups.front())) return false;
@@ -333,16 +334,16 @@ bool Scheduler::serves(int worker, const Group& group) const {
   return std::find(groups.begin(), groups.end(), group) != groups.end();
 }
 
-// Capacity of a batch beside the worker's other batches, which share its tokens.
+// Capacity of one of the worker's batches, which share its tokens evenly.
 Capacity Scheduler::part(int worker, Capacity capacity) const {
   capacity.batch_tokens /=
       static_cast<std::int64_t>(serves_[static_cast<std::size_t>(worker)].size());
   return capacity;
 }
 
-// How many more sentences a batch takes, so that all workers have like numbers.
+// Number of sentences that a batch may admit so that sentences are spread evenly over the workers.
 std::int64_t Scheduler::fair(const Group& group, const Capacity& capacity) const {
-  std::int64_t others = 0;  // workers that have no batch of this group, and others
+  std::int64_t others = 0;  // workers with batches, but none of this group
   for (std::size_t worker = 0; worker < serves_.size(); ++worker) {
     others += !serves_[worker].empty() && !serves(static_cast<int>(worker), group);
   }

@@ -1,13 +1,15 @@
-// Pending sentences: which may share a batch, and which comes next.
+// The scheduler: which pending sentences may share a batch, and which one is next.
 //
-// Sentences of equal shared options, like length and callers of like size share batches: a group. A
-// worker serves several groups at once, a batch each, which share its tokens and take turns step by
-// step; so no group waits until the batch of another one has run out. A worker with as many groups
-// as it may have lets its oldest batch run out once a group is pending that no worker serves.
+// Sentences may share a batch if their beam size and attention option are equal, their lengths are
+// similar, and their callers have similar numbers of sentences; they form a group. A worker serves
+// several groups at the same time, with one batch per group. The batches share the worker's tokens
+// and take turns step by step, so no group waits for the batch of another to drain. A worker with
+// the maximum number of groups drains its oldest batch once a group is pending that no worker
+// serves.
 //
-// Within a group, callers take turns: each round takes one sentence of every caller that has any
-// pending, the longest first. So a caller with thousands of sentences does not delay the others,
-// and sentences that are pending when a round is formed are taken before later ones.
+// Within a group, callers take turns. A round consists of one sentence of every caller with pending
+// sentences, longest first. A caller with thousands of sentences therefore does not delay others,
+// and sentences that are pending when a round starts are admitted before later ones.
 #pragma once
 
 #include <condition_variable>
@@ -26,25 +28,27 @@
 
 namespace translate_trt::runtime {
 
-// Sentences of more tokens share no batch with shorter ones, which would wait for their end: all
-// sentences of a batch together have batch_tokens of the longest one's length. Large callers are
-// exempt: their sentences are taken longest first, so that those of a batch are of like length.
+// Sentences with more tokens do not share a batch with shorter ones. The longest sentence
+// determines the number of rows for batch_tokens, so shorter sentences would wait for it. Large
+// callers are exempt: their sentences are admitted longest first, so those in a batch have similar
+// lengths.
 inline constexpr std::int64_t kLong = 64;
 
-// Sentences of callers that have more of them share no batch with those of small callers, which
-// would wait for a row of it, and then for each of its longer steps.
+// Callers with more sentences do not share batches with smaller ones, whose sentences would wait
+// for a row and then for the longer steps of a large batch.
 inline constexpr std::int64_t kLarge = 8;
 
-// Waiting sentences join a batch once there is capacity for them that is this share of it.
+// Pending sentences join a running batch once they amount to this share of it.
 inline constexpr double kJoin = 0.1;
 
 // Sentences that may share a batch.
 struct Group {
   int beam_size = 0;
   bool attention = false;
-  bool is_long = false;     // they have more than kLong tokens
-  bool is_large = false;    // of callers with more than kLarge sentences
-  std::uint64_t alone = 0;  // number of a sentence that a batch failed with, which shares with none
+  bool is_long = false;   // more than kLong tokens
+  bool is_large = false;  // of callers with more than kLarge sentences
+  std::uint64_t alone =
+      0;  // number of a sentence that is retried in a batch of its own; 0 for others
 
   bool operator<(const Group& other) const { return key() < other.key(); }
   bool operator==(const Group& other) const { return key() == other.key(); }
@@ -55,71 +59,72 @@ struct Group {
   }
 };
 
-// Sentences in a scheduler.
+// Numbers of sentences in a scheduler.
 struct Load {
-  std::size_t pending = 0;  // for a batch
+  std::size_t pending = 0;  // not yet in a batch
   std::size_t running = 0;  // in batches
 };
 
-// What the workers of a service share. Any thread.
+// The queue that the workers of a service share. Thread-safe.
 class Scheduler {
  public:
-  // workers: how many there are, numbered from 0. batches: that a worker may run at once. capacity:
-  // sentences, pending or running, from which on `submit` refuses; 0: any number.
+  // workers: number of workers, which are numbered from 0. batches: maximum number of batches per
+  // worker. capacity: number of pending and running sentences at which `submit` refuses more; 0 for
+  // no limit.
   Scheduler(int workers, int batches, std::size_t capacity);
 
-  // ---- for those who submit ----
+  // ---- submission ----
 
-  // A new caller, different from all others.
+  // Returns a new, unique caller.
   Caller new_caller();
 
-  // Makes sentences pending; sets their caller and numbers. TT_CAPACITY_EXCEEDED if there are too
-  // many; a backend error if the scheduler was closed.
+  // Enqueues sentences and sets their caller and numbers. Throws TT_CAPACITY_EXCEEDED at capacity,
+  // and a backend error if the scheduler is closed.
   void submit(const std::vector<std::shared_ptr<Sentence>>& sentences, Caller caller);
 
-  // Removes pending sentences that were dropped.
+  // Removes dropped sentences from the queue.
   void forget_dropped();
 
-  // Takes no more; workers end at their next step.
+  // Refuses further sentences; workers stop after their current step.
   void close();
 
   Load load() const;
 
-  // ---- for workers ----
+  // ---- workers ----
 
-  // A group that the worker is to begin a batch of. wait: until there is one, or the scheduler is
-  // closed. Nothing: there is none.
+  // Returns a group for which the worker should start a batch, or nullopt. wait: wait until there
+  // is a group or the scheduler is closed.
   std::optional<Group> next_group(int worker, bool wait);
 
-  // The worker's batch of that group has run out, or has failed.
+  // Reports that the worker's batch of a group has drained or failed.
   void end(int worker, const Group& group);
 
-  // How many `take` would give now, unless they are dropped.
+  // Number of sentences that `take` would return now, dropped ones included.
   std::int64_t ready(int worker, const Group& group, const Capacity& capacity);
 
-  // Sentences for the worker's batch of that group.
+  // Removes sentences from the queue for the worker's batch of a group.
   Sentences take(int worker, const Group& group, const Capacity& capacity);
 
-  // Callers in a batch of the worker; a caller in n of its batches counts 1 / n.
+  // Number of callers in one of the worker's batches, where a caller in n batches counts 1 / n.
   double share(int worker, const Sentences& sentences) const;
 
-  // A sentence of a batch has left the service.
+  // Reports that a running sentence has left its batch for good.
   void done(const Group& group, const Sentence& sentence);
 
-  // Makes sentences of a failed batch pending again, each for a batch of its own.
+  // Enqueues the sentences of a failed batch again, each for a batch of its own.
   void retry(const Group& group, const Sentences& sentences);
 
   bool is_closed() const;
 
  private:
-  // The pending sentences of a group.
+  // Pending sentences of a group.
   struct Pending {
-    std::map<Caller, Sentences> callers;  // of each, shortest first, but for those of the round
-    Sentences round;                      // at most one of each caller, shortest first
+    std::map<Caller, Sentences> callers;  // by caller, shortest first; without those of the round
+    Sentences round;                      // at most one per caller, shortest first
     std::size_t size = 0;
 
     void add(Caller caller, const Sentences& sentences);
-    std::int64_t next_length();  // of the next one, the end symbol included
+    std::int64_t next_length();  // tokens of the next sentence, the end symbol included
     Sentences take(std::int64_t count);
     std::vector<SentencePtr> remove_dropped();
     std::set<Caller> all_callers() const;
@@ -128,10 +133,10 @@ class Scheduler {
   struct State {
     Pending pending;
     std::map<Caller, std::int64_t> running;  // sentences in batches, by caller
-    std::uint64_t since = 0;                 // when its sentences became pending, as a count
+    std::uint64_t since = 0;                 // arrival number of its first pending sentence
   };
 
-  // All with the lock held.
+  // Called under the lock.
   void add(const Group& group, Caller caller, const Sentences& sentences);
   void stop(const Group& group, const Sentence& sentence);
   void left(const Sentence& sentence);
@@ -149,13 +154,13 @@ class Scheduler {
   std::condition_variable arrival_;
   std::map<Group, State> groups_;
   std::vector<std::vector<Group>> serves_;  // by worker, oldest first
-  std::map<int, Group> next_;               // by worker, what it serves once a batch has run out
-  // Workers and groups of whose batch no sentence has been taken yet.
+  std::map<int, Group> next_;  // by worker, the group to serve once a batch has drained
+  // Workers and groups whose batches have not taken a sentence yet.
   std::set<std::pair<int, Group>> fresh_;
-  std::map<Caller, std::int64_t> sizes_;  // by caller, its sentences in the scheduler
+  std::map<Caller, std::int64_t> sizes_;  // pending and running sentences by caller
   std::size_t size_ = 0;
   std::uint64_t numbers_ = 0, arrivals_ = 0;
-  Caller callers_ = Caller{1} << 63;  // callers that users number are below
+  Caller callers_ = Caller{1} << 63;  // numbers chosen by users are smaller
   bool closed_ = false;
 };
 

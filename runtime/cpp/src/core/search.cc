@@ -9,11 +9,11 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Idle rows are compacted once they are this share of a batch: that copies it, which costs as much
-// as some steps.
+// A batch is compacted once this share of its rows is idle: compaction copies it, which costs as
+// much as several steps.
 constexpr double kCompact = 0.25;
-// A batch is made larger, which copies it, once its sentences are so short that so many times its
-// rows fit.
+// A batch grows, which copies it, once its sentences are so short that this multiple of its rows
+// fits.
 constexpr double kLarger = 1.5;
 
 }  // namespace
@@ -43,7 +43,7 @@ std::int64_t Capacity::more(std::int64_t tokens) const {
   const auto limit =
       batch == nullptr ? std::nullopt : batch->capacity_for(std::max(longest, tokens));
   if (limit) most = std::min(most, *limit);
-  // One sentence at least: the batch itself says why it takes none of that length.
+  // At least one sentence: if it is too long, the batch reports the error.
   return std::max<std::int64_t>(most - running, running > 0 ? 0 : 1);
 }
 
@@ -76,7 +76,7 @@ Sentences Search::unfinished() const {
   return left;
 }
 
-// Removes dropped sentences from the batch.
+// Removes cancelled sentences from the batch.
 void Search::drop(SentenceSource& source) {
   for (auto entry = rows_.begin(); entry != rows_.end();) {
     if (!entry->second.sentence->is_dropped()) {
@@ -94,7 +94,7 @@ void Search::retire(const StepResults& steps, const Found& found) {
   for (const StepResult& step : steps) retire(step, found);
 }
 
-// Appends a step to the histories, and retires the sentences that it finishes.
+// Appends a step to the histories and retires finished sentences.
 void Search::retire(const StepResult& step, const Found& found) {
   for (auto entry = rows_.begin(); entry != rows_.end();) {
     auto& [row, running] = *entry;
@@ -124,7 +124,7 @@ Capacity Search::capacity() const {
           batch_.get()};
 }
 
-// Admits pending sentences into idle rows, or compacts the batch; false: there is no sentence.
+// Admits pending sentences to idle rows, or compacts the batch; false if no sentence is left.
 bool Search::admit(SentenceSource& source) {
   admitting_ = source.take(capacity());
   if (admitting_.empty() && rows_.empty()) return false;
@@ -154,7 +154,7 @@ Sources Search::sources(const Sentences& sentences) const {
   return sources;
 }
 
-// The forced token of each row at its position, or none; empty: all are free.
+// The forced token of each row at its position or kFree; empty if all rows are free.
 std::vector<std::int64_t> Search::forced() const {
   std::vector<std::int64_t> tokens;
   for (const auto& [row, running] : rows_) {

@@ -1,4 +1,5 @@
-// The loop over the step graph: one batch, whose rows sentences enter and leave between steps.
+// The decoding loop over the step graph, for one batch that sentences enter and leave between
+// steps.
 #pragma once
 
 #include <cstdint>
@@ -14,70 +15,71 @@
 
 namespace translate_trt::runtime {
 
-// Tokens that a sentence counts as at least: a step's work hardly depends on shorter lengths.
+// Minimum cost of a sentence in tokens: shorter sources hardly make a step cheaper.
 inline constexpr std::int64_t kSmallestCost = 8;
 
-// How many sentences a batch has capacity for.
+// Capacity of a batch.
 struct Capacity {
-  // Source tokens of a batch, padding and end symbols included and no sentence counted as less than
-  // kSmallestCost; a longer sentence runs alone.
+  // Source tokens of a batch, padding and end symbols included, with at least kSmallestCost per
+  // sentence. A longer sentence runs alone.
   std::int64_t batch_tokens;
-  std::int64_t running = 0;      // sentences that are in the batch already
-  std::int64_t longest = 0;      // tokens of the longest of them, the end symbol included
-  std::int64_t rows = 0;         // that the batch has
-  const Batch* batch = nullptr;  // whose own capacity is a limit, too
+  std::int64_t running = 0;      // sentences in the batch
+  std::int64_t longest = 0;      // tokens of the longest running sentence with the end symbol
+  std::int64_t rows = 0;         // rows of the batch
+  const Batch* batch = nullptr;  // batch whose own capacity limits this one, if any
 
-  // Sentences that fit besides the running ones if the longest of them has so many tokens; at least
-  // one if none runs.
+  // Number of further sentences that fit if the longest has `tokens` tokens; at least one for an
+  // empty batch.
   std::int64_t more(std::int64_t tokens) const;
 };
 
-// Where a batch takes its sentences from.
+// The source of a batch's sentences.
 class SentenceSource {
  public:
   virtual ~SentenceSource() = default;
 
-  // True if enough sentences are pending that it is worth interrupting the batch. size: sentences
-  // that ran when any joined last; some have left since.
+  // Whether enough sentences are pending to interrupt the batch. size: number of running sentences
+  // after the last admission.
   virtual bool should_join(const Capacity& capacity, std::int64_t size) = 0;
 
-  // Sentences to admit; at least one if the batch is empty and any are pending.
+  // Returns sentences to admit; at least one if the batch is empty and any are pending.
   virtual Sentences take(const Capacity& capacity) = 0;
 
-  // A sentence that was taken has left the batch without a result, since it was dropped.
+  // Reports that a cancelled sentence has left the batch without a result.
   virtual void release(const Sentence& sentence) = 0;
 };
 
-// Rule 7: the n best of a sentence that is done; none if no candidate of a step had a finite
-// log-probability. source_end: attention has a column for the source's end symbol.
+// Returns the n best hypotheses of a finished sentence (rule 7); none if all candidates of a step
+// had log-probabilities that are not finite. source_end: attention has a column for the source's
+// end symbol.
 std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& history,
                                    const Pool& pool, bool source_end = true);
 
-// What to say of a sentence that has none.
+// The error of a sentence without hypotheses.
 Error no_hypothesis(const Sentence& sentence);
 
-// Steps that a batch took, and the sentences of all of them together; no steps: nothing is pending
-// and all have finished.
+// Steps that a batch ran, and the rows of all of them; no steps if no sentence is pending or
+// running.
 struct Progress {
   std::int64_t steps = 0, rows = 0;
 };
 
 using Found = std::function<void(const SentencePtr&, std::vector<Hypothesis>)>;
 
-// A batch and the sentences in its rows. By one thread at a time.
+// A batch and the sentences in its rows. Used by one thread at a time.
 class Search {
  public:
-  // options: beam size and attention of all sentences.
+  // options: beam size and attention of all sentences; other options are per sentence.
   Search(const Backend& backend, const SearchOptions& options, std::int64_t batch_tokens,
          std::int64_t start_token, std::int64_t end_token, bool source_end = true);
 
-  // Admits sentences, takes a step, or several where the batch does, and retires what they finish.
+  // Admits sentences, runs one step or several (see Batch::step), and retires finished sentences.
   Progress advance(SentenceSource& source, const Found& found);
 
-  // See `Batch`.
+  // See Batch::graph_seconds.
   double graph_seconds() const { return batch_->graph_seconds(); }
 
-  // Sentences that were admitted and have not finished.
+  // Admitted sentences that have not finished.
   Sentences unfinished() const;
 
  private:
@@ -98,9 +100,9 @@ class Search {
   std::int64_t beams_, batch_tokens_, end_token_;
   bool attention_, source_end_;
   std::unique_ptr<Batch> batch_;
-  std::map<std::int64_t, Running> rows_;  // not done yet
-  Sentences admitting_;                   // taken, and on their way into rows
-  std::int64_t size_ = 0;                 // sentences that ran when rows were assigned last
+  std::map<std::int64_t, Running> rows_;  // unfinished sentences by row
+  Sentences admitting_;                   // taken from the source, not in rows yet
+  std::int64_t size_ = 0;                 // running sentences after the last admission
 };
 
 }  // namespace translate_trt::runtime

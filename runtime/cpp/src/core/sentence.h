@@ -1,4 +1,4 @@
-// A sentence to translate, and the history of its steps.
+// A sentence to translate, and its history for the back-trace.
 #pragma once
 
 #include <atomic>
@@ -14,36 +14,37 @@ namespace translate_trt::runtime {
 
 class Job;
 
-// Who submits: the sentences of one caller take turns with those of the others.
+// Identifies a caller; sentences of different callers take turns.
 using Caller = std::uint64_t;
 
-// A line, or a segment of a long one.
+// A line, or a segment of a long line.
 struct Sentence {
   std::size_t index;         // within its job
   Tokens tokens;             // without the end symbol; not empty
-  Tokens prefix;             // forced first tokens, as forced_tokens in the contract has them
-  SearchOptions options;     // its own
+  Tokens prefix;             // forced first tokens, encoded like forced_tokens of the contract
+  SearchOptions options;     // options of this sentence
   Caller caller = 0;         // set by the scheduler
-  std::uint64_t number = 0;  // among all sentences of a scheduler; set by it
-  Job* job = nullptr;        // that it belongs to; set by the job
-  // Set to true once the result is no longer wanted: the batch drops the sentence. Null: never.
+  std::uint64_t number = 0;  // unique in a scheduler, which sets it
+  Job* job = nullptr;        // owner; set by the job
+  // Becomes true once the result is no longer needed, and the batch drops the sentence. May be
+  // null.
   const std::atomic<bool>* dropped = nullptr;
 
   std::int64_t length() const { return static_cast<std::int64_t>(tokens.size()); }
   bool is_dropped() const { return dropped != nullptr && dropped->load(std::memory_order_relaxed); }
 };
 
-// Keeps the sentence's job alive as well.
+// Also keeps the sentence's job alive.
 using SentencePtr = std::shared_ptr<const Sentence>;
 using Sentences = std::vector<SentencePtr>;
 
-// A sentence's T steps, K beams each, as the back-trace needs them.
+// The T steps of a sentence's K beams, for the back-trace.
 class History {
  public:
-  // columns: of attention, or 0.
+  // columns: attention columns to store; 0 for none.
   explicit History(std::int64_t beams, std::int64_t columns = 0);
 
-  // Append row `row` of a step.
+  // Appends row `row` of a step.
   void append(const StepResult& step, std::int64_t row);
 
   std::int64_t size() const { return size_; }

@@ -33,22 +33,22 @@ int available_cores() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-// A batch of a worker.
+// A running batch of a worker.
 struct Service::RunningBatch {
   Group group;
-  double spent = 0;  // seconds that its steps took, each divided by the callers in the batch
+  double spent = 0;  // seconds of its steps, each divided by the callers in the batch
   std::unique_ptr<Search> search;
-  double counted = 0;  // of `graph_seconds`, in the statistics
+  double counted = 0;  // graph_seconds already in the statistics
 };
 
-// What a batch of a worker takes its sentences from.
+// Feeds a worker's batch from the scheduler.
 class Service::WorkerSource : public SentenceSource {
  public:
   WorkerSource(Scheduler& scheduler, int worker, const Group& group)
       : scheduler_(scheduler), worker_(worker), group_(group) {}
 
-  // Sentences need not wait for others to leave where the batch has capacity for more. In a batch
-  // of a few rows, each that joins makes a larger copy: that takes a part of a step, or less.
+  // Sentences join as soon as the batch has capacity. In a small batch each admission copies the
+  // batch, which takes at most a fraction of a step.
   bool should_join(const Capacity& capacity, std::int64_t size) override {
     const double least = std::max(1.0, static_cast<double>(size) * kJoin);
     return static_cast<double>(scheduler_.ready(worker_, group_, capacity)) >= least;
@@ -77,7 +77,7 @@ Service::~Service() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-// ---- those who submit ----
+// ---- submission ----
 
 void Service::submit(const std::shared_ptr<Job>& job, Caller caller) {
   start();
@@ -93,7 +93,7 @@ void Service::submit(const std::shared_ptr<Job>& job, Caller caller) {
     jobs_.emplace(job.get(), job);
     if (job->deadline) deadlines_.emplace(*job->deadline, job);
   }
-  // Whoever closed it may not have seen the job.
+  // The scheduler may have been closed before the job was registered.
   if (scheduler_->is_closed()) fail(job, backend_error("the translator has failed."));
 }
 
@@ -134,7 +134,7 @@ void Service::start() {
   } catch (const std::exception& error) {
     scheduler_->close();
     for (std::thread& thread : threads_) thread.join();
-    threads_.clear();  // the destructor joins what is left
+    threads_.clear();  // so that the destructor does not join them again
     throw backend_error(std::string("cannot start a thread: ") + error.what() +
                         ". Lower workers, and load the bundle again.");
   }
@@ -160,7 +160,7 @@ void Service::work(int worker) noexcept {
   }
 }
 
-// Runs batches of several groups, step by step.
+// Runs the batches of several groups in turn, step by step.
 void Service::serve(int worker) {
   std::vector<RunningBatch> turns;  // oldest first
   const auto spent_less = [](const RunningBatch& one, const RunningBatch& other) {
@@ -174,7 +174,7 @@ void Service::serve(int worker) {
     } else if (turns.empty()) {
       return;
     }
-    // Of equals the newest, whose sentences have waited and may soon be done.
+    // On a tie, run the newest batch: its sentences have waited, and may finish soon.
     const auto turn = std::prev(std::min_element(turns.rbegin(), turns.rend(), spent_less).base());
     const auto begin = Clock::now();
     const bool goes_on = step(worker, *turn);
@@ -207,7 +207,7 @@ void Service::count(RunningBatch& turn, double started) {
   done_.worker_seconds += thread_seconds() - started;
 }
 
-// A step of a batch; false: it has run out, or has failed.
+// Advances a batch; returns false once it has drained or failed.
 bool Service::step(int worker, RunningBatch& turn) {
   Progress made;
   try {
@@ -237,7 +237,7 @@ void Service::found(const Group& group, const SentencePtr& sentence,
   std::optional<Error> error;
   bool last = false;
   try {
-    // An error of this sentence, and not of its batch.
+    // This error fails the sentence, not its batch.
     if (hypotheses.empty()) throw no_hypothesis(*sentence);
     count(*sentence, hypotheses.front());
     last = job->found(*sentence, std::move(hypotheses));
@@ -254,7 +254,7 @@ void Service::found(const Group& group, const SentencePtr& sentence,
 void Service::failed(int worker, const RunningBatch& turn, const std::exception_ptr& thrown) {
   Sentences sentences;
   if (turn.search != nullptr) sentences = turn.search->unfinished();
-  // Where there is not even a batch, the sentence that it was for has failed.
+  // If no batch could be created, fail the next pending sentence.
   if (sentences.empty()) sentences = scheduler_->take(worker, turn.group, {1});
   if (sentences.empty()) return;
   std::optional<Error> known;
@@ -283,7 +283,7 @@ void Service::failed(int worker, const RunningBatch& turn, const std::exception_
   }
 }
 
-// Lets jobs fail whose deadline has passed.
+// Fails the jobs whose deadline has passed.
 void Service::expire() {
   const auto now = Clock::now();
   std::vector<std::shared_ptr<Job>> expired;

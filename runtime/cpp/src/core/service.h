@@ -1,4 +1,4 @@
-// Continuous batching: workers whose batches sentences of several jobs share.
+// Continuous batching: workers whose batches are shared by the sentences of several jobs.
 #pragma once
 
 #include <atomic>
@@ -18,50 +18,50 @@
 
 namespace translate_trt::runtime {
 
-// Processor cores that this process may use.
+// Number of CPU cores that this process may use.
 int available_cores();
 
-// Load and totals; lines count with each of their segments.
+// Current load and totals; each segment of a long line counts as a sentence.
 struct Statistics {
   std::size_t pending = 0, running = 0;  // sentences
-  std::uint64_t sentences = 0;           // that were translated
-  std::uint64_t source_tokens = 0;       // of these
-  std::uint64_t target_tokens = 0;       // of the best hypothesis of each
-  std::uint64_t steps = 0;               // that batches took
-  std::uint64_t rows = 0;                // of batches: a step with n sentences counts n
-  double worker_seconds = 0;             // processor time of the workers' own threads
-  double graph_seconds = 0;              // of it, within the graphs
+  std::uint64_t sentences = 0;           // sentences translated
+  std::uint64_t source_tokens = 0;       // of the translated sentences
+  std::uint64_t target_tokens = 0;       // of their best hypotheses
+  std::uint64_t steps = 0;               // steps of all batches
+  std::uint64_t rows = 0;                // rows of all steps: a step with n sentences counts n
+  double worker_seconds = 0;             // CPU time of the worker threads
+  double graph_seconds = 0;              // the part of worker_seconds inside the graphs
 };
 
-// Any thread. The process that submits first is the only one that may submit.
+// Thread-safe. Only the process that submits first may submit further jobs.
 class Service {
  public:
   struct Settings {
-    int workers = 1;           // batches that take steps at once, a thread each
-    int batches = 4;           // that a worker runs in turn, of sentences that cannot share one
-    std::size_t capacity = 0;  // sentences, from which on `submit` refuses; 0: any number
+    int workers = 1;           // worker threads
+    int batches = 4;           // maximum number of batches that a worker runs in turn
+    std::size_t capacity = 0;  // maximum number of pending and running sentences; 0: no limit
   };
-  // Makes a batch for sentences of these shared options; any worker.
+  // Creates a batch for sentences with these shared options. Called by any worker.
   using SearchFactory = std::function<std::unique_ptr<Search>(const SearchOptions&)>;
   using Log = std::function<void(const std::string&)>;
 
-  // No thread starts before the first job is submitted.
+  // Starts no threads before the first job is submitted.
   Service(const Settings& settings, SearchFactory make_search, Log log);
 
-  // Cancels all jobs, and waits for the steps that are under way. Not by a worker's thread, nor in
-  // a process that was forked from the one that submitted.
+  // Cancels all jobs and waits for the running steps. Must not run in a worker thread, or in a
+  // process forked from the one that submitted.
   ~Service();
 
-  // Begins to translate a job. caller: whose sentences take turns with those of other callers; 0:
-  // the job is a caller of its own. TT_CAPACITY_EXCEEDED; TT_FORKED; a backend error if no thread
-  // can be started, or a worker has ended before its time.
+  // Enqueues a job. caller: callers take turns; 0 makes the job a caller of its own. Throws
+  // TT_CAPACITY_EXCEEDED, TT_FORKED, or a backend error if threads cannot be started or a worker
+  // has failed.
   void submit(const std::shared_ptr<Job>& job, Caller caller = 0);
 
-  // Waits until the job has finished, its deadline has passed or that time has come; true: it has
-  // finished.
+  // Waits until the job has finished, its deadline has passed, or `until` has passed; returns
+  // whether the job has finished.
   bool wait(const std::shared_ptr<Job>& job, Deadline until);
 
-  // Drops what is left of a job, which then has failed with TT_CANCELLED.
+  // Cancels an unfinished job, which then fails with TT_CANCELLED.
   void cancel(const std::shared_ptr<Job>& job);
 
   Statistics statistics() const;
@@ -89,8 +89,8 @@ class Service {
   const SearchFactory make_search_;
   const Log log_;
   std::unique_ptr<Scheduler> scheduler_;
-  std::atomic<int> process_ = 0;  // that submitted first; 0: none has
-  mutable std::mutex mutex_;      // of what follows
+  std::atomic<int> process_ = 0;  // process that submitted first; 0 before
+  mutable std::mutex mutex_;      // guards the members below
   std::vector<std::thread> threads_;
   std::map<const Job*, std::shared_ptr<Job>> jobs_;
   std::multimap<Clock::time_point, std::weak_ptr<Job>> deadlines_;

@@ -1,11 +1,11 @@
-// Processor time of the calling thread.
+// CPU time of the calling thread.
 #pragma once
 
 #include <time.h>
 
 namespace translate_trt::runtime {
 
-// Seconds since the thread began.
+// CPU time in seconds that the thread has used.
 inline double thread_seconds() {
   timespec now = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

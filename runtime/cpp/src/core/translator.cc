@@ -24,8 +24,8 @@ void check_at_least(const char* name, std::int64_t value, std::int64_t smallest)
                      std::to_string(smallest) + ".");
 }
 
-// As many as wanted, but no more than `each` for every available core; the log is told
-// (within_cores in runtime/cores.py).
+// Limits a number to `each` per available core and logs the reduction (within_cores in
+// runtime/cores.py).
 int within_cores(const Settings& settings, const char* name, int wanted, int each = 1) {
   const int cores = available_cores(), most = each * cores;
   if (wanted <= most) return wanted;
@@ -35,7 +35,7 @@ int within_cores(const Settings& settings, const char* name, int wanted, int eac
   return most;
 }
 
-constexpr int kWorkersEach = 4;  // batches at once for each core: more translate nothing sooner
+constexpr int kWorkersEach = 4;  // workers per core; more do not increase throughput
 
 Settings settings_of(const tt_load_options& options) {
   Settings settings;
@@ -52,7 +52,7 @@ Settings settings_of(const tt_load_options& options) {
   return settings;
 }
 
-// Made for TensorRT's engines, whose beams and slots are fixed.
+// Whether a target consists of TensorRT engines, which have fixed beams and slots.
 bool is_engine(const TargetEntry& target) {
   return target.backend.rfind("tensorrt", 0) == 0 && target.contract.beams() &&
          target.contract.slots() && !target.contract.shortlist;
@@ -74,7 +74,8 @@ std::string number(std::int64_t value) { return std::to_string(value); }
 
 std::int64_t length(const Tokens& tokens) { return static_cast<std::int64_t>(tokens.size()); }
 
-// A source's n best as a line of one sentence; of an empty source an empty hypothesis.
+// Converts the n best hypotheses of a source to a line without text; an empty source has an empty
+// one.
 Translation without_text(const std::vector<std::vector<Hypothesis>>& sentences) {
   Translation found;
   const std::vector<Hypothesis> none(1);
@@ -218,7 +219,7 @@ Translation Translator::join(const std::vector<std::vector<Hypothesis>>& sentenc
     TextHypothesis& hypothesis = joined[rank];
     std::vector<std::string> texts;
     for (const auto& sentence : sentences) {
-      // Where a sentence has fewer hypotheses than asked for, its last one is used again.
+      // A sentence with fewer hypotheses than requested reuses its last one.
       const Hypothesis& part = sentence[std::min(rank, sentence.size() - 1)];
       std::string text = tokenizer_->decode(part.tokens);
       if (!text.empty()) texts.push_back(std::move(text));
@@ -230,7 +231,7 @@ Translation Translator::join(const std::vector<std::vector<Hypothesis>>& sentenc
   return joined;
 }
 
-// ---- what can be wrong ----
+// ---- checks ----
 
 void Translator::check_tokenizer() const {
   const ModelDescription& model = manifest_.model;

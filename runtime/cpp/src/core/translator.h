@@ -1,4 +1,4 @@
-// A bundle in, translations out (runtime/translator.py).
+// The translator: a loaded bundle, and its translation of text (runtime/translator.py).
 #pragma once
 
 #include <atomic>
@@ -21,46 +21,45 @@ namespace translate_trt::runtime {
 
 struct Settings;
 
-// A loaded bundle. Several threads may call it at once.
+// A loaded bundle. Thread-safe.
 class Translator {
  public:
-  // Checks the bundle and loads one of its targets. Errors as of tt_translator_load.
+  // Verifies the bundle and loads one of its targets. Throws the errors of tt_translator_load.
   Translator(const std::filesystem::path& bundle, const tt_load_options& options);
 
-  // The tokens of target prefixes.
+  // Tokenizes target prefixes.
   std::vector<Tokens> encode_prefixes(const std::vector<std::string_view>& texts) const;
 
-  // A job that translates lines. prefixes: none, or one for each line. first: number of the
+  // Creates a job that translates lines. prefixes: empty, or one per line. first: number of the
   // first line in error messages.
   std::shared_ptr<Job> job(const std::vector<std::string_view>& lines, const SearchOptions& options,
                            std::vector<Tokens> prefixes, std::size_t first = 1) const;
 
-  // A job that translates sources without the end symbol and the prompt; its translations have no
-  // text. prefixes: none, or one for each source.
+  // Creates a job that translates token sequences, which exclude the end symbol and the prompt. Its
+  // translations have no text. prefixes: empty, or one per source.
   std::shared_ptr<Job> job_of_ids(const std::vector<Tokens>& sources, const SearchOptions& options,
                                   std::vector<Tokens> prefixes) const;
 
-  // Translates what `job` made.
+  // The service that runs the jobs of this translator.
   Service& service() const { return *service_; }
 
   const SearchOptions& default_options() const { return manifest_.search; }
   const std::vector<std::string>& source_languages() const { return source_languages_; }
   const std::vector<std::string>& target_languages() const { return target_languages_; }
   const std::string& target() const { return target_.name; }
-  const std::string& kernels() const { return kernels_; }          // "": none are used
-  const std::string& onnxruntime() const { return onnxruntime_; }  // its version; "": not used
+  const std::string& kernels() const { return kernels_; }          // "" if none are in use
+  const std::string& onnxruntime() const { return onnxruntime_; }  // its version; "" if not in use
 
  private:
-  // A line in as many sentences as it needs, the first of which alone begins with the prefix.
+  // Splits a line into sentences; only the first one gets the prefix.
   std::vector<Sentence> sentences(const std::string& name, std::string_view line,
                                   const Tokens& prefix, const SearchOptions& options) const;
-  // A text's tokens and forced prefix with what the model wants before them, checked; `name` is
-  // what an error calls it.
+  // Checks the tokens of a text and its prefix, and adds the prompt. name: of the text in errors.
   Sentence sentence(const std::string& name, const Tokens& source, const Tokens& prefix,
                     const SearchOptions& options) const;
-  // Tokens of the longest text that is translated in one piece.
+  // Maximum number of tokens of a text that is not split.
   std::int64_t longest_text() const;
-  // The n best of a line from those of its sentences, the i-th best of each together.
+  // Joins the i-th best hypotheses of a line's sentences to the i-th best of the line.
   Translation join(const std::vector<std::vector<Hypothesis>>& sentences) const;
   void load_backend(const std::filesystem::path& bundle, const tt_engines* engines,
                     const Settings& settings);
@@ -77,7 +76,7 @@ class Translator {
   std::int64_t batch_tokens_;
   std::function<void(const std::string&)> log_;
   mutable std::atomic<bool> warned_of_beams_ = false;
-  mutable std::optional<Service> service_;  // last: its workers use all of the above
+  mutable std::optional<Service> service_;  // last member: its workers use those above
 };
 
 }  // namespace translate_trt::runtime
