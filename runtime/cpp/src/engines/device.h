@@ -1,5 +1,5 @@
-// What a batch needs of a GPU: memory, one queue of work, and both engines; the functions of
-// translate_trt/device.h, whose failures become errors.
+// A GPU as a batch uses it: memory, one work queue, and both engines. Wraps the functions of
+// translate_trt/device.h and throws their failures as errors.
 #pragma once
 
 #include <cstddef>
@@ -11,27 +11,27 @@
 
 namespace translate_trt::runtime {
 
-// Tensors begin at a multiple of it: TensorRT asks for that.
+// Alignment of tensors, which TensorRT requires.
 inline constexpr std::size_t kAlignment = TT_DEVICE_ALIGNMENT;
 
-using Address = std::uint64_t;  // in the device's memory
+using Address = std::uint64_t;  // device address
 
 // An input or output of an engine.
 struct DeviceTensor {
   std::string name;
-  std::vector<std::int64_t> shape;  // of an output: empty
+  std::vector<std::int64_t> shape;  // empty for an output
   Address address;
 };
 
-// A point in a device's queue. Waited for at most once.
+// A point in a device's queue. It may be waited for once.
 using Event = void*;
 
-// Work that was captured, to be replayed.
+// Captured work that can be replayed.
 using DeviceGraph = void*;
 
-// A queue of work in order, and memory. By one thread at a time. All but `allocate`, `pin`, `wait`
-// and `capture` return at once: what they ask for happens later, after what was asked for before.
-// A backend error, as a rule, if the device is out of memory or lost.
+// Memory and an in-order work queue. Used by one thread at a time. All functions except `allocate`,
+// `pin`, `wait` and `capture` only enqueue their work. If the device is out of memory or lost, they
+// usually throw a backend error.
 class Device {
  public:
   explicit Device(const tt_device_functions& functions);
@@ -39,39 +39,40 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // Uses it from this thread from now on.
+  // Makes the device current in the calling thread.
   void activate();
 
-  // That many bytes of any content, at a multiple of kAlignment.
+  // Allocates uninitialized device memory, aligned to kAlignment.
   Address allocate(std::size_t size);
 
-  // The host's memory that the device can read and write itself; freed with the device.
+  // Allocates pinned host memory, which is freed with the device.
   std::byte* pin(std::size_t size);
 
-  // From pinned memory, which must stay as it is until then.
+  // Copies pinned memory to the device. The source must not change until the copy has run.
   void copy_in(Address target, const std::byte* source, std::size_t size);
 
-  // Into pinned memory, where it may be read once an event after it has passed.
+  // Copies device memory to pinned memory, which may be read once a later event has passed.
   void copy_out(std::byte* target, Address source, std::size_t size);
 
-  // Within the device's memory.
+  // Copies within device memory.
   void copy(Address target, Address source, std::size_t size);
 
-  // The same of `height` rows of `width` bytes that begin a pitch apart.
+  // Copies `height` rows of `width` bytes within device memory; pitches are the distances between
+  // rows.
   void copy_rows(Address target, std::size_t target_pitch, Address source, std::size_t source_pitch,
                  std::size_t width, std::size_t height);
 
-  // Sets that many bytes to one value.
+  // Sets every byte to the same value.
   void fill(Address target, int value, std::size_t size);
 
-  // Runs an engine (TT_ENGINE_...) with the context of a profile.
+  // Runs an engine (TT_ENGINE_...) with an optimization profile.
   void launch(int engine, std::size_t profile, const std::vector<DeviceTensor>& tensors);
 
   Event record();
   void wait(Event event);
 
-  // What `work` asks for, without doing any of it. Whatever fails in between becomes an error, and
-  // nothing is captured.
+  // Captures the work that `work` enqueues, without executing it. If it throws, the capture is
+  // discarded.
   template <class Work>
   DeviceGraph capture(const Work& work) {
     begin_capture();
@@ -84,7 +85,7 @@ class Device {
     return end_capture();
   }
 
-  // Asks for all of it at once, with the same addresses and shapes.
+  // Enqueues the captured work, with the captured addresses and shapes.
   void replay(DeviceGraph graph);
 
  private:
@@ -95,15 +96,15 @@ class Device {
   void* device_ = nullptr;
 };
 
-// Arrays of the host on their way to one place of the device, one after another.
+// Uploads of host arrays to one device buffer, through pinned staging memory.
 class Upload {
  public:
-  // size: bytes of the largest.
+  // size: bytes of the largest array.
   Upload(Device& device, std::size_t size);
 
   Address target() const { return target_; }
 
-  // Copies that many bytes, which may be changed as soon as this returns.
+  // Copies an array, which may change as soon as this returns.
   void send(const void* content, std::size_t size);
 
  private:

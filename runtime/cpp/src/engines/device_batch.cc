@@ -11,16 +11,16 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Sources are filled up to a multiple, so that the encoder sees few shapes: TensorRT-RTX compiles
-// kernels for each.
+// Sources are padded to a multiple of this, so that the encoder runs with few shapes: TensorRT-RTX
+// compiles kernels for each shape.
 constexpr std::int64_t kEncoderStep = 8;
 
-// Neighbouring rows: the first, and how many.
+// A run of consecutive rows.
 struct Run {
   std::int64_t first, count;
 };
 
-// rows: ascending.
+// Groups ascending rows into runs.
 std::vector<Run> runs_of(const Rows& rows) {
   std::vector<Run> runs;
   for (const std::int64_t row : rows) {
@@ -37,7 +37,7 @@ std::size_t unsigned_of(std::int64_t value) { return static_cast<std::size_t>(va
 
 }  // namespace
 
-// ---- pool ----
+// ---- stream contexts ----
 
 StreamContextPool::StreamContextPool(const tt_device_functions& functions, const Contract& contract,
                                      EngineSettings settings,
@@ -77,11 +77,11 @@ DeviceBatch::DeviceBatch(std::shared_ptr<StreamContextPool> pool, const SearchOp
       encoder_outputs_(context_->contract().encoder_outputs),
       step_specs_(context_->contract().caches()) {
   step_specs_.insert(step_specs_.end(), buffers_.state().begin(), buffers_.state().end());
-  begin(start_token);  // a context that fails here goes with the batch
+  begin(start_token);  // a context that fails here is freed with the batch
 }
 
 DeviceBatch::~DeviceBatch() {
-  // What became NaN is not worth finding for the next batch.
+  // A context whose memory may hold NaN is not reused: clearing it is not worthwhile.
   if (context_ && nan_rows_.empty()) pool_->release(std::move(context_));
 }
 
@@ -135,7 +135,7 @@ std::pair<Rows, Rows> DeviceBatch::update(const Rows& keep, const Sources& arriv
 const StepResults& DeviceBatch::step(const std::vector<std::int64_t>& forced) {
   results_.clear();
   failing([&] {
-    if (!forced.empty()) {  // a single one, not captured: it is rare
+    if (!forced.empty()) {  // one step at a time, not captured: forced tokens are rare
       check_collected("force tokens");
       buffers_.request("forced_tokens").send(forced.data(), sizeof(forced[0]) * forced.size());
       forced_ = true;
@@ -168,7 +168,7 @@ const StepResults& DeviceBatch::drain() {
 
 Pool DeviceBatch::pool(std::int64_t row) const { return pools_.at(row); }
 
-// The row takes part in the rounds that are on their way.
+// The row still takes part in the rounds in flight.
 void DeviceBatch::retire(std::int64_t row) {
   rows_.erase(row);
   failing([&] { make_idle({row}); });
@@ -176,7 +176,7 @@ void DeviceBatch::retire(std::int64_t row) {
 
 // ---- steps ----
 
-// Asks for steps and for copies of what they find.
+// Enqueues steps and copies of their results.
 void DeviceBatch::enqueue(std::size_t count) {
   if (count == context_->poll_every()) {
     context_->round(*bucket_);
@@ -195,7 +195,7 @@ void DeviceBatch::enqueue(std::size_t count) {
   turn_ = 1 - turn_;
 }
 
-// Waits for the steps that are longest on their way, and appends what they found.
+// Waits for the oldest steps in flight and appends their results.
 void DeviceBatch::collect() {
   const InFlight first = in_flight_.front();
   in_flight_.pop_front();
@@ -210,7 +210,7 @@ void DeviceBatch::collect() {
   for (auto& [row, running] : rows_) {
     if (!results_.back().done[unsigned_of(row)] || pools_.count(row) > 0) continue;
     running.left = 0;
-    // What a sentence has finished with does not change any more.
+    // The pool of a finished sentence does not change any more.
     pools_[row] = buffers_.read_pool(first.results, entry, row);
   }
 }
@@ -223,7 +223,7 @@ void DeviceBatch::check_collected(const char* what) const {
 
 // ---- rows ----
 
-// Everything that is the same for all sentences; all rows are idle.
+// Initializes state that does not depend on sentences; all rows are idle.
 void DeviceBatch::begin(std::int64_t start_token) {
   device_.activate();
   buffers_.send_initial_state(start_token);
@@ -236,8 +236,8 @@ void DeviceBatch::begin(std::int64_t start_token) {
   send_request();
 }
 
-// What a sentence leaves behind that became NaN must not be hidden in the next one's row: NaN times
-// zero is NaN. The memory that rows are repacked by way of has what the encoder found for it.
+// Clears vacated rows that hold NaN: attention masks by multiplying with zero, and NaN times zero
+// would be NaN for the next sentence. The staging memory may hold NaN of the encoder, too.
 void DeviceBatch::clear_nan(const Rows& keep) {
   if (nan_rows_.empty()) return;
   const Sizes sizes = context_->sizes(*bucket_);
@@ -255,14 +255,14 @@ void DeviceBatch::clear_nan(const Rows& keep) {
   for (const TensorSpec& spec : encoder_outputs_) {
     device_.fill(buffers_.encoded().at(spec.name), 0, buffers_.max_bytes(spec));
   }
-  nan_rows_.clear();  // of those that go on, the next step says so again
+  nan_rows_.clear();  // the next step finds NaN in kept rows again
 }
 
-// Into a bucket's rows, each as far as it can where it is; returns their rows there.
+// Moves kept rows into a bucket's rows, as few as possible; returns the new row of each.
 Rows DeviceBatch::rearrange(const Rows& keep, std::size_t bucket) {
   const std::int64_t rows = context_->profiles()[bucket].batch;
   Rows kept;
-  std::vector<std::pair<std::int64_t, std::int64_t>> moves;  // to rows that nothing moves from
+  std::vector<std::pair<std::int64_t, std::int64_t>> moves;  // no target is also a source
   std::int64_t free = 0;
   for (const std::int64_t row : keep) {
     if (row < rows) {
@@ -301,7 +301,7 @@ Rows DeviceBatch::rearrange(const Rows& keep, std::size_t bucket) {
   return kept;
 }
 
-// Rows of an encoder's output for another S, by way of the memory for new sentences.
+// Repacks rows of an encoder output for another S, through the staging memory of new sentences.
 void DeviceBatch::repack(const TensorSpec& spec, const Rows& keep, const Rows& kept,
                          const Sizes& past, const Sizes& now) {
   const Address start = buffers_.cross().at(spec.name), staged = buffers_.encoded().at(spec.name);
@@ -319,7 +319,7 @@ void DeviceBatch::repack(const TensorSpec& spec, const Rows& keep, const Rows& k
   }
 }
 
-// Copies rows of an encoder's output between tensors of different S.
+// Copies rows of an encoder output between tensors of different S.
 void DeviceBatch::copy_rows(const TensorSpec& spec, Address target, const Sizes& target_sizes,
                             Address source, const Sizes& source_sizes, std::int64_t rows) {
   const auto axis = std::find(spec.axes.begin(), spec.axes.end(), kS);
@@ -335,14 +335,14 @@ void DeviceBatch::copy_rows(const TensorSpec& spec, Address target, const Sizes&
   device_.copy_rows(target, to, source, from, std::min(to, from), outer);
 }
 
-// Hides all positions of rows; keys and values that are hidden may be what they are.
+// Masks all positions of rows. Masked keys and values may keep their contents.
 void DeviceBatch::blank(const TensorSpec& spec, Address target, std::int64_t rows,
                         const Sizes& sizes) {
   if (spec.name != "source_bias") return;
   device_.copy(target, buffers_.blank_bias(), unsigned_of(rows) * row_bytes(spec, sizes));
 }
 
-// Encodes sentences into rows and puts those before their first step.
+// Encodes sentences into rows and resets the state of the rows.
 void DeviceBatch::start(const Rows& rows, const Sources& arriving) {
   const Sizes now = context_->sizes(*bucket_), encoded = encode(arriving, now);
   for (const TensorSpec& spec : encoder_outputs_) {
@@ -365,7 +365,7 @@ void DeviceBatch::start(const Rows& rows, const Sources& arriving) {
   }
 }
 
-// Runs the encoder; returns the sizes of what it found. sizes: of the bucket.
+// Runs the encoder and returns the sizes of its outputs. sizes: of the bucket.
 Sizes DeviceBatch::encode(const Sources& arriving, const Sizes& sizes) {
   std::size_t longest = 0;
   for (const Tokens& tokens : arriving.tokens) longest = std::max(longest, tokens.size());
@@ -376,7 +376,8 @@ Sizes DeviceBatch::encode(const Sources& arriving, const Sizes& sizes) {
   std::vector<std::int64_t> ids, lengths;
   for (const Tokens& tokens : arriving.tokens) {
     ids.insert(ids.end(), tokens.begin(), tokens.end());
-    ids.insert(ids.end(), unsigned_of(encoded.s) - tokens.size(), tokens.back());  // any valid id
+    ids.insert(ids.end(), unsigned_of(encoded.s) - tokens.size(),
+               tokens.back());  // pad with any valid id
     lengths.push_back(static_cast<std::int64_t>(tokens.size()));
   }
   buffers_.source_ids().send(ids.data(), sizeof(ids[0]) * ids.size());
@@ -389,7 +390,7 @@ Sizes DeviceBatch::encode(const Sources& arriving, const Sizes& sizes) {
   return encoded;
 }
 
-// To the state before the first step.
+// Resets rows to the state before the first step.
 void DeviceBatch::reset(const Rows& rows) {
   for (const TensorSpec& spec : buffers_.state()) {
     const std::size_t size = row_bytes(spec, buffers_.sizes());
@@ -406,10 +407,10 @@ void DeviceBatch::make_idle(const Rows& rows) {
   }
 }
 
-// Of each row its limits and options, where the device has not got them yet.
+// Uploads the limits and options of all rows where they have changed.
 void DeviceBatch::send_request() {
   for (const TensorSpec& spec : context_->contract().request) {
-    if (spec.name == "forced_tokens") continue;  // which `step` sends
+    if (spec.name == "forced_tokens") continue;  // sent by `step`
     const std::size_t size = size_of(spec.type);
     std::vector<std::byte> values(size * unsigned_of(buffers_.sizes().n));
     for (std::int64_t row = 0; row < buffers_.sizes().n; ++row) {
@@ -425,7 +426,7 @@ void DeviceBatch::send_request() {
   }
 }
 
-// Of a tensor with a row for each sentence, between steps.
+// Address of a tensor with a row per sentence, between steps.
 Address DeviceBatch::address(const TensorSpec& spec) const {
   for (const Addresses* group : {&buffers_.cross(), &buffers_.caches()}) {
     if (const auto found = group->find(spec.name); found != group->end()) return found->second;

@@ -1,8 +1,8 @@
-// A batch that lives on a device: the host sends sentences, and fetches tokens and `done`.
+// A batch in device memory. The host uploads sentences and downloads tokens and `done`.
 //
-// Steps go to the device in rounds of `poll_every`, each captured once per bucket and replayed.
-// While the host reads the results of one round the device is at work on the next. Caches and
-// cross-attention never leave the device; rows are moved there.
+// Steps are enqueued in rounds of `poll_every`, which are captured once per bucket and replayed.
+// While the host reads the results of one round, the device runs the next one. Caches and encoder
+// outputs stay on the device, where rows are moved.
 #pragma once
 
 #include <deque>
@@ -20,16 +20,16 @@
 
 namespace translate_trt::runtime {
 
-// Stream contexts that no batch has. Any thread.
+// A pool of stream contexts for batches. Thread-safe.
 class StreamContextPool {
  public:
   StreamContextPool(const tt_device_functions& functions, const Contract& contract,
                     EngineSettings settings, std::function<void(const std::string&)> log);
 
-  // A free one, or a new one.
+  // Returns a free context, or creates one.
   std::unique_ptr<StreamContext> acquire();
 
-  // Keeps it for others, unless it has failed.
+  // Returns a context to the pool, unless it has failed.
   void release(std::unique_ptr<StreamContext> context);
 
  private:
@@ -43,7 +43,8 @@ class StreamContextPool {
 
 class DeviceBatch : public Batch {
  public:
-  // options: of sentences that come without any; beam size and attention are those of all.
+  // options: defaults for sentences without options of their own; beam size and attention apply to
+  // all.
   DeviceBatch(std::shared_ptr<StreamContextPool> pool, const SearchOptions& options,
               std::int64_t start_token);
   ~DeviceBatch() override;
@@ -60,17 +61,17 @@ class DeviceBatch : public Batch {
   // A sentence in a row.
   struct Row {
     std::int64_t length;  // source tokens, the end symbol included
-    std::int64_t most;    // tokens of its translation, at most
-    std::int64_t left;    // steps that it may still need
+    std::int64_t most;    // maximum tokens of its translation
+    std::int64_t left;    // maximum remaining steps
     SearchOptions options;
   };
 
-  // Steps on their way.
+  // Enqueued steps whose results have not been collected.
   struct InFlight {
     std::size_t count;
-    Event arrived;         // when the copies have been made
-    std::byte* results;    // copy of all places of the ring
-    std::byte* attention;  // the same; null: not asked for
+    Event arrived;         // passed once the results are on the host
+    std::byte* results;    // host copy of all ring entries
+    std::byte* attention;  // host copy of the attention; null if not requested
   };
 
   template <class Work>
@@ -99,20 +100,20 @@ class DeviceBatch : public Batch {
   DeviceBuffers& buffers_;
   SearchOptions options_;
   Specs encoder_outputs_,
-      step_specs_;  // with a row for each sentence: encoder outputs, and the rest
+      step_specs_;  // tensors with a row per sentence
   std::optional<std::size_t> bucket_;
   std::map<std::int64_t, Row> rows_;
   std::deque<InFlight> in_flight_;
-  std::size_t turn_ = 0;  // of the two places that results are copied to
+  std::size_t turn_ = 0;  // index of the host copy to use next, 0 or 1
   StepResults results_;
-  std::map<std::int64_t, Pool> pools_;                  // of the rows that are done
-  std::map<std::string, std::vector<std::byte>> sent_;  // the request that the device has
-  std::set<std::int64_t> nan_rows_;                     // since rows were assigned last
-  bool forced_ = false;                                 // the device has forced tokens
+  std::map<std::int64_t, Pool> pools_;                  // by finished row
+  std::map<std::string, std::vector<std::byte>> sent_;  // request values on the device
+  std::set<std::int64_t> nan_rows_;                     // since the last update
+  bool forced_ = false;                                 // whether forced tokens are on the device
 };
 
-// Engines as a backend. A batch gives its stream context back: memory and captured steps serve one
-// after another.
+// The backend of engines. Batches return their stream contexts, so that later batches reuse the
+// memory and the captured rounds.
 class DeviceBackend : public Backend {
  public:
   DeviceBackend(const tt_device_functions& functions, const Contract& contract,

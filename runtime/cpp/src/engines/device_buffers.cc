@@ -9,7 +9,7 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// What the host reads after a step.
+// Tensors that the host reads after a step.
 constexpr const char* kResults[] = {
     "parents",         "tokens",           "log_probs",        "done",
     "finished_scores", "finished_lengths", "finished_parents", "finished_truncated"};
@@ -216,7 +216,7 @@ const std::byte* DeviceBuffers::result_at(const std::byte* results, const char* 
   return results + entry * result_block_.size + result_block_.offsets.at(name);
 }
 
-// Bytes of a tensor with the axes N and S in the profile where it is largest.
+// Maximum size in bytes of a tensor with axes N and S over all profiles.
 std::size_t DeviceBuffers::max_bytes(const TensorSpec& spec) const {
   Sizes sizes = sizes_;
   sizes.n = 1;
@@ -224,7 +224,7 @@ std::size_t DeviceBuffers::max_bytes(const TensorSpec& spec) const {
   return tensor_bytes(spec, sizes);
 }
 
-// Zeros, since what is hidden must still be finite.
+// Allocates zeros, since masked values must be finite.
 Address DeviceBuffers::zeros(std::size_t size) {
   const Address address = device_.allocate(size);
   device_.fill(address, 0, size);

@@ -1,12 +1,12 @@
-// Where the tensors of a batch lie in a device's memory.
+// Device memory of a batch.
 //
-// Everything is allocated once, for the largest of the engines' profiles. A tensor of N rows is
-// dense for whatever N and S a step has, so that a smaller bucket uses the beginning of each.
+// All buffers are allocated once, for the largest profiles of the engines. Tensors are dense for
+// the N and S of a step, so a smaller bucket uses the beginning of each buffer.
 //
-// What a step hands to the next one, caches apart, has a ring of places: a step reads one and
-// writes the one after it, and the last of a round writes the first. So the steps of a round can be
-// captured as one CUDA graph, whose addresses never change, and the results of all of them are
-// fetched by one copy at its end.
+// State other than the caches is kept in a ring of entries: a step reads one entry and writes the
+// next, and the last step of a round writes the first entry. The addresses of a round therefore
+// never change, so it can be captured as a CUDA graph, and the results of all its steps are
+// downloaded by one copy.
 #pragma once
 
 #include <cstddef>
@@ -21,84 +21,84 @@
 
 namespace translate_trt::runtime {
 
-// One bucket of shapes that both engines take: everything up to these sizes.
+// An optimization profile of both engines, for all shapes up to these sizes.
 struct Profile {
   std::int64_t batch, source_length;
 };
 
-std::string name_of(const Profile& profile);  // such as "64x48"
+std::string name_of(const Profile& profile);  // formats a profile as in "64x48"
 
 using Profiles = std::vector<Profile>;
 using Addresses = std::map<std::string, Address>;
 
 std::size_t tensor_bytes(const TensorSpec& spec, const Sizes& sizes);
 
-// Of one sentence's part of a tensor whose first axis is N.
+// Size in bytes of one row of a tensor whose first axis is N.
 std::size_t row_bytes(const TensorSpec& spec, Sizes sizes);
 
-// Tensors of some number of rows, one after another, each at a multiple of kAlignment.
+// Layout of consecutive tensors, each aligned to kAlignment.
 struct Block {
   std::map<std::string, std::size_t> offsets;
-  std::size_t size = 0;  // bytes of all
+  std::size_t size = 0;  // bytes of all tensors
 
   Block() = default;
   Block(const Specs& specs, const Sizes& sizes);
 };
 
-// The memory of one batch.
+// The buffers of one batch.
 class DeviceBuffers {
  public:
-  // shape: with a number of beams and of slots. places: of the ring, at least 2.
+  // contract: with fixed numbers of beams and slots. ring_size: entries of the ring, at least 2.
   DeviceBuffers(Device& device, const Contract& contract, const Profiles& profiles,
                 std::size_t ring_size);
 
   std::size_t ring_size() const { return ring_size_; }
-  const Sizes& sizes() const { return sizes_; }  // of the largest profiles
+  const Sizes& sizes() const { return sizes_; }  // largest sizes over all profiles
   const Specs& state() const { return state_; }  // without the caches
 
-  // By name: what the encoder found, [N, ...] of the rows of a batch; the same of sentences on
-  // their way into rows, which is also room for moving rows; caches.
+  // Addresses by tensor name: encoder outputs of the rows, [N, ...]; encoder outputs of sentences
+  // being admitted, also used as staging memory for moving rows; and caches.
   const Addresses& cross() const { return cross_; }
   const Addresses& encoded() const { return encoded_; }
   const Addresses& caches() const { return caches_; }
-  // Bytes of an output of the encoder, in the profile where it is largest.
+  // Maximum size in bytes of an encoder output over all profiles.
   std::size_t max_bytes(const TensorSpec& spec) const;
-  Address blank_bias() const { return blank_bias_; }  // hides everything, as long as the longest
+  Address blank_bias() const { return blank_bias_; }  // masks all positions of the largest profile
 
   Upload& source_ids() { return source_ids_; }
   Upload& source_lengths() { return source_lengths_; }
-  // One of the inputs of `Contract::request`.
+  // The upload of an input of `Contract::request`.
   Upload& request(const std::string& name) { return requests_.at(name); }
 
-  // A tensor of the state, or the parents, in a place of the ring.
+  // Address of a state tensor, or of the parents, in an entry of the ring.
   Address entry_address(const std::string& name, std::size_t entry) const;
 
-  // The same of a sentence before its first step, as many rows as there can be.
+  // Address of the initial value of a state tensor, for the maximum number of rows.
   Address initial_state(const std::string& name) const;
 
-  // Sets `fresh`.
+  // Uploads the initial values.
   void send_initial_state(std::int64_t start_token);
 
-  // Every input and output of the step that reads that place of the ring; sizes: of the step.
+  // All inputs and outputs of the step that reads an entry of the ring. sizes: of the step.
   std::vector<DeviceTensor> step_tensors(std::size_t entry, const Sizes& sizes) const;
 
-  // Copies a place of the ring to the first one, where the next round begins.
+  // Copies an entry of the ring to the first one, where the next round starts.
   void copy_to_first(std::size_t entry);
 
-  // The results of all places of the ring.
+  // Results of all ring entries.
   Address results() const { return results_; }
   std::size_t results_bytes() const { return ring_size_ * result_block_.size; }
 
-  // Bytes of the attention of a step, or 0, and where it is of the step that wrote that place.
+  // Size in bytes of a step's attention, or 0, and its address for the step that wrote an entry.
   std::size_t attention_bytes() const { return attention_bytes_; }
   Address attention(std::size_t entry) const { return attention_[entry]; }
 
-  // What a step left in the place of the ring that it wrote. results: a copy of results_bytes;
-  // attention: a copy of the attention of all places, or null.
+  // Reads the results of the step that wrote an entry. results: host copy of all results.
+  // attention: host copy of all attention, or null.
   StepResult read_result(const std::byte* results, const std::byte* attention, std::size_t entry,
                          const Sizes& sizes) const;
 
-  // The pool of a row in that place.
+  // Reads the finished hypotheses of a row from an entry.
   Pool read_pool(const std::byte* results, std::size_t entry, std::int64_t row) const;
 
  private:
@@ -109,7 +109,7 @@ class DeviceBuffers {
   Contract contract_;
   std::size_t ring_size_;
   Sizes sizes_;
-  std::int64_t largest_;  // N * S of the profile where it is largest
+  std::int64_t largest_;  // largest N * S over all profiles
   Specs state_;
   Block state_block_, result_block_, rest_block_;
   Addresses cross_, encoded_, caches_;

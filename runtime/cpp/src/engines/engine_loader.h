@@ -1,6 +1,6 @@
-// Engines that the library loads by itself, where it was built with TensorRT
-// (-D TRANSLATE_TRT_TENSORRT=ON). The build links one of two definitions: that of
-// tensorrt/tensorrt_device.cc, or that of tensorrt/without_tensorrt.cc, which refuses.
+// Loading of engines by the library itself, if it was built with -D TRANSLATE_TRT_TENSORRT=ON. The
+// build links one of two definitions: tensorrt/tensorrt_device.cc, or tensorrt/without_tensorrt.cc,
+// which throws.
 #pragma once
 
 #include <filesystem>
@@ -13,9 +13,9 @@ namespace translate_trt::runtime {
 
 struct Settings;
 
-// A backend of both engines of a target, whose contract has a number of beams and of slots. A
-// bundle error if an engine is damaged, not what the contract declares, or not for this machine; a
-// backend error if there is no GPU that can be used.
+// Loads both engines of a target whose contract has fixed numbers of beams and slots. Throws a
+// bundle error if an engine is damaged, differs from the contract, or was built for another
+// machine, and a backend error if no GPU is usable.
 std::unique_ptr<Backend> load_engines(const std::filesystem::path& bundle,
                                       const TargetEntry& target, const Settings& settings);
 

@@ -59,8 +59,8 @@ Sizes StreamContext::sizes(std::size_t bucket) const {
   return sizes;
 }
 
-// The first time, steps are asked for one by one: TensorRT must have run with the shapes before it
-// is captured.
+// The first round of a bucket is not captured: TensorRT must have run with its shapes before a
+// capture.
 void StreamContext::round(std::size_t bucket) {
   if (settings_.cuda_graphs && ran_.count(bucket) > 0 && rounds_.count(bucket) == 0) {
     rounds_[bucket] = captured(bucket);

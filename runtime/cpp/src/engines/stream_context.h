@@ -1,4 +1,4 @@
-// What batches on a device use in turn: its queue, its memory and its captured steps.
+// A stream context: the queue, buffers and captured rounds that batches on a device use in turn.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@
 
 namespace translate_trt::runtime {
 
-// How engines run.
+// Settings of engines.
 struct EngineSettings {
   Profiles profiles;  // of both engines, at least one
   std::size_t poll_every = 4;
   bool cuda_graphs = true;
 };
 
-// Tells a log each message once, whoever meets it. Any thread.
+// Logs every distinct message once. Thread-safe.
 class LogOnce {
  public:
   explicit LogOnce(std::function<void(const std::string&)> log) : log_(std::move(log)) {}
@@ -34,10 +34,10 @@ class LogOnce {
   std::set<std::string> told_;
 };
 
-// A device's queue, its memory, and the captured rounds. By one thread at a time.
+// A device's queue, its buffers, and the captured rounds. Used by one thread at a time.
 class StreamContext {
  public:
-  // settings, log: outlive it.
+  // settings, log: must outlive this object.
   StreamContext(const tt_device_functions& functions, const Contract& contract,
                 const EngineSettings& settings, LogOnce& log);
 
@@ -47,24 +47,24 @@ class StreamContext {
   const Profiles& profiles() const { return settings_.profiles; }
   std::size_t poll_every() const { return settings_.poll_every; }
 
-  // Pinned copies of the results, and of the attention or null, of two rounds in turn.
+  // Pinned host copies of the results and the attention (or null), for two rounds in turn.
   std::byte* results(std::size_t turn) { return results_[turn]; }
   std::byte* attention(std::size_t turn) { return attention_[turn]; }
 
-  // Index of the smallest profile that takes so many sentences of up to that length. A backend
-  // error if there is none.
+  // Index of the smallest profile for that many sentences of that length. Throws a backend error if
+  // no profile is large enough.
   std::size_t bucket(std::int64_t sentences, std::int64_t longest) const;
 
-  // N, K and S of the steps of a bucket.
+  // Sizes N, K and S of a bucket.
   Sizes sizes(std::size_t bucket) const;
 
-  // Takes `poll_every` steps.
+  // Runs `poll_every` steps, as a captured graph if possible.
   void round(std::size_t bucket);
 
-  // Takes so many steps, beginning at the first place of the ring and ending there.
+  // Runs `count` steps, from the first entry of the ring back to the first entry.
   void steps(std::size_t bucket, std::size_t count);
 
-  // An error has been met: the device's memory is in an undefined state.
+  // Whether an operation has failed, which leaves the device memory in an undefined state.
   bool has_failed = false;
 
  private:
@@ -76,8 +76,8 @@ class StreamContext {
   LogOnce& log_;
   DeviceBuffers buffers_;
   std::byte *results_[2], *attention_[2] = {};
-  std::map<std::size_t, DeviceGraph> rounds_;  // by bucket; null: it cannot be captured
-  std::set<std::size_t> ran_;                  // buckets
+  std::map<std::size_t, DeviceGraph> rounds_;  // by bucket; null if the capture failed
+  std::set<std::size_t> ran_;                  // buckets that have run
 };
 
 }  // namespace translate_trt::runtime

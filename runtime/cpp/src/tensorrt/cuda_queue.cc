@@ -19,7 +19,8 @@ void* pointer_of(std::uint64_t address) { return reinterpret_cast<void*>(address
 
 void check_cuda(cudaError_t code, const char* function) {
   if (code == cudaSuccess) return;
-  // Otherwise who asks next for the last error, as TensorRT does, is told of this one.
+  // Reset the error, which the next caller of cudaGetLastError, such as TensorRT, would get
+  // otherwise.
   static_cast<void>(cudaGetLastError());
   if (code == cudaErrorMemoryAllocation) {
     throw backend_error(
@@ -52,8 +53,8 @@ std::string compute_capability(int gpu) {
   return std::to_string(major) + "." + std::to_string(minor);
 }
 
-// cudaSetDevice in the caller's thread, and back again, would leave a context of CUDA, and some
-// hundreds of megabytes, on a GPU that the program may never have used.
+// Setting and restoring the device in the caller's thread would create a CUDA context, of some
+// hundred megabytes, on a GPU that the program may never have used.
 void on_gpu(int gpu, const std::function<void()>& work) {
   std::exception_ptr failure;
   std::thread thread([&] {
@@ -73,13 +74,13 @@ void on_gpu(int gpu, const std::function<void()>& work) {
 CudaQueue::CudaQueue(int gpu) : gpu_(gpu) {
   activate();
   cudaStream_t stream = nullptr;
-  // Not the default stream, whose work cannot be captured, and none that waits for it.
+  // The default stream, and streams that synchronize with it, cannot be captured.
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
              "cudaStreamCreateWithFlags");
   stream_.reset(stream);
 }
 
-// Members go in an order in which nothing that is used is freed: the stream last.
+// Members are destroyed before the objects that they use; the stream is last.
 CudaQueue::~CudaQueue() { finish(); }
 
 void CudaQueue::finish() {
@@ -143,11 +144,11 @@ void CudaQueue::fill(std::uint64_t target, int value, std::size_t size) {
 cudaEvent_t CudaQueue::record() {
   if (spare_events_.empty()) {
     cudaEvent_t made = nullptr;
-    // A thread that waits sleeps; the device has its next round already.
+    // Blocking sync: waiting threads sleep, since the device already has its next round.
     check_cuda(cudaEventCreateWithFlags(&made, cudaEventBlockingSync | cudaEventDisableTiming),
                "cudaEventCreateWithFlags");
     CudaOwned<cudaEvent_t, cudaEventDestroy> owned(made);
-    spare_events_.reserve(events_.size() + 1);  // so that `wait` cannot run out of memory
+    spare_events_.reserve(events_.size() + 1);  // so that `wait` does not allocate
     events_.push_back(std::move(owned));
     spare_events_.push_back(made);
   }
@@ -158,12 +159,12 @@ cudaEvent_t CudaQueue::record() {
 }
 
 void CudaQueue::wait(cudaEvent_t event) {
-  spare_events_.push_back(event);  // it is recorded again after this at the earliest
+  spare_events_.push_back(event);  // it is recorded again only after this call
   check_cuda(cudaEventSynchronize(event), "cudaEventSynchronize");
 }
 
 void CudaQueue::begin_capture() {
-  // Thread-local: what other threads do with the GPU meanwhile is none of its business.
+  // Thread-local: calls of other threads do not invalidate the capture.
   check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal),
              "cudaStreamBeginCapture");
   capturing_ = true;
@@ -175,7 +176,7 @@ cudaGraphExec_t CudaQueue::end_capture() {
   check_cuda(cudaStreamEndCapture(stream(), &captured), "cudaStreamEndCapture");
   const CudaOwned<cudaGraph_t, cudaGraphDestroy> graph(captured);
   cudaGraphExec_t executable = nullptr;
-  // The function of this name takes the same arguments in CUDA 11.4, 12 and 13.
+  // This function has the same signature in CUDA 11.4, 12 and 13.
   check_cuda(cudaGraphInstantiateWithFlags(&executable, captured, 0),
              "cudaGraphInstantiateWithFlags");
   CudaOwned<cudaGraphExec_t, cudaGraphExecDestroy> owned(executable);

@@ -1,5 +1,4 @@
-// A stream of a GPU, and memory that belongs to it (runtime/backends/cuda.py). Only the CUDA
-// runtime is called.
+// A CUDA stream and its memory (runtime/backends/cuda.py), using only the CUDA runtime API.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,25 +13,25 @@
 
 namespace translate_trt::runtime {
 
-// A backend error that says which call failed and why, unless it succeeded.
+// Throws a backend error, which names the function and the reason, unless the code is a success.
 void check_cuda(cudaError_t code, const char* function);
 
-// Refuses a GPU that is not there, or that no driver makes usable. A backend error.
+// Throws a backend error if the GPU does not exist or is not usable.
 void check_gpu(int gpu);
 
-// Such as "8.6".
+// Compute capability of a GPU, such as "8.6".
 std::string compute_capability(int gpu);
 
-// Runs `work` in a thread of its own on that GPU, and waits for it. Each thread has a current GPU;
-// that of the caller, a thread of somebody else's program, stays as it is.
+// Runs `work` on a GPU in a temporary thread and waits for it. The caller's current GPU, which
+// belongs to the host program, does not change.
 void on_gpu(int gpu, const std::function<void()>& work);
 
-// Hands a pointer to a function of CUDA that frees it.
+// Deleter that calls a CUDA function.
 template <auto function>
 struct CudaFree {
   template <class T>
   void operator()(T* handle) const {
-    // What fails now has failed before.
+    // An error here has been reported by an earlier call.
     static_cast<void>(function(handle));
   }
 };
@@ -40,16 +39,16 @@ struct CudaFree {
 template <class Handle, auto function>
 using CudaOwned = std::unique_ptr<std::remove_pointer_t<Handle>, CudaFree<function>>;
 
-// By one thread at a time, on which the GPU is current; the destructor by any.
+// Used by one thread at a time, in which the GPU is current; any thread may call the destructor.
 class CudaQueue {
  public:
-  // Makes the GPU the current one of the calling thread.
+  // Makes the GPU current in the calling thread.
   explicit CudaQueue(int gpu);
   ~CudaQueue();
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
 
-  // Functions of translate_trt/device.h, whose failures are errors.
+  // The functions of translate_trt/device.h; failures are thrown.
   void activate();
   std::uint64_t allocate(std::size_t size);
   void* pin(std::size_t size);
@@ -61,9 +60,9 @@ class CudaQueue {
   cudaEvent_t record();
   void wait(cudaEvent_t event);
   void begin_capture();
-  // What was captured, to be replayed.
+  // Ends the capture and returns the executable graph.
   cudaGraphExec_t end_capture();
-  // Forgets what was captured, of which nothing runs.
+  // Ends the capture and discards it.
   void discard_capture();
   void replay(cudaGraphExec_t graph);
 
@@ -71,8 +70,8 @@ class CudaQueue {
   cudaStream_t stream() const { return stream_.get(); }
   int gpu() const { return gpu_; }
 
-  // Waits for all work and frees the graphs, which must go before the contexts whose work they
-  // hold. A second call does nothing.
+  // Waits for all work and frees the graphs, which must happen before their execution contexts are
+  // freed. A second call has no effect.
   void finish();
 
  private:

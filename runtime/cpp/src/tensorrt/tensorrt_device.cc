@@ -25,7 +25,7 @@ std::string shape_name(const tt_device_tensor& tensor) {
   return "[" + join(sizes, ", ") + "]";
 }
 
-// nbDims is -1 for a shape that no TensorRT has.
+// nbDims is -1 if the rank exceeds TensorRT's maximum.
 nvinfer1::Dims dims_of(const tt_device_tensor& tensor) {
   nvinfer1::Dims dims = {};
   dims.nbDims = -1;
@@ -40,8 +40,8 @@ bool same_dims(const nvinfer1::Dims& left, const nvinfer1::Dims& right) {
          std::equal(left.d, left.d + left.nbDims, right.d);
 }
 
-// Runs `work`, which frees something and does not throw, on the GPU; in the caller's thread if
-// there can be no other, or if the GPU is lost.
+// Runs `work`, which frees resources and does not throw, on the GPU. Falls back to the caller's
+// thread if no thread can be started or the GPU is lost.
 template <class Work>
 void free_on_gpu(int gpu, const Work& work) noexcept {
   bool done = false;
@@ -54,7 +54,7 @@ void free_on_gpu(int gpu, const Work& work) noexcept {
 
 // ---- functions of device.h ----
 
-// Turns exceptions, none of which may pass through C, into a status and its message.
+// Converts exceptions, which may not pass through C, to a status and a message.
 template <class Work>
 tt_status device_status(const Work& work) noexcept {
   try {
@@ -72,7 +72,7 @@ tt_status device_status(const Work& work) noexcept {
 TensorRtDevice& tensorrt_device(void* device) { return *static_cast<TensorRtDevice*>(device); }
 CudaQueue& queue_of(void* device) { return tensorrt_device(device).queue(); }
 
-// ---- what is loaded, and where ----
+// ---- engines and their GPU ----
 
 int gpu_of(const Settings& settings) {
   const SessionDevice& device = settings.device;
@@ -101,7 +101,7 @@ const EngineRecord& record_of(const EngineRecords& records, const TargetEntry& t
   throw bundle_error("the target has no engine of the " + role + "; export the bundle again.");
 }
 
-// Batches of engines that are kept here.
+// A DeviceBackend that owns its engines.
 class TensorRtBackend : public Backend {
  public:
   TensorRtBackend(std::shared_ptr<TensorRtEngines> engines, const Contract& contract,
@@ -173,7 +173,7 @@ nvinfer1::IExecutionContext& TensorRtDevice::context(int role, std::size_t profi
   const auto key = std::pair(role, profile);
   const auto found = contexts_.find(key);
   if (found != contexts_.end()) return *found->second;
-  // TensorRT prepares kernels in the first run, which cannot be captured.
+  // TensorRT initializes kernels in the first run, which cannot be captured.
   if (queue_.capturing()) throw backend_error("an engine must have run before it is captured.");
   auto made = engines_->engine(role).context(profile, name_of(engines_->profiles.at(profile)),
                                              queue_.stream());

@@ -1,4 +1,4 @@
-// A device that runs both engines of a target by TensorRT and CUDA.
+// The device that runs both engines of a target with TensorRT and CUDA.
 #pragma once
 
 #include <cstddef>
@@ -15,23 +15,23 @@
 
 namespace translate_trt::runtime {
 
-// Both engines of a target, on one GPU. Devices share them.
+// Both engines of a target on one GPU, shared by all devices.
 struct TensorRtEngines {
-  // Loads both files on the calling thread's GPU, whose number is `gpu`. A bundle error if one does
-  // not load, or is another than the contract declares.
+  // Loads both files on the calling thread's current GPU, whose index is `gpu`. Throws a bundle
+  // error if an engine does not load or differs from the contract.
   TensorRtEngines(int gpu, Profiles profiles, const std::filesystem::path& encoder,
                   const std::filesystem::path& step, const Contract& contract);
 
   int gpu;
-  Profiles profiles;  // of both
+  Profiles profiles;  // of both engines
   TensorRtEngine encoder, step;
 
   TensorRtEngine& engine(int role) { return role == TT_ENGINE_STEP ? step : encoder; }
 };
 
-// A queue with contexts of its own. A context is one thread's, and a captured graph is one
-// context's (what a context keeps on the GPU depends on its shapes): each profile has one. They run
-// one after another, so that one piece of scratch memory serves all.
+// A queue with its own execution contexts, one per engine and profile: a context must not be shared
+// between threads, and a captured graph depends on the shapes that its context has on the GPU.
+// Contexts run one after another and share one scratch buffer.
 class TensorRtDevice {
  public:
   explicit TensorRtDevice(std::shared_ptr<TensorRtEngines> engines);
@@ -41,13 +41,13 @@ class TensorRtDevice {
 
   CudaQueue& queue() { return queue_; }
 
-  // Asks for a run of an engine. A backend error if the engine refuses.
+  // Enqueues an engine. Throws a backend error if the engine rejects the inputs.
   void launch(const tt_launch& work);
 
  private:
   nvinfer1::IExecutionContext& context(int role, std::size_t profile);
 
-  // Contexts go before the queue's memory, which they work in, and before the engines.
+  // Contexts are destroyed before the queue, whose memory they use, and before the engines.
   std::shared_ptr<TensorRtEngines> engines_;
   CudaQueue queue_;
   std::size_t scratch_bytes_;
@@ -55,7 +55,7 @@ class TensorRtDevice {
   std::map<std::pair<int, std::size_t>, std::unique_ptr<nvinfer1::IExecutionContext>> contexts_;
 };
 
-// Functions of TensorRtDevice. Their context is a std::shared_ptr<TensorRtEngines>, which must live
+// The device functions of TensorRtDevice. Their context points to `engines`, which must stay valid
 // until the last device is opened.
 tt_device_functions tensorrt_functions(std::shared_ptr<TensorRtEngines>& engines);
 

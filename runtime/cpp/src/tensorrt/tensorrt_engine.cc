@@ -22,23 +22,23 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Keeps the last error lines of all threads.
+// Keeps the last error messages of all threads.
 class TensorRtLog : public nvinfer1::ILogger {
  public:
-  // The one of this process: TensorRT keeps the first that it is given and ignores all later ones,
-  // so that it is never freed.
+  // The logger of the process, which is never freed: TensorRT keeps the first logger that it gets
+  // and ignores later ones.
   static TensorRtLog& instance() {
     static auto* const log = new TensorRtLog;
     return *log;
   }
 
   void log(Severity severity, const char* message) noexcept override {
-    if (severity > Severity::kERROR || message == nullptr) return;  // less severe
+    if (severity > Severity::kERROR || message == nullptr) return;  // not an error
     try {
       const std::lock_guard lock(mutex_);
       lines_.push_back({std::this_thread::get_id(), message});
       if (lines_.size() > kLines) lines_.pop_front();
-    } catch (...) {  // memory ran out: the reason is lost, and nothing else
+    } catch (...) {  // out of memory: drop the message
     }
   }
 
@@ -88,7 +88,7 @@ std::vector<char> read_engine(const std::filesystem::path& path) {
   return content;
 }
 
-// What a tensor is, in names of the contract where it has any.
+// Mode, type and location of an engine's tensor.
 using Kind = std::tuple<nvinfer1::TensorIOMode, nvinfer1::DataType, nvinfer1::TensorLocation>;
 
 nvinfer1::DataType data_type(Type type) {
@@ -104,13 +104,13 @@ nvinfer1::DataType data_type(Type type) {
     case Type::kBool:
       return nvinfer1::DataType::kBOOL;
   }
-  return nvinfer1::DataType::kINT8;  // which no contract has
+  return nvinfer1::DataType::kINT8;  // a type that no contract uses
 }
 
 }  // namespace
 
 std::string tensorrt_version() {
-  const std::int32_t version = getInferLibVersion();  // from version 10 on: 101501 is 10.15.1
+  const std::int32_t version = getInferLibVersion();  // since version 10, 101501 means 10.15.1
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
          std::to_string(version % 100);
 }
@@ -171,7 +171,7 @@ void TensorRtEngine::check_profiles(std::size_t count) const {
                      ". Export the bundle again.");
 }
 
-// Versions before 11 have no function that tells.
+// Versions before 11 cannot report aliased tensors.
 void TensorRtEngine::check_aliases(const Specs& caches) const {
 #if NV_TENSORRT_MAJOR >= 11
   for (const TensorSpec& cache : caches) {

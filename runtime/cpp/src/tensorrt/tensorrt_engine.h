@@ -1,4 +1,4 @@
-// An engine of TensorRT, loaded and held against the contract (runtime/backends/tensorrt.py).
+// A TensorRT engine that is checked against the contract (runtime/backends/tensorrt.py).
 #pragma once
 
 #include <NvInfer.h>
@@ -14,31 +14,32 @@
 
 namespace translate_trt::runtime {
 
-// Of TensorRT's library, such as "10.15.1".
+// Version of the TensorRT library, such as "10.15.1".
 std::string tensorrt_version();
 
-// The last errors that TensorRT reported in the calling thread, or in any where there are none of
-// it; they are not told again.
+// Returns and clears the last errors that TensorRT reported in the calling thread, or in any thread
+// if there are none from this one.
 std::string tensorrt_reasons();
 
-// Used on the GPU that it was loaded on. Any thread may ask for contexts.
+// An engine on the GPU where it was loaded. Any thread may create contexts.
 class TensorRtEngine {
  public:
-  // Loads a file. inputs, outputs: what the engine must take and give, in the device's memory.
-  // A bundle error if it does not load, or is another engine.
+  // Loads a file. inputs, outputs: required tensors, all in device memory. Throws a bundle error if
+  // the engine does not load or has other tensors.
   TensorRtEngine(const std::filesystem::path& file, const Specs& inputs, const Specs& outputs);
 
-  // A bundle error if it does not have as many profiles.
+  // Throws a bundle error if the engine has another number of profiles.
   void check_profiles(std::size_t count) const;
 
-  // A bundle error if one of the caches is not written in place.
+  // Throws a bundle error if a cache is not updated in place.
   void check_aliases(const Specs& caches) const;
 
-  // Scratch memory that a context needs as it runs; 0: none.
+  // Size in bytes of the scratch memory that a context needs.
   std::size_t scratch_bytes() const;
 
-  // A context for a profile, whose scratch memory is the caller's to set. The stream is that which
-  // it will run on. `profile`, for the message: its sizes. A backend error if there is none.
+  // Creates an execution context for a profile. The caller sets its scratch memory. profile: name
+  // of the profile for messages. stream: the stream that the context will run on. Throws a backend
+  // error if TensorRT cannot create it.
   std::unique_ptr<nvinfer1::IExecutionContext> context(std::size_t index,
                                                        const std::string& profile,
                                                        cudaStream_t stream);
@@ -46,7 +47,7 @@ class TensorRtEngine {
  private:
   void check_tensors(const Specs& inputs, const Specs& outputs) const;
 
-  // In this order: an engine goes before the runtime that loaded it.
+  // In this order: the engine is destroyed before the runtime that loaded it.
   std::unique_ptr<nvinfer1::IRuntime> runtime_;
   std::unique_ptr<nvinfer1::ICudaEngine> engine_;
   std::mutex mutex_;

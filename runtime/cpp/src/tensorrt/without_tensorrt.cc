@@ -1,4 +1,4 @@
-// Of a library that was built without TensorRT (-D TRANSLATE_TRT_TENSORRT=OFF).
+// load_engines of a library that was built without TensorRT (-D TRANSLATE_TRT_TENSORRT=OFF).
 
 #include "core/errors.h"
 #include "engines/engine_loader.h"
