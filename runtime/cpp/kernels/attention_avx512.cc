@@ -43,7 +43,7 @@ Visible visible_positions(const Attention<Number>& a, std::size_t sentence, Aren
   const __m512 hidden = _mm512_set1_ps(kHidden);
   std::size_t count = 0;
   for (std::size_t position = 0; position < a.positions; position += kLanes) {
-    const auto mask = first(a.positions - position);
+    const auto mask = first_lanes(a.positions - position);
     __mmask16 seen = 0;
     for (std::size_t row = 0; row < a.bias_rows; ++row) {
       const __m512 here = _mm512_maskz_loadu_ps(mask, bias + row * a.positions + position);
@@ -64,7 +64,7 @@ Visible visible_positions(const Attention<Number>& a, std::size_t sentence, Aren
 // values.
 template <int Queries, class Number>
 void scores(const Attention<Number>& a, const Visible& visible, const float* query,
-            const Number* keys, const Number* ahead, float* weights) {
+            const Number* keys, const Number* next, float* weights) {
   for (std::size_t i = 0; i < visible.count; i += kGroup) {
     const Number* key[kGroup];
     for (std::size_t j = 0; j < kGroup; ++j) {
@@ -72,12 +72,12 @@ void scores(const Attention<Number>& a, const Visible& visible, const float* que
           visible.positions[std::min(i + j, visible.count - 1)] * a.position_stride;
       key[j] = keys + position;
       // What is read next lies at positions that no processor guesses.
-      fetch(ahead + position, a.size * sizeof(Number));
+      prefetch(next + position, a.size * sizeof(Number));
     }
     __m512 sums[16];
     std::fill_n(sums, 16, _mm512_setzero_ps());
     for (std::size_t d = 0; d < a.size; d += kLanes) {
-      const auto mask = first(a.size - d);
+      const auto mask = first_lanes(a.size - d);
       __m512 k[kGroup];
       for (std::size_t j = 0; j < kGroup; ++j) {
         k[j] = numbers(mask, key[j] + d);
@@ -101,7 +101,7 @@ void scores(const Attention<Number>& a, const Visible& visible, const float* que
 float softmax(float* weights, const float* bias, std::size_t count) {
   __m512 most = _mm512_set1_ps(-3e38F);
   for (std::size_t i = 0; i < count; i += kLanes) {
-    const auto mask = first(count - i);
+    const auto mask = first_lanes(count - i);
     const __m512 score = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, weights + i),
                                        _mm512_maskz_loadu_ps(mask, bias + i));
     most = _mm512_mask_max_ps(most, mask, most, score);
@@ -110,7 +110,7 @@ float softmax(float* weights, const float* bias, std::size_t count) {
   const __m512 shift = _mm512_set1_ps(_mm512_reduce_max_ps(most));
   __m512 sum = _mm512_setzero_ps();
   for (std::size_t i = 0; i < count; i += kLanes) {
-    const auto mask = first(count - i);
+    const auto mask = first_lanes(count - i);
     const __m512 score = _mm512_maskz_loadu_ps(mask, weights + i);
     const __m512 weight = _mm512_maskz_mov_ps(mask, exponential(_mm512_sub_ps(score, shift)));
     sum = _mm512_add_ps(sum, weight);
@@ -123,11 +123,11 @@ float softmax(float* weights, const float* bias, std::size_t count) {
 // the next head, or these queries' own after the last.
 template <int Queries, class Number>
 void contexts(const Attention<Number>& a, const Visible& visible, const float* weights,
-              const float* factors, const Number* values, const Number* ahead, float* context) {
+              const float* factors, const Number* values, const Number* next, float* context) {
   for (std::size_t d = 0; d < a.size; d += kGroup * kLanes) {
     __mmask16 masks[kGroup];
     for (std::size_t j = 0; j < kGroup; ++j) {
-      masks[j] = d + j * kLanes < a.size ? first(a.size - d - j * kLanes) : __mmask16(0);
+      masks[j] = d + j * kLanes < a.size ? first_lanes(a.size - d - j * kLanes) : __mmask16(0);
     }
     __m512 sums[Queries][kGroup];
     for (auto& row : sums) {
@@ -136,7 +136,7 @@ void contexts(const Attention<Number>& a, const Visible& visible, const float* w
     for (std::size_t i = 0; i < visible.count; ++i) {
       const auto position = visible.positions[i] * a.position_stride;
       const Number* value = values + position + d;
-      fetch(ahead + position + d, std::min(a.size - d, kGroup * kLanes) * sizeof(Number));
+      prefetch(next + position + d, std::min(a.size - d, kGroup * kLanes) * sizeof(Number));
       __m512 v[kGroup];
       for (std::size_t j = 0; j < kGroup; ++j) {
         v[j] = numbers(masks[j], value + j * kLanes);
@@ -232,7 +232,7 @@ void attention16(const Attention<Half>& a, Executor& executor) { attend_sentence
 void to_half(const float* x, std::size_t count, Half* y) {
   const __m512 most = _mm512_set1_ps(kMaxHalf), least = _mm512_set1_ps(-kMaxHalf);
   for (std::size_t i = 0; i < count; i += kLanes) {
-    const auto mask = first(count - i);
+    const auto mask = first_lanes(count - i);
     const __m512 values = _mm512_maskz_loadu_ps(mask, x + i);
     const __m512 limited = _mm512_max_ps(_mm512_min_ps(values, most), least);
     const __m256i halves = _mm512_cvtps_ph(limited, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

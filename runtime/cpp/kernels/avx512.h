@@ -13,15 +13,15 @@ namespace translate_trt::avx512 {
 constexpr std::size_t kLanes = 16;  // floats in a register
 
 // The first `count` lanes, at most all.
-inline __mmask16 first(std::size_t count) {
+inline __mmask16 first_lanes(std::size_t count) {
   return count >= kLanes ? __mmask16(0xFFFF) : __mmask16((1u << count) - 1);
 }
 
 // Largest magnitude of a row.
-inline float largest(const float* x, std::size_t columns) {
+inline float max_magnitude(const float* x, std::size_t columns) {
   __m512 most = _mm512_setzero_ps();
   for (std::size_t i = 0; i < columns; i += kLanes) {
-    const __m512 values = _mm512_maskz_loadu_ps(first(columns - i), x + i);
+    const __m512 values = _mm512_maskz_loadu_ps(first_lanes(columns - i), x + i);
     most = _mm512_max_ps(most, _mm512_abs_ps(values));
   }
   return _mm512_reduce_max_ps(most);
@@ -102,7 +102,7 @@ inline __m512 sums_of_rows(const __m512 (&rows)[16]) {
 }
 
 // Lets bytes come into the cache that are read soon.
-inline void fetch(const void* from, std::size_t bytes) {
+inline void prefetch(const void* from, std::size_t bytes) {
   constexpr std::size_t kLine = 64;  // of a cache
   for (std::size_t i = 0; i < bytes; i += kLine) {
     _mm_prefetch(static_cast<const char*>(from) + i, _MM_HINT_T0);

@@ -8,17 +8,17 @@
 namespace translate_trt {
 namespace {
 
-constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 
 // The best of the numbers that are offered, best first; of equal ones the first offered (rule 8).
-class Best {
+class TopK {
  public:
   struct Entry {
     float value;
     std::size_t index;
   };
 
-  explicit Best(std::size_t room) : entries_(room) {}
+  explicit TopK(std::size_t count) : entries_(count) {}
 
   void clear() { size_ = 0; }
 
@@ -28,11 +28,11 @@ class Best {
     } else if (!(value > entries_[size_ - 1].value)) {
       return;
     }
-    auto place = size_ - 1;
-    for (; place > 0 && value > entries_[place - 1].value; --place) {
-      entries_[place] = entries_[place - 1];
+    auto entry = size_ - 1;
+    for (; entry > 0 && value > entries_[entry - 1].value; --entry) {
+      entries_[entry] = entries_[entry - 1];
     }
-    entries_[place] = {value, index};
+    entries_[entry] = {value, index};
   }
 
   // As many as there is room for must have been offered.
@@ -49,10 +49,10 @@ struct Kept {
   std::int64_t parent, token;
 };
 
-struct Memory {
-  explicit Memory(std::size_t beams) : best(2 * beams), few(beams), kept(2 * beams) {}
+struct Scratch {
+  explicit Scratch(std::size_t beams) : best(2 * beams), few(beams), kept(2 * beams) {}
 
-  Best best, few;
+  TopK best, few;
   std::vector<Kept> kept;
 };
 
@@ -63,28 +63,28 @@ float length_penalty(const Selection& s, std::size_t n, std::int64_t length) {
 }
 
 // Rule 2, and those of rule 10 that bar candidates: the best 2K of all, of a greedy search one.
-void expand(const Selection& s, std::size_t n, Memory& memory) {
+void expand(const Selection& s, std::size_t n, Scratch& scratch) {
   const auto width = s.candidates + 1;  // the last is the forced token
   const bool is_forced = s.forced_tokens[n] != kFree;
   const bool too_short = s.positions[n] + 1 < s.min_lengths[n];
-  memory.best.clear();
+  scratch.best.clear();
   for (std::size_t k = 0; k < s.beams; ++k) {
     const auto row = n * s.beams + k;
     const auto* values = s.log_probabilities + row * s.candidates;
     const auto* choices = s.choices + row * s.candidates;
     for (std::size_t c = 0; c < s.candidates; ++c) {
       const bool barred = is_forced || (too_short && choices[c] == s.end_token);
-      memory.best.offer((barred ? kNothing : values[c]) + s.log_probs[row], k * width + c);
+      scratch.best.offer((barred ? kImpossible : values[c]) + s.log_probs[row], k * width + c);
     }
-    const float forced = s.forced_tokens[n] >= 0 ? s.forced[row] : is_forced ? 0.0F : kNothing;
-    memory.best.offer(forced + s.log_probs[row], k * width + s.candidates);
+    const float forced = s.forced_tokens[n] >= 0 ? s.forced[row] : is_forced ? 0.0F : kImpossible;
+    scratch.best.offer(forced + s.log_probs[row], k * width + s.candidates);
   }
   for (std::size_t rank = 0; rank < 2 * s.beams; ++rank) {
-    const auto [value, index] = memory.best[rank];
+    const auto [value, index] = scratch.best[rank];
     const auto beam = index / width, c = index % width;
     const auto* choices = s.choices + (n * s.beams + beam) * s.candidates;
-    memory.kept[rank] = {
-        rank < s.beams * s.beams ? value : kNothing,
+    scratch.kept[rank] = {
+        rank < s.beams * s.beams ? value : kImpossible,
         static_cast<std::int64_t>(beam),
         c < s.candidates ? choices[c] : forced_column(s.forced_tokens[n]),
     };
@@ -93,20 +93,20 @@ void expand(const Selection& s, std::size_t n, Memory& memory) {
 
 // Rule 3: those that end enter the pool, with early stopping of the best K alone; returns its worst
 // score.
-float retire(const Selection& s, std::size_t n, Memory& memory) {
+float retire(const Selection& s, std::size_t n, Scratch& scratch) {
   const auto length = s.positions[n] + 1;
   const float penalty = length_penalty(s, n, length);
   const auto pool = n * s.beams;
-  auto& best = memory.few;
+  auto& best = scratch.few;
   best.clear();
   for (std::size_t k = 0; k < s.beams; ++k) {
     best.offer(s.finished_scores[pool + k], k);
   }
   for (std::size_t rank = 0; rank < 2 * s.beams; ++rank) {
-    const auto& one = memory.kept[rank];
+    const auto& one = scratch.kept[rank];
     const bool counts = rank < s.beams || !s.early_stopping[n];
     const bool enters = one.token == s.end_token && counts && !s.done[n];
-    best.offer(enters ? one.log_prob / penalty : kNothing, s.beams + rank);
+    best.offer(enters ? one.log_prob / penalty : kImpossible, s.beams + rank);
   }
   for (std::size_t k = 0; k < s.beams; ++k) {
     const auto [score, index] = best[k];
@@ -114,22 +114,22 @@ float retire(const Selection& s, std::size_t n, Memory& memory) {
     s.next_finished_scores[pool + k] = score;
     s.next_finished_lengths[pool + k] = is_new ? length : s.finished_lengths[pool + index];
     s.next_finished_parents[pool + k] =
-        is_new ? memory.kept[index - s.beams].parent : s.finished_parents[pool + index];
+        is_new ? scratch.kept[index - s.beams].parent : s.finished_parents[pool + index];
     s.next_finished_truncated[pool + k] = !is_new && s.finished_truncated[pool + index];
   }
   return best[s.beams - 1].value;
 }
 
 // Rule 4: the best K that do not end live on; returns the best log-probability.
-float live_on(const Selection& s, std::size_t n, Memory& memory) {
-  auto& best = memory.few;
+float live_on(const Selection& s, std::size_t n, Scratch& scratch) {
+  auto& best = scratch.few;
   best.clear();
   for (std::size_t rank = 0; rank < 2 * s.beams; ++rank) {
-    const auto& one = memory.kept[rank];
-    best.offer(one.token == s.end_token ? kNothing : one.log_prob, rank);
+    const auto& one = scratch.kept[rank];
+    best.offer(one.token == s.end_token ? kImpossible : one.log_prob, rank);
   }
   for (std::size_t k = 0; k < s.beams; ++k) {
-    const auto& one = memory.kept[best[k].index];
+    const auto& one = scratch.kept[best[k].index];
     s.parents[n * s.beams + k] = one.parent;
     s.next_tokens[n * s.beams + k] = one.token;
     s.next_log_probs[n * s.beams + k] = best[k].value;
@@ -139,7 +139,7 @@ float live_on(const Selection& s, std::size_t n, Memory& memory) {
 
 // Rule 5.
 bool is_done(const Selection& s, std::size_t n, float worst, float best_live) {
-  const bool full = s.early_stopping[n] && worst > kNothing;
+  const bool full = s.early_stopping[n] && worst > kImpossible;
   const float bound = best_live / length_penalty(s, n, s.max_lengths[n]);
   return s.done[n] || full || bound <= worst || s.positions[n] + 1 >= s.max_lengths[n];
 }
@@ -150,15 +150,15 @@ void cut_off(const Selection& s, std::size_t n) {
   if (s.done[n] || length < s.max_lengths[n]) return;
   const float penalty = length_penalty(s, n, length);
   const auto pool = n * s.beams;
-  std::size_t place = 0;
-  while (place < s.beams && s.next_finished_scores[pool + place] > kNothing) ++place;
-  for (std::size_t beam = 0; place < s.beams; ++place, ++beam) {
+  std::size_t entry = 0;
+  while (entry < s.beams && s.next_finished_scores[pool + entry] > kImpossible) ++entry;
+  for (std::size_t beam = 0; entry < s.beams; ++entry, ++beam) {
     const float log_prob = s.next_log_probs[pool + beam];
-    if (!(log_prob > kNothing)) continue;  // NaN is nothing, too
-    s.next_finished_scores[pool + place] = log_prob / penalty;
-    s.next_finished_lengths[pool + place] = length;
-    s.next_finished_parents[pool + place] = static_cast<std::int64_t>(beam);
-    s.next_finished_truncated[pool + place] = true;
+    if (!(log_prob > kImpossible)) continue;  // NaN is nothing, too
+    s.next_finished_scores[pool + entry] = log_prob / penalty;
+    s.next_finished_lengths[pool + entry] = length;
+    s.next_finished_parents[pool + entry] = static_cast<std::int64_t>(beam);
+    s.next_finished_truncated[pool + entry] = true;
   }
 }
 
@@ -191,11 +191,11 @@ void embed8(const Embedding& e, const std::int8_t* table, const float* scales, f
 }
 
 void select_beams(const Selection& s) {
-  Memory memory(s.beams);
+  Scratch scratch(s.beams);
   for (std::size_t n = 0; n < s.sentences; ++n) {
-    expand(s, n, memory);
-    const float worst = retire(s, n, memory);
-    const float best_live = live_on(s, n, memory);
+    expand(s, n, scratch);
+    const float worst = retire(s, n, scratch);
+    const float best_live = live_on(s, n, scratch);
     const bool done = is_done(s, n, worst, best_live);
     cut_off(s, n);
     s.next_done[n] = done;
@@ -213,12 +213,12 @@ void extend_ancestry(const Ancestry& a, const std::int64_t* slots) {
 
 void follow_ancestry(const Ancestry& a, const std::int64_t* parents, std::int64_t* slots,
                      bool* full) {
-  Best freest(a.beams);
+  TopK freest(a.beams);
   std::vector<float> nearest(a.slots);  // the highest of all beams
   for (std::size_t n = 0; n < a.sentences; ++n) {
     const auto* now = a.now + n * a.beams * a.slots;
     auto* next = a.next + n * a.beams * a.slots;
-    std::fill(nearest.begin(), nearest.end(), kNothing);
+    std::fill(nearest.begin(), nearest.end(), kImpossible);
     for (std::size_t k = 0; k < a.beams; ++k, next += a.slots) {
       std::copy_n(now + static_cast<std::size_t>(*parents++) * a.slots, a.slots, next);
       for (std::size_t slot = 0; slot < a.slots; ++slot) {

@@ -5,7 +5,7 @@
 namespace translate_trt::avx512 {
 namespace {
 
-constexpr std::size_t kMostParts = 8;
+constexpr std::size_t kMaxParts = 8;
 // Rows from which on a task takes two parts, which share a list.
 constexpr std::size_t kManyRows = 17;
 
@@ -16,7 +16,7 @@ float logit(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_
   const auto* w = matrix.weights + block * matrix.inputs * kLanes + lane * 4;
   std::int32_t sum = -x.zero * matrix.column_sums[column];
   for (std::size_t k = 0; k < matrix.inputs; ++k) {
-    sum += x.values[x.product->place(row, k, matrix.inputs)] * w[k / 4 * 64 + k % 4];
+    sum += x.values[x.kernel->offset(row, k, matrix.inputs)] * w[k / 4 * 64 + k % 4];
   }
   return std::fma(static_cast<float>(sum) * matrix.scales[column], x.scales[row], bias[column]);
 }
@@ -31,7 +31,7 @@ class Bounds {
   }
 
   // Fills a task's lists with entries that `count` others are better than.
-  void begin(State* states, std::size_t count) const {
+  void begin(TopKState* states, std::size_t count) const {
     for (std::size_t row = 0; row < rows_; ++row) {
       float bound;
       __atomic_load(all_ + row, &bound, __ATOMIC_RELAXED);
@@ -39,7 +39,7 @@ class Bounds {
     }
   }
 
-  void end(const State* states, std::size_t count) {
+  void end(const TopKState* states, std::size_t count) {
     for (std::size_t row = 0; row < rows_; ++row) {
       float bound, last = states[row].list[count - 1].value;
       __atomic_load(all_ + row, &bound, __ATOMIC_RELAXED);
@@ -57,12 +57,12 @@ class Bounds {
 
 }  // namespace
 
-States fresh_states(std::size_t parts, std::size_t shared, std::size_t rows, std::size_t count,
-                    Arena& arena) {
+TopKStates make_topk_states(std::size_t parts, std::size_t shared, std::size_t rows,
+                            std::size_t count, Arena& arena) {
   const auto lists = ceiling(parts, shared) * rows;
   auto* list = allocate<Entry>(arena, lists * count);
   std::fill_n(list, lists * count, Entry{kNothing, 0});
-  auto* all = allocate<State>(arena, parts * rows);
+  auto* all = allocate<TopKState>(arena, parts * rows);
   for (std::size_t i = 0; i < parts * rows; ++i) {
     const auto part = i / rows, row = i % rows;
     all[i] = {_mm512_setzero_ps(), kNothing, list + (part / shared * rows + row) * count};
@@ -70,16 +70,16 @@ States fresh_states(std::size_t parts, std::size_t shared, std::size_t rows, std
   return {all, parts, rows};
 }
 
-States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t count,
-                     Executor& executor, Arena& arena) {
-  const auto& product = *x.product;
+TopKStates matmul_topk(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t count,
+                       Executor& executor, Arena& arena) {
+  const auto& kernel = *x.kernel;
   const auto panels = ceiling(matrix.blocks, kPanel);
-  const auto tiles = ceiling(x.count, product.rows);
-  const auto parts = std::min(panels, kMostParts);
+  const auto tiles = ceiling(x.count, kernel.rows);
+  const auto parts = std::min(panels, kMaxParts);
   const auto shared = x.count < kManyRows ? 1 : std::min<std::size_t>(parts, 2);
-  const auto states = fresh_states(parts, shared, x.count, count, arena);
+  const auto states = make_topk_states(parts, shared, x.count, count, arena);
   Bounds bounds(x.count, arena);
-  const auto show_part = [&](std::size_t part) {
+  const auto run_part = [&](std::size_t part) {
     auto* mine = states.all + part * x.count;
     for (auto panel = part * panels / parts; panel < (part + 1) * panels / parts; ++panel) {
       const auto block = panel * kPanel, last = std::min(matrix.blocks, block + kPanel);
@@ -88,16 +88,16 @@ States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, s
       for (std::size_t j = 0; j < kPanel; ++j) {
         const auto column = (block + j) * kLanes;
         // Columns beyond the matrix only fill up its last block.
-        const auto mask = first(remaining(matrix.outputs, column));
+        const auto mask = first_lanes(remaining(matrix.outputs, column));
         scales[j] = _mm512_maskz_loadu_ps(mask, matrix.scales + column);
         added[j] = _mm512_mask_loadu_ps(_mm512_set1_ps(kNothing), mask, bias + column);
         zeros[j] = block + j < last ? zero_sums(x, matrix, block + j) : _mm512_setzero_si512();
       }
-      for (std::size_t row = 0; row < x.count; row += product.rows) {
-        const auto height = std::min(product.rows, x.count - row);
+      for (std::size_t row = 0; row < x.count; row += kernel.rows) {
+        const auto height = std::min(kernel.rows, x.count - row);
         Sums sums;
-        const auto ahead = next_panel(product, matrix, last, row / product.rows, tiles);
-        product.tile(x, matrix, row, height, block, last, ahead, sums);
+        const auto prefetch = next_panel_prefetch(kernel, matrix, last, row / kernel.rows, tiles);
+        kernel.tile(x, matrix, row, height, block, last, prefetch, sums);
         for (std::size_t i = 0; i < height; ++i) {
           const __m512 scale = _mm512_set1_ps(x.scales[row + i]);
           __m512 logits[kPanel];
@@ -106,28 +106,28 @@ States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, s
             const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scales[j]);
             logits[j] = _mm512_fmadd_ps(product, scale, added[j]);
           }
-          show(mine[row + i], count, logits, block * kLanes);
+          update(mine[row + i], count, logits, block * kLanes);
         }
       }
     }
   };
   parallel_for(executor, ceiling(parts, shared), [&](std::size_t task) {
-    const Ready ready(product);
+    const TileScope scope(kernel);
     auto* first = states.all + task * shared * x.count;
     bounds.begin(first, count);
     for (auto part = task * shared; part < std::min(parts, (task + 1) * shared); ++part) {
-      show_part(part);
+      run_part(part);
     }
     bounds.end(first, count);
   });
   return states;
 }
 
-void candidates8(const Product& best, const Matrix8& matrix, const float* bias, const float* input,
-                 std::size_t rows, const Candidates& out, Executor& executor) {
+void candidates8(const GemmKernel& best, const Matrix8& matrix, const float* bias,
+                 const float* input, std::size_t rows, const Candidates& out, Executor& executor) {
   const Workspace workspace(executor.workspaces());
   const auto x = quantize(input, rows, matrix.inputs, false, best, executor, workspace.arena);
-  const auto states = show_products(x, matrix, bias, out.count, executor, workspace.arena);
+  const auto states = matmul_topk(x, matrix, bias, out.count, executor, workspace.arena);
   for (std::size_t row = 0; row < x.count; ++row) {
     const float log_sum = states.merged(row, out.count);
     for (auto copy = x.begins[row]; copy < x.begins[row + 1]; ++copy) {
@@ -141,10 +141,10 @@ void candidates8(const Product& best, const Matrix8& matrix, const float* bias, 
 void top_logits(const float* logits, std::size_t rows, std::size_t columns, const Candidates& out,
                 Executor& executor) {
   const Workspace workspace(executor.workspaces());
-  const auto states = fresh_states(1, 1, rows, out.count, workspace.arena);
+  const auto states = make_topk_states(1, 1, rows, out.count, workspace.arena);
   parallel_for(executor, rows, [&](std::size_t row) {
     const auto* here = logits + row * columns;
-    const float log_sum = show_all(states.all[row], out.count, here, columns);
+    const float log_sum = update_all(states.all[row], out.count, here, columns);
     write(states.all[row], log_sum, row, out);
     out.at_column[row] = here[out.column[row]] - log_sum;
   });

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kColumns = kTileBytes / 4;  // of a block, of a tile of sums
 static_assert(readable_rows(1) == kTileRows && readable_inputs(1) == kTileBytes);
-static_assert(place(kTileRows, kTileBytes, 2 * kTileBytes) == 3 * kTileSize);
+static_assert(offset(kTileRows, kTileBytes, 2 * kTileBytes) == 3 * kTileSize);
 
 // Calls task(0) ... task(Count - 1) with constants, as the numbers of tiles must be.
 template <class Task, int... Index>
@@ -67,12 +67,12 @@ void last_step(const std::uint8_t* activations, std::size_t row_size, const std:
 }
 
 // Asks for 64 bytes at a time, in as many steps as a product has.
-class Ahead {
+class Prefetcher {
  public:
-  Ahead(const Product& p, std::size_t steps)
-      : next_(p.ahead),
-        lines_((p.lines_ahead + steps - 1) / steps),
-        end_(p.ahead + p.lines_ahead * 64) {}
+  Prefetcher(const Gemm& p, std::size_t steps)
+      : next_(p.prefetch),
+        lines_((p.prefetch_lines + steps - 1) / steps),
+        end_(p.prefetch + p.prefetch_lines * 64) {}
 
   void step() {
     for (std::size_t i = 0; i < lines_ && next_ < end_; ++i, next_ += 64) {
@@ -88,7 +88,7 @@ class Ahead {
 
 // All of the sums of Rows * 16 rows and Blocks blocks, from `row` and `block` on.
 template <int Rows, int Blocks>
-void group(const Product& p, std::size_t row, std::size_t block, Ahead& ahead) {
+void group(const Gemm& p, std::size_t row, std::size_t block, Prefetcher& prefetcher) {
   using Tile = Layout<Rows, Blocks>;
   const auto block_size = p.inputs * kColumns, row_size = readable_inputs(p.inputs) * kTileRows;
   const auto* activations = p.activations + row / kTileRows * row_size;
@@ -96,7 +96,7 @@ void group(const Product& p, std::size_t row, std::size_t block, Ahead& ahead) {
   each<Rows * Blocks>([](auto tile) { zero<tile>(); });
   const auto left = p.inputs % kTileBytes, whole = p.inputs - left;
   for (std::size_t k = 0; k < whole; k += kTileBytes) {
-    ahead.step();
+    prefetcher.step();
     step<Rows, Blocks>(activations + k * kTileRows, row_size, weights + k * kColumns, block_size);
   }
   if (left != 0) {
@@ -115,13 +115,13 @@ void group(const Product& p, std::size_t row, std::size_t block, Ahead& ahead) {
 
 // Blocks from `block` on, as many at a time as there are, at most Blocks.
 template <int Rows, int Blocks>
-void groups(const Product& p, std::size_t row, std::size_t block, Ahead& ahead) {
+void groups(const Gemm& p, std::size_t row, std::size_t block, Prefetcher& prefetcher) {
   for (; block + Blocks <= p.blocks; block += Blocks) {
-    group<Rows, Blocks>(p, row, block, ahead);
+    group<Rows, Blocks>(p, row, block, prefetcher);
   }
   if constexpr (Blocks > 1) {
     if (block < p.blocks) {
-      groups<Rows, Blocks - 1>(p, row, block, ahead);
+      groups<Rows, Blocks - 1>(p, row, block, prefetcher);
     }
   }
 }
@@ -132,18 +132,18 @@ void begin() { configure(); }
 
 void end() { release(); }
 
-void multiply(const Product& product) {
+void multiply(const Gemm& gemm) {
   // Four tiles of sums at a time: an instruction begins every 16 cycles, and its sums are there
   // after 52. Of the shapes of four, two by two loads the fewest tiles.
   const auto groups_of_four =
-      (product.rows + 2 * kTileRows - 1) / (2 * kTileRows) * ((product.blocks + 1) / 2);
-  Ahead ahead(product, groups_of_four * readable_inputs(product.inputs) / kTileBytes);
+      (gemm.rows + 2 * kTileRows - 1) / (2 * kTileRows) * ((gemm.blocks + 1) / 2);
+  Prefetcher prefetcher(gemm, groups_of_four * readable_inputs(gemm.inputs) / kTileBytes);
   std::size_t row = 0;
-  for (; row + kTileRows < product.rows; row += 2 * kTileRows) {
-    groups<2, 2>(product, row, 0, ahead);
+  for (; row + kTileRows < gemm.rows; row += 2 * kTileRows) {
+    groups<2, 2>(gemm, row, 0, prefetcher);
   }
-  if (row < product.rows) {
-    groups<1, 4>(product, row, 0, ahead);
+  if (row < gemm.rows) {
+    groups<1, 4>(gemm, row, 0, prefetcher);
   }
 }
 

@@ -9,20 +9,20 @@ namespace translate_trt::amx {
 // Activations [rows, inputs], times blocks of 16 columns as Matrix8 stores them, give sums
 // [rows, stride], of which the first 16 * blocks are written.
 //
-// Activations stand tile by tile, where `place` says, for a tile whose rows lie apart comes from
+// Activations stand tile by tile, where `offset` says, for a tile whose rows lie apart comes from
 // the second cache at a fraction of the speed (128 rows by 512 inputs: 1.5 us, and 0.9 as it is
 // here).
 //
 // Whole tiles are read and written: rows are rounded up to `readable_rows`, inputs to
 // `readable_inputs`.
-struct Product {
+struct Gemm {
   const std::uint8_t* activations;
   const std::int8_t* weights;
   std::int32_t* sums;
   std::size_t rows, inputs, blocks, stride;
   // What is wanted next of memory: so many times 64 bytes are asked for on the way.
-  const std::int8_t* ahead;
-  std::size_t lines_ahead;
+  const std::int8_t* prefetch;
+  std::size_t prefetch_lines;
 };
 
 constexpr std::size_t readable_rows(std::size_t rows) { return (rows + 15) / 16 * 16; }
@@ -34,7 +34,7 @@ constexpr std::size_t readable_bytes(std::size_t rows, std::size_t inputs) {
 }
 
 // Where an activation stands: 16 rows by 64 inputs are a tile.
-constexpr std::size_t place(std::size_t row, std::size_t input, std::size_t inputs) {
+constexpr std::size_t offset(std::size_t row, std::size_t input, std::size_t inputs) {
   return row / 16 * 16 * readable_inputs(inputs) + input / 64 * 1024 + row % 16 * 64 + input % 64;
 }
 
@@ -43,6 +43,6 @@ constexpr std::size_t place(std::size_t row, std::size_t input, std::size_t inpu
 void begin();
 void end();
 
-void multiply(const Product& product);
+void multiply(const Gemm& gemm);
 
 }  // namespace translate_trt::amx

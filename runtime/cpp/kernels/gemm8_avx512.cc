@@ -25,7 +25,7 @@ struct Words {
 // loops over them are unrolled and nothing else is inlined here.
 template <class Numbers, int Rows, int Blocks>
 __attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w, std::size_t inputs,
-                                    const Ahead& ahead, __m512i (*out)[kPanel]) {
+                                    const Prefetch& prefetch, __m512i (*out)[kPanel]) {
   const std::size_t block_size = inputs * kLanes;
   __m512i sums[Rows][Blocks];
 #pragma GCC unroll 8
@@ -35,9 +35,9 @@ __attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w,
       sums[i][j] = _mm512_setzero_si512();
     }
   }
-  const auto* next = ahead.weights;
+  const auto* next = prefetch.weights;
   const auto every =
-      ahead.lines == 0 ? SIZE_MAX : std::max<std::size_t>(1, inputs / 4 / ahead.lines);
+      prefetch.lines == 0 ? SIZE_MAX : std::max<std::size_t>(1, inputs / 4 / prefetch.lines);
   auto wait = every;
   for (std::size_t k = 0; k < inputs; k += 4, w += 64) {
     if (--wait == 0) {
@@ -72,40 +72,40 @@ __attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w,
 
 template <class Numbers, int Rows>
 void tiles(const std::uint8_t* a, const Matrix8& matrix, std::size_t block, std::size_t last,
-           const Ahead& ahead, Sums& sums) {
+           const Prefetch& prefetch, Sums& sums) {
   const auto* w = matrix.weights + block * matrix.inputs * kLanes;
   if (last - block == kPanel) {
-    tile<Numbers, Rows, kPanel>(a, w, matrix.inputs, ahead, sums);
+    tile<Numbers, Rows, kPanel>(a, w, matrix.inputs, prefetch, sums);
     return;
   }
   for (auto j = block; j < last; ++j, w += matrix.inputs * kLanes) {
-    tile<Numbers, Rows, 1>(a, w, matrix.inputs, kNothingAhead,
+    tile<Numbers, Rows, 1>(a, w, matrix.inputs, kNoPrefetch,
                            reinterpret_cast<__m512i(*)[kPanel]>(&sums[0][j - block]));
   }
 }
 
 template <class Numbers>
 void vnni_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-               std::size_t block, std::size_t last, const Ahead& ahead, Sums& sums) {
+               std::size_t block, std::size_t last, const Prefetch& prefetch, Sums& sums) {
   const auto* a = x.values + row * matrix.inputs;
   switch (height) {
     case 1:
-      tiles<Numbers, 1>(a, matrix, block, last, ahead, sums);
+      tiles<Numbers, 1>(a, matrix, block, last, prefetch, sums);
       break;
     case 2:
-      tiles<Numbers, 2>(a, matrix, block, last, ahead, sums);
+      tiles<Numbers, 2>(a, matrix, block, last, prefetch, sums);
       break;
     case 3:
-      tiles<Numbers, 3>(a, matrix, block, last, ahead, sums);
+      tiles<Numbers, 3>(a, matrix, block, last, prefetch, sums);
       break;
     case 4:
-      tiles<Numbers, 4>(a, matrix, block, last, ahead, sums);
+      tiles<Numbers, 4>(a, matrix, block, last, prefetch, sums);
       break;
     case 5:
-      tiles<Numbers, 5>(a, matrix, block, last, ahead, sums);
+      tiles<Numbers, 5>(a, matrix, block, last, prefetch, sums);
       break;
     default:
-      tiles<Numbers, 6>(a, matrix, block, last, ahead, sums);
+      tiles<Numbers, 6>(a, matrix, block, last, prefetch, sums);
       break;
   }
 }
@@ -113,17 +113,17 @@ void vnni_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size
 #ifdef TRANSLATE_TRT_AMX
 
 void amx_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-              std::size_t block, std::size_t last, const Ahead& ahead, Sums& sums) {
+              std::size_t block, std::size_t last, const Prefetch& prefetch, Sums& sums) {
   amx::multiply({
-      x.values + amx::place(row, 0, matrix.inputs),
+      x.values + amx::offset(row, 0, matrix.inputs),
       matrix.weights + block * matrix.inputs * kLanes,
       reinterpret_cast<std::int32_t*>(sums),
       height,
       matrix.inputs,
       last - block,
       kPanel * kLanes,
-      ahead.weights,
-      ahead.lines,
+      prefetch.weights,
+      prefetch.lines,
   });
 }
 
@@ -139,19 +139,19 @@ void fill(T (&values)[Count]) {
 
 // Sums of every row with the first kPanel blocks.
 template <std::size_t Size>
-void compute(const Product& product, Rows8 x, const Matrix8& matrix, __m512i (*sums)[kPanel]) {
+void compute(const GemmKernel& kernel, Rows8 x, const Matrix8& matrix, __m512i (*sums)[kPanel]) {
   std::uint8_t laid_out[Size] = {};
   for (std::size_t row = 0; row < x.count; ++row) {
     for (std::size_t k = 0; k < matrix.inputs; ++k) {
-      laid_out[product.place(row, k, matrix.inputs)] = x.values[row * matrix.inputs + k];
+      laid_out[kernel.offset(row, k, matrix.inputs)] = x.values[row * matrix.inputs + k];
     }
   }
   x.values = laid_out;
-  const Ready ready(product);
-  for (std::size_t row = 0; row < x.count; row += product.rows) {
-    const auto height = std::min(product.rows, x.count - row);
+  const TileScope scope(kernel);
+  for (std::size_t row = 0; row < x.count; row += kernel.rows) {
+    const auto height = std::min(kernel.rows, x.count - row);
     Sums here;
-    product.tile(x, matrix, row, height, 0, kPanel, kNothingAhead, here);
+    kernel.tile(x, matrix, row, height, 0, kPanel, kNoPrefetch, here);
     std::memcpy(sums[row], here, height * sizeof *here);
   }
 }
@@ -163,8 +163,8 @@ void compute(const Product& product, Rows8 x, const Matrix8& matrix, __m512i (*s
 // 6 x 4 registers of sums leave room for weights and a row.
 // With fewer than three tiles there is no time to ask for what comes next, and what memory can give
 // is taken already.
-const Product by_vnni = {0, 3, 6, 66, nullptr, nullptr, vnni_tile<Bytes>, false};
-const Product of_words = {0, 3, 6, 66, nullptr, nullptr, vnni_tile<Words>, false};
+const GemmKernel kU8S8Vnni = {0, 3, 6, 66, nullptr, nullptr, vnni_tile<Bytes>, false};
+const GemmKernel kS16Vnni = {0, 3, 6, 66, nullptr, nullptr, vnni_tile<Words>, false};
 
 #ifdef TRANSLATE_TRT_AMX
 
@@ -172,9 +172,9 @@ const Product of_words = {0, 3, 6, 66, nullptr, nullptr, vnni_tile<Words>, false
 // run in a cycle. The bytes themselves come from memory, or from the cache that all cores share, in
 // 6 to 13 cycles (5 to 10 bytes a cycle and core): up to some 12 rows wait for them, however they
 // are multiplied. By these numbers, that is; it has not been measured.
-const Product by_amx = {16, 1, 32, 128, amx::begin, amx::end, amx_tile, true};
+const GemmKernel kU8S8Amx = {16, 1, 32, 128, amx::begin, amx::end, amx_tile, true};
 
-bool same_sums(const Product& one, const Product& other) {
+bool same_sums(const GemmKernel& one, const GemmKernel& other) {
   constexpr std::size_t kRows = 32 + 5, kInputs = 2 * 64 + 36;
   std::uint8_t values[kRows * kInputs];
   std::int8_t weights[kPanel * kInputs * kLanes];

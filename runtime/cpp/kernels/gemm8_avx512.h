@@ -12,7 +12,7 @@
 
 namespace translate_trt::avx512 {
 
-struct Product;
+struct GemmKernel;
 
 // Activations in 8 bits: q(x) = round(x / scale) + zero, one scale a row. Values are unsigned, as
 // the instruction wants them; weights are signed.
@@ -25,19 +25,19 @@ struct Rows8 {
   const std::size_t* begins;   // [count + 1]; row i here is rows [begins[i], begins[i + 1]) outside
   std::size_t count;
   std::int32_t zero;
-  const Product* product;  // that multiplies them
+  const GemmKernel* kernel;  // that multiplies them
 };
 
-constexpr std::size_t kPanel = 4;      // blocks of 16 columns in a tile: four registers of weights
-constexpr std::size_t kMostRows = 32;  // of a tile, whichever way it is computed
+constexpr std::size_t kPanel = 4;  // blocks of 16 columns in a tile: four registers of weights
+constexpr std::size_t kMaxTileRows = 32;  // of a tile, whichever way it is computed
 
-// Rows [rows, inputs] in 8 bits, for a product or, if they are too few for it, for by_vnni;
+// Rows [rows, inputs] in 8 bits, for a product or, if they are too few for it, for kU8S8Vnni;
 // positive ones have twice the steps.
 Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positive,
-               const Product& best, Executor& executor, Arena& arena);
+               const GemmKernel& best, Executor& executor, Arena& arena);
 
 // Integer sums of a tile: [row][block], 16 columns in each.
-using Sums = __m512i[kMostRows][kPanel];
+using Sums = __m512i[kMaxTileRows][kPanel];
 
 // What the zero point adds to the sums of every row in a block of columns.
 inline __m512i zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t block) {
@@ -49,40 +49,42 @@ inline __m512i zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t bloc
 }
 
 // What comes after a tile: so many cache lines, to ask for on the way.
-struct Ahead {
+struct Prefetch {
   const std::int8_t* weights;
   std::size_t lines;
 };
 
-constexpr Ahead kNothingAhead = {nullptr, 0};
+constexpr Prefetch kNoPrefetch = {nullptr, 0};
 
 // A way to compute tiles.
-struct Product {
-  std::size_t fewest;        // rows of an input that are worth it
-  std::size_t fewest_ahead;  // tiles that share weights, for there to be time to ask for the next
-  std::size_t rows;          // of a tile, at most kMostRows
-  std::size_t chunk;  // rows of a task, whole tiles: enough that reading weights costs little
+struct GemmKernel {
+  std::size_t min_rows;  // rows of an input that are worth it
+  std::size_t
+      min_prefetch_tiles;  // tiles that share weights, for there to be time to ask for the next
+  std::size_t rows;        // of a tile, at most kMaxTileRows
+  std::size_t
+      rows_per_task;  // rows of a task, whole tiles: enough that reading weights costs little
   // Each thread calls them before its tiles and after; null: it need not.
   void (*begin)();
   void (*end)();
   // Rows [row, row + height), at most `rows`, times blocks [block, last), at most kPanel; zero_sums
   // are still to be taken off.
   void (*tile)(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-               std::size_t block, std::size_t last, const Ahead& ahead, Sums& sums);
+               std::size_t block, std::size_t last, const Prefetch& prefetch, Sums& sums);
   // Whether activations stand where amx::place says; else row by row.
   bool tiles;
 
   // Where an activation stands.
-  std::size_t place(std::size_t row, std::size_t input, std::size_t inputs) const {
-    return tiles ? amx::place(row, input, inputs) : row * inputs + input;
+  std::size_t offset(std::size_t row, std::size_t input, std::size_t inputs) const {
+    return tiles ? amx::offset(row, input, inputs) : row * inputs + input;
   }
 };
 
 // Of the tiles that share a panel's weights: the part of the next panel's that a tile asks for.
-inline Ahead next_panel(const Product& product, const Matrix8& matrix, std::size_t last,
-                        std::size_t tile, std::size_t tiles) {
-  if (last + kPanel > matrix.blocks || tiles < product.fewest_ahead) {
-    return kNothingAhead;
+inline Prefetch next_panel_prefetch(const GemmKernel& kernel, const Matrix8& matrix,
+                                    std::size_t last, std::size_t tile, std::size_t tiles) {
+  if (last + kPanel > matrix.blocks || tiles < kernel.min_prefetch_tiles) {
+    return kNoPrefetch;
   }
   const auto lines = ceiling(matrix.inputs, tiles);  // 64 bytes for four inputs and a block
   const auto first = std::min(matrix.inputs, tile * lines);
@@ -90,39 +92,39 @@ inline Ahead next_panel(const Product& product, const Matrix8& matrix, std::size
           std::min(lines, matrix.inputs - first)};
 }
 
-extern const Product by_vnni;
+extern const GemmKernel kU8S8Vnni;
 
 // Of numbers in 16 bits, two in the place of four: a Rows8 and a Matrix8 hold their bytes, and
 // `inputs` is twice as many as there are.
-extern const Product of_words;
+extern const GemmKernel kS16Vnni;
 
 #ifdef TRANSLATE_TRT_AMX
-extern const Product by_amx;
+extern const GemmKernel kU8S8Amx;
 
 // Whether both compute the same from some random numbers.
-bool same_sums(const Product& one, const Product& other);
+bool same_sums(const GemmKernel& one, const GemmKernel& other);
 #endif
 
 // The best, unless so few rows are not worth it.
-inline const Product& product_for(std::size_t rows, const Product& best) {
-  return rows < best.fewest ? by_vnni : best;
+inline const GemmKernel& kernel_for(std::size_t rows, const GemmKernel& best) {
+  return rows < best.min_rows ? kU8S8Vnni : best;
 }
 
 // While it lives, its thread may compute tiles.
-class Ready {
+class TileScope {
  public:
-  explicit Ready(const Product& product) : end_(product.end) {
-    if (product.begin != nullptr) {
-      product.begin();
+  explicit TileScope(const GemmKernel& kernel) : end_(kernel.end) {
+    if (kernel.begin != nullptr) {
+      kernel.begin();
     }
   }
-  ~Ready() {
+  ~TileScope() {
     if (end_ != nullptr) {
       end_();
     }
   }
-  Ready(const Ready&) = delete;
-  Ready& operator=(const Ready&) = delete;
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
 
  private:
   void (*const end_)();

@@ -6,11 +6,11 @@
 namespace translate_trt {
 namespace avx512 {
 
-struct Product;
-extern const Product by_vnni;
+struct GemmKernel;
+extern const GemmKernel kU8S8Vnni;
 void column_sums(const Matrix8&, std::int32_t*);
-void linear8(const Product&, const Linear8&, const float*, std::size_t, float*, Executor&);
-void candidates8(const Product&, const Matrix8&, const float*, const float*, std::size_t,
+void linear8(const GemmKernel&, const Linear8&, const float*, std::size_t, float*, Executor&);
+void candidates8(const GemmKernel&, const Matrix8&, const float*, const float*, std::size_t,
                  const Candidates&, Executor&);
 void linear(const Linear&, const float*, std::size_t, float*, Executor&);
 Vocabulary vocabulary(const float*, const float*, std::size_t, std::size_t, Arena&);
@@ -26,33 +26,33 @@ void attention16(const Attention<Half>&, Executor&);
 void to_half(const float*, std::size_t, Half*);
 void add_norm(const float*, const float*, std::size_t, std::size_t, const Norm&, float*, Executor&);
 #ifdef TRANSLATE_TRT_AMX
-extern const Product by_amx;
-bool same_sums(const Product&, const Product&);
+extern const GemmKernel kU8S8Amx;
+bool same_sums(const GemmKernel&, const GemmKernel&);
 #endif
 
 }  // namespace avx512
 
 namespace {
 
-template <const avx512::Product& kProduct>
+template <const avx512::GemmKernel& kGemm>
 void linear8(const Linear8& linear, const float* x, std::size_t rows, float* y,
              Executor& executor) {
-  avx512::linear8(kProduct, linear, x, rows, y, executor);
+  avx512::linear8(kGemm, linear, x, rows, y, executor);
 }
 
-template <const avx512::Product& kProduct>
+template <const avx512::GemmKernel& kGemm>
 void candidates8(const Matrix8& matrix, const float* bias, const float* x, std::size_t rows,
                  const Candidates& out, Executor& executor) {
-  avx512::candidates8(kProduct, matrix, bias, x, rows, out, executor);
+  avx512::candidates8(kGemm, matrix, bias, x, rows, out, executor);
 }
 
-template <const avx512::Product& kProduct>
+template <const avx512::GemmKernel& kGemm>
 constexpr Kernels with(const char* name) {
   return {
       name,
       avx512::column_sums,
-      linear8<kProduct>,
-      candidates8<kProduct>,
+      linear8<kGemm>,
+      candidates8<kGemm>,
       avx512::linear,
       avx512::vocabulary,
       avx512::candidates,
@@ -68,21 +68,21 @@ constexpr Kernels with(const char* name) {
 
 }  // namespace
 
-const Kernels avx512_vnni = with<avx512::by_vnni>("avx512_vnni");
+const Kernels avx512_vnni = with<avx512::kU8S8Vnni>("avx512_vnni");
 
 #ifdef TRANSLATE_TRT_AMX
 
 #ifdef TRANSLATE_TRT_EMULATED_TILES
-const Kernels amx_int8 = with<avx512::by_amx>("amx_int8 (emulated)");
+const Kernels amx_int8 = with<avx512::kU8S8Amx>("amx_int8 (emulated)");
 #else
-const Kernels amx_int8 = with<avx512::by_amx>("amx_int8");
+const Kernels amx_int8 = with<avx512::kU8S8Amx>("amx_int8");
 #endif
 const Kernels amx_not_permitted =
-    with<avx512::by_vnni>("avx512_vnni (the system does not permit amx_int8)");
+    with<avx512::kU8S8Vnni>("avx512_vnni (the system does not permit amx_int8)");
 const Kernels amx_not_correct =
-    with<avx512::by_vnni>("avx512_vnni (amx_int8 computes something else)");
+    with<avx512::kU8S8Vnni>("avx512_vnni (amx_int8 computes something else)");
 
-bool amx_is_correct() { return avx512::same_sums(avx512::by_vnni, avx512::by_amx); }
+bool amx_is_correct() { return avx512::same_sums(avx512::kU8S8Vnni, avx512::kU8S8Amx); }
 
 #endif
 

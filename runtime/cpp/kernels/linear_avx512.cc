@@ -11,19 +11,19 @@ void linear(const Linear& linear, const float* input, std::size_t rows, float* y
   const auto outputs = matrix.outputs;
   const auto x = distinct(input, rows, matrix.inputs, workspace.arena);
   // Narrow matrices have few panels for threads to share. Neighbouring tasks read the same weights.
-  const auto most = matrix.panels < 16 ? kTaskRows / 2 : kTaskRows;
-  const auto chunks = ceiling(x.count, most);
+  const auto rows_per_task = matrix.panels < 16 ? kTaskRows / 2 : kTaskRows;
+  const auto chunks = ceiling(x.count, rows_per_task);
   parallel_for(executor, matrix.panels * chunks, [&](std::size_t task) {
-    const auto panel = task / chunks, begin = task % chunks * most;
-    const auto end = std::min(x.count, begin + most);
+    const auto panel = task / chunks, begin = task % chunks * rows_per_task;
+    const auto end = std::min(x.count, begin + rows_per_task);
     const auto column = panel * kPanelColumns;
     const auto registers = std::min(kRegisters, ceiling(outputs - column, kLanes));
     multiply(x, matrix, panel, begin, end,
              [&](std::size_t row, std::size_t height, const Sums32* sums) {
                for (std::size_t j = 0; j < registers; ++j) {
-                 const Columns columns(linear.epilogue, outputs, column + j * kLanes, y);
+                 const EpilogueWriter writer(linear.epilogue, outputs, column + j * kLanes, y);
                  for (std::size_t i = 0; i < height; ++i) {
-                   columns.write(x.begins[row + i], x.begins[row + i + 1], sums[i][j]);
+                   writer.write(x.begins[row + i], x.begins[row + i + 1], sums[i][j]);
                  }
                }
              });

@@ -20,20 +20,20 @@ std::size_t runs(const float* x, std::size_t rows, std::size_t columns, std::siz
 void normalize(const float* x, std::size_t columns, const Norm& norm, float* y) {
   __m512 sum = _mm512_setzero_ps();
   for (std::size_t i = 0; i < columns; i += kLanes) {
-    sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(first(columns - i), x + i));
+    sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(first_lanes(columns - i), x + i));
   }
   const float mean = _mm512_reduce_add_ps(sum) / static_cast<float>(columns);
   const __m512 center = _mm512_set1_ps(mean);
   __m512 squares = _mm512_setzero_ps();
   for (std::size_t i = 0; i < columns; i += kLanes) {
-    const auto mask = first(columns - i);
+    const auto mask = first_lanes(columns - i);
     const __m512 off = _mm512_maskz_sub_ps(mask, _mm512_maskz_loadu_ps(mask, x + i), center);
     squares = _mm512_fmadd_ps(off, off, squares);
   }
   const float variance = _mm512_reduce_add_ps(squares) / static_cast<float>(columns);
   const __m512 factor = _mm512_set1_ps(1.0F / std::sqrt(variance + norm.epsilon));
   for (std::size_t i = 0; i < columns; i += kLanes) {
-    const auto mask = first(columns - i);
+    const auto mask = first_lanes(columns - i);
     __m512 value = _mm512_sub_ps(_mm512_maskz_loadu_ps(mask, x + i), center);
     value =
         _mm512_mul_ps(_mm512_mul_ps(value, factor), _mm512_maskz_loadu_ps(mask, norm.gamma + i));
@@ -49,8 +49,8 @@ void finish_rows(const Epilogue& epilogue, std::size_t rows, std::size_t columns
   }
   auto* normalized = epilogue.normalized == nullptr ? y : epilogue.normalized;
   for_rows(rows, executor, [&](std::size_t row) {
-    const auto place = row * columns;
-    normalize(y + place, columns, *epilogue.norm, normalized + place);
+    const auto begin = row * columns;
+    normalize(y + begin, columns, *epilogue.norm, normalized + begin);
   });
 }
 

@@ -39,14 +39,14 @@ void finish_rows(const Epilogue& epilogue, std::size_t rows, std::size_t columns
                  Executor& executor);
 
 // 16 columns of a product's result, or those of them that are within it.
-class Columns {
+class EpilogueWriter {
  public:
-  Columns(const Epilogue& epilogue, std::size_t outputs, std::size_t column, float* y)
+  EpilogueWriter(const Epilogue& epilogue, std::size_t outputs, std::size_t column, float* y)
       : residual_(epilogue.residual),
         y_(y),
         outputs_(outputs),
         column_(column),
-        mask_(first(outputs - column)),
+        mask_(first_lanes(outputs - column)),
         bias_(_mm512_maskz_loadu_ps(mask_, epilogue.bias + column)),
         activation_(epilogue.activation),
         least_(_mm512_set1_ps(activation_ == Activation::relu ? 0 : -INFINITY)) {}
@@ -60,11 +60,10 @@ class Columns {
       value = gelu(value);
     }
     for (auto row = begin; row < end; ++row) {
-      const auto place = row * outputs_ + column_;
-      const __m512 residual = residual_ == nullptr
-                                  ? _mm512_setzero_ps()
-                                  : _mm512_maskz_loadu_ps(mask_, residual_ + place);
-      _mm512_mask_storeu_ps(y_ + place, mask_, _mm512_add_ps(value, residual));
+      const auto at = row * outputs_ + column_;
+      const __m512 residual =
+          residual_ == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask_, residual_ + at);
+      _mm512_mask_storeu_ps(y_ + at, mask_, _mm512_add_ps(value, residual));
     }
   }
 

@@ -45,7 +45,7 @@ struct Floats {
 
   static __m512 zero() { return _mm512_setzero_ps(); }
   static __m512 weights(const float* at, std::size_t rest) {
-    return _mm512_maskz_loadu_ps(first(rest), at);
+    return _mm512_maskz_loadu_ps(first_lanes(rest), at);
   }
   static __m512 inputs(const float* at, std::size_t rest) { return weights(at, rest); }
   static __m512 add(__m512 sum, __m512 input, __m512 weight) {
@@ -100,18 +100,18 @@ __attribute__((noinline)) auto tile(const typename Numbers::Weight* const (&rows
   return Numbers::total(sums);
 }
 
-// Calls show(i, beam, lanes) with lane t * 4 + b the sum of tokens[i + t] and beam + b, for all
+// Calls emit(i, beam, lanes) with lane t * 4 + b the sum of tokens[i + t] and beam + b, for all
 // tokens and beams; what is beyond the last of either repeats it.
-template <class Numbers, class Show>
+template <class Numbers, class Emit>
 void multiply(const typename Numbers::Weight* rows, const std::int64_t* tokens, std::size_t count,
               const typename Numbers::Input* const* inputs, std::size_t beams, std::size_t size,
-              const Show& show) {
+              const Emit& emit) {
   const auto row = [&](std::size_t i) {
     return rows + static_cast<std::size_t>(tokens[std::min(i, count - 1)]) * size;
   };
   for (std::size_t i = 0; i < count; i += kTokens) {
     for (std::size_t t = 0; t < kTokens; ++t) {
-      fetch(row(i + kTokens + t), size * sizeof(typename Numbers::Weight));
+      prefetch(row(i + kTokens + t), size * sizeof(typename Numbers::Weight));
     }
     for (std::size_t beam = 0; beam < beams; beam += kBeams) {
       const typename Numbers::Weight* const weights[] = {row(i), row(i + 1), row(i + 2),
@@ -120,52 +120,53 @@ void multiply(const typename Numbers::Weight* rows, const std::int64_t* tokens, 
       for (std::size_t b = 0; b < kBeams; ++b) {
         here[b] = inputs[std::min(beam + b, beams - 1)];
       }
-      show(i, beam, tile<Numbers>(weights, here, size));
+      emit(i, beam, tile<Numbers>(weights, here, size));
     }
   }
 }
 
 // What is left when logits of the listed tokens are there.
 //
-// fill(sentence, tokens, count, put) calls put(i, beam, logit) for all of the `count` tokens, of
+// fill(sentence, tokens, count, emit) calls emit(i, beam, logit) for all of the `count` tokens, of
 // which the last is the one that is looked up.
 template <class Fill>
-void best_of_lists(const Shortlists& lists, const Candidates& out, Executor& executor, Arena& arena,
-                   const Fill& fill) {
+void topk_of_shortlists(const Shortlists& shortlists, const Candidates& out, Executor& executor,
+                        Arena& arena, const Fill& fill) {
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
-  const auto rows = lists.sentences * lists.beams;
-  const auto stride = lists.entries + 1;
-  auto* tokens = allocate<std::int64_t>(arena, lists.sentences * stride);
-  auto* counts = allocate<std::size_t>(arena, lists.sentences);
-  parallel_for(executor, lists.sentences, [&](std::size_t n) {
+  const auto rows = shortlists.sentences * shortlists.beams;
+  const auto stride = shortlists.entries + 1;
+  auto* tokens = allocate<std::int64_t>(arena, shortlists.sentences * stride);
+  auto* counts = allocate<std::size_t>(arena, shortlists.sentences);
+  parallel_for(executor, shortlists.sentences, [&](std::size_t n) {
     auto* here = tokens + n * stride;
-    const auto* list = lists.tokens + n * lists.entries;
-    const auto* end = std::copy_if(list, list + lists.entries, here, [](auto t) { return t != 0; });
+    const auto* list = shortlists.tokens + n * shortlists.entries;
+    const auto* end =
+        std::copy_if(list, list + shortlists.entries, here, [](auto t) { return t != 0; });
     counts[n] = static_cast<std::size_t>(end - here);
-    here[counts[n]] = out.column[n * lists.beams];
+    here[counts[n]] = out.column[n * shortlists.beams];
   });
-  const auto width = std::max(*std::max_element(counts, counts + lists.sentences), out.count);
+  const auto width = std::max(*std::max_element(counts, counts + shortlists.sentences), out.count);
   auto* logits = allocate<float>(arena, rows * width);
   auto* forced = allocate<float>(arena, rows);
   auto* none = allocate<std::int64_t>(arena, rows);
   std::fill_n(none, rows, 0);
-  parallel_for(executor, lists.sentences, [&](std::size_t n) {
-    auto* mine = logits + n * lists.beams * width;
-    std::fill_n(mine, lists.beams * width, kNothing);
+  parallel_for(executor, shortlists.sentences, [&](std::size_t n) {
+    auto* mine = logits + n * shortlists.beams * width;
+    std::fill_n(mine, shortlists.beams * width, kNothing);
     fill(n, tokens + n * stride, counts[n] + 1, [&](std::size_t i, std::size_t beam, float logit) {
       if (i > counts[n]) {
         return;
       }
       const auto token = static_cast<std::size_t>(tokens[n * stride + i]);
-      logit += lists.bias == nullptr ? 0 : lists.bias[token];
-      (i < counts[n] ? mine[beam * width + i] : forced[n * lists.beams + beam]) = logit;
+      logit += shortlists.bias == nullptr ? 0 : shortlists.bias[token];
+      (i < counts[n] ? mine[beam * width + i] : forced[n * shortlists.beams + beam]) = logit;
     });
   });
   // The first of a list is looked up to learn what was taken off it.
   top_logits(logits, rows, width, {out.count, none, out.values, out.indices, out.at_column},
              executor);
   for (std::size_t row = 0; row < rows; ++row) {
-    const auto n = row / lists.beams;
+    const auto n = row / shortlists.beams;
     auto* values = out.values + row * out.count;
     auto* indices = out.indices + row * out.count;
     if (counts[n] == 0) {  // of a sentence that is done
@@ -184,61 +185,64 @@ void best_of_lists(const Shortlists& lists, const Candidates& out, Executor& exe
 
 }  // namespace
 
-void shortlist_candidates(const Shortlists& lists, const float* matrix, const float* x,
+void shortlist_candidates(const Shortlists& shortlists, const float* matrix, const float* x,
                           const Candidates& out, Executor& executor) {
   const Workspace workspace(executor.workspaces());
-  const auto rows = lists.sentences * lists.beams;
+  const auto rows = shortlists.sentences * shortlists.beams;
   auto* inputs = allocate<const float*>(workspace.arena, rows);
   for (std::size_t row = 0; row < rows; ++row) {
-    inputs[row] = x + row * lists.inputs;
+    inputs[row] = x + row * shortlists.inputs;
   }
-  best_of_lists(lists, out, executor, workspace.arena,
-                [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& put) {
-                  multiply<Floats>(matrix, tokens, count, inputs + n * lists.beams, lists.beams,
-                                   lists.inputs, [&](std::size_t i, std::size_t beam, __m512 sums) {
-                                     alignas(64) float lanes[kLanes];
-                                     _mm512_store_ps(lanes, sums);
-                                     for (std::size_t t = 0; t < kTokens; ++t) {
-                                       for (std::size_t b = 0;
-                                            b < std::min(kBeams, lists.beams - beam); ++b) {
-                                         put(i + t, beam + b, lanes[t * kBeams + b]);
-                                       }
-                                     }
-                                   });
-                });
+  topk_of_shortlists(
+      shortlists, out, executor, workspace.arena,
+      [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& emit) {
+        multiply<Floats>(matrix, tokens, count, inputs + n * shortlists.beams, shortlists.beams,
+                         shortlists.inputs, [&](std::size_t i, std::size_t beam, __m512 sums) {
+                           alignas(64) float lanes[kLanes];
+                           _mm512_store_ps(lanes, sums);
+                           for (std::size_t t = 0; t < kTokens; ++t) {
+                             for (std::size_t b = 0; b < std::min(kBeams, shortlists.beams - beam);
+                                  ++b) {
+                               emit(i + t, beam + b, lanes[t * kBeams + b]);
+                             }
+                           }
+                         });
+      });
 }
 
-void shortlist_candidates8(const Shortlists& lists, const std::int8_t* matrix, const float* scales,
-                           const std::int32_t* row_sums, const float* input, const Candidates& out,
-                           Executor& executor) {
+void shortlist_candidates8(const Shortlists& shortlists, const std::int8_t* matrix,
+                           const float* scales, const std::int32_t* row_sums, const float* input,
+                           const Candidates& out, Executor& executor) {
   const Workspace workspace(executor.workspaces());
-  const auto rows = lists.sentences * lists.beams;
-  const auto x = quantize(input, rows, lists.inputs, false, by_vnni, executor, workspace.arena);
+  const auto rows = shortlists.sentences * shortlists.beams;
+  const auto x =
+      quantize(input, rows, shortlists.inputs, false, kU8S8Vnni, executor, workspace.arena);
   auto* inputs = allocate<const std::uint8_t*>(workspace.arena, rows);
   auto* input_scales = allocate<float>(workspace.arena, rows);
   for (std::size_t i = 0; i < x.count; ++i) {
     std::fill(inputs + x.begins[i], inputs + x.begins[i + 1],
-              x.values + by_vnni.place(i, 0, lists.inputs));
+              x.values + kU8S8Vnni.offset(i, 0, shortlists.inputs));
     std::fill(input_scales + x.begins[i], input_scales + x.begins[i + 1], x.scales[i]);
   }
-  best_of_lists(lists, out, executor, workspace.arena,
-                [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& put) {
-                  const auto* row_scales = input_scales + n * lists.beams;
-                  multiply<Bytes>(
-                      matrix, tokens, count, inputs + n * lists.beams, lists.beams, lists.inputs,
-                      [&](std::size_t i, std::size_t beam, __m512i sums) {
-                        alignas(64) std::int32_t lanes[kLanes];
-                        _mm512_store_si512(lanes, sums);
-                        for (std::size_t t = 0; t < std::min(kTokens, count - i); ++t) {
-                          const auto token = static_cast<std::size_t>(tokens[i + t]);
-                          for (std::size_t b = 0; b < std::min(kBeams, lists.beams - beam); ++b) {
-                            const auto sum = lanes[t * kBeams + b] - x.zero * row_sums[token];
-                            put(i + t, beam + b,
-                                static_cast<float>(sum) * row_scales[beam + b] * scales[token]);
+  topk_of_shortlists(
+      shortlists, out, executor, workspace.arena,
+      [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& emit) {
+        const auto* row_scales = input_scales + n * shortlists.beams;
+        multiply<Bytes>(matrix, tokens, count, inputs + n * shortlists.beams, shortlists.beams,
+                        shortlists.inputs, [&](std::size_t i, std::size_t beam, __m512i sums) {
+                          alignas(64) std::int32_t lanes[kLanes];
+                          _mm512_store_si512(lanes, sums);
+                          for (std::size_t t = 0; t < std::min(kTokens, count - i); ++t) {
+                            const auto token = static_cast<std::size_t>(tokens[i + t]);
+                            for (std::size_t b = 0; b < std::min(kBeams, shortlists.beams - beam);
+                                 ++b) {
+                              const auto sum = lanes[t * kBeams + b] - x.zero * row_sums[token];
+                              emit(i + t, beam + b,
+                                   static_cast<float>(sum) * row_scales[beam + b] * scales[token]);
+                            }
                           }
-                        }
-                      });
-                });
+                        });
+      });
 }
 
 }  // namespace translate_trt::avx512

@@ -89,7 +89,7 @@ inline void configure() { emulated() = Tiles{true, {}}; }
 inline void release() { emulated() = Tiles{}; }
 
 // A processor stops a program that uses tiles it has not configured.
-inline std::uint8_t (&emulated(int tile))[kTileRows][kTileBytes] {
+inline std::uint8_t (&emulated(int tile)) [kTileRows][kTileBytes] {
   if (!emulated().configured) {
     std::abort();
   }

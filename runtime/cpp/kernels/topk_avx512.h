@@ -35,17 +35,17 @@ static_assert(sizeof(Entry) == 16 && offsetof(Entry, column) == 8);
 // `count` entries, best first. Each is written whole, as the next insertion reads it: a processor
 // forwards no two writes to one read.
 inline void insert(Entry* list, std::size_t count, Entry entry) {
-  auto place = count - 1;
-  for (; place > 0 && list[place - 1].value < entry.value; --place) {
-    list[place] = list[place - 1];
+  auto position = count - 1;
+  for (; position > 0 && list[position - 1].value < entry.value; --position) {
+    list[position] = list[position - 1];
   }
   const __m128i column = _mm_cvtsi64_si128(entry.column);
   const __m128i value = _mm_castps_si128(_mm_set_ss(entry.value));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(list + place), _mm_unpacklo_epi64(value, column));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(list + position), _mm_unpacklo_epi64(value, column));
 }
 
 // What a row has shown so far.
-struct State {
+struct TopKState {
   __m512 sum;   // of exponentials relative to the largest
   float most;   // the largest
   Entry* list;  // the best, sorted; of the parts before this one, too, where they share it
@@ -53,8 +53,9 @@ struct State {
 
 // Logits of which one belongs to the best of a state, or is the largest so far, which is rare.
 template <int Registers>
-__attribute__((noinline)) void take(State& state, std::size_t count,
-                                    const __m512 (&logits)[Registers], std::size_t column) {
+__attribute__((noinline)) void insert_candidates(TopKState& state, std::size_t count,
+                                                 const __m512 (&logits)[Registers],
+                                                 std::size_t column) {
   float most = state.most;
   for (int j = 0; j < Registers; ++j) {
     most = std::max(most, _mm512_reduce_max_ps(logits[j]));
@@ -83,15 +84,15 @@ __attribute__((noinline)) void take(State& state, std::size_t count,
 
 // Shows logits of neighbouring columns, `Registers` times 16, to a state.
 template <int Registers>
-inline void show(State& state, std::size_t count, const __m512 (&logits)[Registers],
-                 std::size_t column) {
+inline void update(TopKState& state, std::size_t count, const __m512 (&logits)[Registers],
+                   std::size_t column) {
   const __m512 least = _mm512_set1_ps(std::min(state.list[count - 1].value, state.most));
   unsigned better = 0;
   for (int j = 0; j < Registers; ++j) {
     better |= _mm512_cmp_ps_mask(logits[j], least, _CMP_GT_OQ);
   }
   if (better != 0) {
-    take(state, count, logits, column);
+    insert_candidates(state, count, logits, column);
   }
   const __m512 scale = _mm512_set1_ps(kLog2E), shift = _mm512_set1_ps(state.most * kLog2E);
   __m512 sum = state.sum;
@@ -104,7 +105,7 @@ inline void show(State& state, std::size_t count, const __m512 (&logits)[Registe
 
 // Brings the lists of a row's states together in the first, each of the columns after the former's;
 // returns their log-sum-exp.
-inline float merge(State* states, std::size_t parts, std::size_t stride, std::size_t count) {
+inline float merge(TopKState* states, std::size_t parts, std::size_t stride, std::size_t count) {
   float most = states[0].most;
   for (std::size_t part = 1; part < parts; ++part) {
     most = std::max(most, states[part * stride].most);
@@ -127,7 +128,7 @@ inline float merge(State* states, std::size_t parts, std::size_t stride, std::si
   return most + std::log(sum);
 }
 
-inline void write(const State& state, float log_sum, std::size_t row, const Candidates& out) {
+inline void write(const TopKState& state, float log_sum, std::size_t row, const Candidates& out) {
   for (std::size_t i = 0; i < out.count; ++i) {
     out.values[row * out.count + i] = state.list[i].value - log_sum;
     out.indices[row * out.count + i] = state.list[i].column;
@@ -135,22 +136,23 @@ inline void write(const State& state, float log_sum, std::size_t row, const Cand
 }
 
 // Shows a row of logits to a state; returns their log-sum-exp.
-inline float show_all(State& state, std::size_t count, const float* logits, std::size_t columns) {
+inline float update_all(TopKState& state, std::size_t count, const float* logits,
+                        std::size_t columns) {
   for (std::size_t column = 0; column < columns; column += kLanes * kPanel) {
     __m512 registers[kPanel];
     for (std::size_t j = 0; j < kPanel; ++j) {
       const auto begin = column + j * kLanes;
       registers[j] = _mm512_mask_loadu_ps(_mm512_set1_ps(kNothing),
-                                          first(remaining(columns, begin)), logits + begin);
+                                          first_lanes(remaining(columns, begin)), logits + begin);
     }
-    show(state, count, registers, column);
+    update(state, count, registers, column);
   }
   return merge(&state, 1, 0, count);
 }
 
 // States [parts, rows], of columns from part to part.
-struct States {
-  State* all;
+struct TopKStates {
+  TopKState* all;
   std::size_t parts, rows;
 
   // Of all columns, once this has brought them together; returns their log-sum-exp.
@@ -159,13 +161,13 @@ struct States {
   }
 };
 
-// States that have seen nothing, with lists of `count`, one for every `shared` parts.
-States fresh_states(std::size_t parts, std::size_t shared, std::size_t rows, std::size_t count,
-                    Arena& arena);
+// TopKStates that have seen nothing, with lists of `count`, one for every `shared` parts.
+TopKStates make_topk_states(std::size_t parts, std::size_t shared, std::size_t rows,
+                            std::size_t count, Arena& arena);
 
-// States that have seen the products of rows with a matrix, both of integers, and a bias
+// TopKStates that have seen the products of rows with a matrix, both of integers, and a bias
 // [blocks * 16].
-States show_products(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t count,
-                     Executor& executor, Arena& arena);
+TopKStates matmul_topk(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t count,
+                       Executor& executor, Arena& arena);
 
 }  // namespace translate_trt::avx512

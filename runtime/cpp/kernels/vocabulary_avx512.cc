@@ -22,13 +22,13 @@
 namespace translate_trt::avx512 {
 namespace {
 
-constexpr float kMostOfColumn = 2047;  // eleven bits and a sign, which leaves a row about as many
-constexpr float kMostOfRow = 32767;
-constexpr double kMostOfSum = 2147483647;
+constexpr float kMaxOfColumn = 2047;  // eleven bits and a sign, which leaves a row about as many
+constexpr float kMaxOfRow = 32767;
+constexpr double kMaxOfSum = 2147483647;
 // Beside others, a column with a bias below has no share in any sum, whatever its product is.
-constexpr float kNever = -1000;
+constexpr float kBannedBias = -1000;
 // Few columns take little time, and their errors do not cancel so well: they are all in fp32.
-constexpr std::size_t kFewestColumns = 2048;
+constexpr std::size_t kMinColumns = 2048;
 
 // Always in the same order, so that a row's logits do not depend on its neighbours.
 float dot(const float* a, const float* b, std::size_t count) {
@@ -38,7 +38,7 @@ float dot(const float* a, const float* b, std::size_t count) {
   for (std::size_t i = 0; i < count; i += kSums * kLanes) {
     for (std::size_t j = 0; j < kSums; ++j) {
       const auto at = i + j * kLanes;
-      const auto mask = first(remaining(count, at));
+      const auto mask = first_lanes(remaining(count, at));
       sums[j] = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, a + at),
                                 _mm512_maskz_loadu_ps(mask, b + at), sums[j]);
     }
@@ -55,7 +55,7 @@ struct Rounded {
   __m512 rest;
 
   Rounded(const float* x, std::size_t count, float scale) {
-    const auto mask = first(count);
+    const auto mask = first_lanes(count);
     const __m512 values = _mm512_maskz_loadu_ps(mask, x), scales = _mm512_set1_ps(scale);
     integers =
         scale == 0 ? _mm512_setzero_si512() : _mm512_cvtps_epi32(_mm512_div_ps(values, scales));
@@ -70,19 +70,19 @@ struct Error {
 };
 
 // Rows in 16 bits as bytes.
-struct RowsOfWords {
+struct Rows16 {
   Rows8 rows;
   const Error* errors;  // [count]
 };
 
 // So many steps for the largest magnitude of a row that no sum leaves 32 bits.
 float steps(const Vocabulary& vocabulary, float most, float norm) {
-  const double integers = 0.99 * kMostOfSum / vocabulary.integer_norm -
+  const double integers = 0.99 * kMaxOfSum / vocabulary.integer_norm -
                           0.5 * std::sqrt(static_cast<double>(vocabulary.inputs));
-  return std::min(kMostOfRow, static_cast<float>(std::floor(integers * most / norm)));
+  return std::min(kMaxOfRow, static_cast<float>(std::floor(integers * most / norm)));
 }
 
-RowsOfWords words(const Vocabulary& vocabulary, const float* x, std::size_t rows,
+Rows16 quantize16(const Vocabulary& vocabulary, const float* x, std::size_t rows,
                   Executor& executor, Arena& arena) {
   const auto inputs = vocabulary.inputs, filled = inputs + inputs % 2;
   auto* begins = allocate<std::size_t>(arena, rows + 1);
@@ -93,13 +93,13 @@ RowsOfWords words(const Vocabulary& vocabulary, const float* x, std::size_t rows
   for_rows(count, executor, [&](std::size_t row) {
     const auto* here = x + begins[row] * inputs;
     auto* out = values + row * filled;
-    const float most = largest(here, inputs), size = norm(here, inputs);
+    const float most = max_magnitude(here, inputs), size = norm(here, inputs);
     const float scale = size > 0 ? most / steps(vocabulary, most, size) : 0;
     __m512 left = _mm512_setzero_ps(), mean = _mm512_setzero_ps();
     for (std::size_t i = 0; i < inputs; i += kLanes) {
       const Rounded rounded(here + i, inputs - i, scale);
-      const auto mask = first(inputs - i);
-      _mm512_mask_cvtsepi32_storeu_epi16(out + i, first(filled - i), rounded.integers);
+      const auto mask = first_lanes(inputs - i);
+      _mm512_mask_cvtsepi32_storeu_epi16(out + i, first_lanes(filled - i), rounded.integers);
       left = _mm512_fmadd_ps(rounded.rest, rounded.rest, left);
       mean = _mm512_fmadd_ps(rounded.rest, _mm512_maskz_loadu_ps(mask, &vocabulary.mean[i]), mean);
       mean = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, here + i),
@@ -112,7 +112,7 @@ RowsOfWords words(const Vocabulary& vocabulary, const float* x, std::size_t rows
         std::sqrt(_mm512_reduce_add_ps(left)) * vocabulary.norm + size * vocabulary.error + in_fp32,
         _mm512_reduce_add_ps(mean)};
   });
-  return {{reinterpret_cast<const std::uint8_t*>(values), scales, begins, count, 0, &of_words},
+  return {{reinterpret_cast<const std::uint8_t*>(values), scales, begins, count, 0, &kS16Vnni},
           errors};
 }
 
@@ -140,36 +140,36 @@ bool better(const Entry& a, const Entry& b) {
 void sort(Entry* list, std::size_t count) {
   for (std::size_t i = 1; i < count; ++i) {
     const auto entry = list[i];
-    auto place = i;
-    for (; place > 0 && better(entry, list[place - 1]); --place) {
-      list[place] = list[place - 1];
+    auto position = i;
+    for (; position > 0 && better(entry, list[position - 1]); --position) {
+      list[position] = list[position - 1];
     }
-    list[place] = entry;
+    list[position] = entry;
   }
 }
 
-// Gives the listed columns of a row their logits of fp32, and the log-sum-exp its share of that;
-// false: columns that are not listed could be among the best.
-bool refine(Entry* list, std::size_t listed, std::size_t wanted, const Error& error, const float* x,
-            const float* columns, const Vocabulary& vocabulary, float& log_sum) {
+// Gives the shortlisted columns of a row their logits of fp32, and the log-sum-exp its share of
+// that; false: columns that are not shortlisted could be among the best.
+bool refine(Entry* list, std::size_t shortlisted, std::size_t wanted, const Error& error,
+            const float* x, const float* columns, const Vocabulary& vocabulary, float& log_sum) {
   const auto inputs = vocabulary.inputs;
-  for (std::size_t i = 0; i < listed; ++i) {
-    fetch(columns + static_cast<std::size_t>(list[i].column) * inputs, inputs * sizeof(float));
+  for (std::size_t i = 0; i < shortlisted; ++i) {
+    prefetch(columns + static_cast<std::size_t>(list[i].column) * inputs, inputs * sizeof(float));
   }
-  // No column that is not listed has a larger logit; a bias is added with one rounding here and one
-  // in fp32.
-  const float last = list[listed - 1].value;
+  // No column that is not shortlisted has a larger logit; a bias is added with one rounding here
+  // and one in fp32.
+  const float last = list[shortlisted - 1].value;
   const float elsewhere = last + error.most + 0x1p-22F * (std::abs(last) + error.most);
   const float most = list[0].value;
   double sum = std::exp(static_cast<double>(log_sum - most));  // relative to most + error.mean
-  for (std::size_t i = 0; i < listed; ++i) {
+  for (std::size_t i = 0; i < shortlisted; ++i) {
     const float rounded = list[i].value - most;
     const auto column = static_cast<std::size_t>(list[i].column);
     list[i].value = dot(x, columns + column * inputs, inputs) + vocabulary.bias[column];
     sum += std::exp(static_cast<double>(list[i].value - most - error.mean)) -
            std::exp(static_cast<double>(rounded));
   }
-  sort(list, listed);
+  sort(list, shortlisted);
   log_sum = most + error.mean + static_cast<float>(std::log(sum));
   return list[wanted - 1].value > elsewhere;
 }
@@ -194,8 +194,8 @@ Vocabulary vocabulary(const float* columns, const float* bias, std::size_t outpu
   double count = 0;  // of columns in the means
   for (std::size_t column = 0; column < outputs; ++column) {
     const auto* w = columns + column * inputs;
-    const float scale = largest(w, inputs) / kMostOfColumn;
-    const double share = biases[column] < kNever ? 0 : 1;
+    const float scale = max_magnitude(w, inputs) / kMaxOfColumn;
+    const double share = biases[column] < kBannedBias ? 0 : 1;
     count += share;
     auto* line = lines + column / kLanes * pairs;
     const auto lane = column % kLanes * 2;
@@ -232,16 +232,16 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
                 std::size_t rows, const Candidates& out, Executor& executor) {
   const Workspace workspace(executor.workspaces());
   const auto inputs = vocabulary.inputs, outputs = vocabulary.outputs;
-  const auto x = words(vocabulary, input, rows, executor, workspace.arena);
+  const auto x = quantize16(vocabulary, input, rows, executor, workspace.arena);
   // Twice as many as are asked for have always been enough on trained models.
-  const auto listed = std::min(outputs, std::max<std::size_t>(16, 2 * out.count));
-  const auto states = show_products(x.rows, as_bytes(vocabulary), vocabulary.bias, listed, executor,
-                                    workspace.arena);
+  const auto shortlisted = std::min(outputs, std::max<std::size_t>(16, 2 * out.count));
+  const auto states = matmul_topk(x.rows, as_bytes(vocabulary), vocabulary.bias, shortlisted,
+                                  executor, workspace.arena);
   const auto row_of = [&](std::size_t row) { return input + x.rows.begins[row] * inputs; };
   const auto logit = [&](std::size_t row, std::size_t column) {
     return dot(row_of(row), columns + column * inputs, inputs) + vocabulary.bias[column];
   };
-  const auto finish = [&](std::size_t row, const State& state, float log_sum) {
+  const auto finish = [&](std::size_t row, const TopKState& state, float log_sum) {
     for (auto copy = x.rows.begins[row]; copy < x.rows.begins[row + 1]; ++copy) {
       write(state, log_sum, copy, out);
       const auto column = static_cast<std::size_t>(out.column[copy]);
@@ -251,10 +251,10 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
   auto* decided = allocate<bool>(workspace.arena, x.rows.count);
   for_rows(x.rows.count, executor, [&](std::size_t row) {
     auto& state = states.all[row];
-    float log_sum = states.merged(row, listed);
-    decided[row] = refine(state.list, listed, out.count, x.errors[row], row_of(row), columns,
+    float log_sum = states.merged(row, shortlisted);
+    decided[row] = refine(state.list, shortlisted, out.count, x.errors[row], row_of(row), columns,
                           vocabulary, log_sum) &&
-                   outputs >= kFewestColumns;
+                   outputs >= kMinColumns;
     finish(row, state, log_sum);
   });
   for (std::size_t row = 0; row < x.rows.count; ++row) {
@@ -264,8 +264,8 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
     const Workspace row_workspace(executor.workspaces());
     auto* logits = allocate<float>(row_workspace.arena, outputs);
     for_rows(outputs, executor, [&](std::size_t column) { logits[column] = logit(row, column); });
-    const auto state = fresh_states(1, 1, 1, out.count, row_workspace.arena);
-    finish(row, *state.all, show_all(*state.all, out.count, logits, outputs));
+    const auto state = make_topk_states(1, 1, 1, out.count, row_workspace.arena);
+    finish(row, *state.all, update_all(*state.all, out.count, logits, outputs));
   }
 }
 
