@@ -42,7 +42,7 @@ std::int32_t expected(const Case& c, const std::uint8_t* x, const std::int8_t* w
   std::int32_t sum = 0;
   for (std::size_t i = 0; i < c.inputs; ++i) {
     const auto place = ((column / 16 * (c.inputs / 4) + i / 4) * 16 + column % 16) * 4 + i % 4;
-    sum += x[amx::place(row, i, c.inputs)] * weights[place];
+    sum += x[amx::offset(row, i, c.inputs)] * weights[place];
   }
   return sum;
 }

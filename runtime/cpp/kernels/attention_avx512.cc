@@ -1,8 +1,8 @@
-// Attention of the beams or the source tokens of a sentence over keys and values that all share.
+// Attention of a sentence's beams or source tokens over the keys and values that they share.
 //
-// Reading the caches is what takes the time of a step: a key or value is read once for all beams (a
-// few queries), and never if no beam sees it. In 16 bits they are half as much to read. The
-// encoder's queries are many, and what they share is in the processor's cache.
+// Reading the caches dominates the time of a decoding step: a key or value is read once for all
+// beams, and not at all if no beam attends to it. FP16 halves the bytes to read. In the encoder,
+// with many queries per sentence, keys and values stay in the CPU cache.
 
 #include <algorithm>
 
@@ -13,18 +13,18 @@ namespace translate_trt::avx512 {
 namespace {
 
 constexpr float kHidden = -1e8F;
-constexpr std::size_t kGroup = 4;  // queries, positions and registers that are handled at once
-constexpr std::size_t kMany = 16;  // queries that are more than the beams of a sentence
+constexpr std::size_t kGroup = 4;  // queries, positions and registers processed together
+constexpr std::size_t kMany = 16;  // number of queries that indicates an encoder
 
-// The positions of a sentence that some query sees.
+// The positions of a sentence that at least one query attends to.
 struct Visible {
   const std::int32_t* positions;  // [count]
   const float* bias;              // [bias_rows, width]
   std::size_t count;
-  std::size_t width;  // at least count, and room for a whole register after the last
+  std::size_t width;  // at least count, padded by a whole register
 };
 
-// Lanes of keys or values, the others zero.
+// Loads masked lanes of keys or values as floats; the other lanes are zero.
 inline __m512 numbers(__mmask16 mask, const float* from) {
   return _mm512_maskz_loadu_ps(mask, from);
 }
@@ -35,7 +35,7 @@ inline __m512 numbers(__mmask16 mask, const Half* from) {
 template <class Number>
 Visible visible_positions(const Attention<Number>& a, std::size_t sentence, Arena& arena) {
   const auto* bias = a.bias + sentence * a.bias_rows * a.positions;
-  // A register is written at a time, so there is room for one more.
+  // Compressed positions are stored as whole registers, so one more is needed.
   const auto width = (a.positions / kLanes + 2) * kLanes;
   auto* positions = allocate<std::int32_t>(arena, width);
   auto* kept = allocate<float>(arena, a.bias_rows * width);
@@ -60,8 +60,8 @@ Visible visible_positions(const Attention<Number>& a, std::size_t sentence, Aren
   return {positions, kept, count, width};
 }
 
-// Scores of `Queries` queries at every position seen: weights[row * width + i]. `ahead` are the
-// values.
+// Scores of `Queries` queries at every visible position, to weights[row * width + i]. Prefetches
+// the values, `next`.
 template <int Queries, class Number>
 void scores(const Attention<Number>& a, const Visible& visible, const float* query,
             const Number* keys, const Number* next, float* weights) {
@@ -71,7 +71,7 @@ void scores(const Attention<Number>& a, const Visible& visible, const float* que
       const auto position =
           visible.positions[std::min(i + j, visible.count - 1)] * a.position_stride;
       key[j] = keys + position;
-      // What is read next lies at positions that no processor guesses.
+      // The hardware prefetcher cannot predict these positions.
       prefetch(next + position, a.size * sizeof(Number));
     }
     __m512 sums[16];
@@ -97,7 +97,8 @@ void scores(const Attention<Number>& a, const Visible& visible, const float* que
   }
 }
 
-// Scores plus bias become weights that sum to one, but for the factor that is returned.
+// Replaces scores by unnormalized softmax weights, with the bias added; returns the normalizing
+// factor.
 float softmax(float* weights, const float* bias, std::size_t count) {
   __m512 most = _mm512_set1_ps(-3e38F);
   for (std::size_t i = 0; i < count; i += kLanes) {
@@ -119,8 +120,8 @@ float softmax(float* weights, const float* bias, std::size_t count) {
   return 1.0F / _mm512_reduce_add_ps(sum);
 }
 
-// Weighted sums of values for `Queries` queries: context[row * stride + d]. `ahead` are the keys of
-// the next head, or these queries' own after the last.
+// Weighted sums of values for `Queries` queries, to context[row * heads * size + d]. Prefetches the
+// keys of the next head, `next`.
 template <int Queries, class Number>
 void contexts(const Attention<Number>& a, const Visible& visible, const float* weights,
               const float* factors, const Number* values, const Number* next, float* context) {
@@ -157,8 +158,8 @@ void contexts(const Attention<Number>& a, const Visible& visible, const float* w
   }
 }
 
-// Queries [begin, begin + Queries) of one sentence and head; `weights` holds [Queries,
-// visible.width].
+// Attention of queries [begin, begin + Queries) of one sentence and head. weights: scratch buffer
+// [Queries, visible.width].
 template <int Queries, class Number>
 void attend(const Attention<Number>& a, const Visible& visible, std::size_t sentence,
             std::size_t head, std::size_t begin, float* weights) {
@@ -212,7 +213,7 @@ void attend_heads(const Attention<Number>& a, std::size_t sentence, std::size_t 
 
 template <class Number>
 void attend_sentences(const Attention<Number>& a, Executor& executor) {
-  // Few sentences: threads share their heads, too.
+  // With few sentences, threads also share the heads of a sentence.
   const auto shared = a.queries > kMany ? a.heads : std::min<std::size_t>(a.heads, 2);
   const auto parts = a.sentences < 4 ? shared : 1;
   parallel_for(executor, a.sentences * parts, [&](std::size_t task) {

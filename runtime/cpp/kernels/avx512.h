@@ -1,4 +1,4 @@
-// Small things that the AVX-512 kernels share.
+// Helpers of the AVX-512 kernels.
 #pragma once
 
 #include <immintrin.h>
@@ -12,12 +12,12 @@ namespace translate_trt::avx512 {
 
 constexpr std::size_t kLanes = 16;  // floats in a register
 
-// The first `count` lanes, at most all.
+// Mask of the first `count` lanes, or of all if there are fewer.
 inline __mmask16 first_lanes(std::size_t count) {
   return count >= kLanes ? __mmask16(0xFFFF) : __mmask16((1u << count) - 1);
 }
 
-// Largest magnitude of a row.
+// Largest magnitude of a row's elements.
 inline float max_magnitude(const float* x, std::size_t columns) {
   __m512 most = _mm512_setzero_ps();
   for (std::size_t i = 0; i < columns; i += kLanes) {
@@ -27,15 +27,15 @@ inline float max_magnitude(const float* x, std::size_t columns) {
   return _mm512_reduce_max_ps(most);
 }
 
-// 2^t with a relative error below 3e-7 for t near zero; it grows with |t| as the spacing of floats
-// does. t is at most 125; what is below -150 counts as -150, whose power is zero.
+// 2^t for t <= 125, with a relative error below 3e-7 for t near zero that grows with |t| like the
+// spacing of floats. t is clamped to -150, whose power is zero.
 inline __m512 power_of_two(__m512 t) {
   t = _mm512_max_ps(t, _mm512_set1_ps(-150.0F));
-  // Added to and taken off again, it leaves the nearest whole number.
+  // Adding and subtracting this number rounds to the nearest integer.
   const __m512 magic = _mm512_set1_ps(12582912.0F);  // 1.5 * 2^23
   const __m512 n = _mm512_sub_ps(_mm512_add_ps(t, magic), magic);
-  const __m512 r = _mm512_sub_ps(t, n);  // exact, at most a half
-  // The polynomial of degree 5 that is nearest to 2^r there.
+  const __m512 r = _mm512_sub_ps(t, n);  // exact, in [-0.5, 0.5]
+  // Minimax polynomial of degree 5 for 2^r.
   __m512 p = _mm512_set1_ps(1.32647e-3F);
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.67151e-3F));
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.550734e-2F));
@@ -47,17 +47,17 @@ inline __m512 power_of_two(__m512 t) {
 
 constexpr float kLog2E = 1.44269504F;  // 1 / ln 2
 
-// e^x, as above.
+// e^x, with the error of power_of_two.
 inline __m512 exponential(__m512 x) {
   return power_of_two(_mm512_mul_ps(x, _mm512_set1_ps(kLog2E)));
 }
 
-// x times the share P(X < x) of the normal distribution, with a relative error below 1e-6, or an
-// absolute one below 1e-8.
+// GELU: x * P(X < x) for a normal X, with a relative error below 1e-6 or an absolute error below
+// 1e-8.
 inline __m512 gelu(__m512 x) {
   const __m512 one = _mm512_set1_ps(1), a = _mm512_abs_ps(x);
   // P(X < -a) = e^(-a^2 / 2) t p(t) with t = 1 / (1 + 0.3 a), as in Abramowitz and Stegun 1964,
-  // 7.1.26; of all polynomials of degree 7, this p has the smallest relative error for a up to 13.
+  // 7.1.26. p is the minimax polynomial of degree 7 by relative error for a up to 13.
   const __m512 t = _mm512_div_ps(one, _mm512_fmadd_ps(a, _mm512_set1_ps(0.3F), one));
   __m512 p = _mm512_set1_ps(3.6194701e-2F);
   p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(-1.5937765e-1F));
@@ -73,14 +73,14 @@ inline __m512 gelu(__m512 x) {
   return _mm512_mul_ps(x, _mm512_mask_sub_ps(below, positive, one, below));
 }
 
-// x / (1 + e^-x), with errors as small. Where e^-x is infinite, the result is zero.
+// Swish: x / (1 + e^-x), with the same error bounds. The result is zero where e^-x overflows.
 inline __m512 swish(__m512 x) {
   const __m512 one = _mm512_set1_ps(1);
   const __m512 power = exponential(_mm512_sub_ps(_mm512_setzero_ps(), x));
   return _mm512_div_ps(x, _mm512_add_ps(one, power));
 }
 
-// Lane i of the result is the sum of the lanes of rows[i].
+// Horizontal sums: lane i of the result is the sum of the lanes of rows[i].
 inline __m512 sums_of_rows(const __m512 (&rows)[16]) {
   __m512 quads[4];
   for (int i = 0; i < 4; ++i) {
@@ -101,15 +101,15 @@ inline __m512 sums_of_rows(const __m512 (&rows)[16]) {
                        _mm512_shuffle_f32x4(halves[0], halves[1], 0xDD));
 }
 
-// Lets bytes come into the cache that are read soon.
+// Prefetches bytes into the first-level cache.
 inline void prefetch(const void* from, std::size_t bytes) {
-  constexpr std::size_t kLine = 64;  // of a cache
+  constexpr std::size_t kLine = 64;  // bytes of a cache line
   for (std::size_t i = 0; i < bytes; i += kLine) {
     _mm_prefetch(static_cast<const char*>(from) + i, _MM_HINT_T0);
   }
 }
 
-// Run body(0) ... body(count - 1), each once, in any order, perhaps at the same time.
+// Runs body(0), ..., body(count - 1) once each, in any order and possibly in parallel.
 template <class Body>
 void parallel_for(Executor& executor, std::size_t count, const Body& body) {
   executor.run(count, {[](const void* closure, std::size_t index) {
@@ -118,7 +118,7 @@ void parallel_for(Executor& executor, std::size_t count, const Body& body) {
                        &body});
 }
 
-// Uninitialized elements, aligned to 64 bytes.
+// Allocates uninitialized elements, aligned to 64 bytes.
 template <class T>
 T* allocate(Arena& arena, std::size_t count) {
   return static_cast<T*>(arena.allocate(count * sizeof(T)));

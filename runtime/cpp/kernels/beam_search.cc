@@ -10,7 +10,7 @@ namespace {
 
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 
-// The best of the numbers that are offered, best first; of equal ones the first offered (rule 8).
+// The k best of the offered values, best first; of equal values, the first offered wins (rule 8).
 class TopK {
  public:
   struct Entry {
@@ -35,7 +35,7 @@ class TopK {
     entries_[entry] = {value, index};
   }
 
-  // As many as there is room for must have been offered.
+  // At least k values must have been offered.
   const Entry& operator[](std::size_t rank) const { return entries_[rank]; }
 
  private:
@@ -43,7 +43,7 @@ class TopK {
   std::size_t size_ = 0;
 };
 
-// One of the best 2K continuations of a sentence.
+// A candidate: one of the best 2K continuations of a sentence.
 struct Kept {
   float log_prob;
   std::int64_t parent, token;
@@ -62,9 +62,10 @@ float length_penalty(const Selection& s, std::size_t n, std::int64_t length) {
   return std::pow((beta + static_cast<float>(length)) / (beta + 1.0F), s.alphas[n]);
 }
 
-// Rule 2, and those of rule 10 that bar candidates: the best 2K of all, of a greedy search one.
+// Rule 2, and the constraints of rule 10: selects the best 2K candidates, or one in a greedy
+// search.
 void expand(const Selection& s, std::size_t n, Scratch& scratch) {
-  const auto width = s.candidates + 1;  // the last is the forced token
+  const auto width = s.candidates + 1;  // the last column is the forced token
   const bool is_forced = s.forced_tokens[n] != kFree;
   const bool too_short = s.positions[n] + 1 < s.min_lengths[n];
   scratch.best.clear();
@@ -91,8 +92,8 @@ void expand(const Selection& s, std::size_t n, Scratch& scratch) {
   }
 }
 
-// Rule 3: those that end enter the pool, with early stopping of the best K alone; returns its worst
-// score.
+// Rule 3: moves candidates that end (with early stopping, only those among the best K) to the pool;
+// returns the pool's worst score.
 float retire(const Selection& s, std::size_t n, Scratch& scratch) {
   const auto length = s.positions[n] + 1;
   const float penalty = length_penalty(s, n, length);
@@ -120,7 +121,7 @@ float retire(const Selection& s, std::size_t n, Scratch& scratch) {
   return best[s.beams - 1].value;
 }
 
-// Rule 4: the best K that do not end live on; returns the best log-probability.
+// Rule 4: keeps the best K unfinished candidates as live beams; returns the best log-probability.
 float live_on(const Selection& s, std::size_t n, Scratch& scratch) {
   auto& best = scratch.few;
   best.clear();
@@ -137,14 +138,14 @@ float live_on(const Selection& s, std::size_t n, Scratch& scratch) {
   return best[0].value;
 }
 
-// Rule 5.
+// Rule 5: whether a sentence is done.
 bool is_done(const Selection& s, std::size_t n, float worst, float best_live) {
   const bool full = s.early_stopping[n] && worst > kImpossible;
   const float bound = best_live / length_penalty(s, n, s.max_lengths[n]);
   return s.done[n] || full || bound <= worst || s.positions[n] + 1 >= s.max_lengths[n];
 }
 
-// Rule 6: at the maximum length the best live hypotheses take the places that are left.
+// Rule 6: at the maximum length, fills unused entries of the pool with the best live hypotheses.
 void cut_off(const Selection& s, std::size_t n) {
   const auto length = s.positions[n] + 1;
   if (s.done[n] || length < s.max_lengths[n]) return;
@@ -154,7 +155,7 @@ void cut_off(const Selection& s, std::size_t n) {
   while (entry < s.beams && s.next_finished_scores[pool + entry] > kImpossible) ++entry;
   for (std::size_t beam = 0; entry < s.beams; ++entry, ++beam) {
     const float log_prob = s.next_log_probs[pool + beam];
-    if (!(log_prob > kImpossible)) continue;  // NaN is nothing, too
+    if (!(log_prob > kImpossible)) continue;  // also skips NaN
     s.next_finished_scores[pool + entry] = log_prob / penalty;
     s.next_finished_lengths[pool + entry] = length;
     s.next_finished_parents[pool + entry] = static_cast<std::int64_t>(beam);
@@ -199,7 +200,7 @@ void select_beams(const Selection& s) {
     const bool done = is_done(s, n, worst, best_live);
     cut_off(s, n);
     s.next_done[n] = done;
-    // A sentence that is done waits for its neighbours at a position that there is.
+    // A finished sentence stays at a valid position while others in the batch continue.
     s.next_positions[n] = done ? s.positions[n] : s.positions[n] + 1;
   }
 }
@@ -214,7 +215,7 @@ void extend_ancestry(const Ancestry& a, const std::int64_t* slots) {
 void follow_ancestry(const Ancestry& a, const std::int64_t* parents, std::int64_t* slots,
                      bool* full) {
   TopK freest(a.beams);
-  std::vector<float> nearest(a.slots);  // the highest of all beams
+  std::vector<float> nearest(a.slots);  // by slot, the highest value of all beams
   for (std::size_t n = 0; n < a.sentences; ++n) {
     const auto* now = a.now + n * a.beams * a.slots;
     auto* next = a.next + n * a.beams * a.slots;

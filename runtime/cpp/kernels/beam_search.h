@@ -1,6 +1,6 @@
-// What a step does besides the model's layers, for any processor: the embedding before them, the
-// beam search after them (docs/beam-search.md, whose rules the comments name), and the slots of the
-// caches. Plain arrays in, plain arrays out, as in kernels.h.
+// Portable kernels of a decoding step: the embedding, the beam search (docs/beam-search.md;
+// comments refer to its rules), and the assignment of cache slots. Like those of kernels.h, they
+// work on plain arrays.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace translate_trt {
 
-// Rows of a table at the tokens of the beams, times a factor, plus the position of their sentence.
+// Embedding lookup: table rows of the beams' tokens times a factor, plus the position embedding.
 struct Embedding {
   std::size_t sentences, beams, columns;  // N, K, d_model
   const std::int64_t* tokens;             // [N, K]
@@ -19,24 +19,25 @@ struct Embedding {
 };
 
 void embed(const Embedding&, const float* table, float* y);
-// In 8 bits, with a scale for each row.
+// Embedding lookup in an 8-bit table with one scale per row.
 void embed8(const Embedding&, const std::int8_t* table, const float* scales, float* y);
 
-// Of what stands in forced_tokens: any token may come next. -2 - t is a token t that is given: its
-// log-probability does not count.
+// Value of forced_tokens that allows any token. A value t forces and scores token t; -2 - t forces
+// token t without scoring it.
 constexpr std::int64_t kFree = -1;
 
-// The token that a value of forced_tokens stands for, of kFree the first.
+// The token that a value of forced_tokens forces; 0 for kFree.
 inline std::int64_t forced_column(std::int64_t value) {
   return std::max<std::int64_t>(std::max(value, -2 - value), 0);
 }
 
-// From the candidates of all beams to the next beams and the pool of finished hypotheses.
+// Inputs and outputs of a search step: from candidates to live beams and the pool of finished
+// hypotheses.
 struct Selection {
   std::size_t sentences, beams, candidates;  // N, K, C
 
   const float* log_probabilities;  // [N, K, C]
-  const std::int64_t* choices;     // [N, K, C], their tokens
+  const std::int64_t* choices;     // [N, K, C], tokens of the candidates
   const float* forced;             // [N, K], log-probability of the forced token
   std::int64_t end_token;
 
@@ -62,18 +63,18 @@ struct Selection {
 
 void select_beams(const Selection&);
 
-// Which slots are in each beam's past, ancestry [N, K, P].
+// Ancestry masks [N, K, P]: 0 for the slots that a beam attends to.
 struct Ancestry {
   std::size_t sentences, beams, slots;  // N, K, P
   const float* now;
   float* next;
 };
 
-// Each beam sees the slot of its own token, too; slots [N, K].
+// Makes the slot of each beam's own token visible. slots: [N, K].
 void extend_ancestry(const Ancestry&, const std::int64_t* slots);
 
-// Of the beams that continue `parents` [N, K]; the slots [N, K] for their tokens, which are in no
-// beam's past, and whether there are fewer of these [N].
+// Copies the ancestry of `parents` [N, K] and selects free slots [N, K] for the next tokens. full
+// [N]: whether a sentence has fewer free slots than beams.
 void follow_ancestry(const Ancestry&, const std::int64_t* parents, std::int64_t* slots, bool* full);
 
 }  // namespace translate_trt

@@ -1,4 +1,5 @@
-// The best log-probabilities of every row without ever storing a row of the vocabulary.
+// Top-k log-probabilities of every row, fused with the vocabulary matmul so that logits are not
+// stored.
 
 #include "topk_avx512.h"
 
@@ -6,10 +7,10 @@ namespace translate_trt::avx512 {
 namespace {
 
 constexpr std::size_t kMaxParts = 8;
-// Rows from which on a task takes two parts, which share a list.
+// Number of rows above which a task processes two parts with one shared list.
 constexpr std::size_t kManyRows = 17;
 
-// One logit, the same number as in the whole row.
+// A single logit, bitwise equal to the one of the full matmul.
 float logit(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t row,
             std::size_t column) {
   const auto block = column / kLanes, lane = column % kLanes;
@@ -21,16 +22,16 @@ float logit(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_
   return std::fma(static_cast<float>(sum) * matrix.scales[column], x.scales[row], bias[column]);
 }
 
-// Of each row, a number that `count` of its logits reach, which tasks that are done know of those
-// to come: what is below is not among the best, and need not be inserted. Any task may be the
-// first, so lists have other entries in other runs, but never among the best of all.
+// Lower bounds of the `count` best logits of each row, which finished tasks share with later ones:
+// smaller logits need not be inserted. The order of tasks affects which other entries lists
+// contain, but never the best ones.
 class Bounds {
  public:
   Bounds(std::size_t rows, Arena& arena) : rows_(rows), all_(allocate<float>(arena, rows)) {
     std::fill_n(all_, rows, kNothing);
   }
 
-  // Fills a task's lists with entries that `count` others are better than.
+  // Initializes a task's lists with entries just below the bounds.
   void begin(TopKState* states, std::size_t count) const {
     for (std::size_t row = 0; row < rows_; ++row) {
       float bound;
@@ -43,7 +44,7 @@ class Bounds {
     for (std::size_t row = 0; row < rows_; ++row) {
       float bound, last = states[row].list[count - 1].value;
       __atomic_load(all_ + row, &bound, __ATOMIC_RELAXED);
-      // Should two tasks end at once, either bound holds.
+      // If two tasks end at the same time, either bound is valid.
       if (last > bound) {
         __atomic_store(all_ + row, &last, __ATOMIC_RELAXED);
       }
@@ -87,7 +88,7 @@ TopKStates matmul_topk(const Rows8& x, const Matrix8& matrix, const float* bias,
       __m512 scales[kPanel], added[kPanel];
       for (std::size_t j = 0; j < kPanel; ++j) {
         const auto column = (block + j) * kLanes;
-        // Columns beyond the matrix only fill up its last block.
+        // Columns beyond the matrix are padding of its last block.
         const auto mask = first_lanes(remaining(matrix.outputs, column));
         scales[j] = _mm512_maskz_loadu_ps(mask, matrix.scales + column);
         added[j] = _mm512_mask_loadu_ps(_mm512_set1_ps(kNothing), mask, bias + column);

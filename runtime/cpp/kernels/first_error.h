@@ -1,4 +1,4 @@
-// The first exception of tasks that run in somebody else's threads.
+// The first exception of tasks that run in threads of ONNX Runtime.
 #pragma once
 
 #include <exception>
@@ -7,10 +7,11 @@
 
 namespace translate_trt {
 
-// Keeps what tasks throw: no exception may leave a function that ONNX Runtime calls back.
+// Stores the first exception of a set of tasks: exceptions must not leave callbacks of ONNX
+// Runtime.
 class FirstError {
  public:
-  // Any thread. Nothing is begun once a task has failed.
+  // Runs a task, unless an earlier one has failed. Thread-safe.
   template <class Task>
   void run(const Task& task) noexcept {
     if (has_failed()) return;
@@ -22,7 +23,7 @@ class FirstError {
     }
   }
 
-  // Throws what was thrown first, if anything was. Once all tasks have ended.
+  // Rethrows the first exception, if any. Called once all tasks have ended.
   void rethrow() {
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }

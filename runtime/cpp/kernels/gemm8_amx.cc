@@ -8,11 +8,11 @@
 namespace translate_trt::amx {
 namespace {
 
-constexpr std::size_t kColumns = kTileBytes / 4;  // of a block, of a tile of sums
+constexpr std::size_t kColumns = kTileBytes / 4;  // columns of a block
 static_assert(readable_rows(1) == kTileRows && readable_inputs(1) == kTileBytes);
 static_assert(offset(kTileRows, kTileBytes, 2 * kTileBytes) == 3 * kTileSize);
 
-// Calls task(0) ... task(Count - 1) with constants, as the numbers of tiles must be.
+// Calls task(0), ..., task(Count - 1) with compile-time constants, which tile numbers must be.
 template <class Task, int... Index>
 inline void each(const Task& task, std::integer_sequence<int, Index...>) {
   (task(std::integral_constant<int, Index>{}), ...);
@@ -23,12 +23,12 @@ inline void each(const Task& task) {
   each(task, std::make_integer_sequence<int, Count>{});
 }
 
-// Which tile holds what, in a group of Rows x Blocks tiles of sums.
+// Tile register assignment for a group of Rows x Blocks tiles of sums.
 template <int Rows, int Blocks>
 struct Layout {
   static constexpr int sums(int row, int block) { return row * Blocks + block; }
   static constexpr int activations(int row) { return Rows * Blocks + row; }
-  // The tiles that are left take turns.
+  // Blocks of weights share the remaining tiles in turn.
   static constexpr int weights(int block) {
     constexpr int first = Rows * Blocks + Rows;
     static_assert(first < kTiles, "no tile is left for weights");
@@ -36,8 +36,8 @@ struct Layout {
   }
 };
 
-// Adds to the sums what 64 inputs make. Tiles of activations are `row_size` bytes apart, blocks of
-// weights `block_size`.
+// Accumulates 64 inputs. row_size: distance of activation tiles in bytes. block_size: distance of
+// weight blocks.
 template <int Rows, int Blocks>
 inline void step(const std::uint8_t* activations, std::size_t row_size, const std::int8_t* weights,
                  std::size_t block_size) {
@@ -46,7 +46,7 @@ inline void step(const std::uint8_t* activations, std::size_t row_size, const st
       [&](auto row) { load<Tile::activations(row)>(activations + row * row_size, kTileBytes); });
   each<Blocks>([&](auto block) {
     constexpr int kBlock = block;
-    // Four inputs of 16 columns are 64 bytes, and what follows are the next four.
+    // A row of the tile is four inputs of 16 columns, 64 bytes.
     load<Tile::weights(kBlock)>(weights + kBlock * block_size, kTileBytes);
     each<Rows>([](auto row) {
       multiply_add<Tile::sums(row, kBlock), Tile::activations(row), Tile::weights(kBlock)>();
@@ -54,8 +54,8 @@ inline void step(const std::uint8_t* activations, std::size_t row_size, const st
   });
 }
 
-// The inputs that are left when tiles of 64 are through. Zeros behind the weights leave nothing of
-// whatever stands behind the activations.
+// Accumulates the last, fewer than 64 inputs. Weights are padded with zeros, so the contents after
+// the activations do not matter.
 template <int Rows, int Blocks>
 void last_step(const std::uint8_t* activations, std::size_t row_size, const std::int8_t* weights,
                std::size_t block_size, std::size_t left) {
@@ -66,7 +66,7 @@ void last_step(const std::uint8_t* activations, std::size_t row_size, const std:
   step<Rows, Blocks>(activations, row_size, filled[0], kTileSize);
 }
 
-// Asks for 64 bytes at a time, in as many steps as a product has.
+// Spreads the prefetches of a GEMM evenly over its steps.
 class Prefetcher {
  public:
   Prefetcher(const Gemm& p, std::size_t steps)
@@ -86,7 +86,7 @@ class Prefetcher {
   const std::int8_t* const end_;
 };
 
-// All of the sums of Rows * 16 rows and Blocks blocks, from `row` and `block` on.
+// Computes the sums of Rows * 16 rows and Blocks blocks, starting at `row` and `block`.
 template <int Rows, int Blocks>
 void group(const Gemm& p, std::size_t row, std::size_t block, Prefetcher& prefetcher) {
   using Tile = Layout<Rows, Blocks>;
@@ -113,7 +113,7 @@ void group(const Gemm& p, std::size_t row, std::size_t block, Prefetcher& prefet
   });
 }
 
-// Blocks from `block` on, as many at a time as there are, at most Blocks.
+// Computes all blocks from `block` on, at most Blocks at a time.
 template <int Rows, int Blocks>
 void groups(const Gemm& p, std::size_t row, std::size_t block, Prefetcher& prefetcher) {
   for (; block + Blocks <= p.blocks; block += Blocks) {
@@ -133,8 +133,8 @@ void begin() { configure(); }
 void end() { release(); }
 
 void multiply(const Gemm& gemm) {
-  // Four tiles of sums at a time: an instruction begins every 16 cycles, and its sums are there
-  // after 52. Of the shapes of four, two by two loads the fewest tiles.
+  // Four tiles of sums at a time: the instruction has a throughput of 16 cycles and a latency
+  // of 52. Of all shapes with four tiles, two by two loads the fewest.
   const auto groups_of_four =
       (gemm.rows + 2 * kTileRows - 1) / (2 * kTileRows) * ((gemm.blocks + 1) / 2);
   Prefetcher prefetcher(gemm, groups_of_four * readable_inputs(gemm.inputs) / kTileBytes);

@@ -8,8 +8,8 @@
 namespace translate_trt::avx512 {
 namespace {
 
-// What four bytes of a row and of each of 16 columns are. Not the intrinsics: around them GCC 12
-// copies the sums through memory at every step, which halves the speed of the whole product.
+// Multiply-add of four bytes of a row and of each of 16 columns. Inline assembly, because GCC 12
+// spills the sums around the intrinsics, which halves the speed of the GEMM.
 struct Bytes {
   static void multiply_add(__m512i& sums, __m512i unsigned_bytes, __m512i signed_bytes) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(unsigned_bytes), "v"(signed_bytes));
@@ -21,8 +21,8 @@ struct Words {
   }
 };
 
-// One tile. Its sums stay in registers from the first input to the last, which only works if the
-// loops over them are unrolled and nothing else is inlined here.
+// Computes one tile. The sums stay in registers only if the loops over them are unrolled and
+// nothing else is inlined here.
 template <class Numbers, int Rows, int Blocks>
 __attribute__((noinline)) void tile(const std::uint8_t* a, const std::int8_t* w, std::size_t inputs,
                                     const Prefetch& prefetch, __m512i (*out)[kPanel]) {
@@ -127,7 +127,7 @@ void amx_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_
   });
 }
 
-// Numbers that look random.
+// Fills an array with pseudo-random numbers.
 template <class T, std::size_t Count>
 void fill(T (&values)[Count]) {
   std::uint32_t state = 1;
@@ -137,7 +137,7 @@ void fill(T (&values)[Count]) {
   }
 }
 
-// Sums of every row with the first kPanel blocks.
+// Computes the sums of every row with the first kPanel blocks.
 template <std::size_t Size>
 void compute(const GemmKernel& kernel, Rows8 x, const Matrix8& matrix, __m512i (*sums)[kPanel]) {
   std::uint8_t laid_out[Size] = {};
@@ -160,18 +160,17 @@ void compute(const GemmKernel& kernel, Rows8 x, const Matrix8& matrix, __m512i (
 
 }  // namespace
 
-// 6 x 4 registers of sums leave room for weights and a row.
-// With fewer than three tiles there is no time to ask for what comes next, and what memory can give
-// is taken already.
+// 6 x 4 registers of sums leave enough registers for weights and a row. With fewer than three
+// tiles, prefetching does not help: the tiles already use the full memory bandwidth.
 const GemmKernel kU8S8Vnni = {0, 3, 6, 66, nullptr, nullptr, vnni_tile<Bytes>, false};
 const GemmKernel kS16Vnni = {0, 3, 6, 66, nullptr, nullptr, vnni_tile<Words>, false};
 
 #ifdef TRANSLATE_TRT_AMX
 
-// Why not for a few rows: 64 bytes of weights are one instruction of VNNI a row, and two of them
-// run in a cycle. The bytes themselves come from memory, or from the cache that all cores share, in
-// 6 to 13 cycles (5 to 10 bytes a cycle and core): up to some 12 rows wait for them, however they
-// are multiplied. By these numbers, that is; it has not been measured.
+// min_rows: for few rows, both instruction sets wait for memory. 64 bytes of weights take one VNNI
+// instruction per row, two per cycle, and arrive from memory or the shared cache in 6 to 13 cycles
+// (5 to 10 bytes per cycle and core), which covers about 12 rows. This is an estimate; it has not
+// been measured.
 const GemmKernel kU8S8Amx = {16, 1, 32, 128, amx::begin, amx::end, amx_tile, true};
 
 bool same_sums(const GemmKernel& one, const GemmKernel& other) {

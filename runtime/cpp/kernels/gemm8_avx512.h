@@ -1,4 +1,4 @@
-// The product of 8-bit rows with an 8-bit matrix, tile by tile.
+// 8-bit GEMM by tiles, with exchangeable micro-kernels.
 #pragma once
 
 #include <immintrin.h>
@@ -14,32 +14,31 @@ namespace translate_trt::avx512 {
 
 struct GemmKernel;
 
-// Activations in 8 bits: q(x) = round(x / scale) + zero, one scale a row. Values are unsigned, as
-// the instruction wants them; weights are signed.
+// 8-bit activations: q(x) = round(x / scale) + zero, with one scale per row. Activations are
+// unsigned and weights signed, as the instructions require.
 //
-// Rows that equal the one before them are there once: before its first token a sentence's beams are
-// all alike, and so are their products.
+// Consecutive duplicate rows are stored once: all beams of a sentence are equal in the first step.
 struct Rows8 {
-  const std::uint8_t* values;  // [count, inputs], where the product's `place` says
+  const std::uint8_t* values;  // [count, inputs], in the layout of the kernel
   const float* scales;         // [count]
-  const std::size_t* begins;   // [count + 1]; row i here is rows [begins[i], begins[i + 1]) outside
+  const std::size_t* begins;  // [count + 1]; row i stands for input rows [begins[i], begins[i + 1])
   std::size_t count;
   std::int32_t zero;
-  const GemmKernel* kernel;  // that multiplies them
+  const GemmKernel* kernel;  // kernel that the layout is for
 };
 
 constexpr std::size_t kPanel = 4;  // blocks of 16 columns in a tile: four registers of weights
-constexpr std::size_t kMaxTileRows = 32;  // of a tile, whichever way it is computed
+constexpr std::size_t kMaxTileRows = 32;  // maximum rows of a tile, over all kernels
 
-// Rows [rows, inputs] in 8 bits, for a product or, if they are too few for it, for kU8S8Vnni;
-// positive ones have twice the steps.
+// Quantizes rows [rows, inputs] for the kernel `best`, or for kU8S8Vnni if they are too few.
+// Positive rows use the full unsigned range.
 Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positive,
                const GemmKernel& best, Executor& executor, Arena& arena);
 
-// Integer sums of a tile: [row][block], 16 columns in each.
+// Integer sums of a tile: [row][block] with 16 columns each.
 using Sums = __m512i[kMaxTileRows][kPanel];
 
-// What the zero point adds to the sums of every row in a block of columns.
+// Contribution of the zero point to the sums of a block of columns.
 inline __m512i zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t block) {
   if (x.zero == 0) {
     return _mm512_setzero_si512();
@@ -48,7 +47,7 @@ inline __m512i zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t bloc
   return _mm512_mullo_epi32(columns, _mm512_set1_epi32(x.zero));
 }
 
-// What comes after a tile: so many cache lines, to ask for on the way.
+// Weights to prefetch during a tile, in cache lines.
 struct Prefetch {
   const std::int8_t* weights;
   std::size_t lines;
@@ -56,31 +55,29 @@ struct Prefetch {
 
 constexpr Prefetch kNoPrefetch = {nullptr, 0};
 
-// A way to compute tiles.
+// A micro-kernel that computes tiles, and its tuning parameters.
 struct GemmKernel {
-  std::size_t min_rows;  // rows of an input that are worth it
-  std::size_t
-      min_prefetch_tiles;  // tiles that share weights, for there to be time to ask for the next
-  std::size_t rows;        // of a tile, at most kMaxTileRows
-  std::size_t
-      rows_per_task;  // rows of a task, whole tiles: enough that reading weights costs little
-  // Each thread calls them before its tiles and after; null: it need not.
+  std::size_t min_rows;            // minimum rows of an input
+  std::size_t min_prefetch_tiles;  // minimum tiles per panel for prefetching the next panel
+  std::size_t rows;                // rows of a tile, at most kMaxTileRows
+  std::size_t rows_per_task;       // rows of a task, in whole tiles; amortizes reading the weights
+  // Called by each thread before and after its tiles (see TileScope); may be null.
   void (*begin)();
   void (*end)();
-  // Rows [row, row + height), at most `rows`, times blocks [block, last), at most kPanel; zero_sums
-  // are still to be taken off.
+  // Multiplies rows [row, row + height), at most `rows`, by blocks [block, last), at most kPanel.
+  // The caller subtracts zero_sums.
   void (*tile)(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
                std::size_t block, std::size_t last, const Prefetch& prefetch, Sums& sums);
-  // Whether activations stand where amx::place says; else row by row.
+  // Layout of activations: tiles of amx::offset, or row by row.
   bool tiles;
 
-  // Where an activation stands.
+  // Offset of an activation.
   std::size_t offset(std::size_t row, std::size_t input, std::size_t inputs) const {
     return tiles ? amx::offset(row, input, inputs) : row * inputs + input;
   }
 };
 
-// Of the tiles that share a panel's weights: the part of the next panel's that a tile asks for.
+// The share of the next panel that one of `tiles` tiles of the current panel prefetches.
 inline Prefetch next_panel_prefetch(const GemmKernel& kernel, const Matrix8& matrix,
                                     std::size_t last, std::size_t tile, std::size_t tiles) {
   if (last + kPanel > matrix.blocks || tiles < kernel.min_prefetch_tiles) {
@@ -94,23 +91,23 @@ inline Prefetch next_panel_prefetch(const GemmKernel& kernel, const Matrix8& mat
 
 extern const GemmKernel kU8S8Vnni;
 
-// Of numbers in 16 bits, two in the place of four: a Rows8 and a Matrix8 hold their bytes, and
-// `inputs` is twice as many as there are.
+// 16-bit GEMM on the same structures: Rows8 and Matrix8 hold the bytes of 16-bit numbers, with
+// twice as many inputs.
 extern const GemmKernel kS16Vnni;
 
 #ifdef TRANSLATE_TRT_AMX
 extern const GemmKernel kU8S8Amx;
 
-// Whether both compute the same from some random numbers.
+// Whether both kernels compute equal sums of pseudo-random numbers.
 bool same_sums(const GemmKernel& one, const GemmKernel& other);
 #endif
 
-// The best, unless so few rows are not worth it.
+// The kernel for that many rows: `best`, or kU8S8Vnni for few rows.
 inline const GemmKernel& kernel_for(std::size_t rows, const GemmKernel& best) {
   return rows < best.min_rows ? kU8S8Vnni : best;
 }
 
-// While it lives, its thread may compute tiles.
+// Allows the calling thread to compute tiles during its lifetime.
 class TileScope {
  public:
   explicit TileScope(const GemmKernel& kernel) : end_(kernel.end) {

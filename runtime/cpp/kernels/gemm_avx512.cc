@@ -6,12 +6,12 @@ namespace translate_trt::avx512 {
 namespace {
 
 inline void multiply_add(__m512& sums, __m512 a, __m512 b) {
-  // Not the intrinsic, as in gemm8_avx512.cc.
+  // Inline assembly for the reason given in gemm8_avx512.cc.
   asm("vfmadd231ps %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
 }
 
-// Its sums stay in registers, which only works if the loops over them are unrolled, nothing else is
-// inlined here, and the loop over inputs is a single one.
+// Computes one tile. The sums stay in registers only if the loops over them are unrolled, nothing
+// else is inlined here, and there is a single loop over inputs.
 template <int Rows, bool More>
 __attribute__((noinline)) void compute(const Tile& tile) {
   __m512 sums[Rows][kRegisters];

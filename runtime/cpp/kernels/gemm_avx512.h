@@ -1,4 +1,4 @@
-// The product of rows with a matrix in panels of columns, tile by tile.
+// FP32 GEMM by tiles, with the matrix in panels of columns.
 #pragma once
 
 #include <immintrin.h>
@@ -12,42 +12,43 @@
 
 namespace translate_trt::avx512 {
 
-// Rows of an input without those that equal the one before them.
+// Rows of an input without consecutive duplicates.
 struct Rows {
   const float* values;        // [count, inputs]
-  const std::size_t* begins;  // [count + 1]; row i here is rows [begins[i], begins[i + 1]) outside
+  const std::size_t* begins;  // [count + 1]; row i stands for input rows [begins[i], begins[i + 1])
   std::size_t count;
 };
 
-// Memory is the arena's, or that of x.
+// Removes consecutive duplicate rows. The result uses memory of the arena or of x.
 Rows distinct(const float* x, std::size_t rows, std::size_t inputs, Arena& arena);
 
-constexpr std::size_t kRegisters = 4;  // of weights in a tile: a panel's columns
+constexpr std::size_t kRegisters = 4;  // registers of weights in a tile, one panel wide
 constexpr std::size_t kPanelColumns = kRegisters * kLanes;
-constexpr std::size_t kTileRows = 6;               // 6 x 4 sums leave room for weights and a row
-constexpr std::size_t kTaskRows = 22 * kTileRows;  // at most: of a task, which reads a panel once
-constexpr std::size_t kDepth = 512;                // inputs at a time: 128 KiB of a panel
+constexpr std::size_t kTileRows = 6;  // 6 x 4 sums leave registers for weights and a row
+constexpr std::size_t kTaskRows =
+    22 * kTileRows;                  // maximum rows of a task, which reads a panel once
+constexpr std::size_t kDepth = 512;  // inputs per pass: 128 KiB of a panel
 
-using Sums32 = __m512[kRegisters];  // of one row
+using Sums32 = __m512[kRegisters];  // sums of one row
 
-// A tile: rows of `a`, `stride` floats apart, times `depth` rows of a panel.
+// A tile: rows of `a`, `stride` floats apart, times `depth` inputs of a panel.
 struct Tile {
   const float* a;
   std::size_t stride;
   const float* weights;
   std::size_t depth;
-  bool more;  // adds to the sums instead of setting them
+  bool more;  // whether to add to the sums
   Sums32* sums;
-  // Memory to fetch meanwhile, 64 bytes after every so many inputs.
+  // Memory to prefetch, 64 bytes after every `every` inputs.
   const char* next;
   std::size_t every;
 };
 
-// `rows` is at most kTileRows.
+// Computes a tile of at most kTileRows rows.
 void multiply(std::size_t rows, const Tile& tile);
 
-// Multiplies rows [begin, end), at most kTaskRows, with one panel, and calls use(row, height, sums)
-// for each tile. An element's sum is taken in the order of the inputs, whichever tile it is in.
+// Multiplies rows [begin, end), at most kTaskRows, by one panel and calls use(row, height, sums)
+// for each tile. Every sum is accumulated in the order of the inputs, independent of the tile.
 template <class Use>
 void multiply(const Rows& x, const Matrix& matrix, std::size_t panel, std::size_t begin,
               std::size_t end, const Use& use) {
@@ -58,9 +59,9 @@ void multiply(const Rows& x, const Matrix& matrix, std::size_t panel, std::size_
     const auto k = matrix.inputs * part / parts;
     const auto depth = matrix.inputs * (part + 1) / parts - k;
     const auto* weights = matrix.weights + (panel * matrix.inputs + k) * kPanelColumns;
-    // Tiles share in fetching what comes next, which is what follows in memory: the processor
-    // itself begins too late, at every panel. With a few tiles there is no time for that: they wait
-    // for memory anyhow, and more requests only disturb it.
+    // The tiles share the prefetch of the weights that follow in memory, because the hardware
+    // prefetcher starts late at every panel. Few tiles are limited by memory, and prefetching would
+    // slow them down.
     const auto lines = ceiling(depth * kRegisters, tiles);
     const auto every = tiles < 3 ? depth + 1 : std::max<std::size_t>(1, depth / lines);
     const auto* next = reinterpret_cast<const char*>(weights + depth * kPanelColumns);

@@ -1,11 +1,11 @@
-// What the operators compute, without ONNX Runtime: plain arrays in, plain arrays out.
+// Interface of the kernels, which work on plain arrays and do not depend on ONNX Runtime.
 //
-// All arrays are dense and row-major, floats are binary32. Letters as in
+// Arrays are dense and row-major; floats are binary32. Sizes have the letters of
 // runtime/bundle/contract.py: N sentences, K beams, P slots of a cache, S source tokens, H heads, D
-// columns of a head.
+// head size, and V tokens of the vocabulary.
 //
-// Files that are compiled for special instructions include this one, so that it has no inline
-// functions and no templates of the standard library (docs/kernels.md).
+// Files that are compiled for special instructions include this header, so it must not contain
+// inline functions or templates of the standard library (docs/kernels.md).
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@ namespace translate_trt {
 class Arena;          // workspace.h
 class WorkspacePool;  // workspace.h
 
-// The body of a parallel loop: run(closure, index) is one task.
+// The body of a parallel loop; run(closure, index) runs one task.
 struct TaskFunction {
   void (*run)(const void* closure, std::size_t index);
   const void* closure;
 };
 
-// What a kernel runs on: threads, and scratch memory for a call or a task.
+// Threads and workspaces for a kernel.
 class Executor {
  public:
-  // Run tasks 0 ... count - 1, each once, in any order, perhaps at the same time.
+  // Runs tasks 0, ..., count - 1 once each, in any order and possibly in parallel.
   virtual void run(std::size_t count, const TaskFunction& task) = 0;
   virtual WorkspacePool& workspaces() = 0;
 
@@ -33,49 +33,48 @@ class Executor {
   ~Executor() = default;
 };
 
-// A matrix [inputs, outputs] in 8 bits, in blocks of 16 columns: element (i, o) stands at
-// [o / 16][i / 4][o % 16][i % 4], so that 64 consecutive bytes are what one instruction multiplies.
+// An 8-bit matrix [inputs, outputs] in blocks of 16 columns: element (i, o) is stored at
+// [o / 16][i / 4][o % 16][i % 4], so that 64 consecutive bytes are the operand of one instruction.
 struct Matrix8 {
   const std::int8_t* weights;
   const float* scales;              // [blocks * 16]
   const std::int32_t* column_sums;  // [blocks * 16]
   std::size_t inputs;               // a multiple of 4
-  std::size_t outputs;              // of the matrix; blocks may hold a few columns more
+  std::size_t outputs;              // of the matrix; the last block may be padded
   std::size_t blocks;               // of 16 columns
 };
 
-// Residual and normalization that follow a product (section 5.4 of the paper, equation of
-// "Layer Normalization", Ba et al. 2016).
+// Layer normalization (section 5.4 of the paper; Ba et al. 2016).
 struct Norm {
   const float* gamma;
   const float* beta;
   float epsilon;
 };
 
-// max(y, 0), y times the normal distribution's P(Y < y), y / (1 + e^-y).
+// relu: max(y, 0); gelu: y * P(Y < y) for a normal Y; swish: y / (1 + e^-y).
 enum class Activation { none, relu, gelu, swish };
 
-// What is done to a product, in this order.
+// Operations that follow a matmul, in this order.
 struct Epilogue {
   const float* bias;  // [outputs]
   Activation activation;
   const float* residual;  // [rows, outputs] or null
   const Norm* norm;       // or null
-  float* normalized;      // [rows, outputs] of what the norm gives; null: in place of the sum
+  float* normalized;      // [rows, outputs], output of the norm; null: it replaces the sum
 };
 
 struct Linear8 {
   Matrix8 matrix;
-  bool positive;  // the input has no negative value
+  bool positive;  // whether the input is non-negative
   Epilogue epilogue;
 };
 
-// A matrix [inputs, outputs] in panels of 64 columns: element (i, o) stands at
-// [o / 64][i][o % 64], so that a panel is read from its first byte to its last.
+// A matrix [inputs, outputs] in panels of 64 columns: element (i, o) is stored at [o / 64][i][o %
+// 64], so that a panel is contiguous.
 struct Matrix {
   const float* weights;
   std::size_t inputs;
-  std::size_t outputs;  // of the matrix; the last panel may hold more columns
+  std::size_t outputs;  // of the matrix; the last panel may be padded
   std::size_t panels;   // of 64 columns
 };
 
@@ -84,8 +83,8 @@ struct Linear {
   Epilogue epilogue;
 };
 
-// Candidates of every row: the best `count` log-probabilities, best first, of equal ones the lower
-// index first; and the log-probability at one given column.
+// Candidates of every row: the best `count` log-probabilities in descending order, ties by lower
+// index; and the log-probability of one given column.
 struct Candidates {
   std::size_t count;
   const std::int64_t* column;  // [rows]
@@ -94,57 +93,58 @@ struct Candidates {
   float* at_column;            // [rows]
 };
 
-// A matrix [inputs, outputs] whose columns are rows of numbers in memory, such as a vocabulary's,
-// with what finds the best columns for a row: the same in 16 bits, and how far that can be off. A
-// bias is added to the products.
+// A vocabulary projection [inputs, outputs], prepared for top-k: the matrix in 16 bits, bounds of
+// its rounding errors, and a bias of the logits.
 struct Vocabulary {
-  // 16 columns by two inputs: element (i, o) is at [o / 16][i / 2][o % 16][i % 2].
+  // 16 columns by two inputs: element (i, o) is stored at [o / 16][i / 2][o % 16][i % 2].
   struct alignas(64) Line {
     std::int16_t words[32];
   };
 
   std::size_t inputs, outputs, blocks;
-  const Line* lines;    // [blocks, pairs of inputs], the last pair filled up
+  const Line* lines;    // [blocks, pairs of inputs], the last pair padded
   const float* scales;  // [blocks * 16]
   const float* bias;    // [blocks * 16]
-  // Of a column at most: the norms of its integers, of itself in 16 bits, and of the difference
-  // that these make.
+  // Maxima over all columns: norm of the integers, norm of the 16-bit column, and norm of its
+  // rounding error.
   float integer_norm, norm, error;
-  // [inputs], of the columns in 16 bits and these differences; without those that never come.
+  // [inputs], means of the 16-bit columns and of their rounding errors, without banned tokens.
   const float *mean, *mean_error;
 };
 
-// The tokens that each sentence may choose from, besides `Candidates::column`, which is the same
-// for all beams of a sentence.
+// Shortlists: the tokens that each sentence may generate, in addition to `Candidates::column`,
+// which is the same for all beams of a sentence.
 struct Shortlists {
-  std::size_t sentences, beams, entries, inputs;  // N, K, W; columns of the vocabulary's matrix
-  const std::int64_t* tokens;                     // [N, W], 0 in empty places
+  std::size_t sentences, beams, entries, inputs;  // N, K, W; columns of the vocabulary matrix
+  const std::int64_t* tokens;                     // [N, W], 0 in unused entries
   const float* bias;                              // [V], of the logits, or null
 };
 
-// A number of binary16, by its bits.
+// The bits of a binary16 number.
 using Half = std::uint16_t;
 
-constexpr float kMaxHalf = 65504;  // that there is
+constexpr float kMaxHalf = 65504;  // largest finite value
 
-// Attention of all queries of a sentence, its beams or its source tokens, over the same keys and
-// values, floats or of `Half`.
+// Attention of all queries of a sentence (beams or source tokens) over shared keys and values,
+// which are floats or `Half`.
 template <class Number>
 struct Attention {
   std::size_t sentences, queries, heads, positions;  // N, K or S, H, P or S
   std::size_t size;                                  // D, of keys and of values
   const float* query;                                // [N, queries, query_stride], head h at h * D
   std::size_t query_stride;
-  const Number* key;  // of sentence n, head h and place p at the sum of these times their strides
+  // Elements of sentence n, head h and position p start at the sum of the indices times their
+  // strides.
+  const Number* key;
   const Number* value;
   std::size_t sentence_stride, head_stride, position_stride;
-  const float* bias;      // [N, bias_rows, places]; what is below -1e8 counts nothing
-  std::size_t bias_rows;  // queries, or 1 for all of them
+  const float* bias;      // [N, bias_rows, positions]; values below -1e8 mask
+  std::size_t bias_rows;  // number of queries, or 1 shared by all
   float* context;         // [N, queries, H * D]
 };
 
-// The kernels that one kind of processor has. Operators without one are not registered: ONNX
-// Runtime runs their bodies.
+// The kernels for one instruction set. Operators whose kernel is null are not registered, and ONNX
+// Runtime runs their function bodies.
 struct Kernels {
   const char* name;
   void (*column_sums)(const Matrix8&, std::int32_t* sums) = nullptr;
@@ -153,48 +153,49 @@ struct Kernels {
   void (*candidates8)(const Matrix8&, const float* bias, const float* x, std::size_t rows,
                       const Candidates&, Executor&) = nullptr;
   void (*linear)(const Linear&, const float* x, std::size_t rows, float* y, Executor&) = nullptr;
-  // From columns [outputs, inputs] and a bias [outputs] or null; its arrays are the arena's.
+  // columns: [outputs, inputs]. bias: [outputs] or null. The arrays of the result belong to the
+  // arena.
   Vocabulary (*vocabulary)(const float* columns, const float* bias, std::size_t outputs,
                            std::size_t inputs, Arena&) = nullptr;
-  // `columns` are those that the vocabulary was made from.
+  // columns: those that the vocabulary was made from.
   void (*candidates)(const Vocabulary&, const float* columns, const float* x, std::size_t rows,
                      const Candidates&, Executor&) = nullptr;
   void (*top_logits)(const float* logits, std::size_t rows, std::size_t columns, const Candidates&,
                      Executor&) = nullptr;
-  // x [N, K, inputs] times rows of a matrix [V, inputs].
+  // x: [N, K, inputs]. matrix: [V, inputs], of which the shortlists select rows.
   void (*shortlist_candidates)(const Shortlists&, const float* matrix, const float* x,
                                const Candidates&, Executor&) = nullptr;
-  // In 8 bits, with a scale [V] for each of its rows, and their sums [V].
+  // matrix: 8-bit, with a scale [V] and a sum [V] for each row.
   void (*shortlist_candidates8)(const Shortlists&, const std::int8_t* matrix, const float* scales,
                                 const std::int32_t* row_sums, const float* x, const Candidates&,
                                 Executor&) = nullptr;
   void (*attention)(const Attention<float>&, Executor&) = nullptr;
   void (*attention16)(const Attention<Half>&, Executor&) = nullptr;
-  // The nearest of `Half`; what is beyond them becomes the largest.
+  // Rounds to nearest; clamps to the largest finite value.
   void (*to_half)(const float* x, std::size_t count, Half* y) = nullptr;
   void (*add_norm)(const float* x, const float* residual, std::size_t rows, std::size_t columns,
                    const Norm&, float* y, Executor&) = nullptr;
 };
 
-// Those for this processor.
+// The best kernels for this CPU.
 const Kernels& host_kernels();
 
-// Every kernel in plain C++: the reference of the others. The library of -D TRANSLATE_TRT_PLAIN=ON
-// registers it, on any processor.
+// Every kernel in portable C++: the reference implementation of the others. A library built with
+// -D TRANSLATE_TRT_PLAIN=ON registers it on any CPU.
 extern const Kernels plain;
 
-// Empty: on a processor without kernels of its own only the operators of beam_search.h are
-// registered. ONNX Runtime runs the bodies of the others at least as fast as `plain` would.
+// No kernels: only the operators of beam_search.h are registered. ONNX Runtime runs the bodies of
+// the others at least as fast as `plain` would.
 extern const Kernels portable;
 #ifdef TRANSLATE_TRT_AVX512
 extern const Kernels avx512_vnni;
 #endif
 #ifdef TRANSLATE_TRT_AMX
 extern const Kernels amx_int8;
-// avx512_vnni as well, but their names say why they are in use where there is AMX.
+// avx512_vnni under names that say why AMX is not in use.
 extern const Kernels amx_not_permitted, amx_not_correct;
 
-// Whether products of amx_int8 are those of avx512_vnni, by trying.
+// Whether matmuls of amx_int8 and avx512_vnni are equal in a self-test.
 bool amx_is_correct();
 #endif
 

@@ -1,5 +1,4 @@
-// What processors with AVX-512 and its 8-bit products (VNNI) compute with, and those that have
-// tiles for products (AMX) besides.
+// Kernel tables for AVX-512 with VNNI, and for AVX-512 with VNNI and AMX.
 
 #include "kernels.h"
 

@@ -1,4 +1,4 @@
-// Products in 8 bits with what follows them, and the sum with normalization on its own.
+// 8-bit matmul with a fused epilogue, and the residual sum with normalization.
 
 #include <algorithm>
 
@@ -9,13 +9,13 @@
 namespace translate_trt::avx512 {
 namespace {
 
-// x / scale, rounded. Divisions are slow, and seldom decide: the product with 1 / scale is off by
-// two roundings at most, and only near a half that matters.
+// x / scale, rounded. Division is slow and seldom needed: multiplying by 1 / scale has at most two
+// rounding errors, which matter only near a half.
 __m512i rounded_ratio(__m512 x, __m512 scale, __m512 inverse) {
   const __m512 ratio = _mm512_mul_ps(x, inverse);
   const __m512 nearest = _mm512_roundscale_ps(ratio, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   const __m512 off = _mm512_abs_ps(_mm512_sub_ps(ratio, nearest));
-  // 2^-14 is more than both roundings of any ratio of 8 bits. What is no number is divided, too.
+  // 2^-14 exceeds both rounding errors of any 8-bit ratio. NaN also takes the division.
   const auto close = _mm512_cmp_ps_mask(off, _mm512_set1_ps(0.5F - 0x1p-14F), _CMP_NLT_UQ);
   if (close == 0) {
     return _mm512_cvtps_epi32(nearest);
@@ -23,7 +23,7 @@ __m512i rounded_ratio(__m512 x, __m512 scale, __m512 inverse) {
   return _mm512_cvtps_epi32(_mm512_div_ps(x, scale));
 }
 
-// 64 values stand together, and the next 64 so many bytes after them.
+// Quantizes a row to groups of 64 consecutive values, `next` bytes apart.
 void quantize_row(const float* x, std::size_t columns, float scale, std::int32_t zero,
                   std::uint8_t* values, std::size_t next) {
   const auto offset = [&](std::size_t i) { return i / 64 * next + i % 64; };
@@ -44,7 +44,7 @@ void quantize_row(const float* x, std::size_t columns, float scale, std::int32_t
   }
 }
 
-// Integer sums of a tile to results, but for the normalization.
+// Converts integer sums of a tile to results, except for the normalization.
 void finish(const Linear8& linear, const Rows8& x, std::size_t row, std::size_t rows,
             std::size_t block, std::size_t last, const Sums& sums, float* y) {
   for (auto j = block; j < last; ++j) {
@@ -100,7 +100,7 @@ void linear8(const GemmKernel& best, const Linear8& linear, const float* input, 
   const auto x =
       quantize(input, rows, matrix.inputs, linear.positive, best, executor, workspace.arena);
   const auto& kernel = *x.kernel;
-  // Neighbouring tasks read the same weights.
+  // Consecutive tasks read the same weights.
   const auto chunks = ceiling(x.count, kernel.rows_per_task);
   parallel_for(executor, ceiling(matrix.blocks, kPanel) * chunks, [&](std::size_t task) {
     const TileScope scope(kernel);

@@ -1,4 +1,4 @@
-// Products with what follows them.
+// FP32 matmul with a fused epilogue.
 
 #include "gemm_avx512.h"
 
@@ -10,7 +10,7 @@ void linear(const Linear& linear, const float* input, std::size_t rows, float* y
   const auto& matrix = linear.matrix;
   const auto outputs = matrix.outputs;
   const auto x = distinct(input, rows, matrix.inputs, workspace.arena);
-  // Narrow matrices have few panels for threads to share. Neighbouring tasks read the same weights.
+  // Narrow matrices have few panels, so tasks are smaller. Consecutive tasks read the same weights.
   const auto rows_per_task = matrix.panels < 16 ? kTaskRows / 2 : kTaskRows;
   const auto chunks = ceiling(x.count, rows_per_task);
   parallel_for(executor, matrix.panels * chunks, [&](std::size_t task) {

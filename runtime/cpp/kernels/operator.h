@@ -1,4 +1,4 @@
-// What all operators have in common: how they are declared, and how they run.
+// Declaration and execution of operators.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr auto kBool = ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
 using Types = std::vector<ONNXTensorElementDataType>;
 using Shape = std::vector<std::int64_t>;
 
-// One operator while it runs: its inputs and outputs, and what its kernel runs on.
+// A running operator: its inputs and outputs, and the executor of its kernel.
 class Call final : public Executor {
  public:
   Call(OrtKernelContext* context, WorkspacePool& workspaces)
@@ -46,7 +46,8 @@ class Call final : public Executor {
     return context_.GetOutput(index, shape).GetTensorMutableData<T>();
   }
 
-  // Over the threads of the session. What a task throws is thrown once all have ended.
+  // Runs tasks in the threads of the session. Rethrows the first exception once all tasks have
+  // ended.
   void run(std::size_t count, const TaskFunction& task) override {
     if (count == 1) {
       task.run(task.closure, 0);
@@ -97,7 +98,7 @@ struct Declaration {
 
 const std::vector<Declaration>& declarations();
 
-// The declaration of that name; throws if there is none.
+// Looks up a declaration by name; throws if it is missing.
 const Declaration& declaration(const std::string& name);
 
 // Attributes and constant inputs of a node that a session creates.

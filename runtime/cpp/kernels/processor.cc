@@ -31,8 +31,7 @@ bool request_tiles() { return true; }
 
 namespace {
 
-// Which registers the system keeps for programs (XCR0). There is such a number where there is
-// AVX-512.
+// Register state that the operating system saves (XCR0), which exists on CPUs with AVX-512.
 unsigned kept_registers() {
   unsigned low, high;
   asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -41,10 +40,10 @@ unsigned kept_registers() {
 
 }  // namespace
 
-// By hand: not every compiler's __builtin_cpu_supports knows it.
+// Reads CPUID directly: __builtin_cpu_supports does not know AMX in every compiler.
 bool has_amx_int8() {
-  constexpr unsigned kTiles = 1u << 24, kInt8 = 1u << 25;              // of EDX
-  constexpr unsigned kConfiguration = 1u << 17, kTileData = 1u << 18;  // of XCR0
+  constexpr unsigned kTiles = 1u << 24, kInt8 = 1u << 25;              // bits of EDX
+  constexpr unsigned kConfiguration = 1u << 17, kTileData = 1u << 18;  // bits of XCR0
   unsigned a, b, c, d;
   return has_avx512_vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 &&
          (d & kInt8) != 0 && (kept_registers() & kConfiguration) != 0 &&
@@ -53,7 +52,7 @@ bool has_amx_int8() {
 
 bool request_tiles() {
 #if defined(__linux__)
-  // Of Linux 5.16; the headers of many systems do not have the names yet.
+  // Linux 5.16 and later; the headers of many systems do not define these names yet.
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;

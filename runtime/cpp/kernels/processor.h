@@ -1,4 +1,4 @@
-// What this processor has, as far as the system keeps its registers for programs.
+// CPU features that the operating system also supports.
 #pragma once
 
 namespace translate_trt {
@@ -7,7 +7,7 @@ bool has_avx512_vnni();
 
 bool has_amx_int8();
 
-// A process has to ask the system for AMX's tiles before it uses them. True: it may.
+// Requests permission from the operating system to use AMX tiles; returns whether it was granted.
 bool request_tiles();
 
 }  // namespace translate_trt

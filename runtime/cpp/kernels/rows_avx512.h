@@ -1,4 +1,4 @@
-// What products of every precision do with rows: before the product and after it.
+// Row operations before and after a matmul, for all precisions.
 #pragma once
 
 #include <immintrin.h>
@@ -14,15 +14,14 @@ namespace translate_trt::avx512 {
 
 inline std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-// Where runs of equal rows begin, and the end, in begins[rows + 1]; returns how many runs there
-// are.
+// Finds runs of equal rows. Writes their begins, and the end, to begins[rows + 1]; returns their
+// number.
 std::size_t runs(const float* x, std::size_t rows, std::size_t columns, std::size_t* begins);
 
-// One row, in place if y is x. Mean and variance as the paper's section 5.4 has them from Ba et al.
-// (2016).
+// Layer normalization of one row, in place if y is x.
 void normalize(const float* x, std::size_t columns, const Norm& norm, float* y);
 
-// Calls task(row) for every row, some rows at a time.
+// Calls task(row) for every row, in parallel tasks of several rows.
 template <class Task>
 void for_rows(std::size_t rows, Executor& executor, const Task& task) {
   constexpr std::size_t kRowsOfTask = 16;
@@ -34,11 +33,11 @@ void for_rows(std::size_t rows, Executor& executor, const Task& task) {
   });
 }
 
-// What follows a product when its rows are complete: the normalization, if there is one.
+// The part of an epilogue that needs complete rows: the normalization, if any.
 void finish_rows(const Epilogue& epilogue, std::size_t rows, std::size_t columns, float* y,
                  Executor& executor);
 
-// 16 columns of a product's result, or those of them that are within it.
+// Applies the epilogue of a matmul to 16 columns, or to those within the matrix.
 class EpilogueWriter {
  public:
   EpilogueWriter(const Epilogue& epilogue, std::size_t outputs, std::size_t column, float* y)
@@ -51,7 +50,7 @@ class EpilogueWriter {
         activation_(epilogue.activation),
         least_(_mm512_set1_ps(activation_ == Activation::relu ? 0 : -INFINITY)) {}
 
-  // Products of rows [begin, end), which are equal, with all that follows but the normalization.
+  // Writes the results of the equal rows [begin, end), except for the normalization.
   void write(std::size_t begin, std::size_t end, __m512 product) const {
     __m512 value = _mm512_max_ps(_mm512_add_ps(product, bias_), least_);
     if (activation_ == Activation::swish) {
@@ -74,7 +73,7 @@ class EpilogueWriter {
   const __mmask16 mask_;
   const __m512 bias_;
   const Activation activation_;
-  const __m512 least_;  // whatever is smaller becomes that
+  const __m512 least_;  // lower limit of the values
 };
 
 }  // namespace translate_trt::avx512

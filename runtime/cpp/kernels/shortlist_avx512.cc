@@ -1,5 +1,5 @@
-// Candidates from a list of tokens for each sentence: every beam times a few rows of the
-// vocabulary's matrix, which lie anywhere in it.
+// Candidates from shortlists: matmuls of a sentence's beams with scattered rows of the vocabulary
+// matrix.
 
 #include <algorithm>
 #include <limits>
@@ -13,10 +13,10 @@ void top_logits(const float* logits, std::size_t rows, std::size_t columns, cons
 
 namespace {
 
-constexpr std::size_t kTokens = 4, kBeams = 4;  // of a tile: 16 registers of sums
+constexpr std::size_t kTokens = 4, kBeams = 4;  // per tile: 16 registers of sums
 constexpr float kMasked = -1e9F;                // runtime/bundle/contract.py
 
-// What beams are multiplied with, and the numbers that come of it: sums [token][beam] of a tile.
+// Arithmetic of a tile with 8-bit operands, whose sums are [token][beam].
 struct Bytes {
   using Weight = std::int8_t;
   using Input = std::uint8_t;
@@ -54,7 +54,7 @@ struct Floats {
   static __m512 total(const __m512 (&sums)[16]) { return sums_of_rows(sums); }
 };
 
-// Lane i of the result is the sum of the lanes of sums[i].
+// Horizontal sums: lane i of the result is the sum of the lanes of sums[i].
 __m512i Bytes::total(const __m512i (&sums)[16]) {
   __m512i quads[4];
   for (int i = 0; i < 4; ++i) {
@@ -73,7 +73,7 @@ __m512i Bytes::total(const __m512i (&sums)[16]) {
                           _mm512_shuffle_i32x4(halves[0], halves[1], 0xDD));
 }
 
-// The sums [token][beam] of four rows and four beams.
+// Sums [token][beam] of four rows and four beams.
 template <class Numbers>
 __attribute__((noinline)) auto tile(const typename Numbers::Weight* const (&rows)[kTokens],
                                     const typename Numbers::Input* const (&beams)[kBeams],
@@ -100,8 +100,8 @@ __attribute__((noinline)) auto tile(const typename Numbers::Weight* const (&rows
   return Numbers::total(sums);
 }
 
-// Calls emit(i, beam, lanes) with lane t * 4 + b the sum of tokens[i + t] and beam + b, for all
-// tokens and beams; what is beyond the last of either repeats it.
+// Calls emit(i, beam, lanes) for all tokens and beams: lane t * 4 + b is the sum of tokens[i + t]
+// and beam + b. Indices beyond the last token or beam repeat it.
 template <class Numbers, class Emit>
 void multiply(const typename Numbers::Weight* rows, const std::int64_t* tokens, std::size_t count,
               const typename Numbers::Input* const* inputs, std::size_t beams, std::size_t size,
@@ -125,10 +125,10 @@ void multiply(const typename Numbers::Weight* rows, const std::int64_t* tokens, 
   }
 }
 
-// What is left when logits of the listed tokens are there.
+// Computes candidates from logits of shortlisted tokens.
 //
-// fill(sentence, tokens, count, emit) calls emit(i, beam, logit) for all of the `count` tokens, of
-// which the last is the one that is looked up.
+// fill(sentence, tokens, count, emit) must call emit(i, beam, logit) for all `count` tokens; the
+// last one is the token of Candidates::column.
 template <class Fill>
 void topk_of_shortlists(const Shortlists& shortlists, const Candidates& out, Executor& executor,
                         Arena& arena, const Fill& fill) {
@@ -162,14 +162,14 @@ void topk_of_shortlists(const Shortlists& shortlists, const Candidates& out, Exe
       (i < counts[n] ? mine[beam * width + i] : forced[n * shortlists.beams + beam]) = logit;
     });
   });
-  // The first of a list is looked up to learn what was taken off it.
+  // Looks up the first logit of each row to recover the log-sum-exp.
   top_logits(logits, rows, width, {out.count, none, out.values, out.indices, out.at_column},
              executor);
   for (std::size_t row = 0; row < rows; ++row) {
     const auto n = row / shortlists.beams;
     auto* values = out.values + row * out.count;
     auto* indices = out.indices + row * out.count;
-    if (counts[n] == 0) {  // of a sentence that is done
+    if (counts[n] == 0) {  // a finished sentence
       std::fill_n(values, out.count, kMasked);
       std::fill_n(indices, out.count, 0);
       out.at_column[row] = 0;

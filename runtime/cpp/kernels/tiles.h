@@ -1,8 +1,8 @@
-// The instructions of AMX that a product in 8 bits takes. A thread has eight tiles; all of them are
-// configured alike here, as 16 rows of 64 bytes.
+// AMX instructions for 8-bit GEMM. A thread has eight tile registers, all configured as 16 rows of
+// 64 bytes.
 //
-// With TRANSLATE_TRT_EMULATED_TILES they are plain C++ on the same memory instead, so that what is
-// written in them can be tested on any processor.
+// TRANSLATE_TRT_EMULATED_TILES replaces the instructions by portable C++, so that code with tiles
+// can be tested on any CPU.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ namespace translate_trt::amx {
 
 constexpr int kTiles = 8;
 constexpr std::size_t kTileRows = 16;
-constexpr std::size_t kTileBytes = 64;  // of a row
+constexpr std::size_t kTileBytes = 64;  // bytes of a row
 constexpr std::size_t kTileSize = kTileRows * kTileBytes;
 
 #ifndef TRANSLATE_TRT_EMULATED_TILES
 
-// Not the compiler's intrinsics: those of GCC 12 are macros that want a tile's number written out,
-// and do not say that a load reads memory.
+// Inline assembly, because the intrinsics of GCC 12 are macros that take only literal tile numbers
+// and do not declare that a load reads memory.
 
 struct alignas(64) Configuration {
   std::uint8_t palette = 1;
@@ -40,13 +40,13 @@ struct alignas(64) Configuration {
   }
 };
 
-// This thread's tiles; they are zero then.
+// Configures the tiles of the calling thread and sets them to zero.
 inline void configure() {
   static constexpr Configuration configuration;
   asm volatile("ldtilecfg %0" : : "m"(configuration));
 }
 
-// Back to how a thread begins.
+// Releases the tiles of the calling thread.
 inline void release() { asm volatile("tilerelease" : : : "memory"); }
 
 template <int Tile>
@@ -54,7 +54,7 @@ void zero() {
   asm volatile("tilezero %%tmm%c0" : : "i"(Tile));
 }
 
-// Rows are `stride` bytes apart.
+// Loads a tile whose rows are `stride` bytes apart.
 template <int Tile>
 void load(const void* from, std::size_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(Tile) : "memory");
@@ -65,8 +65,7 @@ void store(void* to, std::size_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(Tile) : "memory");
 }
 
-// Adds to sum n of row m the products of byte k of row m of `Unsigned` with byte k % 4 of the n-th
-// four of row k / 4 of `Signed`, for all 64 of k.
+// Sums[m][n] += Unsigned[m][k] * Signed[k / 4][4 * n + k % 4] over all 64 values of k.
 template <int Sums, int Unsigned, int Signed>
 void multiply_add() {
   asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(Sums), "i"(Unsigned), "i"(Signed));
@@ -88,7 +87,7 @@ inline void configure() { emulated() = Tiles{true, {}}; }
 
 inline void release() { emulated() = Tiles{}; }
 
-// A processor stops a program that uses tiles it has not configured.
+// Aborts like a CPU, which raises a fault for tiles that are not configured.
 inline std::uint8_t (&emulated(int tile)) [kTileRows][kTileBytes] {
   if (!emulated().configured) {
     std::abort();
@@ -119,7 +118,7 @@ void store(void* to, std::size_t stride) {
 template <int Sums, int Unsigned, int Signed>
 void multiply_add() {
   for (std::size_t row = 0; row < kTileRows; ++row) {
-    std::uint32_t sums[kTileBytes / 4];  // they wrap around
+    std::uint32_t sums[kTileBytes / 4];  // unsigned, to wrap around
     std::memcpy(sums, emulated(Sums)[row], kTileBytes);
     for (std::size_t k = 0; k < kTileBytes; ++k) {
       const int value = emulated(Unsigned)[row][k];

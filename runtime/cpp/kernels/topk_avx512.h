@@ -1,13 +1,13 @@
-// The best of many numbers and the sum of their exponentials, as the numbers come.
+// Streaming top-k and log-sum-exp.
 //
-// Each row has a state that logits are shown to in the order of their columns: the largest so far,
-// the sum of exponentials relative to it (Milakov and Gimelshein 2018, "Online normalizer
-// calculation for softmax"), and a short sorted list of the best.
+// Each row has a state, which is updated with logits in the order of their columns: the maximum so
+// far, the sum of exponentials relative to it (Milakov and Gimelshein 2018, "Online normalizer
+// calculation for softmax"), and a short sorted list of the best logits.
 //
-// The columns of a large matrix are cut into parts, each with a state of its own, for threads to
-// share. How a sum is rounded depends on the parts, so they must be the same for any number of
-// rows. Lists are the same however they come about, and each begins with insertions, so parts that
-// follow each other may share one.
+// The columns of a large matrix are divided into parts with a state each, which threads process in
+// parallel. The rounding of a sum depends on the parts, so they must not depend on the number of
+// rows. Lists do not depend on the parts, and a new list costs insertions, so consecutive parts may
+// share one.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,9 @@ struct Entry {
 };
 static_assert(sizeof(Entry) == 16 && offsetof(Entry, column) == 8);
 
-// `count` entries, best first. Each is written whole, as the next insertion reads it: a processor
-// forwards no two writes to one read.
+// Inserts an entry into a list of `count` entries, best first. The entry is stored by one
+// instruction, because store forwarding does not combine two stores for the load of the next
+// insertion.
 inline void insert(Entry* list, std::size_t count, Entry entry) {
   auto position = count - 1;
   for (; position > 0 && list[position - 1].value < entry.value; --position) {
@@ -44,14 +45,14 @@ inline void insert(Entry* list, std::size_t count, Entry entry) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(list + position), _mm_unpacklo_epi64(value, column));
 }
 
-// What a row has shown so far.
+// The state of a row.
 struct TopKState {
-  __m512 sum;   // of exponentials relative to the largest
-  float most;   // the largest
-  Entry* list;  // the best, sorted; of the parts before this one, too, where they share it
+  __m512 sum;   // of exponentials relative to the maximum
+  float most;   // the maximum
+  Entry* list;  // the best logits, sorted; possibly shared with the previous parts
 };
 
-// Logits of which one belongs to the best of a state, or is the largest so far, which is rare.
+// The rare case of an update: a logit belongs to the list, or is a new maximum.
 template <int Registers>
 __attribute__((noinline)) void insert_candidates(TopKState& state, std::size_t count,
                                                  const __m512 (&logits)[Registers],
@@ -68,7 +69,7 @@ __attribute__((noinline)) void insert_candidates(TopKState& state, std::size_t c
     _mm512_store_ps(values, logits[j]);
     for (; mask != 0; mask &= mask - 1) {
       const auto lane = static_cast<std::size_t>(__builtin_ctz(mask));
-      // Of equal ones the first stays.
+      // Of equal logits, the first stays.
       if (values[lane] > state.list[count - 1].value) {
         insert(state.list, count,
                {values[lane], static_cast<std::int64_t>(column + j * kLanes + lane)});
@@ -82,7 +83,7 @@ __attribute__((noinline)) void insert_candidates(TopKState& state, std::size_t c
   }
 }
 
-// Shows logits of neighbouring columns, `Registers` times 16, to a state.
+// Updates a state with 16 * Registers logits of consecutive columns.
 template <int Registers>
 inline void update(TopKState& state, std::size_t count, const __m512 (&logits)[Registers],
                    std::size_t column) {
@@ -103,8 +104,7 @@ inline void update(TopKState& state, std::size_t count, const __m512 (&logits)[R
   state.sum = sum;
 }
 
-// Brings the lists of a row's states together in the first, each of the columns after the former's;
-// returns their log-sum-exp.
+// Merges a row's states, in the order of their columns, into the first; returns the log-sum-exp.
 inline float merge(TopKState* states, std::size_t parts, std::size_t stride, std::size_t count) {
   float most = states[0].most;
   for (std::size_t part = 1; part < parts; ++part) {
@@ -128,6 +128,7 @@ inline float merge(TopKState* states, std::size_t parts, std::size_t stride, std
   return most + std::log(sum);
 }
 
+// Writes the candidates of a row.
 inline void write(const TopKState& state, float log_sum, std::size_t row, const Candidates& out) {
   for (std::size_t i = 0; i < out.count; ++i) {
     out.values[row * out.count + i] = state.list[i].value - log_sum;
@@ -135,7 +136,7 @@ inline void write(const TopKState& state, float log_sum, std::size_t row, const 
   }
 }
 
-// Shows a row of logits to a state; returns their log-sum-exp.
+// Updates a state with a row of logits; returns the log-sum-exp.
 inline float update_all(TopKState& state, std::size_t count, const float* logits,
                         std::size_t columns) {
   for (std::size_t column = 0; column < columns; column += kLanes * kPanel) {
@@ -150,23 +151,23 @@ inline float update_all(TopKState& state, std::size_t count, const float* logits
   return merge(&state, 1, 0, count);
 }
 
-// States [parts, rows], of columns from part to part.
+// States [parts, rows].
 struct TopKStates {
   TopKState* all;
   std::size_t parts, rows;
 
-  // Of all columns, once this has brought them together; returns their log-sum-exp.
+  // Merges the states of a row into the first part; returns the log-sum-exp.
   float merged(std::size_t row, std::size_t count) const {
     return merge(all + row, parts, rows, count);
   }
 };
 
-// TopKStates that have seen nothing, with lists of `count`, one for every `shared` parts.
+// Creates empty states with lists of `count` entries, one list per `shared` parts.
 TopKStates make_topk_states(std::size_t parts, std::size_t shared, std::size_t rows,
                             std::size_t count, Arena& arena);
 
-// TopKStates that have seen the products of rows with a matrix, both of integers, and a bias
-// [blocks * 16].
+// Multiplies quantized rows by a matrix, adds a bias [blocks * 16], and returns states of the
+// logits.
 TopKStates matmul_topk(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t count,
                        Executor& executor, Arena& arena);
 

@@ -1,17 +1,15 @@
-// Candidates from a whole vocabulary in fp32, for the price of products in 16 bits, which take half
-// the time and half the memory's.
+// Exact FP32 candidates from a 16-bit matmul with the vocabulary matrix, which takes half the time
+// and half the memory bandwidth.
 //
-// A product of rounded numbers x' and w' is off by no more than
-//   |x w - x' w'| <= |x - x'| |w'| + |x| |w - w'|       (Cauchy and Schwarz)
-// which in 16 bits leaves a handful of columns that can be among the best. Those are multiplied in
-// fp32, so that candidates and their logits are those of fp32. All other columns only count in the
-// sum of exponentials, where they are small and their errors cancel, but for the part that all
-// columns have in common, which is known and taken off. docs/kernels.md has how precise that is. A
-// row for which a handful is not enough, since too many logits are nearly alike, is multiplied with
-// everything.
+// The error of a dot product of rounded vectors x' and w' is bounded by
+//   |x w - x' w'| <= |x - x'| |w'| + |x| |w - w'|       (Cauchy-Schwarz inequality)
+// In 16 bits, only a few columns can be among the best. Their logits are recomputed in FP32, so
+// candidates and their logits are those of FP32. All other columns contribute only to the sum of
+// exponentials, where their errors are small and cancel, except for the mean error, which is known
+// and subtracted (docs/kernels.md has the resulting precision). If too many logits of a row are
+// nearly equal for the bound to decide, the row is multiplied by all columns in FP32.
 //
-// A bias is added to a product in 16 bits as to one in fp32, so that it changes nothing of this but
-// for one rounding.
+// The bias is added in FP32 to both kinds of logits, so it affects the bound only by one rounding.
 
 #include <algorithm>
 #include <cmath>
@@ -22,15 +20,15 @@
 namespace translate_trt::avx512 {
 namespace {
 
-constexpr float kMaxOfColumn = 2047;  // eleven bits and a sign, which leaves a row about as many
+constexpr float kMaxOfColumn = 2047;  // 11 bits and a sign; rows then have about as many
 constexpr float kMaxOfRow = 32767;
 constexpr double kMaxOfSum = 2147483647;
-// Beside others, a column with a bias below has no share in any sum, whatever its product is.
+// Columns with a smaller bias, such as banned tokens, do not contribute to any sum.
 constexpr float kBannedBias = -1000;
-// Few columns take little time, and their errors do not cancel so well: they are all in fp32.
+// Smaller vocabularies use FP32 for all columns: they are cheap, and their errors cancel less well.
 constexpr std::size_t kMinColumns = 2048;
 
-// Always in the same order, so that a row's logits do not depend on its neighbours.
+// Dot product in a fixed order, so that the logits of a row do not depend on other rows.
 float dot(const float* a, const float* b, std::size_t count) {
   constexpr std::size_t kSums = 4;
   __m512 sums[kSums];
@@ -49,7 +47,7 @@ float dot(const float* a, const float* b, std::size_t count) {
 
 float norm(const float* x, std::size_t count) { return std::sqrt(dot(x, x, count)); }
 
-// 16 numbers as integers and what is left of them.
+// 16 numbers rounded to integers, and their rounding errors.
 struct Rounded {
   __m512i integers;
   __m512 rest;
@@ -63,19 +61,20 @@ struct Rounded {
   }
 };
 
-// By how much products of a row may be off.
+// Errors of a row's 16-bit logits.
 struct Error {
-  float most;  // any of them
-  float mean;  // of all: a product in 16 bits and this is the product
+  float most;  // bound for a single logit
+  float mean;  // mean error, to add to a 16-bit logit
 };
 
-// Rows in 16 bits as bytes.
+// 16-bit rows, as the bytes of Rows8.
 struct Rows16 {
   Rows8 rows;
   const Error* errors;  // [count]
 };
 
-// So many steps for the largest magnitude of a row that no sum leaves 32 bits.
+// Number of quantization steps for the largest magnitude of a row such that no sum overflows 32
+// bits.
 float steps(const Vocabulary& vocabulary, float most, float norm) {
   const double integers = 0.99 * kMaxOfSum / vocabulary.integer_norm -
                           0.5 * std::sqrt(static_cast<double>(vocabulary.inputs));
@@ -106,7 +105,7 @@ Rows16 quantize16(const Vocabulary& vocabulary, const float* x, std::size_t rows
                              _mm512_maskz_loadu_ps(mask, &vocabulary.mean_error[i]), mean);
     }
     scales[row] = scale;
-    // Of rounding in 16 bits, and of a sum in fp32 in any order (Higham 2002, section 3.1).
+    // Rounding errors of 16 bits, and of an FP32 sum in any order (Higham 2002, section 3.1).
     const float in_fp32 = static_cast<float>(inputs + 8) * 0x1p-24F * size * vocabulary.norm;
     errors[row] = {
         std::sqrt(_mm512_reduce_add_ps(left)) * vocabulary.norm + size * vocabulary.error + in_fp32,
@@ -136,7 +135,7 @@ bool better(const Entry& a, const Entry& b) {
   return a.value > b.value || (a.value == b.value && a.column < b.column);
 }
 
-// By insertion: entries are few, and nearly in order.
+// Insertion sort, since entries are few and nearly sorted.
 void sort(Entry* list, std::size_t count) {
   for (std::size_t i = 1; i < count; ++i) {
     const auto entry = list[i];
@@ -148,16 +147,16 @@ void sort(Entry* list, std::size_t count) {
   }
 }
 
-// Gives the shortlisted columns of a row their logits of fp32, and the log-sum-exp its share of
-// that; false: columns that are not shortlisted could be among the best.
+// Recomputes the logits of a row's shortlisted columns in FP32 and corrects the log-sum-exp.
+// Returns false if other columns could be among the best.
 bool refine(Entry* list, std::size_t shortlisted, std::size_t wanted, const Error& error,
             const float* x, const float* columns, const Vocabulary& vocabulary, float& log_sum) {
   const auto inputs = vocabulary.inputs;
   for (std::size_t i = 0; i < shortlisted; ++i) {
     prefetch(columns + static_cast<std::size_t>(list[i].column) * inputs, inputs * sizeof(float));
   }
-  // No column that is not shortlisted has a larger logit; a bias is added with one rounding here
-  // and one in fp32.
+  // Upper bound of the logits of other columns; the bias is added with one rounding here and one in
+  // FP32.
   const float last = list[shortlisted - 1].value;
   const float elsewhere = last + error.most + 0x1p-22F * (std::abs(last) + error.most);
   const float most = list[0].value;
@@ -185,13 +184,13 @@ Vocabulary vocabulary(const float* columns, const float* bias, std::size_t outpu
   auto* mean_error = allocate<float>(arena, inputs);
   auto* sums = zeros<double>(arena, inputs);
   auto* errors = zeros<double>(arena, inputs);
-  // The largest comes last, since the blocks of an arena at least double.
+  // The largest array is allocated last, because the arena at least doubles with every block.
   auto* lines = zeros<Vocabulary::Line>(arena, blocks * pairs);
   if (bias != nullptr) {
     std::copy_n(bias, outputs, biases);
   }
   Vocabulary result{inputs, outputs, blocks, lines, scales, biases, 0, 0, 0, mean, mean_error};
-  double count = 0;  // of columns in the means
+  double count = 0;  // number of columns in the means
   for (std::size_t column = 0; column < outputs; ++column) {
     const auto* w = columns + column * inputs;
     const float scale = max_magnitude(w, inputs) / kMaxOfColumn;
@@ -233,7 +232,7 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
   const Workspace workspace(executor.workspaces());
   const auto inputs = vocabulary.inputs, outputs = vocabulary.outputs;
   const auto x = quantize16(vocabulary, input, rows, executor, workspace.arena);
-  // Twice as many as are asked for have always been enough on trained models.
+  // Twice the requested number has always been sufficient for trained models.
   const auto shortlisted = std::min(outputs, std::max<std::size_t>(16, 2 * out.count));
   const auto states = matmul_topk(x.rows, as_bytes(vocabulary), vocabulary.bias, shortlisted,
                                   executor, workspace.arena);

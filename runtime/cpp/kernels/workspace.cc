@@ -7,7 +7,7 @@
 namespace translate_trt {
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // a line of the cache, a register, a row of a tile
+constexpr std::size_t kAlignment = 64;  // of a cache line, a register, and a row of a tile
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void Arena::Free::operator()(void* block) const noexcept {
 void* Arena::allocate(std::size_t bytes) {
   bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (blocks_.empty() || bytes > size_ - used_) {
-    // Together, the blocks at least double.
+    // Every new block at least doubles the total.
     const auto size = std::max(bytes, total_);
     std::unique_ptr<void, Free> block(::operator new(size, std::align_val_t{kAlignment}));
     blocks_.push_back(std::move(block));
@@ -36,7 +36,7 @@ void* Arena::allocate(std::size_t bytes) {
 }
 
 void Arena::reset() noexcept {
-  // The next block holds what several held.
+  // The next allocation makes one block of the total size.
   if (blocks_.size() > 1) blocks_.clear();
   used_ = 0;
 }
@@ -60,7 +60,7 @@ std::shared_ptr<WorkspacePool> WorkspacePool::shared() {
 Arena& WorkspacePool::acquire() {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) {
-    free_.reserve(arenas_.size() + 1);  // so that `release` allocates nothing
+    free_.reserve(arenas_.size() + 1);  // so that `release` does not allocate
     return *arenas_.emplace_back(std::make_unique<Arena>());
   }
   auto& arena = *free_.back();

@@ -1,7 +1,7 @@
-// Scratch memory of the kernels: arenas, and a pool that lends them for a call or a task.
+// Workspaces of the kernels: arenas, and a pool that lends them to calls and tasks.
 //
-// Files that are compiled for special instructions include this one, so that nothing here is
-// inline (docs/kernels.md).
+// Files that are compiled for special instructions include this header, so it must not contain
+// inline functions (docs/kernels.md).
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace translate_trt {
 
-// Memory that is allocated array by array and freed as a whole.
+// An arena: arrays are allocated one by one and freed together.
 class Arena {
  public:
   Arena();
@@ -19,10 +19,10 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Uninitialized bytes, aligned to 64, which stay where they are until `reset`.
+  // Allocates uninitialized bytes, aligned to 64 bytes and valid until `reset`.
   void* allocate(std::size_t bytes);
 
-  // Free all arrays, and keep memory for as many.
+  // Frees all arrays and keeps their memory for reuse.
   void reset() noexcept;
 
  private:
@@ -32,10 +32,10 @@ class Arena {
 
   std::vector<std::unique_ptr<void, Free>> blocks_;
   std::size_t used_ = 0, size_ = 0;  // bytes of the last block
-  std::size_t total_ = 0;            // bytes of all blocks, and of the next if there is none
+  std::size_t total_ = 0;  // bytes of all blocks, or of the next block if there is none yet
 };
 
-// Arenas for as many calls and tasks as run at the same time.
+// A pool with an arena for every call and task that runs at the same time.
 class WorkspacePool {
  public:
   WorkspacePool();
@@ -43,11 +43,11 @@ class WorkspacePool {
   WorkspacePool(const WorkspacePool&) = delete;
   WorkspacePool& operator=(const WorkspacePool&) = delete;
 
-  // The pool of all operators of all sessions, freed with the last of them. One pool serves all,
-  // so that an operator works in memory that the one before it has left in the cache.
+  // The pool that all operators of all sessions share, freed with the last of them. Sharing lets an
+  // operator reuse memory that the previous one has left in the CPU cache.
   static std::shared_ptr<WorkspacePool> shared();
 
-  // Any thread. The arena used last comes first.
+  // Returns the arena that was used last. Thread-safe.
   Arena& acquire();
   void release(Arena& arena) noexcept;
 
@@ -57,7 +57,7 @@ class WorkspacePool {
   std::vector<Arena*> free_;
 };
 
-// An arena of the pool, as long as this lives.
+// Borrows an arena from a pool during its lifetime.
 class Workspace {
  public:
   explicit Workspace(WorkspacePool& pool);
