@@ -1,1 +1,1 @@
-"""Translating more than one machine does: corpora over a cluster."""
+"""Serving: the Triton Inference Server, and corpora on a cluster."""

@@ -119,8 +119,8 @@ def test_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
         ([], ["a.txt"], "there is no file"),
         (["a/x.txt", "b/x.txt"], ["*/x.txt"], "would both become x.txt"),
         (["x.txt", "x.txt.gz"], ["x.txt*"], "would both become x.txt"),
-        (["x.txt", "x.txt.bad.jsonl"], ["x.txt*"], "is one that results take"),
-        (["_corpus"], ["_corpus"], "is one that results take"),
+        (["x.txt", "x.txt.bad.jsonl"], ["x.txt*"], "is reserved for results"),
+        (["_corpus"], ["_corpus"], "is reserved for results"),
         (["x/a"], ["x"], "is a directory"),
         (["x.parquet"], ["x.parquet"], "as Parquet"),
         (["x.zst"], ["x.zst"], "unpack it, or use gzip"),
@@ -375,7 +375,7 @@ def test_a_part_that_the_disk_has_changed(tmp_path: Path, job: Job) -> None:
         content = bytearray(job.part(shard).read_bytes())
         content[0] ^= 1
         job.part(shard).write_bytes(content)
-        with pytest.raises(OutputError, match="is not what its worker wrote"):
+        with pytest.raises(OutputError, match="has changed since its worker wrote it"):
             join_parts(job, source, [shard], [record])
         assert not job.result(source).exists()
         assert job.finished(shard) is None
@@ -405,7 +405,7 @@ def test_other_settings_are_refused(
         (job.output / "notes").write_text("mine")
     assert not (job.output / "a").exists()  # it is of no input of the run that is complete
     assert (job.output / "notes").read_text() == "mine"
-    assert "translated anew, with other settings" in caplog.text
+    assert "is translated again with other settings" in caplog.text
 
 
 def test_one_run_at_a_time(tmp_path: Path, job: Job) -> None:
@@ -420,11 +420,14 @@ def test_files_of_others_stay(tmp_path: Path, job: Job) -> None:
     source = write(tmp_path / "a", b"a\n")
     job.output.mkdir()
     (job.output / "a").write_text("mine")
-    with pytest.raises(OutputError, match="no run made it"), open_job(job, [source], False):
+    with pytest.raises(OutputError, match="no run has written it"), open_job(job, [source], False):
         pass
     with pytest.raises(OutputError, match="would replace"):
         open_job(Job(tmp_path, {}), [source], True).__enter__()
-    with pytest.raises(OutputError, match="no run made it"), open_job(job, [source], force=True):
+    with (
+        pytest.raises(OutputError, match="no run has written it"),
+        open_job(job, [source], force=True),
+    ):
         pass
     assert (job.output / "a").read_text() == "mine"
     (job.output / "a").unlink()
@@ -476,14 +479,14 @@ def test_a_changed_input_is_told(
     source = write(tmp_path / "a", b"b\nc\n")
     with open_job(job, [source], force=False):
         assert job.complete(source) is None
-    assert f"{tmp_path / 'a'} has changed since it was translated" in caplog.text
+    assert f"{tmp_path / 'a'} has changed since its translation" in caplog.text
 
 
 def test_a_machine_that_sees_another_disk(job: Job) -> None:
     with open_job(job, [], force=False):
         job.check_visible()
     (job.home / "job.json").unlink()
-    with pytest.raises(OutputError, match="does not see"):
+    with pytest.raises(OutputError, match="is not the directory of"):
         job.check_visible()
 
 
@@ -599,7 +602,7 @@ def test_a_shard_that_fails_always_is_given_up(
     source = write(tmp_path / "a", lines_of(3) + b"crash\n" + lines_of(5))
     message = (
         "1 of 3 shards failed 2 times: a, shard 1: out of memory. 2 of 3 shards are finished; run "
-        "the same command again for the others."
+        "the same command again to continue."
     )
     with pytest.raises(BackendError, match=message):
         run_here(work, source)
@@ -631,8 +634,8 @@ def test_a_cluster_that_does_nothing(
 
     monkeypatch.setattr(cluster, "_round", fail)
     message = (
-        "no worker could begin a shard: OutputError: host does not see out. 0 of 1 shards are "
-        "finished; run the same command again for the others."
+        "no worker could start a shard: OutputError: host does not see out. 0 of 1 shards are "
+        "finished; run the same command again to continue."
     )
     with pytest.raises(BackendError, match=message):
         run_here(work, write(tmp_path / "a", b"a\n"))
@@ -663,9 +666,9 @@ def test_room(
     workers = WorkerOptions(workers=wanted, cores=cores)
     work = cluster.Work("bundle", "t", SEARCH, OPTIONS, workers, job)
     assert cluster._room(work, resources) == expected
-    assert ("has room for 1 of 3" in caplog.text) == (resources["CPU"] == 1)
+    assert ("has resources for 1 of 3" in caplog.text) == (resources["CPU"] == 1)
     monkeypatch.setattr(cluster.Work, "needs_gpu", True)
-    with pytest.raises(OptionError, match="no room for a worker of a GPU and"):
+    with pytest.raises(OptionError, match="too small for a worker, which needs a GPU and"):
         cluster._room(work, resources)
     assert cluster._room(work, {**resources, "GPU": 1.0}) == (wanted or 1)
 
@@ -699,16 +702,16 @@ def fail(work: cluster.Work, source: Input) -> str:
     return str(caught.value)
 
 
-RUN_AGAIN = "0 of 3 shards are finished; run the same command again for the others."
+RUN_AGAIN = "0 of 3 shards are finished; run the same command again to continue."
 
 
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("os._exit(1)", "Ray ended the run (exit status 1), as it does when this machine's raylet"),
+        ("os._exit(1)", "Ray terminated the run (exit status 1), as it does when"),
         (
             "os.kill(os.getpid(), 9)",
-            "talks to Ray was ended by SIGKILL, perhaps for want of memory",
+            "driver process of Ray was killed by SIGKILL, perhaps because memory ran out",
         ),
         ("answers.write(b'{\"fin'); answers.flush(); os._exit(3)", "(exit status 3)"),
         ("requests.close(); raise KeyError('a bug of Ray')", "(exit status 1)"),

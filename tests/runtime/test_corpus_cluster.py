@@ -229,7 +229,7 @@ def test_ray_itself_killed(
             found = re.fullmatch(
                 rf"translate-trt: error: .+ Ray's own messages are in {re.escape(str(out))}"
                 r"/_corpus/ray\.log\. (\d+) of \d+ shards are finished; run the same command again "
-                r"for the others\.",
+                r"to continue\.",
                 lines[-1],
             )
             assert found is not None, err
@@ -310,7 +310,7 @@ def test_hosts_cut_off_killed_and_the_head_restarted(
     count = len(first.records())
     assert err.endswith(
         f" Ray's own messages are in {out}/_corpus/ray.log. {count} of 34 shards are finished; "
-        "run the same command again for the others.\n"
+        "run the same command again to continue.\n"
     )
     kept = first.records()
     for host in hosts[1:]:
@@ -373,7 +373,7 @@ def test_a_shard_that_kills_its_workers(
     code, out, err = run.end()
     assert (code, out, len(killed)) == (1, "", 2), err
     assert "1 of 35 shards failed 2 times: c.txt, shard 0: its worker was lost" in err
-    assert "34 of 35 shards are finished; run the same command again for the others." in err
+    assert "34 of 35 shards are finished; run the same command again to continue." in err
     assert {path.name: path.read_text() for path in (tmp_path / "out").glob("*.txt")} == expected
 
 

@@ -1,7 +1,7 @@
-"""Corpora translated by many machines, a shard at a time.
+"""Distributed translation of corpora, shard by shard.
 
-`plan` cuts the inputs into shards, `records` reads one, `shard` translates one into a part and a
-record that it is finished, `job` knows what is finished, `join` joins the parts, and `cluster`
-hands shards to workers through Ray Data, in a process that `driver` starts. Only `cluster` imports
-Ray.
+`plan` splits inputs into shards, `records` reads a shard, `shard` translates a shard into a part
+and a completion record, `job` manages the state on disk, and `join` concatenates the parts.
+`cluster` distributes shards to workers through Ray Data, in a process that `driver` starts. Only
+`cluster` imports Ray.
 """

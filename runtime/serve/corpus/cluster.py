@@ -1,12 +1,12 @@
-"""Shards handed to workers on a Ray cluster, by Ray Data, until all are finished.
+"""Distribution of shards to workers on a Ray cluster with Ray Data.
 
-This runs in the driver's process (`driver`), which Ray may end at any time.
+This runs in the driver process (`driver`), which Ray may terminate at any time.
 
-Ray Data runs a pool of actors, each with one Translator, and gives a shard to whichever is free. An
-actor that dies is started again wherever there is room and its shard with it. What is finished is
-told by the disk: a shard that Ray hands out twice is not translated twice, one that Ray loses is
-handed out in another round, and one that ends its worker every time is given up, since each attempt
-is noted before it begins.
+Ray Data runs a pool of actors, each with one Translator, and assigns shards to idle actors. It
+restarts an actor that dies, together with its shard. The records on disk decide which shards are
+finished: a shard that Ray assigns twice is translated once, and a shard that Ray loses is assigned
+again in another round. Attempts are recorded before they start, so a shard that kills its worker
+every time is given up.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from translate_trt.runtime.serve.corpus.shard import translate_shard
 
 log = logging.getLogger("translate_trt")
 
-_OBJECT_STORE_BYTES = 100 << 20  # what goes through it are shards' places and records
+_OBJECT_STORE_BYTES = 100 << 20  # it only holds descriptions of shards and their records
 _ERRORS_SHOWN = 3
 _CONNECT_SECONDS = 10.0
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
-_GCS_SECONDS = 5  # to wait for the GCS of this machine's own cluster, which nobody restarts
+_GCS_SECONDS = 5  # timeout for the GCS of a cluster on this machine, which is not restarted
 _LOST = "its worker was lost; it may have run out of memory"
 
 OnFinished = Callable[[Shard, ShardRecord], None]
@@ -46,16 +46,16 @@ OnFinished = Callable[[Shard, ShardRecord], None]
 
 @dataclass(frozen=True)
 class Work:
-    """What every worker is told.
+    """Description of a run for the workers.
 
     Attributes:
-        bundle: directory, the same on every machine.
-        target: of the bundle.
-        search: how to search.
-        options: how inputs are read.
-        workers: who translates.
-        job: where results go.
-        run: a name for this run, to count its attempts.
+        bundle: Directory of the bundle, the same on every machine.
+        target: Name of the target.
+        search: Search options.
+        options: Options that affect how inputs are read and split.
+        workers: Options of the workers.
+        job: State and results on disk.
+        run: Name of this run, under which its attempts are counted.
     """
 
     bundle: str
@@ -73,7 +73,7 @@ class Work:
         return engine is not None or (self.workers.device or "").startswith("cuda")
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object of all of it."""
+        """Convert the description to a JSON object."""
         output = str(self.job.output)
         return {
             **dataclasses.asdict(self),
@@ -82,7 +82,7 @@ class Work:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Work:
-        """Restore from the output of `to_json`."""
+        """Read a description that `to_json` wrote."""
         job = Job(Path(value["job"]["output"]), value["job"]["settings"])
         return cls(
             **{
@@ -96,7 +96,7 @@ class Work:
 
 
 class ShardWorker:
-    """The actor: one Translator, loaded once, and a shard at a time."""
+    """Ray actor with one Translator, which translates one shard at a time."""
 
     def __init__(self, work: Work) -> None:
         from translate_trt.runtime.process import return_large_blocks
@@ -118,12 +118,12 @@ class ShardWorker:
         found = make_settings(self._translator.manifest, work.target, work.search, work.options)
         if found != work.job.settings:
             raise BundleError(
-                f"{work.bundle} is another bundle on this machine than where the run was started; "
-                "put it on a file system that every machine mounts, or copy it again."
+                f"{work.bundle} on this machine differs from that on the machine that started the "
+                "run; put the bundle on a shared file system, or copy it again."
             )
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
-        """Ray Data's batch, a row for each shard, to a row with its record or its error."""
+        """Translate a batch of Ray Data, one shard per row, to a row with its record or error."""
         done = [self._translate(Shard.from_json(str(text))) for text in batch["shard"]]
         return {
             "shard": [str(text) for text in batch["shard"]],
@@ -136,13 +136,13 @@ class ShardWorker:
         try:
             if (record := work.job.finished(shard)) is None:
                 if work.job.begin(shard, work.run) > work.workers.attempts:
-                    return "", _LOST  # it ended its worker so often that Ray is still trying
+                    return "", _LOST  # the shard has killed its worker too often
                 record = translate_shard(
                     shard, work.job, self._translator, work.search, work.options
                 )
         except TranslateTrtError as error:
             return "", str(error)
-        except Exception as error:  # told like the others, so that no shard ends a run
+        except Exception as error:  # reported as well, so that a shard cannot end the run
             return "", f"{type(error).__name__}: {error}"
         return json.dumps(dataclasses.asdict(record)), ""
 
@@ -150,18 +150,18 @@ class ShardWorker:
 def translate_shards(
     shards: Sequence[Shard], work: Work, on_finished: OnFinished, address: str | None = None
 ) -> None:
-    """Translate shards on a cluster, each until it is finished or given up.
+    """Translate shards on a cluster until each is finished or given up.
 
     Args:
-        shards: those that are not finished, in the order in which they are handed out.
-        work: what the workers are told.
-        on_finished: called in this thread with each shard as it is finished, once.
-        address: of a Ray cluster, "host:port"; None starts one on this machine, which no other
-            machine can reach.
+        shards: Unfinished shards, in the order of their assignment.
+        work: Description of the run for the workers.
+        on_finished: Called in this thread once for each finished shard.
+        address: Address of a Ray cluster, "host:port"; None starts a cluster on this machine that
+            other machines cannot reach.
 
     Raises:
-        BackendError: shards were given up (the others are finished), or no worker could start.
-        OptionError: the cluster has no room for a worker.
+        BackendError: Shards were given up (the others are finished), or no worker could start.
+        OptionError: The cluster lacks the resources for a worker.
     """
     with _connected(address, work) as workers:
         failures = _Failures(work)
@@ -179,11 +179,11 @@ def translate_shards(
                         left[row["shard"]] = row["error"]
             except TranslateTrtError:
                 raise
-            except Exception as raised:  # Ray's own, its libraries', and plain Python's
-                traceback.print_exc()  # to the log
+            except Exception as raised:  # from Ray, its libraries, or Python
+                traceback.print_exc()  # to ray.log
                 error = raised
             unfinished = {Shard.from_json(text): reason for text, reason in left.items()}
-            for shard in list(unfinished):  # whose worker was lost after it had finished
+            for shard in list(unfinished):  # finished, although their worker was lost afterwards
                 if (found := work.job.finished(shard)) is not None:
                     del unfinished[shard]
                     on_finished(shard, found)
@@ -192,7 +192,7 @@ def translate_shards(
 
 
 class _Failures:
-    """Which shards failed, how often, and which of them are tried again."""
+    """Retry policy: counts the attempts of failed shards."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -202,15 +202,16 @@ class _Failures:
     def after_round(
         self, unfinished: dict[Shard, str | None], progress: bool, error: Exception | None
     ) -> list[Shard]:
-        """The shards of the next round.
+        """Return the shards of the next round.
 
         Args:
-            unfinished: shards of the last one, each with its error; None: its worker was lost.
-            progress: a shard was finished.
-            error: what ended the round early.
+            unfinished: Unfinished shards of the last round with their errors; None if the worker
+                was lost.
+            progress: True if the round finished any shard.
+            error: Exception that ended the round early, if any.
 
         Raises:
-            BackendError: no shard was so much as begun.
+            BackendError: No worker could start a shard.
         """
         again, begun = [], 0
         most = self._work.workers.attempts
@@ -227,9 +228,9 @@ class _Failures:
             else:
                 self._given_up[shard] = reason or _LOST
         if unfinished and not progress and begun <= self._begun:
-            raise BackendError(f"no worker could begin a shard: {_last_line(error)}.") from error
+            raise BackendError(f"no worker could start a shard: {_last_line(error)}.") from error
         if error is not None:
-            log.error("the cluster failed, what is left is tried again: %s", _last_line(error))
+            log.error("the cluster failed, unfinished shards are retried: %s", _last_line(error))
         self._begun = begun
         return again
 
@@ -245,15 +246,15 @@ class _Failures:
 
 
 def _last_line(error: BaseException | None) -> str:
-    """What a user needs of Ray's errors, which end with those of the worker."""
+    """Return the last line of a Ray error, which is the worker's own error."""
     if error is None:
-        return "none has come up"
+        return "no worker has started"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__).rstrip(".")
 
 
 def _round(shards: list[str], work: Work, workers: int) -> Iterator[dict[str, Any]]:
-    """Every shard given out once; the rows of those whose worker was not lost, as they come."""
+    """Assign every shard once and yield result rows as they arrive; lost workers yield no row."""
     import ray.data
 
     dataset = ray.data.from_items(
@@ -262,7 +263,7 @@ def _round(shards: list[str], work: Work, workers: int) -> Iterator[dict[str, An
         ShardWorker,
         batch_size=1,
         batch_format="numpy",
-        # One at a time: with a second one waiting at it, a slow worker would hold up the end.
+        # A second task queued at a slow worker would delay the end of the run.
         compute=ray.data.ActorPoolStrategy(
             size=min(workers, len(shards)), max_tasks_in_flight_per_actor=1
         ),
@@ -275,12 +276,11 @@ def _round(shards: list[str], work: Work, workers: int) -> Iterator[dict[str, An
 
 @contextmanager
 def _connected(address: str | None, work: Work) -> Iterator[int]:
-    """A connection to a cluster; gives the number of workers.
+    """Connect to a cluster and yield the number of workers.
 
     Raises:
-        BackendError: there is no cluster at the address, or none can be started.
-        OptionError: the cluster has no room for a worker, or the address is of a kind that no run
-            can be started from.
+        BackendError: The cluster cannot be reached or started.
+        OptionError: The cluster lacks the resources for a worker, or the address is not supported.
     """
     if address not in (None, "auto"):
         _check_address(address)
@@ -297,18 +297,18 @@ def _connected(address: str | None, work: Work) -> Iterator[int]:
                 "address, and that Ray has the same version everywhere."
             ) from error
         _set_up_ray_data()
-        yield _room(work, resources)
+        yield _worker_count(work, resources)
     finally:
         ray.shutdown()
 
 
 def _check_address(address: str) -> None:
-    """Find out early that there is no cluster: Ray itself would try for minutes."""
+    """Check early that a cluster can be reached; Ray itself would retry for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise OptionError(
-            f"the address {address} is not of the form host:port; write that, or auto, and run the "
-            "command on a machine of the cluster."
+            f"the address {address} is not of the form host:port; write that, or write auto and "
+            "run the command on a machine of the cluster."
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
@@ -320,7 +320,7 @@ def _check_address(address: str) -> None:
 
 
 def _settings(address: str | None, work: Work) -> dict[str, Any]:
-    """For ray.init: where the cluster is, or of what size it is to be."""
+    """Return arguments of ray.init: the address of a cluster, or the size of a new one."""
     if address is not None:
         return {"address": address}
     from translate_trt.runtime.cores import available_cores
@@ -336,10 +336,10 @@ def _settings(address: str | None, work: Work) -> dict[str, Any]:
 
 
 def _set_environment(address: str | None) -> None:
-    """What Ray looks at once, when it is imported."""
+    """Set the environment variables that Ray reads on import."""
     if address is None:
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(_GCS_SECONDS))
-        # Other users of this machine reach its loopback interface too.
+        # Other users of this machine can reach its loopback interface, too.
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     if address is None or address.startswith(_LOOPBACK):
@@ -347,10 +347,10 @@ def _set_environment(address: str | None) -> None:
 
 
 def _stay_on_this_machine() -> None:
-    """Have Ray listen on the loopback interface alone, and report to nobody.
+    """Make Ray listen only on the loopback interface, and disable its usage reports.
 
-    Ray has no public setting for the first; an address of the loopback interface is replaced by
-    another of the machine, except where Ray takes clusters for unsupported, as this variable says.
+    Ray has no public setting for the interface. It replaces a loopback address by another address
+    of the machine unless clusters are unsupported, which the first variable simulates.
     """
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -358,8 +358,8 @@ def _stay_on_this_machine() -> None:
 
     if ray_constants.ENABLE_RAY_CLUSTER:
         raise BackendError(
-            "Ray was imported before, and would listen to other machines; start the run in a "
-            "process of its own."
+            "Ray is already imported and would listen to other machines; start the run in a new "
+            "process."
         )
 
 
@@ -369,13 +369,13 @@ def _set_up_ray_data() -> None:
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    context.max_errored_blocks = -1  # lost shards are given out again
+    context.max_errored_blocks = -1  # lost shards are assigned again
     context.execution_no_progress_timeout_s = -1  # a shard may take long
-    context.max_consecutive_actor_init_deaths = 3  # a machine that is out of order
+    context.max_consecutive_actor_init_deaths = 3  # for a faulty machine
 
 
-def _room(work: Work, resources: dict[str, float]) -> int:
-    """How many workers there will be."""
+def _worker_count(work: Work, resources: dict[str, float]) -> int:
+    """Return the number of workers, limited by the resources of the cluster."""
     cores = work.workers.cores
     most = int(resources.get("CPU", 0)) // cores
     needs = f"{cores} cores"
@@ -384,9 +384,9 @@ def _room(work: Work, resources: dict[str, float]) -> int:
     wanted = work.workers.workers or most
     if most < 1:
         raise OptionError(
-            f"the cluster has no room for a worker of {needs}: it has "
+            f"the cluster is too small for a worker, which needs {needs}: it has "
             f"{int(resources.get('CPU', 0))} cores and {int(resources.get('GPU', 0))} GPUs."
         )
     if wanted > most:
-        log.warning("the cluster has room for %d of %d workers of %s", most, wanted, needs)
+        log.warning("the cluster has resources for %d of %d workers of %s", most, wanted, needs)
     return wanted

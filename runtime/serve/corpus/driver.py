@@ -1,10 +1,10 @@
-"""Ray's driver in a process of its own, so that no fault of Ray's ends the command unexplained.
+"""Ray driver in a subprocess, which isolates the command from failures of Ray.
 
-A driver whose raylet or GCS is lost is ended by Ray from C++, by `_exit`: no exception is raised
-and no handler is called. The command therefore starts the driver as a subprocess, which connects to
-Ray (`cluster`), reports each finished shard as a line of JSON, and writes whatever Ray prints to
-the run's `ray.log`. Settings of Ray in the environment, its signal handlers and its threads stay
-there, too.
+If the raylet or the GCS is lost, Ray terminates its driver from C++ with `_exit`, without any
+exception or handler. The command therefore starts the driver as a subprocess, which connects to Ray
+(`cluster`), reports each finished shard as a line of JSON, and writes the output of Ray to the
+run's `ray.log`. The subprocess also isolates Ray's environment variables, signal handlers and
+threads.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from translate_trt.runtime.serve.corpus.plan import Shard
 log = logging.getLogger("translate_trt")
 
 _PROGRAM = f"from {__name__} import main; main()"
-_SECONDS_TO_END = 10.0  # to disconnect from Ray; a cluster of this machine alone takes 2 to 3
+_SECONDS_TO_END = 10.0  # to disconnect from Ray; a cluster on this machine takes 2 to 3
 
 
 def translate_shards(
     shards: Sequence[Shard], work: Work, on_finished: OnFinished, address: str | None = None
 ) -> None:
-    """`cluster.translate_shards` in a subprocess, which ends when this call is left in any way.
+    """Run `cluster.translate_shards` in a subprocess, which never outlives this call.
 
     Raises:
-        BackendError: as there; or Ray has ended its driver. Shards that the disk says are finished
-            have been passed to `on_finished` all the same.
-        OptionError: as there.
-        OutputError: the log cannot be written.
+        BackendError: See `cluster.translate_shards`; or Ray has terminated its driver. Shards that
+            are finished on disk have been passed to `on_finished` nevertheless.
+        OptionError: See `cluster.translate_shards`.
+        OutputError: The log cannot be written.
     """
     left = {shard.to_json(): shard for shard in shards}
     path = work.job.home / "ray.log"
@@ -62,7 +62,7 @@ def translate_shards(
             "address": address,
             "level": log.getEffectiveLevel(),
         }
-        with contextlib.suppress(BrokenPipeError):  # ended already; the exit status says why
+        with contextlib.suppress(BrokenPipeError):  # already terminated; see its exit status
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
         for message in _messages(process.stdout):
@@ -74,12 +74,12 @@ def translate_shards(
             else:
                 log.log(message["level"], "%s", message["text"])
             if error is not None or not left:
-                break  # all is said: a driver that cannot disconnect from Ray holds nothing up
-        # Longer only if it is stuck; then it is killed.
+                break  # do not wait for a driver that cannot disconnect from Ray
+        # A driver that is stuck is killed when the block ends.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_SECONDS_TO_END)
     status = process.returncode
-    for shard in list(left.values()):  # finished by workers that nobody was left to hear
+    for shard in list(left.values()):  # finished after the driver was lost
         if (found := work.job.finished(shard)) is not None:
             del left[shard.to_json()]
             on_finished(shard, found)
@@ -90,21 +90,21 @@ def translate_shards(
 
 
 def _cause(status: int) -> str:
-    """A sentence on a driver that has ended with that status, and without an error of its own."""
+    """Explain the exit status of a driver that reported no error."""
     if status < 0:
         return (
-            f"the process that talks to Ray was ended by {signal.Signals(-status).name}, perhaps "
-            "for want of memory."
+            f"the driver process of Ray was killed by {signal.Signals(-status).name}, perhaps "
+            "because memory ran out."
         )
     return (
-        f"Ray ended the run (exit status {status}), as it does when this machine's raylet or the "
-        "cluster's head is lost."
+        f"Ray terminated the run (exit status {status}), as it does when this machine's raylet or "
+        "the cluster's head node is lost."
     )
 
 
 @contextmanager
 def _driver(path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The subprocess; within the block it lives as long as this process does, at most."""
+    """Start the subprocess and stop it after the block; it never outlives this process."""
     with contextlib.ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,17 +121,17 @@ def _driver(path: Path) -> Iterator[subprocess.Popen[bytes]]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=noise,
-            start_new_session=True,  # Ctrl-C on a terminal reaches this process alone
+            start_new_session=True,  # Ctrl-C on a terminal must not reach the driver
         )
         stack.callback(_end, process)
         yield process
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Have the driver disconnect, which it does when its input ends; else kill it.
+    """Close the driver's input, which makes it disconnect, and kill it if it does not exit.
 
-    Of a cluster of this machine alone, agents outlive a lost GCS by a minute, so its process group
-    is killed, too. Workers have groups of their own, and end with their raylet.
+    The agents of a cluster on this machine outlive a lost GCS by a minute, so the process group is
+    killed, too. Workers have their own process groups and exit with their raylet.
     """
     assert process.stdin is not None
     assert process.stdout is not None
@@ -143,13 +143,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     finally:
         process.kill()
         process.wait()
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing is left of it
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty
             os.killpg(process.pid, signal.SIGKILL)
         process.stdout.close()
 
 
 def _messages(stream: Any) -> Iterator[dict[str, Any]]:
-    """The driver's messages; a last one that its end has cut off is left out."""
+    """Iterate over the driver's messages, ignoring an incomplete last one."""
     for line in stream:
         if line.endswith(b"\n"):
             yield json.loads(line)
@@ -159,7 +159,7 @@ def _messages(stream: Any) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Translate what the parent asks for on standard input."""
+    """Read a request from standard input and translate its shards."""
     requests, answers = _take_streams()
     lock = threading.Lock()  # Ray's threads log, too
 
@@ -173,7 +173,7 @@ def main() -> None:
 
     line = requests.readline()
     if not line.endswith(b"\n"):
-        return  # the parent has ended
+        return  # the parent has exited
     threading.Thread(target=_end_with_the_parent, args=(requests,), daemon=True).start()
     request = json.loads(line)
     log.setLevel(request["level"])
@@ -193,7 +193,7 @@ def main() -> None:
 
 
 def _take_streams() -> tuple[BinaryIO, BinaryIO]:
-    """The two ends of the pipes, kept from Ray, whose output to stdout goes where stderr goes."""
+    """Return both pipes to the parent, and redirect stdin and stdout away from them for Ray."""
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -211,12 +211,12 @@ def _end_with_the_parent(requests: BinaryIO) -> None:
 
 
 class _Forward(logging.Handler):
-    """Hands messages of the log to the parent."""
+    """Log handler that sends messages to the parent."""
 
     def __init__(self, tell: Any) -> None:
         super().__init__()
         self._tell = tell
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError):  # the parent has ended
+        with contextlib.suppress(OSError):  # the parent has exited
             self._tell(level=record.levelno, text=self.format(record))

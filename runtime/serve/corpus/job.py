@@ -1,16 +1,16 @@
-"""What a run keeps on disk: what it is, which shards are finished, which inputs are complete.
+"""State of a run on disk: its settings, finished shards and complete inputs.
 
-    out/<name>                       the translations of an input, once all of them are there
-    out/<name>.bad.jsonl             its bad records, if it has any
-    out/_corpus/job.json             what decides the translations; another run is refused
-    out/_corpus/lock                 locked while a run writes here
-    out/_corpus/parts/<name>/        until then, of each shard: 00003.txt or 00003.parquet,
-                                     00003.bad.jsonl, 00003.json once it is finished, and
-                                     00003.started.json, which says who began it last
-    out/_corpus/done/<name>.json     of a complete input
+    out/<name>                       translations of a complete input
+    out/<name>.bad.jsonl             bad records of the input, if any
+    out/_corpus/job.json             settings that affect the translations; others are refused
+    out/_corpus/lock                 locked while a run is active
+    out/_corpus/parts/<name>/        parts of an incomplete input; for each shard 00003.txt or
+                                     00003.parquet, 00003.bad.jsonl, 00003.json once it is
+                                     finished, and 00003.started.json for its last attempt
+    out/_corpus/done/<name>.json     record of a complete input
 
-Files appear whole, by renaming, and the record of a shard comes last: what has a record is
-finished, what has none is done again. Two workers with the same shard write the same.
+Files are created atomically, and the record of a shard is written last: a shard is finished if and
+only if it has a record. Two workers with the same shard write identical files.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ from translate_trt.runtime.version import version
 log = logging.getLogger("translate_trt")
 
 _FORMAT_VERSION = 1
-_READERS = 16  # of small files, on disks that are far away
+_READERS = 16  # threads that read small files, which hides the latency of network file systems
 
 T = TypeVar("T", bound="_Record")
 
 
 @dataclass(frozen=True)
 class _Record:
-    """What is kept of something finished.
+    """Record of a finished shard or input.
 
     Attributes:
-        fingerprint: of the run's settings.
-        size: of the input, in bytes; with `mtime_ns` it tells whether the input has changed.
-        mtime_ns: of the input.
-        records: lines or rows, bad ones included.
-        bad: how many of them are bad, by reason.
-        target_tokens: generated, end symbols included.
-        seconds: that workers took for it.
-        output_bytes: size of the part, or of the output.
-        sha256: of the part, or of the output.
+        fingerprint: Fingerprint of the run's settings.
+        size: Size of the input in bytes; with `mtime_ns` it detects changes of the input.
+        mtime_ns: Modification time of the input.
+        records: Number of lines or rows, bad ones included.
+        bad: Number of bad records by reason.
+        target_tokens: Generated tokens, end symbols included.
+        seconds: Working time of the workers.
+        output_bytes: Size of the part or output.
+        sha256: SHA-256 of the part or output.
     """
 
     fingerprint: str
@@ -82,7 +82,7 @@ class _Record:
 
     @classmethod
     def read(cls: type[T], path: Path) -> T | None:
-        """That record; None if there is none, or what is there is none of this version."""
+        """Read a record; None if it is missing or was written by another version."""
         value = read_object(path)
         try:
             return cls(**value)
@@ -92,7 +92,7 @@ class _Record:
 
 @dataclass(frozen=True)
 class ShardRecord(_Record):
-    """A finished shard: where it begins and ends, and where it was translated."""
+    """Record of a finished shard: its range, and the process that translated it."""
 
     begin: int
     end: int
@@ -102,14 +102,14 @@ class ShardRecord(_Record):
 
 @dataclass(frozen=True)
 class InputRecord(_Record):
-    """A complete input, made of so many shards."""
+    """Record of a complete input, with its number of shards."""
 
     shards: int
 
 
 @dataclass(frozen=True)
 class Started:
-    """The last time that work on a shard began; `attempts` counts those of that run."""
+    """Record of a shard's last attempt; `attempts` counts those of the same run."""
 
     run: str
     attempts: int
@@ -119,11 +119,11 @@ class Started:
 
 @dataclass(frozen=True)
 class Job:
-    """A run's output directory, and what decides the translations in it.
+    """Output directory of a run, and the settings that affect its translations.
 
     Attributes:
-        output: the directory, absolute.
-        settings: JSON object of all that decides the translations.
+        output: Absolute path of the directory.
+        settings: JSON object of all settings that affect the translations.
     """
 
     output: Path
@@ -135,52 +135,52 @@ class Job:
         text = json.dumps(self.settings, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
-    # ---- where things are ----
+    # ---- paths ----
 
     @property
     def home(self) -> Path:
-        """Directory of what the run keeps about itself."""
+        """Directory of the run's state."""
         return self.output / BOOKKEEPING
 
     def result(self, source: Input) -> Path:
-        """The translations of that input."""
+        """Path of the translations of an input."""
         return self.output / source.name
 
     def parts(self, source: Input) -> Path:
-        """Directory of the parts of that input."""
+        """Directory of an input's parts."""
         return self.home / "parts" / source.name
 
     def part(self, shard: Shard) -> Path:
-        """The translations of that shard."""
+        """Path of the translations of a shard."""
         return self.parts(shard.source) / f"{shard.index:05d}{shard.source.suffix}"
 
     def bad(self, shard: Shard) -> Path:
-        """The bad records of that shard, if it has any."""
+        """Path of a shard's bad records."""
         return self.part(shard).with_suffix(".bad.jsonl")
 
     def record(self, shard: Shard) -> Path:
-        """There once the shard is finished."""
+        """Path of the record of a finished shard."""
         return self.part(shard).with_suffix(".json")
 
     def started(self, shard: Shard) -> Path:
-        """Who began to work on that shard."""
+        """Path of the record of a shard's last attempt."""
         return self.part(shard).with_suffix(".started.json")
 
     def done(self, source: Input) -> Path:
-        """There once all of that input is translated and joined."""
+        """Path of the record of a complete input."""
         return self.home / "done" / f"{source.name}.json"
 
-    # ---- what is finished ----
+    # ---- finished shards and inputs ----
 
     def finished(self, shard: Shard) -> ShardRecord | None:
-        """The record of a shard that need not be done again."""
+        """Return the record of a finished shard; None if it must be translated."""
         record = ShardRecord.read(self.record(shard))
         if record is None or not self._holds(record, shard.source, self.part(shard)):
             return None
         return record if (record.begin, record.end) == (shard.begin, shard.end) else None
 
     def complete(self, source: Input) -> InputRecord | None:
-        """The record of an input that need not be done again."""
+        """Return the record of a complete input; None if it is incomplete."""
         record = InputRecord.read(self.done(source))
         if record is None or not self._holds(record, source, self.result(source)):
             return None
@@ -193,14 +193,14 @@ class Job:
         return same and _is_of(record, output)
 
     def all_finished(self, shards: list[Shard]) -> list[ShardRecord | None]:
-        """`finished` of many shards."""
+        """Return `finished` for each shard, reading the records in parallel."""
         with ThreadPoolExecutor(_READERS) as readers:
             return list(readers.map(self.finished, shards))
 
-    # ---- at work ----
+    # ---- attempts ----
 
     def begin(self, shard: Shard, run: str) -> int:
-        """Note that this process works on a shard; returns how often that run has begun it."""
+        """Record that this process starts a shard, and return the run's attempts at the shard."""
         path = self.started(shard)
         before = self.attempts(shard, run)
         who = Started(run, before + 1, platform.node(), os.getpid())
@@ -209,16 +209,16 @@ class Job:
         return who.attempts
 
     def attempts(self, shard: Shard, run: str) -> int:
-        """How often that run has begun that shard."""
+        """Return the number of attempts of a run at a shard."""
         value = read_object(self.started(shard))
         return int(value["attempts"]) if value.get("run") == run else 0
 
     def check_visible(self) -> None:
-        """Raise OutputError if this machine does not see the run's directory."""
+        """Raise OutputError if this machine does not see the output directory of the run."""
         if read_object(self.home / "job.json").get("fingerprint") != self.fingerprint:
             raise OutputError(
-                f"{platform.node()} does not see {self.output} as the machine that started "
-                "the run does; put the output on a file system that every machine mounts under "
+                f"{self.output} on {platform.node()} is not the directory of the machine that "
+                "started the run; put the output on a file system that every machine mounts under "
                 "the same path."
             )
 
@@ -226,9 +226,9 @@ class Job:
 def make_settings(
     manifest: Manifest, target: str, search: SearchOptions, options: CorpusOptions
 ) -> dict[str, Any]:
-    """All that decides a translation, as a JSON object.
+    """Return all settings that affect translations as a JSON object.
 
-    Evidence of parity, which `verify` adds to a bundle, is left out.
+    The results of `verify` in the manifest are excluded.
     """
     entry = manifest.target(target)
     return {
@@ -245,21 +245,21 @@ def make_settings(
 
 @contextmanager
 def open_job(job: Job, inputs: list[Input], force: bool) -> Iterator[None]:
-    """Make, or go on in, an output directory that no other run writes to meanwhile.
+    """Create or reopen an output directory and lock it during the block.
 
     Args:
-        job: what is to be done.
-        inputs: of this run; results of others stay.
-        force: forget what another run with other settings has done.
+        job: Output directory and settings.
+        inputs: Inputs of this run; results of other inputs are kept.
+        force: Discard the results of a run with other settings.
 
     Raises:
-        OutputError: another run is at work, or has made the directory with other settings; an
-            output is there that no run has made; the directory holds an input.
+        OutputError: Another run is active or has used other settings; an output exists that no run
+            has written; or the directory overlaps an input.
     """
     paths = [source.path for source in inputs]
     check_apart(job.output, paths)
     for source in inputs:
-        check_apart(job.result(source), paths)  # a hard link
+        check_apart(job.result(source), paths)  # hard links
     try:
         job.home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -282,18 +282,18 @@ def _check_settings(job: Job, force: bool) -> None:
         if not force:
             raise OutputError(
                 f"{job.output} has a run with other settings ({others}); use those, choose "
-                "another --output, or add --force to translate everything anew."
+                "another --output, or add --force to translate everything again."
             )
-        log.warning("%s: translated anew, with other settings (%s)", job.output, others)
+        log.warning("%s is translated again with other settings (%s)", job.output, others)
         shutil.rmtree(job.home / "parts", ignore_errors=True)
     value = {"format_version": _FORMAT_VERSION, "created_by": f"translate-trt {version()}"}
     write_json(path, {**value, "fingerprint": job.fingerprint, "settings": job.settings})
 
 
 def _remove_other_results(job: Job) -> None:
-    """Remove what a run with other settings has made, as that of this run is complete.
+    """Remove results of a run with other settings once this run is complete.
 
-    So results of two do not stay beside each other; until then, each is replaced by its new one.
+    Results of both settings do not remain side by side.
     """
     for done in (job.home / "done").glob("*.json"):
         record = InputRecord.read(done)
@@ -310,7 +310,7 @@ def _is_of(record: _Record, output: Path) -> bool:
 
 
 def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
-    """`beam_size 4 there, 5 here` for each value that differs."""
+    """Describe each setting that differs, such as `beam_size 4 there, 5 here`."""
     if isinstance(there, dict) and isinstance(here, dict):
         for key in sorted({*there, *here}):
             yield from _differences(there.get(key), here.get(key), f"{name}.{key}".strip("."))
@@ -323,21 +323,22 @@ def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
 
 
 def _check_result(job: Job, source: Input, force: bool) -> None:
-    """Refuse to replace a file that no run has made; say that an input has changed.
+    """Refuse to replace a file that no run has written, and warn if the input has changed.
 
-    What a run that was ended while it joined has left is removed.
+    Leftovers of a run that was killed while joining parts are removed.
     """
     result = job.result(source)
     clear_leftovers(result)
     clear_leftovers(job.output / source.bad_name)
     record = InputRecord.read(job.done(source))
-    if job.complete(source) is not None:  # a run was ended before it had removed all parts
+    if job.complete(source) is not None:  # a run was killed before it had removed all parts
         shutil.rmtree(job.parts(source), ignore_errors=True)
-    # A run that was ended as it joined has parts still, and perhaps no record of its output.
+    # After a run was killed while joining, parts exist, and the record may be missing.
     if result.exists() and not job.parts(source).exists():
         if record is None:
             raise OutputError(
-                f"{result} exists, and no run made it; move it away, or choose another --output."
+                f"{result} exists, but no run has written it; move it away, or choose another "
+                "--output."
             )
         if not _is_of(record, result) and not force:
             raise OutputError(
@@ -345,11 +346,11 @@ def _check_result(job: Job, source: Input, force: bool) -> None:
                 "--output, or add --force to replace it."
             )
     if record is not None and (record.size, record.mtime_ns) != (source.size, source.mtime_ns):
-        log.warning("%s has changed since it was translated; it is translated anew", source.path)
+        log.warning("%s has changed since its translation and is translated again", source.path)
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """That JSON object; an empty one if there is no file, or something else is in it."""
+    """Read a JSON object; an empty one if the file is missing or contains something else."""
     with contextlib.suppress(OSError, ValueError):
         value = json.loads(path.read_bytes())
         if isinstance(value, dict):
@@ -358,10 +359,10 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 of a file.
+    """Return the SHA-256 of a file.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: The file cannot be read.
     """
     try:
         return sha256_of_file(path)[0]

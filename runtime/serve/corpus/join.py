@@ -1,4 +1,4 @@
-"""The parts of an input, joined in its order into one file of its name."""
+"""Concatenation of an input's parts into its output file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _BLOCK_BYTES = 1 << 20
 def join_parts(
     job: Job, source: Input, shards: Sequence[Shard], records: Sequence[ShardRecord]
 ) -> InputRecord:
-    """Write the output of an input whose shards are all finished, then remove its parts.
+    """Write the output of an input whose shards are all finished, and remove its parts.
 
-    The order keeps everything if it is cut off anywhere: output, its list of bad records, the
-    record that it is complete, and only then are the parts removed.
+    An interruption loses nothing: the output is written first, then the list of bad records and the
+    record of the complete input, and the parts are removed last.
 
     Raises:
-        OutputError: the output cannot be written, or a part is not what its worker wrote.
+        OutputError: The output cannot be written, or a part has changed since it was written.
     """
     result = job.result(source)
     with new_file(result) as file:
@@ -73,8 +73,8 @@ def _check(part: Path, found: str, record: ShardRecord) -> None:
     if found != record.sha256:
         part.unlink()
         raise OutputError(
-            f"{part} is not what its worker wrote, so it was removed; check the disk, and run the "
-            "command again, which translates that shard again."
+            f"{part} has changed since its worker wrote it, and was removed; check the disk, and "
+            "run the command again, which translates that shard again."
         )
 
 
@@ -102,7 +102,7 @@ def _join_bad(
 ) -> None:
     path = job.output / source.bad_name
     if not any(record.bad for record in records):
-        path.unlink(missing_ok=True)  # of an earlier content of the input
+        path.unlink(missing_ok=True)  # from an earlier version of the input
         return
     with new_file(path) as file:
         for line in _bad_lines(job, source, shards, records):
@@ -112,14 +112,14 @@ def _join_bad(
 def _bad_lines(
     job: Job, source: Input, shards: Sequence[Shard], records: Sequence[ShardRecord]
 ) -> Iterator[str]:
-    """A JSON object for each bad record, with its line from 1 or its row from 0."""
+    """Iterate over JSON lines for the bad records, with line numbers from 1 or rows from 0."""
     before = 0
     for shard, record in zip(shards, records, strict=True):
         if record.bad:
             with job.bad(shard).open(encoding="utf-8") as lines:
                 for line in lines:
                     one = json.loads(line)
-                    place = before + one["place"]
-                    where = {"row": place} if source.kind == PARQUET else {"line": place + 1}
+                    index = before + one["place"]
+                    where = {"row": index} if source.kind == PARQUET else {"line": index + 1}
                     yield json.dumps({**where, "reason": one["reason"]}) + "\n"
         before += record.records

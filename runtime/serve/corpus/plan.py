@@ -1,7 +1,7 @@
-"""Inputs and their shards: which bytes of a text, which rows of a Parquet file, go together.
+"""Inputs and their division into shards: byte ranges of text, row ranges of Parquet files.
 
-A plan follows from the inputs alone, so that a second run makes the same one. A text is not read to
-plan it: a boundary is looked for around every shard's length, wherever the next line begins.
+The plan depends only on the inputs, so a second run makes the same plan. Text files are not read as
+a whole: the planner only looks for the next line start at each multiple of the shard length.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
 
 TEXT, COMPRESSED, PARQUET = "text", "compressed", "parquet"
 
-#: What a run keeps about itself, in the output directory.
+#: Directory of the run's state within the output directory.
 BOOKKEEPING = "_corpus"
 #: The column of translations in Parquet output.
 TRANSLATION = "translation"
 
-# pyarrow could read .zst, but takes one that is cut off for whole.
+# pyarrow could read .zst, but does not detect truncated files.
 _OTHER_ARCHIVES = (".zst", ".bz2", ".xz", ".zip", ".tar", ".tgz", ".7z")
 _SAMPLE_BYTES = 1 << 20
 _HEAD_BYTES = 4096
@@ -38,11 +38,11 @@ class Input:
     """A file to translate.
 
     Attributes:
-        path: absolute, the same on every machine.
-        name: of the output, in the output directory.
-        kind: TEXT, COMPRESSED (which cannot be read from the middle) or PARQUET.
-        size: bytes.
-        mtime_ns: when it was last changed, in nanoseconds since 1970.
+        path: Absolute path, the same on every machine.
+        name: Name of the output file.
+        kind: TEXT, COMPRESSED (not seekable) or PARQUET.
+        size: Size in bytes.
+        mtime_ns: Modification time in nanoseconds since 1970.
     """
 
     path: str
@@ -53,16 +53,16 @@ class Input:
 
     @property
     def suffix(self) -> str:
-        """Of the names of its parts."""
+        """File name suffix of the input's parts."""
         return ".parquet" if self.kind == PARQUET else ".txt"
 
     @property
     def bad_name(self) -> str:
-        """Of the list of its bad records, in the output directory."""
+        """File name of the list of the input's bad records."""
         return f"{self.name}.bad.jsonl"
 
     def check_unchanged(self) -> None:
-        """Raise InputError if the file is not what it was when the run was planned."""
+        """Raise InputError if the file has changed since the run was planned."""
         try:
             found = os.stat(self.path)
         except OSError as error:
@@ -72,8 +72,8 @@ class Input:
             ) from error
         if (found.st_size, found.st_mtime_ns) != (self.size, self.mtime_ns):
             raise InputError(
-                f"{self.path} has changed since the run began; run the command again, which "
-                "translates it anew."
+                f"{self.path} has changed since the run began; run the command again to translate "
+                "the new version."
             )
 
 
@@ -82,10 +82,10 @@ class Shard:
     """A part of an input, translated by one worker at a time.
 
     Attributes:
-        source: where it is from.
-        index: from 0, in the order of the input.
-        begin: first byte of a text, which begins a line; first row of a Parquet file.
-        end: the byte or row after the last one. A COMPRESSED input is a single shard, of all.
+        source: The input.
+        index: Index of the shard within the input, from 0.
+        begin: First byte of a text, at the start of a line, or first row of a Parquet file.
+        end: End of the range, exclusive. A COMPRESSED input is a single shard.
     """
 
     source: Input
@@ -95,29 +95,29 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the shard in messages."""
         return f"{self.source.name}, shard {self.index}"
 
     def to_json(self) -> str:
-        """A line of JSON; the same for the same shard."""
+        """Convert the shard to one line of JSON, which identifies it."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Shard:
-        """The shard that `to_json` wrote."""
+        """Read a shard that `to_json` wrote."""
         value = json.loads(text)
         return cls(**{**value, "source": Input(**value["source"])})
 
 
 def find_inputs(patterns: Sequence[str], column: str) -> list[Input]:
-    """The files that match, in order of their names for each pattern.
+    """Find the inputs, sorted by name within each pattern.
 
     Args:
-        patterns: paths, or patterns with *, ?, [] and ** for any directories.
-        column: what Parquet files must have.
+        patterns: Paths, or patterns with *, ?, [] and ** for any directories.
+        column: Column that Parquet files must have.
 
     Raises:
-        InputError: a pattern matches nothing, a file cannot be read, two would have the same
+        InputError: A pattern matches no file, a file cannot be read, two files would have the same
             output, or a Parquet file lacks the column.
     """
     found: dict[str, Input] = {}
@@ -142,7 +142,7 @@ def _matches(pattern: str) -> list[str]:
     matches = sorted(path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
     if not matches:
         if not glob.has_magic(pattern):
-            check_input(pattern)  # says what is the matter with it
+            check_input(pattern)  # raises a more precise error
         raise InputError(f"no file matches {pattern}; check the path.")
     return matches
 
@@ -155,9 +155,9 @@ def _input(path: str) -> Input:
     elif name.endswith(".parquet"):
         kind = PARQUET
     elif name.endswith(_OTHER_ARCHIVES):
-        raise InputError(f"{path} cannot be read compressed in that way; unpack it, or use gzip.")
+        raise InputError(f"{path} has an unsupported compression; unpack it, or use gzip.")
     if not os.path.isfile(path):
-        raise InputError(f"{path} is not a regular file, which a corpus is made of; save it first.")
+        raise InputError(f"{path} is not a regular file, as corpora must be; save it as one first.")
     if kind == TEXT:
         check_text(_head(path).partition(b"\n")[0], path)
     stamp = os.stat(path)
@@ -165,7 +165,7 @@ def _input(path: str) -> Input:
 
 
 def _head(path: str) -> bytes:
-    """The first bytes of a regular file; none of a pipe, which is refused for what it is."""
+    """Return the first bytes of a regular file; empty for pipes, which are refused later."""
     if not os.path.isfile(path):
         return b""
     with open_input(path) as stream:
@@ -176,15 +176,16 @@ def _check_names(found: dict[str, Input]) -> None:
     taken = {one.bad_name for one in found.values()} | {BOOKKEEPING, ""}
     for name in taken & set(found):
         raise InputError(
-            f"{found[name].path}: the name {name!r} is one that results take; rename the file."
+            f"{found[name].path}: the name {name!r} is reserved for results; rename the file."
         )
 
 
 def check_column(source: Input, column: str) -> None:
-    """Find out early that a Parquet file is none, or cannot be translated.
+    """Check early that a Parquet file can be translated.
 
     Raises:
-        InputError: the file is damaged, has no such column of text, or has translations already.
+        InputError: The file is damaged, lacks a text column of that name, or already has a column
+            of translations.
     """
     import pyarrow
     from pyarrow import types
@@ -203,16 +204,16 @@ def check_column(source: Input, column: str) -> None:
         raise InputError(f"the column {column!r} of {source.path} is of {kind}, not of text.")
     if TRANSLATION in schema.names:
         raise InputError(
-            f"{source.path} has a column {TRANSLATION!r} already; rename it, since that is what "
-            "the translations will be called."
+            f"{source.path} already has a column {TRANSLATION!r}; rename it, because the column of "
+            "translations has this name."
         )
 
 
 def open_parquet(source: Input) -> Any:
-    """A pyarrow.parquet.ParquetFile.
+    """Open an input as a pyarrow.parquet.ParquetFile.
 
     Raises:
-        InputError: it is damaged or no Parquet file.
+        InputError: The file is damaged or not a Parquet file.
     """
     import pyarrow
     import pyarrow.parquet
@@ -224,10 +225,10 @@ def open_parquet(source: Input) -> Any:
 
 
 def plan(source: Input, options: CorpusOptions) -> list[Shard]:
-    """The shards of an input, in its order; an empty input has one, empty.
+    """Divide an input into shards, in order; an empty input has one empty shard.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: The input cannot be read.
     """
     if source.kind == COMPRESSED:
         boundaries = [0, source.size]
@@ -246,7 +247,7 @@ def plan(source: Input, options: CorpusOptions) -> list[Shard]:
 
 
 def _line_starts(stream: BinaryIO, size: int, lines: int) -> Iterator[int]:
-    """0, the starts of lines about that many lines apart, and the size."""
+    """Iterate over 0, line starts that are about `lines` lines apart, and `size`."""
     sample = stream.read(_SAMPLE_BYTES)
     step = max(1, lines * len(sample) // max(1, sample.count(b"\n")))
     start = 0
@@ -256,12 +257,12 @@ def _line_starts(stream: BinaryIO, size: int, lines: int) -> Iterator[int]:
     yield size
 
 
-def _next_line(stream: BinaryIO, place: int, size: int) -> int:
-    """Where the first line begins after the byte at that place; the size, if none does."""
-    stream.seek(place)
+def _next_line(stream: BinaryIO, offset: int, size: int) -> int:
+    """Return the offset of the first line start after a byte; `size` if there is no other line."""
+    stream.seek(offset)
     while block := stream.read(_BLOCK_BYTES):
         newline = block.find(b"\n")
         if newline >= 0:
-            return place + newline + 1
-        place += len(block)
+            return offset + newline + 1
+        offset += len(block)
     return size

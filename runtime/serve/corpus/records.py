@@ -1,7 +1,7 @@
-"""Reading the records of a shard, the bad ones among them.
+"""Reading of a shard's records.
 
-A record is a line of a text or a row of a Parquet file. Lines end as everywhere in translate-trt
-(`runtime.text`): at a newline byte, before which one carriage return is dropped.
+A record is a line of text or a row of a Parquet file. Lines end as in `runtime.io.lines`: at a
+newline byte, optionally after one carriage return.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BLOCK_BYTES = 1 << 16
 
 
 class BadRecord(NamedTuple):
-    """A record that is not translated, and why: one of the reasons above."""
+    """A record that cannot be translated, with one of the reasons above."""
 
     reason: str
 
@@ -39,8 +39,8 @@ class Chunk(NamedTuple):
     """Records that are translated together.
 
     Attributes:
-        records: in the input's order.
-        table: of a Parquet file, the rows that they are from, a pyarrow.RecordBatch; else None.
+        records: Records in the order of the input.
+        table: Rows of a Parquet file as a pyarrow.RecordBatch; None for text.
     """
 
     records: list[Record]
@@ -48,10 +48,10 @@ class Chunk(NamedTuple):
 
 
 def read_records(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:
-    """The records of a shard, in chunks of at most `size`.
+    """Iterate over the records of a shard in chunks of at most `size`.
 
     Raises:
-        InputError: the input cannot be read, is damaged, or is not what it was when planned.
+        InputError: The input cannot be read, is damaged, or has changed since planning.
     """
     shard.source.check_unchanged()
     if shard.source.kind == PARQUET:
@@ -91,13 +91,12 @@ def _open(shard: Shard) -> Iterator[BinaryIO]:
 def _raw_lines(
     stream: BinaryIO, name: str, first: bool, end: int | None, limit: int
 ) -> Iterator[bytes | None]:
-    """Lines without their ends, to that place of the stream; None for one that is too long.
+    """Iterate over lines without line ends up to the offset `end`; None for lines over `limit`.
 
-    Never more than a line of `limit` bytes is in memory. The first line of a file may have a byte
-    order mark before it, which is no text.
+    At most `limit` bytes are in memory. A byte order mark at the start of a file is dropped.
     """
     while end is None or stream.tell() < end:
-        raw = stream.readline(limit + 2)  # with its carriage return and newline
+        raw = stream.readline(limit + 2)  # including carriage return and newline
         if first:
             check_text(raw, name)
             raw, first = raw.removeprefix(_BYTE_ORDER_MARK), False
@@ -139,7 +138,7 @@ def _rows(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:
 
 
 def _batches(file: Any, begin: int, end: int, size: int) -> Iterator[Any]:
-    """The rows from `begin` to before `end`; of a row group of others nothing is read."""
+    """Iterate over the rows from `begin` to `end`, skipping row groups outside the range."""
     first = 0
     for index in range(file.metadata.num_row_groups):
         after = first + file.metadata.row_group(index).num_rows
@@ -153,7 +152,7 @@ def _batches(file: Any, begin: int, end: int, size: int) -> Iterator[Any]:
 
 
 def _bytes(column: Any) -> Sequence[bytes | None]:
-    """As bytes: a column that says it is text may hold what is no UTF-8."""
+    """Convert a text column to bytes, because it may contain invalid UTF-8."""
     import pyarrow
 
     if isinstance(column.type, pyarrow.DictionaryType):

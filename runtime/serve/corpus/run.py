@@ -1,4 +1,4 @@
-"""A whole run: plan, translate what is not finished, join what is."""
+"""A complete run: plan shards, translate unfinished ones, and join their parts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from translate_trt.runtime.serve.corpus.job import InputRecord, ShardRecord
 from translate_trt.runtime.serve.corpus.join import join_parts
 from translate_trt.runtime.serve.corpus.plan import Input, Shard, plan
 
-#: (shards, finished before) once that is known.
+#: Called with the number of shards and the number of those finished before.
 OnPlanned = Callable[[int, int], None]
 OnFinished = Callable[[ShardRecord], None]
 
 
 @dataclass
 class _Pending:
-    """An input that is not complete: its shards, and the records of those that are finished."""
+    """An incomplete input: its shards, and the records of the finished ones."""
 
     shards: list[Shard]
     records: dict[int, ShardRecord] = field(default_factory=dict)
@@ -32,26 +32,25 @@ def run(
     on_finished: OnFinished,
     address: str | None = None,
 ) -> dict[str, InputRecord]:
-    """Translate the inputs, but for what is finished, and join each as soon as it can be.
+    """Translate the unfinished shards of all inputs, and join each input as soon as it is complete.
 
     The output directory must be opened by `job.open_job`.
 
     Args:
-        inputs: in the order in which they are translated.
-        work: what workers are told.
-        on_planned: called with the shards of inputs that are not complete, and how many of them
-            were finished before.
-        on_finished: called with the record of each shard as it is finished.
-        address: of a Ray cluster; None starts one on this machine.
+        inputs: Inputs in the order of translation.
+        work: Description of the run for the workers.
+        on_planned: Called with the number of shards of incomplete inputs, and the number of those
+            that are already finished.
+        on_finished: Called with the record of each finished shard.
+        address: Address of a Ray cluster; None starts a cluster on this machine.
 
     Returns:
-        By the input's name, the record of the complete input.
+        The record of each input by its name.
 
     Raises:
-        InputError: an input cannot be read.
-        OutputError: an output cannot be written.
-        BackendError: shards failed again and again, or Ray did; the message ends with how many
-            shards are finished, which they stay.
+        InputError: An input cannot be read.
+        OutputError: An output cannot be written.
+        BackendError: Shards or Ray failed repeatedly; finished shards are kept.
     """
     complete: dict[str, InputRecord] = {}
     pending: dict[str, _Pending] = {}
@@ -87,16 +86,16 @@ def run(
         try:
             translate_shards(waiting, work, finished, address)
         except BackendError as error:
-            # A worker may have finished some of which the driver did not hear any more.
-            unheard = [
+            # Workers may have finished shards that the driver could not report.
+            unreported = [
                 shard
                 for one in pending.values()
                 for shard in one.shards
                 if shard.index not in one.records
             ]
-            count = len(everything) - work.job.all_finished(unheard).count(None)
+            count = len(everything) - work.job.all_finished(unreported).count(None)
             raise BackendError(
                 f"{error} {count} of {len(everything)} shards are finished; run the same command "
-                "again for the others."
+                "again to continue."
             ) from error
     return {source.name: complete[source.name] for source in inputs}

@@ -1,4 +1,4 @@
-"""What decides the translations of a corpus, and what decides only how they are made."""
+"""Options of a corpus run: those that affect the result, and those of the workers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from translate_trt.runtime.errors import OptionError
 
 @dataclass(frozen=True)
 class CorpusOptions:
-    """How inputs are read and cut. Changing one of them is another run.
+    """Options that affect how inputs are read and divided; other values make another run.
 
     Raises:
-        OptionError: a number is out of range.
+        OptionError: A number is out of range.
     """
 
-    shard_lines: int = 10_000  # about so many lines of a text, so many rows of a Parquet file
-    column: str = "text"  # of Parquet files: what is translated
-    max_characters: int = 10_000  # a longer record is bad: hardly a sentence, and hours of work
+    shard_lines: int = 10_000  # approximate lines per shard of a text, rows of a Parquet file
+    column: str = "text"  # column of Parquet files to translate
+    max_characters: int = 10_000  # longer records are bad: no sentences, and hours of work
 
     def __post_init__(self) -> None:
         for name in ("shard_lines", "max_characters"):
@@ -27,18 +27,18 @@ class CorpusOptions:
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """Who translates. None of it changes a translation.
+    """Options of the workers, which do not affect translations.
 
     Raises:
-        OptionError: a number is out of range.
+        OptionError: A number is out of range.
     """
 
-    workers: int | None = None  # None: as many as the cluster has room for
-    cores: int = 1  # of each worker, which share one copy of the weights
-    attempts: int = 3  # to translate a shard, before the run goes on without it
-    batch_tokens: int = 512  # source tokens translated together, padding included
-    device: str | None = None  # "cpu", "cuda"; None: a GPU where the target needs one
-    trust_code: bool = False  # run the machine code that a version-compatible engine brings
+    workers: int | None = None  # None: as many as the cluster can run
+    cores: int = 1  # cores per worker, which share one copy of the weights
+    attempts: int = 3  # attempts per shard before it is given up
+    batch_tokens: int = 512  # source tokens per batch, padding included
+    device: str | None = None  # "cpu" or "cuda"; None: a GPU if the target needs one
+    trust_code: bool = False  # allow a version-compatible engine to run the code it contains
 
     def __post_init__(self) -> None:
         for name in ("workers", "cores", "attempts", "batch_tokens"):

@@ -1,4 +1,4 @@
-"""One shard, from its records to its part and the record that it is finished."""
+"""Translation of one shard into its part and its record."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
 #: Lines read, sorted by length and translated at a time.
 CHUNK_LINES = 1024
 
-#: Writes the translations of a chunk; None is one of a bad record.
+#: Writes the translations of a chunk; None stands for a bad record.
 Write = Callable[[Chunk, Sequence[str | None]], None]
 
 
 class Translates(Protocol):
-    """What a shard needs of a Translator."""
+    """The method of Translator that shards need."""
 
     def translate(
         self, lines: Sequence[str], options: SearchOptions | None = None
@@ -42,15 +42,15 @@ def translate_shard(
     search: SearchOptions,
     options: CorpusOptions,
 ) -> ShardRecord:
-    """Translate a shard, unless it is finished, and write its part, its bad records, its record.
+    """Translate a shard unless it is finished, and write its part, bad records and record.
 
-    A bad record becomes an empty line of a text, a null of a Parquet file, so that translations
-    stay beside what they translate.
+    A bad record becomes an empty line of a text or a null of a Parquet file, which keeps
+    translations aligned with the input.
 
     Raises:
-        InputError: the input cannot be read, or has changed.
-        OutputError: the part cannot be written.
-        BackendError: the translator failed.
+        InputError: The input cannot be read, or has changed.
+        OutputError: The part cannot be written.
+        BackendError: The translator failed.
     """
     if (finished := job.finished(shard)) is not None:
         return finished
@@ -89,7 +89,7 @@ def translate_shard(
 def _translate(
     chunk: Chunk, translator: Translates, search: SearchOptions
 ) -> tuple[list[str | None], int]:
-    """The translation of each record, None for bad ones, and how many tokens were generated."""
+    """Translate a chunk; return texts, None for bad records, and the number of tokens."""
     good = [record for record in chunk.records if isinstance(record, str)]
     translations = translator.translate(good, search) if good else []
     tokens = sum(len(one.hypotheses[0].token_log_probs) for one in translations)
@@ -98,10 +98,10 @@ def _translate(
 
 
 def _bad_records(chunk: Chunk, before: int) -> list[dict[str, Any]]:
-    """Places in the shard, from 0, and reasons."""
+    """Return index in the shard, from 0, and reason of each bad record."""
     return [
-        {"place": place, "reason": record.reason}
-        for place, record in enumerate(chunk.records, start=before)
+        {"place": index, "reason": record.reason}
+        for index, record in enumerate(chunk.records, start=before)
         if isinstance(record, BadRecord)
     ]
 
@@ -111,7 +111,7 @@ def _write_bad(shard: Shard, job: Job, bad: list[dict[str, Any]]) -> None:
     if bad:
         write_text_atomically(path, "".join(f"{json.dumps(one)}\n" for one in bad))
     else:
-        path.unlink(missing_ok=True)  # of an earlier content of the input
+        path.unlink(missing_ok=True)  # from an earlier version of the input
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def _new_part(shard: Shard, job: Job) -> Iterator[Write]:
 
 
 class _TextWriter:
-    """A line for each record."""
+    """Writer of one line per record."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -137,7 +137,7 @@ class _TextWriter:
 
 
 class ParquetOutput:
-    """Rows with all columns of the input and the translations."""
+    """Writer of Parquet rows with all columns of the input and the translations."""
 
     def __init__(self, file: BinaryIO, schema: Any) -> None:
         import pyarrow.parquet
