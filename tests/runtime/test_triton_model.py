@@ -394,7 +394,7 @@ def test_execute_refuses_what_there_is_no_capacity_for_and_the_end_answers_all(
     model.execute(requests)  # returns
     code, said = failure(requests[2].sender.response())
     assert code == TritonError.UNAVAILABLE
-    assert "has 2 requests in work, as many as it takes; send the request again later" in said
+    assert "is at its capacity of 2 requests; send the request again later" in said
     held.let_go()
     assert best(requests[0].sender.response()) == expected(translator.translate(["a"]))
     wait_for(lambda: model._admission.requests < 2, "the answered one to leave")
@@ -410,14 +410,14 @@ def test_execute_refuses_what_there_is_no_capacity_for_and_the_end_answers_all(
 def test_a_request_may_cost_half_of_what_is_left() -> None:
     admission = Admission(requests=4, cost=100)
     admission.admit(90)  # alone
-    with pytest.raises(BusyError, match="too much to do for a request that costs 6"):
+    with pytest.raises(BusyError, match="too busy for a request of cost 6"):
         admission.admit(6)
     admission.admit(5)
     admission.leave(90)
     admission.admit(47)
     admission.admit(1)
     admission.admit(1)
-    with pytest.raises(BusyError, match="has 4 requests in work"):
+    with pytest.raises(BusyError, match="capacity of 4 requests"):
         admission.admit(1)
 
 
@@ -435,7 +435,7 @@ def test_a_request_whose_time_is_up(
     for one in (runs, waits):
         code, said = failure(one.sender.response())
         assert code == TritonError.UNAVAILABLE
-        assert "timeout of 1000 microseconds was over before it was translated; send" in said
+        assert "timeout of 1000 microseconds expired before it was translated; send" in said
     held.let_go()
     found = best(patient.sender.response())
     model.finalize()
@@ -500,7 +500,7 @@ def test_a_server_without_metrics(
 ) -> None:
     monkeypatch.delattr(fake_triton, "MetricFamily")
     model = load(repository)
-    assert "no metrics of this instance are published" in caplog.text
+    assert "this instance publishes no metrics" in caplog.text
     assert best(answers(model, [request("a")])[0]) == expected(translator.translate(["a"]))
     model.finalize()
 

@@ -146,7 +146,7 @@ def test_an_engine_goes_to_gpus(
     write_manifest(bundle, dataclasses.replace(manifest, targets={"onnx-fp32": engine}))
     refused = triton("--device", "cpu")
     assert refused.exit_code == 2
-    assert "--device is cpu, but onnx-fp32 is for GPUs" in refused.stderr
+    assert "--device is cpu, but onnx-fp32 needs a GPU" in refused.stderr
     assert triton().exit_code == 0
     assert configuration(tmp_path / "repo")["instance_group"][0]["kind"] == ["KIND_GPU"]
 
@@ -231,14 +231,14 @@ def test_a_bundle_is_not_replaced_by_its_repository(
     [
         (["--target", "tensorrt"], "it has: onnx-fp32, onnx-int8"),
         (["--name", "../x"], "--name is '../x'"),
-        (["--name", ".x"], "does not begin with a '.'"),
+        (["--name", ".x"], "must not begin with a '.'"),
         (["--max-batch-size", "0"], "--max-batch-size is 0; it must be at least 1"),
         (["--queue-delay", "-1"], "--queue-delay is -1; it must be at least 0"),
         (["--preferred-batch-size", "65"], "--preferred-batch-size has 65"),
         (["--workers", "0"], "--workers is 0"),
         (["--capacity", "0"], "--capacity is 0; it must be at least 1"),
-        (["--device", "cuda:1"], "Which GPU an instance gets is the server's to say"),
-        (["--max-beam-size", "3"], "less than the bundle's own beam size, 4"),
+        (["--device", "cuda:1"], "The server assigns GPUs to instances"),
+        (["--max-beam-size", "3"], "less than the bundle's default beam size of 4"),
         (
             ["--max-cost", "39999"],
             "--max-cost 39999 is less than 40000, what a text of --max-characters",

@@ -1,6 +1,6 @@
-"""A bundle behind NVIDIA's Triton Inference Server (docs/serve.md).
+"""Bundles on NVIDIA's Triton Inference Server (docs/serve.md).
 
-`repository` writes what the server reads, `interface` says once what goes in and out, `batch`
-translates requests together, and `model` is what the server's Python backend runs. All but `model`
-know nothing of Triton.
+`repository` writes the model repository, `interface` declares the model's inputs and outputs,
+`batch` converts and translates requests, and `model` runs in the server's Python backend. Only
+`model` and `metrics` import Triton's modules.
 """

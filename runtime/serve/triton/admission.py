@@ -1,4 +1,4 @@
-"""Admission control: limits on the requests in an instance and on the work in them."""
+"""Admission control: limits on the number and the cost of requests in an instance."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ from translate_trt.runtime.errors import TranslateTrtError
 
 
 class BusyError(TranslateTrtError):
-    """An instance that has as much to do as it may; the same request may be sent again later."""
+    """The instance is at its capacity; the client may send the request again later."""
 
 
 class Admission:
-    """Counts the requests in an instance.
+    """Admission policy of an instance.
 
-    A request may cost at most half of what is left, so that cheap requests get in where expensive
-    ones no longer do.
+    A request may use at most half of the remaining cost budget, so cheap requests are still
+    admitted when expensive ones no longer are. An idle instance admits any request.
 
     Args:
-        requests: in the instance at most.
-        cost: of all of them together, but for a request that is alone.
+        requests: Maximum number of requests in the instance.
+        cost: Budget for the total cost of the requests.
     """
 
     def __init__(self, requests: int, cost: int) -> None:
-        self._most, self._cost = requests, cost
+        self._max_requests, self._cost = requests, cost
         self._lock = Lock()
         self._count, self._admitted = 0, 0
 
     @property
     def requests(self) -> int:
-        """Number of admitted requests that have not left."""
+        """Number of requests in the instance."""
         return self._count
 
     def admit(self, cost: int) -> None:
-        """Let a request in, which `leave` has to be called for.
+        """Admit a request; the caller must call `leave` with the same cost.
 
         Raises:
-            BusyError: there is too much to do.
+            BusyError: The instance is at its capacity.
         """
         with self._lock:
-            if self._count >= self._most:
+            if self._count >= self._max_requests:
                 raise BusyError(
-                    f"this server has {self._count} requests in work, as many as it takes; send "
-                    "the request again later, or to another server."
+                    f"this server is at its capacity of {self._count} requests; send the request "
+                    "again later, or to another server."
                 )
             if self._count and cost > (self._cost - self._admitted) // 2:
                 raise BusyError(
-                    f"this server has too much to do for a request that costs {cost}; send it "
-                    "again later, to another server, or fewer sentences at once."
+                    f"this server is too busy for a request of cost {cost}; send it again later, "
+                    "to another server, or with fewer sentences."
                 )
             self._count += 1
             self._admitted += cost
 
     def leave(self, cost: int) -> None:
-        """A request has been answered, and nothing of it runs any more."""
+        """Remove a request that has been answered and has no running sentences."""
         with self._lock:
             self._count -= 1
             self._admitted -= cost

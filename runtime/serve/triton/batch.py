@@ -1,7 +1,6 @@
-"""Requests of many clients, one by one: arrays in, arrays out, nothing of Triton.
+"""Conversion between Triton's arrays and translations, and asynchronous answers to requests.
 
-What a sentence needs is checked before anything is translated, so that a bad one costs its
-neighbours nothing.
+All sentences are validated before translation starts, so an invalid request does not affect others.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Line:
-    """A sentence and how to search; `source` is text or tokens."""
+    """A sentence as text or tokens, with its search options."""
 
     source: str | tuple[int, ...]
     options: SearchOptions
@@ -39,9 +38,9 @@ class Limits:
     """Limits of a request.
 
     Attributes:
-        beam_size: of each sentence.
-        characters: of each text.
-        cost: of all sentences together, see `cost`.
+        beam_size: Maximum beam size of a sentence.
+        characters: Maximum length of a text.
+        cost: Maximum total cost of the sentences (see `cost`).
     """
 
     beam_size: int
@@ -49,12 +48,12 @@ class Limits:
     cost: int
 
 
-#: A token of a source is counted as so many characters.
+#: Number of characters that a source token counts as.
 _CHARACTERS_PER_TOKEN = 4
 
 
 def cost(lines: Sequence[Line]) -> int:
-    """Upper bound of a request's cost: characters, or MIN_LENGTH if larger, times the beam size."""
+    """Cost bound of a request: sum of characters, or MIN_LENGTH if larger, times beam size."""
     total = 0
     for line in lines:
         per_token = 1 if isinstance(line.source, str) else _CHARACTERS_PER_TOKEN
@@ -67,16 +66,16 @@ def cost(lines: Sequence[Line]) -> int:
 
 
 def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limits) -> list[Line]:
-    """The sentences of one request, checked.
+    """Read and validate the sentences of a request.
 
     Args:
-        inputs: those of `interface.INPUTS` that the request has, each with an axis of sentences.
-        translator: will translate them.
-        limits: of the server.
+        inputs: Tensors of the request, a subset of `interface.INPUTS`; the first axis is sentences.
+        translator: Translator that will translate the sentences.
+        limits: Limits of the server.
 
     Raises:
-        InputError: there is neither text nor tokens, or both; or one that cannot be translated.
-        OptionError: an option that is out of range, or that the bundle or server does not take.
+        InputError: The request has neither text nor tokens, has both, or has an invalid sentence.
+        OptionError: An option is out of range, or not supported by the bundle or the server.
     """
     text, tokens = interface.TEXT.name, interface.TOKENS.name
     if (text in inputs) == (tokens in inputs):
@@ -96,13 +95,13 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
         if line.options.min_length > longest:
             raise OptionError(
                 f"min_length {line.options.min_length} is more than the {longest} tokens of the "
-                "longest translation that this bundle was exported for; ask for less."
+                "longest translation that this bundle was exported for; use a smaller value."
             )
         if line.options.beam_size > limits.beam_size:
             raise OptionError(
-                f"beam_size {line.options.beam_size} is more than the {limits.beam_size} that "
-                "this server takes; ask for fewer, or make the model repository with a larger "
-                "--max-beam-size."
+                f"beam_size {line.options.beam_size} is more than this server's maximum of "
+                f"{limits.beam_size}; use a smaller one, or create the model repository with a "
+                "larger --max-beam-size."
             )
         source = None if isinstance(line.source, str) else line.source
         translator.check(line.options, source, f"sentence {row}")
@@ -114,17 +113,17 @@ def _check_cost(lines: Sequence[Line], limits: Limits) -> None:
     found = cost(lines)
     if found <= limits.cost:
         return
-    # What fits if the most expensive sentence stands for all.
+    # Number of sentences that fit if each costs as much as the most expensive one.
     fitting = limits.cost // max(cost([line]) for line in lines)
     if fitting:
         instead = f"send at most {fitting} of them in a request"
     elif len(lines) > 1:
-        instead = "send shorter texts, one in a request, or ask for a smaller beam_size"
+        instead = "send shorter texts, one per request, or use a smaller beam_size"
     else:
-        instead = "send a shorter text, or ask for a smaller beam_size"
+        instead = "send a shorter text, or use a smaller beam_size"
     raise InputError(
-        f"the request costs {found} (characters times beam_size, of {len(lines)} sentences), more "
-        f"than the {limits.cost} that this server takes; {instead}."
+        f"the request costs {found} (characters times beam_size of {len(lines)} sentences), more "
+        f"than this server's maximum of {limits.cost}; {instead}."
     )
 
 
@@ -137,48 +136,48 @@ def _text(row: int, content: bytes | str, limits: Limits) -> str:
         ) from error
     if len(text) > limits.characters:
         raise InputError(
-            f"sentence {row} has {len(text)} characters, more than the {limits.characters} that "
-            "this server takes; send its sentences one by one."
+            f"sentence {row} has {len(text)} characters, more than this server's maximum of "
+            f"{limits.characters}; send its sentences one by one."
         )
     return text
 
 
 def _tokens(row: Array) -> tuple[int, ...]:
-    """A row's tokens without what it is filled up with at its end."""
+    """Return the tokens of a row without the padding at its end."""
     real = np.flatnonzero(row != interface.NO_TOKEN)
     return tuple(row[: real[-1] + 1].tolist()) if len(real) else ()
 
 
 def _options(inputs: Mapping[str, Array], row: int, defaults: SearchOptions) -> SearchOptions:
-    """The defaults, with what the request says of that sentence in their place."""
-    given: dict[str, Any] = {}
+    """Return the search options of a sentence: those of the request, otherwise the defaults."""
+    requested: dict[str, Any] = {}
     for name, tensor in interface.OPTIONS.items():
         if tensor.name in inputs:
             value = inputs[tensor.name].reshape(-1)[row]
             if tensor.data_type == "STRING":
-                given[name] = value.decode("utf-8", "replace")
+                requested[name] = value.decode("utf-8", "replace")
             else:
-                given[name] = value.item()
-    return dataclasses.replace(defaults, **given)
+                requested[name] = value.item()
+    return dataclasses.replace(defaults, **requested)
 
 
 # ---- translating ----
 
 
 class Answer:
-    """Sentences of one request, which take turns as one in a service.
+    """Asynchronous answer to a request, whose sentences share scheduling turns in the service.
 
     Attributes:
-        lines: what was asked for.
-        cost: of them.
+        lines: Sentences of the request.
+        cost: Cost of the request.
     """
 
     def __init__(self, lines: Sequence[Line], service: TranslationService) -> None:
-        """Nothing is handed in before `send`.
+        """Prepare an answer; `send` submits the sentences.
 
         Args:
-            lines: checked.
-            service: translates each in a batch with others of its beam size.
+            lines: Validated sentences.
+            service: Service that translates the sentences.
         """
         self.lines, self.cost = lines, cost(lines)
         self._service, self._request = service, service.new_request()
@@ -188,10 +187,10 @@ class Answer:
         self._left, self._lock = len(lines), Lock()
 
     def send(self, call: Callable[[Answer], None]) -> None:
-        """Hand the sentences in.
+        """Submit the sentences.
 
         Args:
-            call: is given this answer by some thread once all sentences are done.
+            call: Called with this answer, from any thread, once all sentences are done.
         """
 
         def done(_: object, count: int = 1) -> None:
@@ -203,7 +202,7 @@ class Answer:
 
         if not self.lines:
             call(self)
-        # Cutting a text into segments takes a while, during which no lock is held.
+        # No lock is held here, because splitting a text into segments takes time.
         for line in self.lines:
             if self._cancelled.is_set():
                 break
@@ -214,19 +213,19 @@ class Answer:
                 break
             self._futures.append(future)
             future.add_done_callback(done)
-            if self._cancelled.is_set():  # meanwhile
+            if self._cancelled.is_set():  # `cancel` may have missed this line
                 self._service.cancel(self._request)
         if rest := len(self.lines) - len(self._futures):
             self.cancel()
             done(None, rest)
 
     def cancel(self) -> None:
-        """Drop what no batch has taken yet."""
+        """Cancel the unfinished sentences."""
         self._cancelled.set()
         self._service.cancel(self._request)
 
     def result(self) -> list[Translation] | Exception | None:
-        """Once it is done: the translations, or what went wrong first; None: it was cancelled."""
+        """Return translations or the first error of a finished answer; None if it was cancelled."""
         if self._error is not None:
             return self._error
         if len(self._futures) < len(self.lines):
@@ -248,7 +247,7 @@ class Answer:
 def write_outputs(
     lines: Sequence[Line], translations: Sequence[Translation], wanted: Iterable[str]
 ) -> dict[str, Array]:
-    """The outputs of one request that are asked for, by name."""
+    """Create the requested output arrays by name."""
     width = max(line.options.num_hypotheses for line in lines)
     table = [one.hypotheses for one in translations]
     write: dict[str, Callable[[], Array]] = {
@@ -275,7 +274,7 @@ def _filled(
     kind: type[np.generic],
     value: Callable[[TextHypothesis], object],
 ) -> Array:
-    """[sentences, width] of a value per hypothesis."""
+    """Create an array [sentences, width] with one value per hypothesis."""
     array = np.full((len(table), width), fill, kind)
     for row, best in enumerate(table):
         for column, one in enumerate(best):
@@ -284,7 +283,7 @@ def _filled(
 
 
 def _token_table(table: Sequence[Sequence[TextHypothesis]], width: int) -> Array:
-    """[sentences, width, longest], the tokens of a line's segments one after the other."""
+    """Create an array [sentences, width, longest] with the tokens of all segments of a line."""
     tokens = [
         [[token for segment in one.segments for token in segment.tokens] for one in best]
         for best in table

@@ -1,6 +1,6 @@
-"""What goes in and out of the model: the configuration, the model and its tests read it here.
+"""Inputs and outputs of the Triton model, for its configuration and its implementation.
 
-Every tensor has the sentences of a request as its first axis, which `shape` leaves out.
+The first axis of every tensor, the sentences of a request, is not part of its `shape`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any, get_type_hints
 
 from translate_trt.runtime.options import SearchOptions
 
-#: Of the model's parameters in its configuration; another version's repository is refused.
+#: Format of the parameters in the model's configuration; repositories of other formats are refused.
 FORMAT = "3"
 
-#: Fills up rows of tokens; no token has this id.
+#: Padding of token rows, which is not a valid token id.
 NO_TOKEN = -1
 
-#: The score of what fills up rows of hypotheses, below all scores; JSON has no infinity.
+#: Score of padding hypotheses, below all real scores; JSON has no infinity.
 NO_SCORE = -3e38
 
 
@@ -25,8 +25,9 @@ class Tensor:
     """An input or output.
 
     Attributes:
-        data_type: as Triton calls it, without TYPE_.
-        shape: of a sentence; -1 is any size.
+        name: Name of the tensor.
+        data_type: Triton's data type without the prefix TYPE_.
+        shape: Shape per sentence; -1 is a dynamic size.
     """
 
     name: str
@@ -34,8 +35,8 @@ class Tensor:
     shape: tuple[int, ...]
 
 
-# A sentence comes as text or as tokens. Both are inputs of one model, so that the weights are in
-# memory once and all sentences wait in one queue.
+# A request contains text or tokens. One model has both inputs: the weights are in memory once, and
+# all sentences share one queue.
 TEXT = Tensor("TEXT", "STRING", (1,))
 TOKENS = Tensor("TOKENS", "INT32", (-1,))  # shorter rows of a request are filled with NO_TOKEN
 
@@ -43,13 +44,12 @@ _DATA_TYPES: dict[Any, str] = {
     bool: "BOOL",
     int: "INT32",
     int | None: "INT32",
-    float: "FP64",  # as in Python, so that 0.6 is the bundle's 0.6
+    float: "FP64",  # the same precision as in Python: 0.6 equals the bundle's 0.6
     str: "STRING",
     str | None: "STRING",
 }
 
-#: By the field of SearchOptions that it sets. Attention would be a matrix per hypothesis; it is for
-#: looking at, not for serving.
+#: Option tensors by field of SearchOptions. Attention, a matrix per hypothesis, is not served.
 OPTIONS: dict[str, Tensor] = {
     name: Tensor(name.upper(), _DATA_TYPES[kind], (1,))
     for name, kind in get_type_hints(SearchOptions).items()
@@ -58,12 +58,12 @@ OPTIONS: dict[str, Tensor] = {
 
 INPUTS = (TEXT, TOKENS, *OPTIONS.values())
 
-# Best hypotheses first. Rows have as many as the request's largest NUM_HYPOTHESES; what a sentence
-# has fewer is filled with empty ones of NO_SCORE.
+# Hypotheses are sorted best first. The number of columns is the request's largest NUM_HYPOTHESES;
+# rows with fewer hypotheses are padded with empty ones of NO_SCORE.
 TRANSLATION = Tensor("TRANSLATION", "STRING", (-1,))
 SCORE = Tensor("SCORE", "FP64", (-1,))
 TRUNCATED = Tensor("TRUNCATED", "BOOL", (-1,))  # the maximum length came before the end symbol
 TRANSLATION_TOKENS = Tensor("TRANSLATION_TOKENS", "INT32", (-1, -1))  # filled with NO_TOKEN
-COUNT = Tensor("COUNT", "INT32", (1,))  # hypotheses that are none of those fills
+COUNT = Tensor("COUNT", "INT32", (1,))  # number of hypotheses without the padding
 
 OUTPUTS = (TRANSLATION, SCORE, TRUNCATED, TRANSLATION_TOKENS, COUNT)

@@ -1,4 +1,4 @@
-"""Metrics of an instance: Triton's own count requests as successful that were refused."""
+"""Metrics of an instance; Triton's own count refused requests as successful."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from translate_trt.runtime.results import Statistics
 
 log = logging.getLogger("translate_trt")
 
-_SECONDS = 1.0  # between two updates, each of which is some messages to the server
+_SECONDS = 1.0  # between two updates, each of which sends several messages to the server
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -23,8 +23,8 @@ class Outcome(Enum):
     """Outcome of a request."""
 
     SUCCESS = "success"
-    REFUSED = "refused"  # its own fault: 400
-    BUSY = "busy"  # too much to do
+    REFUSED = "refused"  # an invalid request (400)
+    BUSY = "busy"  # the instance was at its capacity
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     FAILED = "failed"
@@ -33,26 +33,26 @@ class Outcome(Enum):
 _COUNTERS = {
     "sentences": (
         "translate_trt_sentences_total",
-        "Sentences translated, pieces of long ones each",
+        "Translated sentences, counting each segment of a long one",
     ),
-    "source_tokens": ("translate_trt_source_tokens_total", "Source tokens translated"),
+    "source_tokens": ("translate_trt_source_tokens_total", "Translated source tokens"),
     "target_tokens": ("translate_trt_target_tokens_total", "Tokens of the best translations"),
-    "steps": ("translate_trt_batch_steps_total", "Steps of batches"),
-    "rows": ("translate_trt_batch_rows_total", "Sentences in those batches, step by step"),
+    "steps": ("translate_trt_batch_steps_total", "Decoding steps of all batches"),
+    "rows": ("translate_trt_batch_rows_total", "Sum of the batch sizes over all steps"),
 }
 _GAUGES = {
-    "waiting": ("translate_trt_waiting_sentences", "Sentences that no batch has taken yet"),
+    "waiting": ("translate_trt_waiting_sentences", "Sentences in the pending queue"),
     "running": ("translate_trt_running_sentences", "Sentences in batches"),
 }
 
 
 class Metrics:
-    """Publishes what an instance did, every second.
+    """Publisher of an instance's metrics, once per second.
 
     Args:
-        labels: of all metrics.
-        statistics: asks the service.
-        in_work: asks for the number of requests that are not answered yet.
+        labels: Labels of all metrics.
+        statistics: Returns the statistics of the service.
+        in_work: Returns the number of unanswered requests.
     """
 
     def __init__(
@@ -72,24 +72,24 @@ class Metrics:
         self._ended = threading.Event()
         try:
             self._create(dict(labels))
-        except Exception as error:  # of the backend, which has its own kinds
-            log.warning("no metrics of this instance are published: %s", error)
+        except Exception as error:  # Triton's own exception classes
+            log.warning("this instance publishes no metrics: %s", error)
             self._ended.set()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
     def answered(self, outcome: Outcome, seconds: float) -> None:
-        """Count an answer, and how long its request was in the instance."""
+        """Count an answer and the time that its request spent in the instance."""
         with self._lock:
             self._outcomes[outcome] += 1
             if outcome is Outcome.SUCCESS and self._latency is not None:
                 self._seconds.append(seconds)
 
     def close(self) -> None:
-        """Publish the last numbers."""
+        """Publish the final values and stop."""
         self._ended.set()
         self._thread.join()
-        # A family has to go after its metrics.
+        # Metrics must be freed before their family.
         self._metrics.clear()
         self._latency = None
         self._families.clear()
@@ -101,7 +101,7 @@ class Metrics:
             return made
 
         counter, gauge = triton.MetricFamily.COUNTER, triton.MetricFamily.GAUGE
-        requests = family("translate_trt_requests_total", "Requests by how they ended", counter)
+        requests = family("translate_trt_requests_total", "Requests by outcome", counter)
         for outcome in Outcome:
             self._metrics[outcome.value] = requests.Metric(
                 labels={**labels, "outcome": outcome.value}
@@ -110,12 +110,12 @@ class Metrics:
             for field, (name, description) in named.items():
                 self._metrics[field] = family(name, description, kind).Metric(labels=labels)
         self._metrics["in_work"] = family(
-            "translate_trt_requests_in_work", "Requests that are not answered yet", gauge
+            "translate_trt_requests_in_work", "Unanswered requests", gauge
         ).Metric(labels=labels)
-        if hasattr(triton.MetricFamily, "HISTOGRAM"):  # not before Triton 2.53
+        if hasattr(triton.MetricFamily, "HISTOGRAM"):  # Triton 2.53 and later
             self._latency = family(
                 "translate_trt_request_seconds",
-                "From a successful request's arrival in the instance to its answer",
+                "Time from the arrival of a successful request in the instance to its answer",
                 triton.MetricFamily.HISTOGRAM,
             ).Metric(labels=labels, buckets=list(_BUCKETS))
 
@@ -127,11 +127,11 @@ class Metrics:
             ended = self._ended.wait(_SECONDS)
             try:
                 self._publish()
-            except Exception as error:  # as above
-                log.warning("metrics of this instance could not be published: %s", error)
+            except Exception as error:  # Triton's own exception classes
+                log.warning("this instance could not publish its metrics: %s", error)
 
     def _publish(self) -> None:
-        # First asked for and last published: where it says 0, the others know of all requests.
+        # Read first and published last: once it is 0, the other metrics include all requests.
         in_work = self._in_work()
         now, before = self._statistics(), self._published
         with self._lock:

@@ -1,4 +1,4 @@
-"""What Triton's Python backend runs; `model.py` of a model repository imports it."""
+"""Triton Python backend model, which `model.py` of a model repository imports."""
 
 from __future__ import annotations
 
@@ -31,64 +31,67 @@ from translate_trt.runtime.translator import Translator
 
 log = logging.getLogger("translate_trt")
 
-_SECONDS_TO_CANCEL = 0.2  # in which one is noticed that waits in the service
-# Requests whose characters, times their beams, are more are cut into pieces and tokens in a thread
-# of its own: 10,000 characters take up to 0.1 s, in which the server could hand nothing over.
+_SECONDS_TO_CANCEL = 0.2  # maximum delay in noticing that a client has cancelled
+# Requests above this cost are tokenized in a separate thread: 10,000 characters take up to 0.1 s,
+# which would block the server's next call.
 _EXPENSIVE = 20_000
-# Together, requests in an instance cost at most so many times what one may cost.
+# Cost budget of an instance in multiples of the maximum cost of one request.
 _COST_OF_ALL = 16
 
 
 class TritonPythonModel:
-    """A bundle. The server calls `execute` with requests that wait, others being translated."""
+    """Triton model that serves a bundle; `execute` accepts requests while others are running."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the bundle that the configuration names.
 
         Args:
-            args: `model_config` as JSON, `model_repository` and `model_version`, which say where
-                the model lies, `model_instance_kind` and `model_instance_device_id`.
+            args: Arguments of the server: `model_config` as JSON, `model_repository` and
+                `model_version`, `model_instance_kind` and `model_instance_device_id`.
 
         Raises:
-            TranslateTrtError: as for `Translator`; the server logs it and does not serve the model.
+            TranslateTrtError: See `Translator`. The server logs the error and does not serve the
+                model.
         """
         self._watch = Watch()
         try:
             self._load(args)
         except BaseException:
-            self._watch.stop()  # the server knows
+            self._watch.stop()  # the server handles the error
             raise
         self._watch.arm()
 
     def _load(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
-        given = {name: one["string_value"] for name, one in config["parameters"].items()}
-        if given.get("format") != interface.FORMAT:
+        parameters = {name: one["string_value"] for name, one in config["parameters"].items()}
+        if parameters.get("format") != interface.FORMAT:
             raise BundleError(
-                f"{args['model_repository']} was made by another version of translate-trt (format "
-                f"{given.get('format')}, this one reads {interface.FORMAT}); make it again with "
-                "translate-trt triton."
+                f"{args['model_repository']} was created by another version of translate-trt "
+                f"(format {parameters.get('format')}, this version reads {interface.FORMAT}); "
+                "create it again with translate-trt triton."
             )
-        threads = int(given.get("threads", 1))
+        threads = int(parameters.get("threads", 1))
         processes = sum(group["count"] for group in config["instance_group"])
-        workers = given.get("workers", max(1, available_cores() // (threads * processes)))
+        workers = parameters.get("workers", max(1, available_cores() // (threads * processes)))
         self._limits = Limits(
-            int(given["max_beam_size"]), int(given["max_characters"]), int(given["max_cost"])
+            int(parameters["max_beam_size"]),
+            int(parameters["max_characters"]),
+            int(parameters["max_cost"]),
         )
         return_large_blocks()
-        # An absolute path stays what it is.
+        # `/` with an absolute path yields that path.
         home = Path(args["model_repository"], args["model_version"])
         self._translator = Translator(
-            home / given["bundle"],
-            given["target"],
+            home / parameters["bundle"],
+            parameters["target"],
             threads=threads,
             workers=int(workers),
-            batch_tokens=int(given["batch_tokens"]),
+            batch_tokens=int(parameters["batch_tokens"]),
             device=_device(args),
-            trust_code=given["trust_code"] == "true",
+            trust_code=parameters["trust_code"] == "true",
         )
         self._service = TranslationService(self._translator)
-        self._admission = Admission(int(given["capacity"]), _COST_OF_ALL * self._limits.cost)
+        self._admission = Admission(int(parameters["capacity"]), _COST_OF_ALL * self._limits.cost)
         self._metrics = Metrics(
             {
                 "model": args["model_name"],
@@ -102,9 +105,9 @@ class TritonPythonModel:
         self._responder = _Responder(self._service, self._admission, self._metrics)
 
     def execute(self, requests: list[Any]) -> None:
-        """Hand requests over to the service; each is answered when it is done.
+        """Submit requests to the service; each is answered when it is done.
 
-        This never waits: a request that the instance has no capacity for is refused.
+        This method never blocks: it refuses requests when the instance is at its capacity.
         """
         for request in requests:
             client = _Client(
@@ -116,7 +119,7 @@ class TritonPythonModel:
                 self._responder.refuse(client, error, Outcome.REFUSED)
             except BusyError as error:
                 self._responder.refuse(client, error, Outcome.BUSY)
-            except Exception as error:  # its neighbours get their answers, whatever it was
+            except Exception as error:  # the other requests must still be answered
                 log.exception("a request could not be read")
                 self._responder.refuse(client, error, Outcome.FAILED)
 
@@ -134,7 +137,7 @@ class TritonPythonModel:
             answer.send(self._responder.done)
 
     def finalize(self) -> None:
-        """Answer what is under way."""
+        """Finish and answer all requests."""
         self._watch.disarm()
         self._reader.shutdown()
         self._service.close()
@@ -144,13 +147,13 @@ class TritonPythonModel:
 
 @dataclass(frozen=True)
 class _Client:
-    """Client that waits for an answer.
+    """Client of a request.
 
     Attributes:
-        sender: takes the answer.
-        wanted: outputs that are asked for.
-        timeout: microseconds after which nobody waits any more; 0: none.
-        since: when the instance took the request (`time.monotonic`).
+        sender: Response sender of the backend.
+        wanted: Names of the requested outputs.
+        timeout: Timeout in microseconds; 0 for none.
+        since: Arrival time of the request (`time.monotonic`).
     """
 
     sender: Any
@@ -164,7 +167,7 @@ class _Client:
 
 
 class _Responder:
-    """Sends answers in a thread of its own, so that no worker waits for the server meanwhile."""
+    """Thread that sends answers, so that workers do not wait for the server."""
 
     def __init__(self, service: TranslationService, admission: Admission, metrics: Metrics) -> None:
         self._service, self._admission, self._metrics = service, admission, metrics
@@ -177,7 +180,7 @@ class _Responder:
         self._thread.start()
 
     def expect(self, answer: Answer, client: _Client) -> None:
-        """Answer that client once `done` is called, or its time is up."""
+        """Register a client, which is answered on `done` or when its timeout expires."""
         with self._lock:
             self._expected[answer] = client
             if client.timeout:
@@ -185,22 +188,22 @@ class _Responder:
                 heapq.heappush(self._deadlines, entry)
 
     def done(self, answer: Answer) -> None:
-        """All sentences of an answer are."""
+        """Enqueue an answer whose sentences are all done."""
         self._answers.put(answer)
 
     def refuse(self, client: _Client, error: Exception | None, outcome: Outcome) -> None:
-        """Answer a client that nothing is translated for."""
+        """Send an error to a client whose request was not accepted."""
         self._send(client, _error(_message(error), outcome), outcome)
 
     def close(self) -> None:
-        """Return once everybody has an answer; all answers must be done."""
+        """Send all remaining answers, which must be done, and stop."""
         self._answers.put(None)
         self._thread.join()
 
     def _run(self) -> None:
         try:
             self._serve()
-        except BaseException as error:  # without this thread nobody is answered any more
+        except BaseException as error:  # without this thread no client would be answered
             _end_instance(error)
 
     def _serve(self) -> None:
@@ -212,7 +215,7 @@ class _Responder:
                     return
                 with self._lock:
                     client = self._expected.pop(answer, None)
-                if client is not None:  # else its time was up
+                if client is not None:  # None after a timeout
                     self._respond(client, answer)
                 self._admission.leave(answer.cost)
             self._give_up_late()
@@ -223,13 +226,13 @@ class _Responder:
                     _end_instance("its workers have ended")
 
     def _pause(self) -> float:
-        """Seconds to the next look at clients, or the next deadline."""
+        """Return the seconds until the next deadline or check for cancelled clients."""
         with self._lock:
             first = self._deadlines[0][0] if self._deadlines else float("inf")
         return min(max(first - time.monotonic(), 0.0), _SECONDS_TO_CANCEL)
 
     def _give_up_late(self) -> None:
-        """Answer whose time is up, and drop what was not begun."""
+        """Answer clients whose timeout has expired, and cancel their sentences."""
         while True:
             with self._lock:
                 if not self._deadlines or self._deadlines[0][0] > time.monotonic():
@@ -239,17 +242,17 @@ class _Responder:
             if client is not None:
                 answer.cancel()
                 message = (
-                    f"the request's timeout of {client.timeout} microseconds was over before it "
-                    "was translated; send it again later, or with a longer one."
+                    f"the request's timeout of {client.timeout} microseconds expired before it "
+                    "was translated; send it again later, or with a longer timeout."
                 )
                 self._send(client, _error(message, Outcome.TIMEOUT), Outcome.TIMEOUT)
 
     def _drop_cancelled(self) -> None:
-        """Drop what waits for a batch and nobody waits for any more."""
+        """Cancel the sentences of clients that have cancelled their requests."""
         with self._lock:
             expected = list(self._expected.items())
         for answer, client in expected:
-            # Asking is a message to the server and back, so ask of those alone that wait for long.
+            # The query is a round trip to the server, so only older requests are checked.
             late = time.monotonic() - client.since > _SECONDS_TO_CANCEL
             if late and client.sender.is_cancelled():
                 answer.cancel()
@@ -257,7 +260,7 @@ class _Responder:
     def _respond(self, client: _Client, answer: Answer) -> None:
         try:
             response, outcome = _response(client, answer)
-        except Exception as error:  # the next ones get theirs, whatever it was
+        except Exception as error:  # other clients must still be answered
             log.exception("an answer could not be written")
             outcome = Outcome.FAILED
             response = _error(_message(error), outcome)
@@ -267,14 +270,14 @@ class _Responder:
         self._metrics.answered(outcome, time.monotonic() - client.since)
         try:
             client.sender.send(response, flags=triton.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-        except Exception:  # of the backend, which has its own kinds
+        except Exception:  # Triton's own exception classes
             log.exception("an answer could not be sent")
 
 
 def _end_instance(why: object) -> None:
-    """End this process, which has failed for good; `Watch` ends the server."""
+    """Exit this process after a fatal failure; `Watch` then terminates the server."""
     with contextlib.suppress(BaseException):
-        log.critical("this instance cannot go on and ends: %r", why)
+        log.critical("this instance has failed and exits: %r", why)
     os._exit(1)
 
 
@@ -284,7 +287,7 @@ def _device(args: dict[str, str]) -> str:
     return "cpu"
 
 
-# Names, as the backend fills its module in after this one is imported.
+# Names of error codes, because the backend defines its constants after this module is imported.
 _CODES = {
     Outcome.REFUSED: "INVALID_ARG",
     Outcome.BUSY: "UNAVAILABLE",

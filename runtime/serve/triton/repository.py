@@ -1,12 +1,12 @@
-"""A model repository for Triton: the model's configuration, what it runs, and the bundle.
+"""Creation of Triton model repositories.
 
 repository/
-  repository.json          that it is one of ours, for --force; the server does not read it
-  NAME/config.pbtxt        inputs, outputs, batching, instances, and settings of the model
-  NAME/1/model.py          what the server's Python backend loads
-  NAME/1/bundle/           the bundle with the one target, unless it is named by its path
-  NAME/warmup/text         a sentence that each instance translates before it is ready; beside it
-                           languages, if the model has to be told any
+  repository.json          marks the directory as ours for --force; the server ignores it
+  NAME/config.pbtxt        inputs, outputs, batching, instances and parameters of the model
+  NAME/1/model.py          the model for the server's Python backend
+  NAME/1/bundle/           copy of the bundle with one target, unless it is linked by its path
+  NAME/warmup/text         sentence that each instance translates before it is ready, with
+                           languages beside it for multilingual models
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from translate_trt.runtime.serve.triton import interface
 from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 from translate_trt.runtime.version import version
 
-_MODEL = '''"""Made by translate-trt triton: the bundle beside it, in Triton's Python backend."""
+_MODEL = '''"""Created by translate-trt triton: serves the bundle in Triton's Python backend."""
 
 from translate_trt.runtime.serve.triton.model import TritonPythonModel
 
 __all__ = ["TritonPythonModel"]
 '''
-# Says that a repository is one of ours; the copy of the bundle, beside model.py.
+# Names of the file that marks a repository as ours, and of the copy of the bundle beside model.py.
 _DESCRIPTION, _COPY = "repository.json", "bundle"
-# Sentences of the larger warm-up: enough for all workers.
+# Batch size of the larger warm-up request, enough for all workers.
 _WARM_UP_BATCH = 16
 _WARM_UP_TEXT = "Two men are working in the garden, and a dog runs along the river."
 
 
 class Name(str):
-    """A word of the text format that stands without quotes."""
+    """Identifier in protobuf's text format, which is written without quotes."""
 
 
-#: Fields of a protobuf message, in order; a list is a field that is repeated.
+#: Fields of a protobuf message in order; a list is a repeated field.
 Message: TypeAlias = Mapping[str, "Value"]
 Value: TypeAlias = bool | int | str | Name | Message | Sequence["Value"]
 
@@ -65,24 +65,24 @@ def write_repository(
     link: bool = False,
     force: bool = False,
 ) -> TargetEntry:
-    """Write a repository with one model, whole or not at all.
+    """Create a repository with one model atomically.
 
     Args:
-        bundle: directory made by `translate-trt export`.
-        target: of it; None takes the first.
-        out: the repository.
-        options: how the bundle is served.
-        shortlist: take the target's like with a shortlist.
-        link: name the bundle by its absolute path, in place of a copy.
-        force: replace a repository that is there.
+        bundle: Directory written by `translate-trt export`.
+        target: Name of the target; None selects the first.
+        out: Directory of the repository.
+        options: Serving options.
+        shortlist: Serve the target's shortlist variant.
+        link: Refer to the bundle by its absolute path instead of copying it.
+        force: Replace an existing repository.
 
     Returns:
-        The target that is served.
+        The manifest entry of the served target.
 
     Raises:
-        BundleError: the bundle is missing, incomplete or changed, or has no such target.
-        OptionError: the options do not go with the bundle or with each other.
-        OutputError: `out` exists, is not apart from the bundle, or cannot be written.
+        BundleError: The bundle is missing, incomplete or changed, or lacks the target.
+        OptionError: The options contradict the bundle or each other.
+        OutputError: `out` exists, overlaps the bundle, or is not writable.
     """
     manifest = read_manifest(bundle)
     entry = manifest.target(target, shortlist)
@@ -110,7 +110,7 @@ def write_repository(
 
 
 def repository_files(directory: Path) -> set[str] | None:
-    """Relative paths of all files of a repository; None: none is there."""
+    """Relative paths of all files of a repository; None if the directory is not a repository."""
     try:
         models = json.loads((directory / _DESCRIPTION).read_bytes())["models"]
         places = {name: model["bundle"] for name, model in models.items()}
@@ -127,33 +127,33 @@ def repository_files(directory: Path) -> set[str] | None:
     return found
 
 
-#: For --force.
+#: The kind of directory that `translate-trt triton --force` may replace.
 REPOSITORY = Kind("model repository", "translate-trt triton", repository_files)
 
 
 def _check(manifest: Manifest, entry: TargetEntry, options: ServerOptions) -> None:
     if entry.engine is not None and options.device == "cpu":
         raise OptionError(
-            f"device is cpu, but {entry.name} is for GPUs; leave it out, or choose an ONNX target."
+            f"device is cpu, but {entry.name} needs a GPU; omit it, or choose an onnx target."
         )
     beam_size = manifest.search_options().beam_size
     if beam_size > options.max_beam_size:
         raise OptionError(
-            f"max_beam_size {options.max_beam_size} is less than the bundle's own beam size, "
-            f"{beam_size}, which requests that name none ask for."
+            f"max_beam_size {options.max_beam_size} is less than the bundle's default beam size of "
+            f"{beam_size}, which requests without BEAM_SIZE use."
         )
     warm_up = min(_WARM_UP_BATCH, options.max_batch_size) * len(_WARM_UP_TEXT)
     least = beam_size * max(options.max_characters, warm_up)
     if options.max_cost < least:
         raise OptionError(
-            f"max_cost {options.max_cost} is less than {least}, what a text of max_characters "
-            f"({options.max_characters}) costs with the bundle's own beam size, {beam_size}; raise "
-            "max_cost or lower max_characters."
+            f"max_cost {options.max_cost} is less than {least}, the cost of a text of "
+            f"max_characters ({options.max_characters}) with the bundle's default beam size of "
+            f"{beam_size}; raise max_cost or lower max_characters."
         )
 
 
 def _copy_bundle(bundle: Path, manifest: Manifest, entry: TargetEntry, place: Path) -> None:
-    """The bundle with that target alone, checked once more where it lies then."""
+    """Copy the bundle with one target, and verify the copy."""
     for file in dict.fromkeys([*manifest.tokenizer.values(), *entry.files.values()]):
         path = place / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ def _copy_bundle(bundle: Path, manifest: Manifest, entry: TargetEntry, place: Pa
 
 
 def _warm_up_request(manifest: Manifest) -> dict[interface.Tensor, str]:
-    """The inputs of a sentence to warm up with, which are strings; any languages will do."""
+    """Return the inputs of a warm-up request; languages are arbitrary."""
     request, defaults = {interface.TEXT: _WARM_UP_TEXT}, manifest.search_options()
     for name, known in (
         ("source_language", manifest.prompt.source_languages),
@@ -180,7 +180,7 @@ def _file(tensor: interface.Tensor) -> str:
 
 
 def _serialized(text: str) -> bytes:
-    """A tensor of one string as Triton stores it: its length in four bytes, and its bytes."""
+    """Serialize a string tensor in Triton's format: length in four bytes, then the content."""
     content = text.encode("utf-8")
     return len(content).to_bytes(4, "little") + content
 
@@ -191,13 +191,13 @@ def _serialized(text: str) -> bytes:
 def configuration(
     entry: TargetEntry, bundle: str, options: ServerOptions, warm_up: Sequence[interface.Tensor]
 ) -> Message:
-    """Triton's `ModelConfig`.
+    """Create Triton's `ModelConfig`.
 
     Args:
-        entry: the target.
-        bundle: its path, absolute or from the model's version directory.
-        options: how it is served.
-        warm_up: inputs of the warm-up's request.
+        entry: Manifest entry of the target.
+        bundle: Path of the bundle, absolute or relative to the model's version directory.
+        options: Serving options.
+        warm_up: Inputs of the warm-up request.
     """
     gpu = entry.engine is not None or options.device == "cuda"
     batching: dict[str, Value] = {"max_queue_delay_microseconds": options.queue_delay}
@@ -207,7 +207,7 @@ def configuration(
         {
             **_tensor(one),
             "optional": True,
-            # Sentences of different lengths come in one batch; each keeps its own.
+            # Requests of a batch may have different lengths.
             **({"allow_ragged_batch": True} if one is interface.TOKENS else {}),
         }
         for one in interface.INPUTS
@@ -259,7 +259,7 @@ def _warm_up(name: str, batch_size: int, tensors: Sequence[interface.Tensor]) ->
 
 
 def _parameters(entry: TargetEntry, bundle: str, options: ServerOptions) -> dict[str, str]:
-    """What the model reads; a number that is left open is decided on the server."""
+    """Return the parameters for the model; missing numbers are chosen on the server."""
     found = {
         "format": interface.FORMAT,
         "bundle": bundle,
@@ -277,7 +277,7 @@ def _parameters(entry: TargetEntry, bundle: str, options: ServerOptions) -> dict
 
 
 def to_text(message: Message) -> str:
-    """A message in protobuf's text format, in ASCII."""
+    """Format a message in protobuf's text format, in ASCII."""
     return "".join(f"{line}\n" for line in _lines(message))
 
 
@@ -302,8 +302,8 @@ def _scalar(value: Value) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Bytes outside printable ASCII, quotes and backslashes as three octal digits."""
-    # A file name that is not valid UTF-8 keeps its bytes.
+    """Escape quotes, backslashes and bytes outside printable ASCII as three octal digits."""
+    # surrogateescape preserves file names that are not valid UTF-8.
     content = text.encode("utf-8", "surrogateescape")
     plain = set(range(0x20, 0x7F)) - set(b'"\\')
     return "".join(chr(one) if one in plain else f"\\{one:03o}" for one in content)

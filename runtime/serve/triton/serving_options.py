@@ -1,4 +1,4 @@
-"""How a bundle is served."""
+"""Options of a Triton model repository."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from translate_trt.runtime.errors import OptionError
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """What a model repository is made with. None of it changes a translation.
+    """Options of a model repository, which do not affect translations.
 
     Raises:
-        OptionError: a value is out of range.
+        OptionError: A value is out of range.
     """
 
-    name: str = "translation"  # of the model, in the server's URLs
+    name: str = "translation"  # name of the model in the server's URLs
 
-    # ---- requests that are handed over together ----
-    max_batch_size: int = 64  # sentences at most
-    preferred_batch_sizes: tuple[int, ...] = ()  # sent on at once; none: whatever waits is taken
-    queue_delay: int = 0  # microseconds that a sentence may wait for others
-    capacity: int = 1024  # requests in an instance; with so many, others are refused
+    # ---- batching in the server ----
+    max_batch_size: int = 64  # maximum sentences per batch
+    preferred_batch_sizes: tuple[int, ...] = ()  # sizes sent without delay; empty: any size
+    queue_delay: int = 0  # maximum delay in microseconds to form a larger batch
+    capacity: int = 1024  # maximum requests in an instance
 
-    # ---- who translates ----
-    instances: int = 1  # processes, each with weights of its own; on GPUs: for each GPU
-    workers: int | None = None  # batches at once in an instance; None: all cores are shared out
-    threads: int | None = None  # of each worker; None: one
-    batch_tokens: int = 512  # source tokens in a batch, padding included
-    device: str | None = None  # "cpu" or "cuda"; None: GPUs where the target needs them
-    trust_code: bool = False  # run the machine code that a version-compatible engine brings
+    # ---- instances ----
+    instances: int = 1  # processes, each with its own weights; on GPUs, per GPU
+    workers: int | None = None  # batches at once in an instance; None divides the cores
+    threads: int | None = None  # CPU threads per worker; None: 1
+    batch_tokens: int = 512  # source tokens per batch, padding included
+    device: str | None = None  # "cpu" or "cuda"; None: GPUs if the target needs them
+    trust_code: bool = False  # allow a version-compatible engine to run the code it contains
 
-    # ---- what a request may ask for ----
-    max_beam_size: int = 16  # memory grows with the beam: without a limit, one request takes it all
-    max_characters: int = 10_000  # of a text: a longer one is hardly a sentence, and hours of work
-    max_cost: int = 1_000_000  # of a request: characters times beam, added up; seconds of work
+    # ---- limits of a request ----
+    max_beam_size: int = 16  # memory grows with the beam size: one request could exhaust it
+    max_characters: int = 10_000  # per text; longer texts are no sentences, and hours of work
+    max_cost: int = 1_000_000  # sum of characters times beam size, which takes seconds
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", self.name):
             raise OptionError(
-                f"name is {self.name!r}; a model's name is made of letters, digits, '.', '_' and "
-                "'-', and does not begin with a '.'."
+                f"name is {self.name!r}; it must consist of letters, digits, '.', '_' and '-', and "
+                "must not begin with a '.'."
             )
         for field in fields(self):
             value = getattr(self, field.name)
@@ -56,6 +56,6 @@ class ServerOptions:
                 )
         if self.device not in (None, "cpu", "cuda"):
             raise OptionError(
-                f"device is {self.device!r}; write cpu or cuda. Which GPU an instance gets is the "
-                "server's to say."
+                f"device is {self.device!r}; write cpu or cuda. The server assigns GPUs to "
+                "instances."
             )

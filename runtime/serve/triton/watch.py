@@ -1,8 +1,9 @@
-"""A process beside an instance, which lets neither instance nor server outlive the other.
+"""Watchdog process that stops an instance with its server, and the server with a failed instance.
 
-Where the server was killed, the backend waits for its next message forever, weights and all. While
-it waits for an answer to be taken it holds Python's lock, too: no thread could see it. And where an
-instance was killed, the server says that it is well and answers every request with an error.
+After the server is killed, the Python backend waits for its next message forever and keeps the
+weights in memory. It may hold the GIL while waiting, so no thread of the instance could act. After
+an instance is killed, the server reports that it is healthy but answers every request with an
+error.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import os
 import subprocess
 
-# Until process $2, the instance, has another parent than $1, the server, or has ended. If it has
-# ended and $3 says so, the server has to end, too, by a signal that its exit code shows; the first
-# process of a container takes no other than SIGTERM. $4 is when the server began.
+# Waits until process $2, the instance, has exited or its parent is no longer $1, the server. If the
+# instance has exited and $3 is "both", the server is killed, which its exit code shows; the first
+# process of a container only accepts SIGTERM. $4 is the start time of the server.
 _WATCH = r"""
 began() { sed -n 's/.*) //p' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
 state() { sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null; }
@@ -30,7 +31,7 @@ fi
 
 
 class Watch:
-    """Ends this process soon after the server has; while it is armed, the server after this."""
+    """Watchdog of this process: exits with the server, and while armed, the server with it."""
 
     def __init__(self) -> None:
         self._server = os.getppid()
@@ -39,15 +40,15 @@ class Watch:
         self._process = self._start("instance")
 
     def arm(self) -> None:
-        """From now on the end of this process is a failure, and the end of the server."""
+        """Treat the exit of this process as a failure, which stops the server."""
         self._replace("both")
 
     def disarm(self) -> None:
-        """The server has asked this process to end."""
+        """Allow this process to exit, as the server has requested."""
         self._replace("instance")
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop the watchdog."""
         self._process.kill()
         self._process.wait()
 
@@ -62,5 +63,5 @@ class Watch:
             ["/bin/sh", "-c", _WATCH, "watch-server", str(self._server), str(os.getpid()), which,
              self._began],
             stdin=nowhere, stdout=nowhere, stderr=nowhere,
-            start_new_session=True,  # Ctrl-C is for the server, which lets instances finish
+            start_new_session=True,  # Ctrl-C must only reach the server, which stops its instances
         )  # fmt: skip
