@@ -1,8 +1,6 @@
-"""What is traced: the encoder, and one decoding step with the beam search inside.
+"""Modules that export traces: the encoder, and one decoding step with the beam search inside.
 
-Both are written for the graph they become. Weights are stored as the product wants them ([in,
-out]), projections that read the same input are one matrix, 1 / sqrt(D) is folded into the queries,
-and export/contract.py declares their signature. Letters as there.
+Their inputs and outputs are those of export/contract.py, with the letters that it uses.
 """
 
 from __future__ import annotations
@@ -36,14 +34,14 @@ from translate_trt.train.shortlist.table import Shortlist
 def attend(
     attention: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`MultiHeadAttention.attend` with its weights, as the products it is made of.
+    """Compute `MultiHeadAttention.attend` from its matmuls, and return the weights as well.
 
     Args:
-        attention: whose projections to use.
-        query: [N, H, T, D], of `MultiHeadAttention.queries`.
+        attention: The layer with the output projection.
+        query: [N, H, T, D], from `MultiHeadAttention.queries`.
         key: [N, H, S, D].
         value: [N, H, S, D].
-        bias: broadcast to [N, H, T, S].
+        bias: Broadcast to [N, H, T, S].
 
     Returns:
         The sub-layer's output [N, T, d_model] and the attention weights [N, H, T, S].
@@ -54,12 +52,12 @@ def attend(
 
 
 class EncoderGraph(nn.Module):
-    """source_ids [N, S], source_lengths [N] -> `Contract.encoder_outputs`.
+    """Encoder: source_ids [N, S], source_lengths [N] -> `Contract.encoder_outputs`.
 
     Args:
-        model: the weights.
-        max_source_length: positions that there are.
-        shortlist: which tokens a translation may be made of; None: any.
+        model: The model to export.
+        max_source_length: Number of positions.
+        shortlist: Tokens that translations are restricted to; None for the whole vocabulary.
     """
 
     position_table: Tensor
@@ -76,50 +74,54 @@ class EncoderGraph(nn.Module):
     def forward(self, source_ids: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
         size = source_ids.shape[1]
         if not self.model.config.source_end:
-            source_lengths = source_lengths - 1  # as if it were padding
-        hidden = torch.arange(size) >= source_lengths[:, None]
-        bias = torch.where(hidden, MASKED, 0.0)[:, None, None, :]  # [N, 1, 1, S]
+            source_lengths = source_lengths - 1  # mask the end symbol like padding
+        is_padding = torch.arange(size) >= source_lengths[:, None]
+        bias = torch.where(is_padding, MASKED, 0.0)[:, None, None, :]  # [N, 1, 1, S]
         x = self.model.look_up(self.model.source_table, source_ids) + self.position_table[:size]
         x = self.model.source_embedding_norm(x)
         for layer in self.model.encoder_layers:
             x = _encoder_layer(layer, x, bias)
         memory = self.model.encoder_norm(x)
-        crosses = [layer.cross_attention for layer in self.model.decoder_layers]
-        shortlist = () if self.shortlist is None else (self.shortlist(source_ids, hidden),)
-        return (bias, *shortlist, *(y for cross in crosses for y in cross.keys_values(memory)))
+        attentions = [layer.cross_attention for layer in self.model.decoder_layers]
+        keys_values = [x for attention in attentions for x in attention.keys_values(memory)]
+        shortlist = () if self.shortlist is None else (self.shortlist(source_ids, is_padding),)
+        return (bias, *shortlist, *keys_values)
 
 
 class SentenceShortlist(nn.Module):
-    """The tokens that each sentence's translation may be made of (train/shortlist/table.py)."""
+    """Shortlist of each sentence: tokens that its translation may consist of.
+
+    train/shortlist/table.py makes the tables.
+    """
 
     frequent: Tensor
     translations: Tensor
 
     def __init__(self, shortlist: Shortlist) -> None:
         super().__init__()
-        # Half the size of the int64 that lookups take.
+        # int32 halves the size of the tables.
         self.register_buffer("frequent", torch.from_numpy(shortlist.frequent.astype(np.int32)))
         table = torch.from_numpy(shortlist.translations.astype(np.int32))
         self.register_buffer("translations", table)
 
-    def forward(self, source_ids: Tensor, hidden: Tensor) -> Tensor:
-        """source_ids [N, S], hidden [N, S] where there is none -> [N, W].
+    def forward(self, source_ids: Tensor, is_padding: Tensor) -> Tensor:
+        """source_ids [N, S], is_padding [N, S] -> shortlist [N, W].
 
-        Tokens ascend, so that of equal ones the smaller comes first (rule 8), with EMPTY in the
-        places of those that are there twice, and in all that are left over at the end.
+        Tokens ascend, for rule 8. EMPTY replaces duplicates and fills the unused entries at the
+        end.
         """
-        after_all = torch.iinfo(torch.int32).max
+        unused = torch.iinfo(torch.int32).max  # sorts behind every token
         found = F.embedding(source_ids, self.translations)  # [N, S, C]
-        found = torch.where(hidden[..., None], EMPTY, found).flatten(1)
-        always = self.frequent.expand(source_ids.shape[0], -1)
-        places = torch.cat((always, torch.where(found == EMPTY, after_all, found)), 1)
-        tokens = places.to(torch.int64).sort(1).values
-        again = torch.cat((tokens[:, :1] < 0, tokens[:, 1:] == tokens[:, :-1]), 1)
-        return torch.where(again | (tokens == after_all), EMPTY, tokens)
+        found = torch.where(is_padding[..., None], EMPTY, found).flatten(1)
+        frequent = self.frequent.expand(source_ids.shape[0], -1)
+        entries = torch.cat((frequent, torch.where(found == EMPTY, unused, found)), 1)
+        tokens = entries.to(torch.int64).sort(1).values
+        is_duplicate = torch.cat((tokens[:, :1] < 0, tokens[:, 1:] == tokens[:, :-1]), 1)
+        return torch.where(is_duplicate | (tokens == unused), EMPTY, tokens)
 
 
 def _encoder_layer(layer: EncoderLayer, x: Tensor, bias: Tensor) -> Tensor:
-    """x [N, S, d_model] under bias [N, 1, 1, S]."""
+    """Encoder layer for x [N, S, d_model] with the attention bias [N, 1, 1, S]."""
     y = layer.self_attention_norm.before(x)
     attention = layer.self_attention
     attended, _ = attend(attention, attention.queries(y), *attention.keys_values(y), bias)
@@ -129,28 +131,28 @@ def _encoder_layer(layer: EncoderLayer, x: Tensor, bias: Tensor) -> Tensor:
 
 
 class SharedSlots:
-    """Caches [N, H, P, D] of any P, written in place wherever a slot is in no beam's past.
+    """Caches [N, H, P, D] of dynamic P, written in place at slots that are in no beam's past.
 
-    Beams come from one another, so most of their past is common; it stands in the cache once. A
-    cache needs as many slots as the tree of live hypotheses has nodes, not K times its depth.
+    Beams of a sentence share most of their past, and a cache stores it once. A cache needs as many
+    slots as the tree of live hypotheses has nodes, not K times its depth.
 
     Args:
-        slots: [N, K], free slots for the tokens of this step.
-        heads: H.
+        slots: Free slots [N, K] for the tokens of this step.
+        heads: Number of heads, H.
     """
 
     def __init__(self, slots: Tensor, heads: int) -> None:
         self.slots = slots
         sizes = (*slots.shape, heads)
         axes = (torch.arange(sizes[0])[:, None, None], torch.arange(heads), slots[..., None])
-        self._places = torch.stack([axis.expand(sizes) for axis in axes], -1)  # [N, K, H, 3]
+        self._indices = torch.stack([axis.expand(sizes) for axis in axes], -1)  # [N, K, H, 3]
 
     def write(self, past: Tensor, new: Tensor) -> Tensor:
-        """past [N, H, P, D] with new [N, H, K, D] in the slots of this step."""
+        """Return past [N, H, P, D] with new [N, H, K, D] in the slots of this step."""
         written: Tensor = torch.onnx.ops.symbolic(
-            # In the order of the projection, so that nothing is transposed before it is written.
+            # Indices are in the order of the projection, so new needs no transpose of its own.
             "ScatterND",
-            (past, self._places, new.transpose(1, 2)),
+            (past, self._indices, new.transpose(1, 2)),
             dtype=past.dtype,
             shape=past.shape,
             version=18,
@@ -158,37 +160,37 @@ class SharedSlots:
         return written
 
     def extend(self, ancestry: Tensor) -> Tensor:
-        """[N, K, P] -> [N, K, P]: of the slots of this step each beam sees its own."""
+        """Add to each beam's ancestry [N, K, P] its own slot of this step."""
         own = self.slots[..., None] == torch.arange(ancestry.shape[2])
         return torch.where(own, 0.0, ancestry)
 
-    def following(self, ancestry: Tensor) -> tuple[Tensor, Tensor]:
-        """The next step's slots [N, K], and whether they are too few [N].
+    def next_slots(self, ancestry: Tensor) -> tuple[Tensor, Tensor]:
+        """Return free slots [N, K] for the next step, and whether fewer than K are free [N].
 
         Args:
             ancestry: [N, K, P] after selection.
         """
-        free = ancestry.amax(1)  # [N, P]: MASKED where every beam has it masked
-        emptiest, slots = (-free).topk(self.slots.shape[1])
-        return slots, emptiest[:, -1] == 0.0
+        highest = ancestry.amax(1)  # [N, P], MASKED in free slots and 0 in all others
+        freest, slots = (-highest).topk(self.slots.shape[1])
+        return slots, freest[:, -1] == 0.0
 
 
 class StaticCaches:
-    """Caches [N, H, P, D] of one P from the first step to the last, K slots of it for each step.
+    """Caches [N, H, P, D] of fixed P, with K adjacent slots for each step.
 
-    A CUDA graph replays the same addresses, so nothing may grow, and TensorRT's cache layer writes
-    neighbouring slots alone.
+    A CUDA graph replays the same addresses, so caches cannot grow, and TensorRT's cache layer
+    writes adjacent slots only.
 
     Args:
-        positions: [N].
-        beams: K.
+        positions: Position of each sentence [N].
+        beams: Beam size, K.
     """
 
     def __init__(self, positions: Tensor, beams: int) -> None:
         self.positions, self.beams = positions, beams
 
     def write(self, past: Tensor, new: Tensor) -> Tensor:
-        """past [N, H, P, D] with new [N, H, K, D] in the slots of this step."""
+        """Return past [N, H, P, D] with new [N, H, K, D] in the slots of this step."""
         written: Tensor = torch.onnx.ops.symbolic(
             "TensorScatter",
             (past, new, self.positions * self.beams),
@@ -200,7 +202,7 @@ class StaticCaches:
         return written
 
     def extend(self, ancestry: Tensor) -> Tensor:
-        """[N, K, P] -> [N, K, P]: of the slots of this step each beam sees its own."""
+        """Add to each beam's ancestry [N, K, P] its own slot of this step."""
         slots = torch.arange(ancestry.shape[2])
         now = slots // self.beams == self.positions[:, None]  # [N, P]
         own = slots % self.beams == torch.arange(self.beams)[:, None]  # [K, P]
@@ -208,7 +210,7 @@ class StaticCaches:
 
 
 class StepGraph(nn.Module):
-    """`Contract.step_inputs` -> `Contract.step_outputs`: one position of all beams."""
+    """Decoding step for one position of all beams: `Contract.step_inputs` -> `step_outputs`."""
 
     position_table: Tensor
 
@@ -242,17 +244,19 @@ class StepGraph(nn.Module):
             logits = self.model.project(x)  # [N, K, V]
             parents, *following = self.search(logits, *request, *state)
         else:
-            found = self._listed(x, named["shortlist"], named["forced_tokens"])
-            parents, following = self.search.select(found, request, state)
+            candidates = self._shortlist_candidates(x, named["shortlist"], named["forced_tokens"])
+            parents, following = self.search.select(candidates, request, state)
         ancestry = ancestry.gather(1, parents[..., None].expand_as(ancestry))
         free, full = [], []
         if isinstance(caches, SharedSlots):
-            free, full = ([value] for value in caches.following(ancestry))
+            free, full = ([value] for value in caches.next_slots(ancestry))
         attention = (weights.mean(1),) if contract.attention else ()
         return (parents, *following, ancestry, *free, *written, *full, *attention)
 
-    def _listed(self, x: Tensor, shortlist: Tensor, forced_tokens: Tensor) -> Candidates:
-        """Take the best of a shortlist by the fused operator of fused_ops/declarations.py.
+    def _shortlist_candidates(
+        self, x: Tensor, shortlist: Tensor, forced_tokens: Tensor
+    ) -> Candidates:
+        """Emit the fused operator that returns the best tokens of a shortlist.
 
         Args:
             x: [N, K, d_model].
@@ -260,8 +264,8 @@ class StepGraph(nn.Module):
             forced_tokens: [N].
         """
         column = _forced_column(forced_tokens, x)
-        count = _candidates(x.shape[1])
-        first = (x.shape[0], x.shape[1])
+        count = _candidate_count(x.shape[1])
+        rows = (x.shape[0], x.shape[1])
         bias = self.model.output_bias
         found = torch.onnx.ops.symbolic_multi_out(
             f"{DOMAIN}::{SHORTLIST_CANDIDATES if bias is None else BIASED + SHORTLIST_CANDIDATES}",
@@ -274,7 +278,7 @@ class StepGraph(nn.Module):
                 torch.tensor(count)[None],
             ),
             dtypes=(x.dtype, torch.int64, x.dtype),
-            shapes=((*first, count), (*first, count), (*first, 1)),
+            shapes=((*rows, count), (*rows, count), (*rows, 1)),
             version=VERSION,
         )
         return Candidates(*found)
@@ -289,18 +293,18 @@ class StepGraph(nn.Module):
         self, index: int, layer: DecoderLayer, x: Tensor, bias: Tensor,
         caches: SharedSlots | StaticCaches, named: dict[str, Tensor],
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-        """One decoder layer for one position; the beams are the query positions.
+        """Run a decoder layer for one position; the beams are the query positions.
 
         Args:
-            index: of the layer.
-            layer: its weights.
+            index: Index of the layer.
+            layer: The layer.
             x: [N, K, d_model].
-            bias: [N, 1, K, P], of the self-attention.
-            caches: how to write them.
-            named: the step's inputs.
+            bias: Bias of the self-attention [N, 1, K, P].
+            caches: Writer of the self-attention caches.
+            named: Inputs of the step by name.
 
         Returns:
-            The new x, keys and values [N, H, P, D], cross-attention weights [N, H, K, S].
+            The new x, keys and values [N, H, P, D], and cross-attention weights [N, H, K, S].
         """
         y = layer.self_attention_norm.before(x)
         query = layer.self_attention.queries(y)  # [N, H, K, D]
@@ -319,16 +323,16 @@ class StepGraph(nn.Module):
 
 
 class Candidates(NamedTuple):
-    """What each beam may go on with, best first.
+    """Best continuations of each beam, best first.
 
-    A beam can give the sentence's best 2K at most 2K members; there is one more in case the end
-    symbol is among them and may not come yet. So only the top of the vocabulary is ever looked at
-    twice: the log-sum-exp is taken off the candidates alone.
+    A beam contributes at most 2K of the sentence's best 2K continuations. There is one more
+    candidate, because the end symbol may be among them and not be allowed yet. Normalizing only
+    the candidates avoids a second pass over the vocabulary.
 
     Attributes:
         log_probs: [N, K, 2K + 1].
         tokens: [N, K, 2K + 1].
-        forced: [N, K, 1] log-probability of the forced token, of any where none is.
+        forced: Log-probability of the forced token [N, K, 1]; arbitrary where none is forced.
     """
 
     log_probs: Tensor
@@ -336,12 +340,12 @@ class Candidates(NamedTuple):
     forced: Tensor
 
 
-def _candidates(beams: int) -> int:
+def _candidate_count(beams: int) -> int:
     return 2 * beams + 1
 
 
 def _forced_column(forced_tokens: Tensor, rows: Tensor) -> Tensor:
-    """forced_tokens [N] -> a token for each of rows [N, K, ...] to look up, [N, K, 1]."""
+    """Expand forced_tokens [N] to a column to look up in each of rows [N, K, ...]: [N, K, 1]."""
     tokens = torch.maximum(forced_tokens, -2 - forced_tokens)  # `contract.forced_token`
     return tokens[:, None, None].clamp(min=0).expand(-1, rows.shape[1], -1)
 
@@ -397,7 +401,7 @@ class _CutOff(NamedTuple):
 
 
 class BeamSearchStep(nn.Module):
-    """One step of the beam search: rules 2 to 6 of docs/beam-search.md, one method per rule.
+    """Step of the beam search: rules 2 to 6 of docs/beam-search.md, one method per rule.
 
     The methods have the names of the functions in runtime/cpp/kernels/beam_search.cc.
     """
@@ -419,7 +423,7 @@ class BeamSearchStep(nn.Module):
         size = len(Request._fields)
         request, state = Request(*inputs[:size]), State(*inputs[size:])
         log_probs = logits.log_softmax(-1)
-        top, tokens = log_probs.topk(_candidates(logits.shape[1]))
+        top, tokens = log_probs.topk(_candidate_count(logits.shape[1]))
         forced = log_probs.gather(2, _forced_column(request.forced_tokens, logits))
         parents, following = self.select(Candidates(top, tokens, forced), request, state)
         return (parents, *following)

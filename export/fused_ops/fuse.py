@@ -1,8 +1,8 @@
-"""What a library of kernels can take over, as calls of functions (`declarations.py`).
+"""The pass that replaces subgraphs with fused operators (`declarations.py`).
 
-A rule reads the graph around one node and gives the call that computes the same, or says why there
-is none. Products take along what is done to their result: a bias, then an activation, or the
-residual connection and the LayerNorm after it. A sum that is read beside its norm is an output too.
+A rule looks at the graph around one node and returns the fused operator that computes the same, or
+the reason why it cannot. A matmul includes its epilogue: the bias, then an activation, or the
+residual sum and LayerNorm.
 """
 
 from __future__ import annotations
@@ -48,31 +48,34 @@ from translate_trt.export.residual_stream import is_observed
 
 
 class FuseOps(Pass):
-    """For ONNX Runtime on a CPU; the last pass, for an optimizer may put bodies back in place."""
+    """Fuse operators for ONNX Runtime on a CPU.
+
+    The last pass of a target, because an optimizer may inline functions.
+    """
 
     name = "kernels"
-    summary = "products, attention and candidates become calls that kernels can take over"
+    summary = "matmuls, attention, candidates and the beam search become fused operators"
 
     def run(self, model: ir.Model) -> Outcome:
-        """Rewrite the model in place; a match is a call."""
-        calls, refused = 0, []
+        """Rewrite the model in place; each fused operator is a match."""
+        fused, refused = 0, []
         for operator, rule in RULES:
             for node in [node for node in model.graph if node.op_type == operator]:
                 found = rule(node)
                 if isinstance(found, FusedNode):
                     check_declared(found, rule.__name__)
                     found.insert(model)
-                    calls += 1
+                    fused += 1
                 elif found:
                     refused.append(f"{node.outputs[0].name}: {found}")
-            # What a call has taken along is dead, and the next rule must not see it.
+            # Nodes inside a fused operator are dead; the next rule must not match them.
             common.RemoveUnusedNodesPass()(model)
         add_functions(model)
-        return Outcome(calls, tuple(refused))
+        return Outcome(fused, tuple(refused))
 
 
 def add_norm(node: ir.Node) -> FusedNode | str | None:
-    """LayerNorm(x + residual), where no product has taken it along."""
+    """Match LayerNorm(x + residual) that is no epilogue of a matmul."""
     addition, attributes = producer(node.inputs[0], "Add"), norm_of_rows(node)
     if addition is None or attributes is None:
         return None
@@ -80,9 +83,9 @@ def add_norm(node: ir.Node) -> FusedNode | str | None:
     if reader(addition.outputs[0], node.op_type) is None:
         return "the sum is read elsewhere too"
     if is_observed(addition.outputs[0].name):
-        return "the sum is one that verify --layers compares"
+        return "verify --layers compares the sum"
     if not same_axes(x, residual):
-        return "the two that are added are not known to have the same axes"
+        return "the operands of the sum are not known to have the same axes"
     inputs = (x, residual, operand(node, 1), operand(node, 2))
     return FusedNode("AddNorm", inputs, node.outputs, attributes)
 
@@ -90,8 +93,9 @@ def add_norm(node: ir.Node) -> FusedNode | str | None:
 #: Operators that return candidates. Their last two inputs are a column to look up and a count.
 CANDIDATES = tuple(op.name for op in OPERATORS.values() if [*op.inputs][-2:] == ["column", "count"])
 
-#: In order, the operator that a rule looks at, and the rule: a sum and its norm belong to a product
-#: if there is one, candidates are found by their TopLogits, and so is the vocabulary's product.
+#: Operators with the rules that match there, in the order in which they run. Matmuls come before
+#: LayerNorm, because a sum and its LayerNorm belong to the matmul before them. TopLogits comes
+#: first of all candidates and then includes the vocabulary projection.
 RULES: tuple[tuple[str, Callable[[ir.Node], FusedNode | str | None]], ...] = (
     ("MatMulInteger", integer_linear),
     ("TopK", top_logits),

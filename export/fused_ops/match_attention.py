@@ -1,4 +1,4 @@
-"""The three attentions as calls, and the heads that the encoder splits for one of them."""
+"""Rules that fuse attention, and the split into heads in the encoder."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ import onnx_ir as ir
 from translate_trt.export.fused_ops.matching import FusedNode, operand, producer
 from translate_trt.export.passes.base import axes, constant
 
-_BIAS = 5  # the place among the inputs of MultiHeadAttention
+_BIAS = 5  # index among the inputs of MultiHeadAttention
 
 
 class _Cached(NamedTuple):
-    """Keys and values that an attention reads: as they are kept, and whether that is in 16 bits."""
+    """Keys and values that an attention reads, before casts to FP32."""
 
     key: ir.Value
     value: ir.Value
-    half: bool
+    fp16: bool
 
-    def function(self, name: str) -> str:
-        """The name of a function for such keys and values."""
-        return f"{name}16" if self.half else name
+    def operator(self, name: str) -> str:
+        """Return the variant of a fused operator for these keys and values."""
+        return f"{name}16" if self.fp16 else name
 
 
 def _cached(attention: ir.Node) -> _Cached | None:
-    """What the operator reads; None where keys and values are not kept alike."""
+    """Find the attention's keys and values; None where their element types differ."""
     read = [operand(attention, index) for index in (1, 2)]
-    kept = [_widened(x) or x for x in read]
-    half = [x is not y for x, y in zip(read, kept, strict=True)]
-    return _Cached(kept[0], kept[1], half[0]) if half[0] == half[1] else None
+    stored = [_cast_from_fp16(x) or x for x in read]
+    fp16 = [x is not y for x, y in zip(read, stored, strict=True)]
+    return _Cached(stored[0], stored[1], fp16[0]) if fp16[0] == fp16[1] else None
 
 
-def _widened(value: ir.Value) -> ir.Value | None:
-    """What half-caches casts to floats where it is read."""
+def _cast_from_fp16(value: ir.Value) -> ir.Value | None:
+    """Find the FP16 value of which a value is a cast, as the pass half-caches inserts it."""
     cast = producer(value, "Cast")
-    half = cast is not None and operand(cast, 0).dtype == ir.DataType.FLOAT16
-    return operand(cast, 0) if cast is not None and half else None
+    fp16 = cast is not None and operand(cast, 0).dtype == ir.DataType.FLOAT16
+    return operand(cast, 0) if cast is not None and fp16 else None
 
 
 def cached_attention(node: ir.Node) -> FusedNode | str | None:
-    """Attention over caches that are written just before, as fuse-multi-head makes it."""
+    """Match attention over caches that the step writes, as fuse-multi-head emits it."""
     cached = _cached(node)
     if cached is None:
-        return "keys are kept in another type than values"
+        return "keys and values have different element types"
     key_write, value_write = (producer(x, "ScatterND") for x in (cached.key, cached.value))
     if key_write is None or value_write is None:
         return None
     query = operand(node, 0)
     split = producer(query, "Split")
-    written = [query, *(_before_heads(write, cached.half) for write in (key_write, value_write))]
+    written = [query, *(_before_heads(write, cached.fp16) for write in (key_write, value_write))]
     if split is None or written != list(split.outputs):
-        return "queries, keys and values are not what one product writes, in this order"
-    places = operand(key_write, 1)
-    slots = _slots(places)
-    if slots is None or value_write.inputs[1] is not places:
-        return "it is not known which slots are written"
+        return "queries, keys and values are not the outputs of one matmul, in this order"
+    indices = operand(key_write, 1)
+    slots = _slots(indices)
+    if slots is None or value_write.inputs[1] is not indices:
+        return "the slots that are written are not known"
     sizes = constant(split.inputs[1])
-    assert sizes is not None  # of merge-products
+    assert sizes is not None  # merge-products emits constants
     heads = node.attributes["num_heads"].as_int()
     return FusedNode(
-        cached.function("CachedAttention"),
+        cached.operator("CachedAttention"),
         (
             operand(split, 0),
             operand(key_write, 0),
@@ -77,19 +77,19 @@ def cached_attention(node: ir.Node) -> FusedNode | str | None:
     )
 
 
-def _before_heads(write: ir.Node, half: bool) -> ir.Value | None:
-    """What ScatterND writes, before it was split into heads and, by half-caches, cast."""
+def _before_heads(write: ir.Node, fp16: bool) -> ir.Value | None:
+    """Find what ScatterND writes, before the split into heads and the cast to FP16."""
     split = producer(write.inputs[2], "Reshape")
     value = split.inputs[0] if split is not None else None
-    for operator in ("Cast", "Clip") if half else ():
+    for operator in ("Cast", "Clip") if fp16 else ():
         node = producer(value, operator)
         value = node.inputs[0] if node is not None else None
     return value
 
 
-def _slots(places: ir.Value) -> ir.Value | None:
-    """The slots [N, K] that places [N, K, H, 3] in a cache are made of."""
-    concat = producer(places, "Concat")
+def _slots(indices: ir.Value) -> ir.Value | None:
+    """Find the slots [N, K] in indices [N, K, H, 3] of a cache."""
+    concat = producer(indices, "Concat")
     value = concat.inputs[-1] if concat is not None else None
     for operator in ("Unsqueeze", "Expand", "Unsqueeze"):
         node = producer(value, operator)
@@ -98,33 +98,33 @@ def _slots(places: ir.Value) -> ir.Value | None:
 
 
 def beam_attention(node: ir.Node) -> FusedNode | str | None:
-    """Attention of all beams over the source, as fuse-multi-head makes it."""
+    """Match attention of all beams over the source, as fuse-multi-head emits it."""
     cached = _cached(node)
     if cached is None:
-        return None  # which has been said
+        return None  # cached_attention has reported it
     if len(axes(cached.key) or ()) != 4 or producer(cached.key, "ScatterND") is not None:
-        return None  # the encoder's, whose keys have no heads yet, or one over caches
+        return None  # self-attention of the encoder, or attention over caches
     repeated = producer(operand(node, _BIAS), "Expand")
     if repeated is None:
-        return "each beam has a bias of its own"
+        return "beams have different biases"
     inputs = (operand(node, 0), cached.key, cached.value, operand(repeated, 0))
     heads = node.attributes["num_heads"].as_int()
-    return FusedNode(cached.function("BeamAttention"), inputs, node.outputs, {"heads": heads})
+    return FusedNode(cached.operator("BeamAttention"), inputs, node.outputs, {"heads": heads})
 
 
 def self_attention(node: ir.Node) -> FusedNode | str | None:
-    """Attention of all source tokens over each other, as fuse-multi-head makes it."""
+    """Match self-attention of the encoder, as fuse-multi-head emits it."""
     read = [operand(node, index) for index in range(3)]
     if len(axes(read[1]) or ()) != 3:
-        return None  # the decoder's, whose keys have heads
+        return None  # attention of the decoder
     split = producer(read[0], "Split")
     if split is None or read != list(split.outputs):
-        return "queries, keys and values are not what one product writes, in this order"
+        return "queries, keys and values are not the outputs of one matmul, in this order"
     repeated = producer(operand(node, _BIAS), "Expand")
     if repeated is None:
-        return "each token has a bias of its own"
+        return "tokens have different biases"
     sizes = constant(split.inputs[1])
-    assert sizes is not None  # of merge-products
+    assert sizes is not None  # merge-products emits constants
     if len(set(sizes.tolist())) > 1:
         return "keys and values have different sizes"
     attributes = {"heads": node.attributes["num_heads"].as_int(), "splits": sizes.tolist()}
@@ -134,7 +134,7 @@ def self_attention(node: ir.Node) -> FusedNode | str | None:
 
 
 def split_heads(node: ir.Node) -> FusedNode | None:
-    """Keys or values that the encoder hands on, each a part of one product."""
+    """Match keys or values that the encoder returns, a part of the columns of one matmul."""
     (heads,) = node.outputs
     reshape = producer(node.inputs[0], "Reshape")
     if reshape is None or not heads.is_graph_output():
@@ -147,7 +147,7 @@ def split_heads(node: ir.Node) -> FusedNode | None:
     head_sizes = [size for size in sizes[2:] if isinstance(size, int)]
     if columns is None or len(head_sizes) != 2:
         return None
-    whole = _unlimited(operand(split, 0))
+    whole = _before_cast(operand(split, 0))
     index = list(split.outputs).index(part)
     begin, end = int(columns[:index].sum()), int(columns[: index + 1].sum())
     return FusedNode(
@@ -158,8 +158,8 @@ def split_heads(node: ir.Node) -> FusedNode | None:
     )
 
 
-def _unlimited(value: ir.Value) -> ir.Value:
-    """What half-caches limits and casts to 16 bits, if it does."""
+def _before_cast(value: ir.Value) -> ir.Value:
+    """Find the value before the clamp and cast that the pass half-caches inserts, if any."""
     cast = producer(value, "Cast")
     clip = producer(cast.inputs[0], "Clip") if cast is not None else None
     return value if clip is None else operand(clip, 0)

@@ -1,4 +1,4 @@
-"""The embedding of a step's tokens as a call."""
+"""Rule that fuses the embedding of a step's tokens."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from translate_trt.export.passes.base import constant, scalar
 
 
 def embed(node: ir.Node) -> FusedNode | str | None:
-    """Rows of the embedding table at the tokens, scaled, plus a position for each sentence."""
+    """Match rows of the embedding table, scaled, plus the position of their sentence."""
     for summand in (operand(node, 0), operand(node, 1)):
         row = producer(summand, "Unsqueeze")
-        place = _lookup(row.inputs[0]) if row is not None else None
-        if row is None or place is None or constant(row.inputs[1]) != [1]:
+        found = _lookup(row.inputs[0]) if row is not None else None
+        if row is None or found is None or constant(row.inputs[1]) != [1]:
             continue
-        position_table, positions = place
+        position_table, positions = found
         embedded, factor = _unscaled(other(node, summand))
         tables = _rows(embedded)
         if tables is None or reader(summand, "Add") is None:
@@ -28,7 +28,7 @@ def embed(node: ir.Node) -> FusedNode | str | None:
 
 
 def _unscaled(value: ir.Value) -> tuple[ir.Value, float]:
-    """What a value is a multiple of, and the factor."""
+    """Split a value into the value that a constant multiplies, and the constant."""
     scaled = producer(value, "Mul")
     for index in (0, 1) if scaled is not None else ():
         assert scaled is not None
@@ -39,7 +39,7 @@ def _unscaled(value: ir.Value) -> tuple[ir.Value, float]:
 
 
 def _rows(value: ir.Value) -> list[ir.Value] | None:
-    """A table and the tokens whose rows a value is; in 8 bits, also the scales of rows."""
+    """Match rows of a table at tokens: the table, in 8 bits its scales, and the tokens."""
     plain = _lookup(value)
     if plain is not None:
         return list(plain)
@@ -54,7 +54,7 @@ def _rows(value: ir.Value) -> list[ir.Value] | None:
 
 
 def _lookup(value: ir.Value | None) -> tuple[ir.Value, ir.Value] | None:
-    """The constant matrix and the indices of whose rows a value consists."""
+    """Match rows of a constant matrix at indices: the matrix and the indices."""
     gather = producer(value, "Gather")
     if gather is None or gather.attributes.get_int("axis", 0) != 0:
         return None

@@ -1,7 +1,7 @@
-"""The beam search of a step as calls, which are a hundred small operators else.
+"""Rules that fuse the beam search of a step, about a hundred small operators.
 
-Their bodies are the regions of the graph that were traced of `BeamSearchStep` and `SharedSlots`
-(export/graphs.py); docs/beam-search.md says what a kernel of the same name must compute.
+The bodies are the subgraphs that were traced from `BeamSearchStep` and `SharedSlots` in
+export/graphs.py. docs/beam-search.md specifies the kernels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from translate_trt.export.fused_ops.subgraph import Subgraph
 from translate_trt.export.passes.base import constant
 from translate_trt.runtime.bundle.contract import NEXT
 
-# In the order of the function's inputs and outputs.
+# In the order of the operator's inputs and outputs.
 _REQUEST = (
     "forced_tokens",
     "min_lengths",
@@ -33,24 +33,24 @@ _SELECTED = ("parents", *(NEXT + name for name in ("tokens", "log_probs", "posit
 
 
 def forced_columns(node: ir.Node) -> FusedNode | str | None:
-    """What candidates are asked for: which column besides the best, and how many of these."""
+    """Match what candidates are requested for: a column to look up, and a count."""
     inputs = _values(node, "inputs", "forced_tokens", "tokens")
     column, count = node.inputs[-2:]
-    if inputs is None or column is None or count is None or _is_call(column):
+    if inputs is None or column is None or count is None or _is_fused(column):
         return None
     return Subgraph("ForcedColumns", inputs, (column, count)).fuse()
 
 
 def select_beams(node: ir.Node) -> FusedNode | str | None:
-    """From the candidates of all beams to the next beams and the pool of finished hypotheses."""
+    """Match the selection: from candidates to the next beams and the pool."""
     request = _values(node, "inputs", *_REQUEST, "log_probs", "positions", *_POOL)
     outputs = _values(node, "outputs", *_SELECTED)
-    if request is None or outputs is None or _is_call(outputs["parents"]):
+    if request is None or outputs is None or _is_fused(outputs["parents"]):
         return None
     values, indices, at_column = node.outputs
     end = _end_token(indices)
     if end is None:
-        return "it is not known which token ends a sentence"
+        return "the token that ends a sentence is not known"
     choices, end_token = end
     candidates = {"log_probabilities": values, "choices": choices, "forced": at_column}
     inputs = {**candidates, "end_token": end_token, **request}
@@ -58,41 +58,41 @@ def select_beams(node: ir.Node) -> FusedNode | str | None:
 
 
 def _end_token(indices: ir.Value) -> tuple[ir.Value, ir.Value] | None:
-    """The candidates' tokens, and the constant that they are compared with before all else."""
-    waiting = [indices]
-    while waiting:
-        value = waiting.pop(0)
+    """Find the candidates' tokens and the constant that they are compared with first."""
+    queue = [indices]
+    while queue:
+        value = queue.pop(0)
         readers = [use.node for use in value.uses()]
         for reader in readers:
             if reader.op_type == "Equal" and constant(reader.inputs[1]) is not None:
                 return value, operand(reader, 1)
-        waiting += [output for reader in readers for output in reader.outputs]
+        queue += [output for reader in readers for output in reader.outputs]
     return None
 
 
 def extend_ancestry(node: ir.Node) -> FusedNode | str | None:
-    """The ancestry in which each beam sees the slot of its own token, too."""
+    """Match the ancestry with the slot of each beam's own token added."""
     inputs = _values(node, "inputs", "ancestry", "slots")
     extended = _extended(node)
-    if inputs is None or extended is None or _is_call(extended):
+    if inputs is None or extended is None or _is_fused(extended):
         return None
     return Subgraph("ExtendAncestry", inputs, (extended,)).fuse()
 
 
 def follow_ancestry(node: ir.Node) -> FusedNode | str | None:
-    """The ancestry of the next beams, and slots that are in none of their pasts."""
+    """Match the ancestry of the next beams, and free slots for their tokens."""
     outputs = _values(node, "outputs", NEXT + "ancestry", NEXT + "slots", "full")
-    given = _values(node, "inputs", "ancestry")
+    before = _values(node, "inputs", "ancestry")
     parents, extended = _values(node, "outputs", "parents"), _extended(node)
-    if outputs is None or given is None or parents is None or extended is None:
+    if outputs is None or before is None or parents is None or extended is None:
         return None
-    extended.shape = given["ancestry"].shape  # with the letters that the graph's inputs have
+    extended.shape = before["ancestry"].shape  # with the axis names of the graph's inputs
     inputs = {"ancestry": extended, **parents}
     return Subgraph("FollowAncestry", inputs, tuple(outputs.values())).fuse()
 
 
 def _extended(gather: ir.Node) -> ir.Value | None:
-    """What the next beams' ancestry is gathered from, if this node does it."""
+    """Find the value that the next ancestry is gathered from, if this node gathers it."""
     following = _values(gather, "outputs", NEXT + "ancestry")
     if following is None or gather.outputs[0] is not following[NEXT + "ancestry"]:
         return None
@@ -100,16 +100,16 @@ def _extended(gather: ir.Node) -> ir.Value | None:
 
 
 def _values(node: ir.Node, kind: str, *names: str) -> dict[str, ir.Value] | None:
-    """Inputs or outputs of the node's graph by their names; None: it has not all of them."""
+    """Find inputs or outputs of the node's graph by name; None if one of them is missing."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     values = {str(value.name): value for value in getattr(graph, kind)}
     if not set(names) <= values.keys():
-        return None  # an encoder's
+        return None  # the graph is an encoder
     return {name: values[name] for name in names}
 
 
-def _is_call(value: ir.Value) -> bool:
-    """Whether a call computes it already."""
+def _is_fused(value: ir.Value) -> bool:
+    """Whether a fused operator computes the value."""
     node = value.producer()
     return node is not None and bool(node.domain)

@@ -1,4 +1,4 @@
-"""Calls of functions in a graph, and what the rules that find their places ask of it."""
+"""Fused operators as nodes of a graph, and queries that rules match with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from translate_trt.export.passes.base import add_constant, axes, take_place
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant that a call needs and the graph has not."""
+    """A constant that a rule adds to the graph."""
 
     name: str
     array: NDArray[np.generic]
@@ -23,14 +23,14 @@ class Constant:
 
 @dataclass(frozen=True)
 class FusedNode:
-    """A function's call in the place of a part of a graph.
+    """A fused operator that replaces a part of a graph.
 
     Attributes:
-        name: of the function.
-        inputs: of the call, in order.
-        outputs: values of the graph, in whose places the call's outputs come, in order.
-        attributes: of the call.
-        body: of the function; None: it is one of `declarations.py`.
+        name: Name of the operator.
+        inputs: Inputs of the node, in order.
+        outputs: Values of the graph that the node's outputs replace, in order.
+        attributes: Attributes of the node.
+        body: Traced body; None if declarations.py has the body.
     """
 
     name: str
@@ -40,7 +40,7 @@ class FusedNode:
     body: ir.Function | None = None
 
     def insert(self, model: ir.Model) -> None:
-        """Let the readers of `outputs` read the call's; what wrote them may be dead then."""
+        """Insert the node; the nodes that computed `outputs` may then be dead."""
         graph = model.graph
         if self.body is not None:
             model.functions[self.body.identifier()] = self.body
@@ -87,48 +87,48 @@ def check_declared(node: FusedNode, rule: str) -> None:
 
 
 def add_functions(model: ir.Model) -> None:
-    """Give a model the functions that its graph calls, and those that they call."""
-    wanted = _called(model.graph)
+    """Add the functions that the graph uses, and the functions that these use."""
+    wanted = _fused_operators(model.graph)
     if wanted:
         model.opset_imports.setdefault(DOMAIN, VERSION)
     wanted -= {name for _, name, _ in model.functions}
     while wanted:
-        name = min(wanted)  # the same order, and so the same file, in every process
+        name = min(wanted)  # sets have another order in every process
         wanted.remove(name)
         added = function(name, model.opset_imports[""])
         model.functions[added.identifier()] = added
         for domain, version in added.opset_imports.items():
             model.opset_imports.setdefault(domain, version)
-        wanted |= _called(added)
+        wanted |= _fused_operators(added)
 
 
-def _called(nodes: Iterable[ir.Node]) -> set[str]:
+def _fused_operators(nodes: Iterable[ir.Node]) -> set[str]:
     return {node.op_type for node in nodes if node.domain == DOMAIN}
 
 
-# ---- what rules ask ----
+# ---- queries ----
 
 
 def operand(node: ir.Node, index: int) -> ir.Value:
-    """An input that the operator cannot be without."""
+    """Return a required input."""
     value = node.inputs[index]
     assert value is not None
     return value
 
 
 def other(node: ir.Node, value: ir.Value) -> ir.Value:
-    """The other operand of an Add or a Mul."""
+    """Return the other operand of an Add or a Mul."""
     return operand(node, 1 if node.inputs[0] is value else 0)
 
 
 def producer(value: ir.Value | None, operator: str) -> ir.Node | None:
-    """The node that writes a value, if it is of that kind."""
+    """Return the node that computes a value, if its operator is this one."""
     node = value.producer() if value is not None else None
     return node if node is not None and node.op_type == operator else None
 
 
 def reader(value: ir.Value, operator: str) -> ir.Node | None:
-    """The node that reads a value, if nothing else does and it is of that kind."""
+    """Return the only node that reads a value, if its operator is this one."""
     uses = list(value.uses())
     if len(uses) != 1 or value.is_graph_output() or uses[0].node.op_type != operator:
         return None
@@ -141,7 +141,7 @@ def same_axes(a: ir.Value, b: ir.Value) -> bool:
 
 
 def norm_of_rows(norm: ir.Node) -> dict[str, float] | None:
-    """The attributes of a LayerNormalization over the last axis that scales and shifts."""
+    """Return the attributes of a LayerNormalization over the last axis with scale and bias."""
     rank = len(axes(operand(norm, 0)) or ())
     if len(norm.inputs) != 3 or norm.attributes.get_int("axis", -1) not in (-1, rank - 1):
         return None

@@ -1,8 +1,7 @@
-"""A region of a graph that becomes the body of a function, node by node as it stands there.
+"""Subgraphs that become bodies of fused operators, node by node.
 
-Bodies of most functions are written by hand (`declarations.py`). Where many small operators belong
-together, as those of the beam search do, what was traced is the better text: it is known to be
-right, and it stays so if the traced code changes.
+Most bodies are written by hand (`bodies/`). The beam search consists of so many small operators
+that its body is the traced subgraph, which follows the traced code when that changes.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from translate_trt.export.fused_ops.declarations import DOMAIN
 from translate_trt.export.fused_ops.matching import FusedNode, operand
 from translate_trt.export.passes.base import axes, constant
 
-# Constants of a body are small: sizes, axes, bounds.
-_LARGEST_CONSTANT = 64
+# Sizes, axes and bounds are constants of a body; anything larger must be an input.
+_MAX_CONSTANT_SIZE = 64
 
 
 @dataclass(frozen=True)
 class Subgraph:
-    """All that is computed of `outputs` from `inputs`.
+    """The nodes that compute `outputs` from `inputs`.
 
     Attributes:
-        name: of the function.
-        inputs: what the region begins with, by the names of the function's inputs, in their order.
-        outputs: what it ends with; values of the graph.
+        name: Name of the fused operator.
+        inputs: Values at which the subgraph begins, by the operator's input names, in order.
+        outputs: Values of the graph at which the subgraph ends.
     """
 
     name: str
@@ -35,7 +34,7 @@ class Subgraph:
     outputs: Sequence[ir.Value]
 
     def fuse(self) -> FusedNode | str:
-        """A call of the function in the region's place, or why there is none."""
+        """Return a fused operator for the subgraph, or the reason why this is impossible."""
         copy = _Copy(self.inputs)
         try:
             outputs = [copy.value(output) for output in self.outputs]
@@ -49,14 +48,14 @@ class Subgraph:
 
 
 class _NotClosedError(Exception):
-    """A region needs more than its inputs; the message says what."""
+    """A subgraph reads more than its inputs; the message names the value."""
 
 
 class _Copy:
-    """Nodes that compute values of a graph, written once more with parameters for inputs.
+    """A copy of the nodes that compute values of a graph, with parameters for inputs.
 
     Args:
-        inputs: of the region.
+        inputs: Inputs of the subgraph.
     """
 
     def __init__(self, inputs: Mapping[str, ir.Value]) -> None:
@@ -70,10 +69,10 @@ class _Copy:
         self._copies = dict(zip(inputs.values(), self.parameters, strict=True))
 
     def value(self, value: ir.Value) -> ir.Value:
-        """The copy of a value, with all that it is computed from.
+        """Copy a value and the nodes that compute it.
 
         Raises:
-            _NotClosedError: it needs something that is neither computed nor a small constant.
+            _NotClosedError: The value depends on one that is neither computed nor a small constant.
         """
         if value not in self._copies:
             node = value.producer()
@@ -85,25 +84,26 @@ class _Copy:
 
     def _constant(self, value: ir.Value) -> ir.Value:
         array = constant(value)
-        if array is None or array.size > _LARGEST_CONSTANT:
-            raise _NotClosedError(f"it also reads {value.name}")
+        if array is None or array.size > _MAX_CONSTANT_SIZE:
+            raise _NotClosedError(f"the subgraph also reads {value.name}")
         return self._add("Constant", [], [ir.AttrTensor("value", ir.tensor(array))], [value])
 
     def _copy(self, node: ir.Node) -> None:
         if node.domain:
-            raise _NotClosedError(f"there is a {node.op_type} in it")
+            raise _NotClosedError(f"the subgraph contains a {node.op_type}")
         attributes = list(node.attributes.values())
         if node.op_type == "Shape" and node.inputs[0] not in self._copies:
             self._size(node)
             return
-        # Written down before the node that needs them.
+        # Copied first: nodes are in topological order.
         inputs = [None if value is None else self.value(value) for value in node.inputs]
         self._add(node.op_type, inputs, attributes, node.outputs)
 
     def _size(self, node: ir.Node) -> None:
-        """One size of a value that the region may not read: that of an input's axis of equal name.
+        """Copy a Shape of a value outside the subgraph, from an input with an axis of that name.
 
-        Nodes of equal results are merged, so the number of sentences may be taken from anything.
+        Common-subexpression elimination merges equal sizes, so the number of sentences may be
+        read from any value of the graph.
         """
         sizes, first = axes(operand(node, 0)), node.attributes.get_int("start", 0)
         last = node.attributes.get_int("end", len(sizes or ()))
@@ -115,21 +115,21 @@ class _Copy:
                 ends = [ir.AttrInt64("start", axis), ir.AttrInt64("end", axis + 1)]
                 self._add("Shape", [parameter], ends, node.outputs)
                 return
-        raise _NotClosedError(f"it also reads sizes of {operand(node, 0).name}")
+        raise _NotClosedError(f"the subgraph also reads sizes of {operand(node, 0).name}")
 
     def _add(
         self, operator: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr],
         outputs: Sequence[ir.Value],
     ) -> ir.Value:  # fmt: skip
-        """A node whose outputs are the copies of others; returns the first."""
+        """Append a node whose outputs are the copies of `outputs`, and return the first."""
         node = ir.Node("", operator, inputs, attributes, num_outputs=len(outputs))
         self.nodes.append(node)
         for new, old in zip(node.outputs, outputs, strict=True):
-            new.name = self._fresh(str(old.name))
+            new.name = self._unused_name(str(old.name))
             self._copies[old] = new
         return node.outputs[0]
 
-    def _fresh(self, name: str) -> str:
+    def _unused_name(self, name: str) -> str:
         while name in self._names:
             name += "_inside"
         self._names.add(name)

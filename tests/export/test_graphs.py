@@ -321,7 +321,7 @@ def test_slots_that_are_free_are_those_in_no_past(beams: int, size: int) -> None
         past = rng.random((6, beams, size)) < share
         ancestry = np.where(past, 0, MASKED).astype(np.float32)
         caches = SharedSlots(torch.zeros(6, beams, dtype=torch.int64), heads=1)
-        slots, full = (x.numpy() for x in caches.following(torch.from_numpy(ancestry)))
+        slots, full = (x.numpy() for x in caches.next_slots(torch.from_numpy(ancestry)))
         free, expected = numpy_slots(ancestry, beams)
         np.testing.assert_array_equal(full, expected)
         assert slots.shape == (6, beams)

@@ -275,7 +275,7 @@ class ScriptedGraphs:
         }
         outputs |= {NEXT + spec.name: inputs[spec.name] for spec in self.contract.caches}
         if isinstance(caches, SharedSlots):
-            _, full = caches.following(ancestry)
+            _, full = caches.next_slots(ancestry)
             outputs |= {NEXT + "slots": lowest_free(ancestry), "full": full.numpy()}
         attention = np.zeros((*parents.shape, inputs["source_bias"].shape[3]), np.float32)
         for row, (_, source, prefixes) in enumerate(rows):

@@ -287,7 +287,7 @@ def test_a_product_that_is_an_output(int8: bool) -> None:
 
 def test_a_matrix_that_has_no_blocks_is_left_alone() -> None:
     model = product(*AFTER["AddNorm"], rows=30)
-    left = assert_same_bits(model, 1, "its matrix has 30 rows, which is no multiple of 4")
+    left = assert_same_bits(model, 1, "the matrix has 30 rows, which is no multiple of 4")
     assert left["MatMulInteger"] == 1
     assert left["AddNorm"] == 1  # which any product may have
 
@@ -396,7 +396,7 @@ def test_of_equal_logits_the_first_is_better() -> None:
 
 @pytest.mark.parametrize("lookups", [(), ("at", "beside")])
 def test_another_number_of_lookups_is_left_alone(lookups: tuple[str, ...]) -> None:
-    reason = "besides the best, not exactly one log-probability is looked up"
+    reason = "not exactly one log-probability is looked up besides the best"
     assert_left_alone(FuseOps(), ranked(lookups=lookups, given=True), reason)
 
 
@@ -497,10 +497,10 @@ def test_attention_over_caches_of_16_bits() -> None:
 
 
 def test_caches_in_another_order_or_in_other_places_are_left_alone() -> None:
-    order = "queries, keys and values are not what one product writes, in this order"
+    order = "queries, keys and values are not the outputs of one matmul, in this order"
     for parts in ("k v q", "q v k"):
         assert_left_alone(FuseOps(), cached(parts), order, given=SLOTS)
-    where = "it is not known which slots are written"
+    where = "the slots that are written are not known"
     assert_left_alone(FuseOps(), cached(value_places="given"), where, given=SLOTS)
     assert_left_alone(FuseOps(), cached(made=False), where, given=SLOTS)
 
@@ -523,10 +523,10 @@ def test_attention_over_the_source() -> None:
     model = over_source(["N", 1, 1, "S"], heads)
     assert assert_same_bits(model, 1) == {"BeamAttention": 1}
     assert [x.name for x in calls(model)[0].inputs] == ["q", "k", "v", "bias"]
-    reason = "each beam has a bias of its own"
+    reason = "beams have different biases"
     assert_left_alone(FuseOps(), over_source(["N", 1, "K", "S"], heads), reason)
     # Keys without heads are an encoder's.
-    reason = "queries, keys and values are not what one product writes, in this order"
+    reason = "queries, keys and values are not the outputs of one matmul, in this order"
     assert_left_alone(FuseOps(), over_source(["N", 1, 1, "S"], ["N", "S", WIDTH]), reason)
 
 
@@ -544,7 +544,7 @@ def test_attention_over_a_source_of_16_bits() -> None:
     model = halves_over_source("k", "v")
     assert assert_same_bits(model, 1) == {"BeamAttention16": 1}
     assert [x.name for x in calls(model)[0].inputs] == ["q", "cross_k", "cross_v", "bias"]
-    reason = "keys are kept in another type than values"
+    reason = "keys and values have different element types"
     assert_left_alone(FuseOps(), halves_over_source("k"), reason)
 
 
@@ -575,9 +575,9 @@ def test_attention_of_tokens_over_each_other() -> None:
     model = of_tokens()
     assert assert_same_bits(model, 1) == {"SelfAttention": 1}
     assert [x.name for x in calls(model)[0].inputs] == ["qkv", "bias"]
-    reason = "queries, keys and values are not what one product writes, in this order"
+    reason = "queries, keys and values are not the outputs of one matmul, in this order"
     assert_left_alone(FuseOps(), of_tokens("k q v"), reason)
-    reason = "each token has a bias of its own"
+    reason = "tokens have different biases"
     assert_left_alone(FuseOps(), of_tokens(bias=["N", 1, "S", "S"]), reason)
     reason = "keys and values have different sizes"
     assert_left_alone(FuseOps(), of_tokens(value_size=2 * SIZE), reason)
@@ -646,8 +646,8 @@ def test_other_sums_are_left_alone() -> None:
     assert_left_alone(one, residual(node("Neg", "sum", "z")), "the sum is read elsewhere too")
     model = residual()
     model.graph[0].outputs[0].name = "encoder.embedding"
-    assert_left_alone(one, model, "the sum is one that verify --layers compares")
-    reason = "the two that are added are not known to have the same axes"
+    assert_left_alone(one, model, "verify --layers compares the sum")
+    reason = "the operands of the sum are not known to have the same axes"
     assert_left_alone(one, residual(other=["T", 8]), reason)
     flat = build([node("LayerNormalization", "x gamma", "y", axis=-1)], {"x": ["N", 8]},
                  {"y": ["N", 8]}, {"gamma": weights(8)}, DYNAMIC_OPSET)  # fmt: skip

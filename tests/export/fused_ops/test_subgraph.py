@@ -111,16 +111,16 @@ def test_other_sizes_are_refused(start: int, end: int) -> None:
         node("Cast", "sizes", "counts", to=1), node("ReduceMax", "counts", "count", keepdims=0),
         node("Mul", "x count", "z"), node("Neg", "y", "w"),
     ]  # fmt: skip
-    assert region(graph(nodes), "z", x="x") == "it also reads sizes of other"
+    assert region(graph(nodes), "z", x="x") == "the subgraph also reads sizes of other"
 
 
 def test_what_is_no_region_is_refused() -> None:
     model = graph([node("Mul", "x y", "z"), node("Neg", "y", "w")])
-    assert region(model, "z", x="x") == "it also reads y"
+    assert region(model, "z", x="x") == "the subgraph also reads y"
     large = {"table": np.zeros((13, 5), np.float32), "sum": np.array([1])}
     nodes = [node("ReduceMax", "table", "most", keepdims=0), node("Mul", "x most", "z"),
              node("Neg", "y", "w")]  # fmt: skip
-    assert region(graph(nodes, large), "z", x="x") == "it also reads table"
+    assert region(graph(nodes, large), "z", x="x") == "the subgraph also reads table"
 
 
 def test_a_call_inside_is_refused() -> None:
@@ -128,7 +128,7 @@ def test_a_call_inside_is_refused() -> None:
     call = region(model, "a", x="x")
     assert isinstance(call, FusedNode)
     call.insert(model)
-    assert region(model, "z", x="x", y="y") == "there is a Part in it"
+    assert region(model, "z", x="x", y="y") == "the subgraph contains a Part"
 
 
 def test_functions_stand_in_the_same_order_in_every_process() -> None:
@@ -223,7 +223,7 @@ def test_a_search_that_reads_something_else_is_left_alone(traced: ir.Model) -> N
         model.graph.append(one)
     model.graph.sort()
     outcome = last.run(model)
-    assert any(reason.endswith("it also reads source_bias") for reason in outcome.refused)
+    assert any(reason.endswith("the subgraph also reads source_bias") for reason in outcome.refused)
     assert "SelectBeams" not in operators(model)
     assert operators(model)["FollowAncestry"] == 1
 
