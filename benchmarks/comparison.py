@@ -1,8 +1,8 @@
-"""What the comparisons with peers share: their options, the models, and each system's best setting.
+"""Common parts of the comparisons with peers: options, models, and each system's best setting.
 
-Every system gets the same weights, tokens, beam and length penalty, and the same cores, split as
-suits it best: that, and the size of its batches, is tried for each of them before the measurement,
-and what was tried is in the JSON.
+Every system gets the same weights, tokens, beam, length penalty and cores. How the cores are split
+and how large batches are is tried for each system before the measurement, and the report lists
+what was tried.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from translate_trt.train.checkpoint import find_checkpoint, open_checkpoint
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.shortlist.table import Shortlist
 
-#: Peers that run in this precision.
+#: Peers by precision.
 PEERS = {
     "int8": ("ctranslate2", "onnx-host-search"),
     "fp32": ("ctranslate2", "onnx-host-search", "torch", "torch-compiled"),
@@ -41,24 +41,24 @@ DEFAULT = ("ctranslate2",)
 #: Timed parts of a translation: tokenization, search, detokenization.
 PARTS = ("encode", "translate", "decode")
 
-#: Of trials that differ by less, either could be the faster one.
+#: Relative difference below which noise decides which of two trials is faster.
 NOISE = 0.03
 
-#: So many settings are tried again on all lines, if they are so near to the best of the trials.
+#: Settings that are tried again on all lines, and how far below the best trial they may be.
 FINALISTS, MISJUDGED = 3, 0.15
 
-#: Changes of a setting, by what is tried at once.
+#: Changes of a setting, by stages.
 Stages = Sequence[Sequence[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting that was tried and what it reached (the higher, the better).
+    """Setting that was tried and the figure it reached (the higher, the better).
 
     Attributes:
-        setting: what was tried.
-        figure: what it reached.
-        final: on all lines, which decides.
+        setting: The setting.
+        figure: Figure that it reached.
+        final: Whether it ran on all lines, which decides.
     """
 
     setting: Setting
@@ -68,25 +68,29 @@ class Trial:
 
 @dataclass(frozen=True)
 class TestSet:
-    """Lines to translate and what they should become."""
+    """Lines to translate and their reference translations."""
 
     source: list[str]
     reference: list[str]
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
-    """The options of every comparison."""
+    """Return a parser with the options of every comparison."""
     found = parser(description)
-    found.add_argument("--checkpoint", type=Path, required=True, help="the model, of any shape")
-    found.add_argument("--bundle", type=Path, help="made of it; default: compiled now")
-    found.add_argument("--source", type=Path, required=True, help="lines to translate")
-    found.add_argument("--reference", type=Path, required=True, help="their translations")
     found.add_argument(
-        "--shortlist", type=Path, help="table for ours and CTranslate2 to run with as well"
+        "--checkpoint", type=Path, required=True, help="run or checkpoint of the model"
     )
-    found.add_argument("--name", default="", help="ends the report's name, to keep several")
-    found.add_argument("--lines", type=int, default=500, help="so many of them, spread evenly")
-    found.add_argument("--beam-size", type=int, default=4, help="of all systems")
+    found.add_argument(
+        "--bundle", type=Path, help="bundle of the checkpoint; default: compiled now"
+    )
+    found.add_argument("--source", type=Path, required=True, help="lines to translate")
+    found.add_argument("--reference", type=Path, required=True, help="reference translations")
+    found.add_argument(
+        "--shortlist", type=Path, help="also run ours and CTranslate2 with this table"
+    )
+    found.add_argument("--name", default="", help="suffix of the report's name")
+    found.add_argument("--lines", type=int, default=500, help="number of lines, spread evenly")
+    found.add_argument("--beam-size", type=int, default=4, help="beam size of all systems")
     found.add_argument(
         "--precision", action="append", choices=sorted(PEERS), help="default: int8 and fp32"
     )
@@ -98,12 +102,12 @@ def options(description: str | None) -> argparse.ArgumentParser:
 
 
 def report_name(kind: str, given: argparse.Namespace) -> str:
-    """What the report is called."""
+    """Return the name of the report."""
     return f"{kind}-{given.name}" if given.name else kind
 
 
 def test_set(given: argparse.Namespace) -> TestSet:
-    """The lines that the options ask for."""
+    """Return the lines that the options ask for."""
     pairs = list(read_parallel(given.source, given.reference))
     count = min(given.lines, len(pairs))
     chosen = [pairs[index * len(pairs) // count] for index in range(count)]
@@ -111,7 +115,7 @@ def test_set(given: argparse.Namespace) -> TestSet:
 
 
 def systems(given: argparse.Namespace) -> list[Setting]:
-    """The systems that the options ask for, ours first, at settings to begin with."""
+    """Return the systems that the options ask for, ours first, with their initial settings."""
     found = []
     for precision in given.precision or ("int8", "fp32"):
         found += [Setting(OURS, precision), Setting(OURS, precision, paper_rule=True)]
@@ -128,7 +132,7 @@ def systems(given: argparse.Namespace) -> list[Setting]:
 
 @contextlib.contextmanager
 def models(given: argparse.Namespace, settings: Sequence[Setting]) -> Iterator[Models]:
-    """The checkpoint in the form of every system, for as long as the context lasts."""
+    """Convert the checkpoint for every system, for as long as the context lasts."""
     checkpoint = find_checkpoint(given.checkpoint)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -146,7 +150,7 @@ def models(given: argparse.Namespace, settings: Sequence[Setting]) -> Iterator[M
 
 
 def convert(setting: Setting, made: Models, shortlist: Path | None = None) -> None:
-    """Write what a peer reads; `shortlist` is the table for settings with one."""
+    """Convert the checkpoint for a peer; `shortlist` is the table for settings that use one."""
     import peers
 
     converter = peers.CONVERTERS.get(setting.system)
@@ -160,7 +164,7 @@ def convert(setting: Setting, made: Models, shortlist: Path | None = None) -> No
 def searched(
     given: argparse.Namespace, made: Models, setting: Setting, texts: Sequence[str]
 ) -> ModelConfig:
-    """The shape of what a system computes: with a shortlist, its mean length is the vocabulary."""
+    """Return the model's shape; with a shortlist, the vocabulary is as large as its mean list."""
     config = open_checkpoint(made.checkpoint).model
     if not setting.shortlist:
         return config
@@ -178,15 +182,15 @@ def hold_to_limit(
     seconds: float,
     peaks: Peaks,
 ) -> None:
-    """Note in a system's part of a report how it ran, and what share of the limit it reached.
+    """Add to a system's results its setting, its work and the share of the limit it reached.
 
     Args:
-        found: that part.
-        setting: of the system.
-        shape: see `searched`.
-        lengths: tokens of the sources and of their translations.
-        seconds: that it took.
-        peaks: of the machine.
+        found: Results of the system.
+        setting: Its setting.
+        shape: Its shape, see `searched`.
+        lengths: Numbers of tokens of the sources and of their translations.
+        seconds: Time that it took.
+        peaks: Peaks of the machine.
     """
     least = work(shape, setting.precision, *lengths, setting.beam_size, setting.batch_tokens)
     found["work"] = dataclasses.asdict(least)
@@ -195,7 +199,7 @@ def hold_to_limit(
 
 
 def splits(setting: Setting, cores: int) -> list[dict[str, Any]]:
-    """Ways to use the cores: one batch at a time with all of them, or one batch on each."""
+    """Return the ways to use the cores: one batch at a time on all, or one batch on each."""
     together = {"workers": 1, "threads": cores}
     apart = {"workers": cores, "threads": 1}
     divides = setting.system in (OURS, "ctranslate2")
@@ -203,20 +207,20 @@ def splits(setting: Setting, cores: int) -> list[dict[str, Any]]:
 
 
 def libraries(setting: Setting) -> list[dict[str, Any]]:
-    """Variables that choose between the libraries a system was built with."""
+    """Return environment variables that choose between the matmul libraries of a system."""
     if setting.system != "ctranslate2":
         return [{}]
     return [{"environment": (("CT2_USE_MKL", value),)} for value in ("0", "1")]
 
 
 def throughput_stages(setting: Setting, cores: int) -> Stages:
-    """What to try for throughput."""
+    """Return the settings to try for throughput."""
     sizes = [{"batch_tokens": size} for size in (256, 512, 1024, 2048, 4096)]
     return [libraries(setting), splits(setting, cores), sizes]
 
 
 def latency_stages(setting: Setting, cores: int) -> Stages:
-    """What to try for sentences one at a time."""
+    """Return the settings to try for sentences one at a time."""
     return [libraries(setting), [{"threads": count} for count in dict.fromkeys((1, cores))]]
 
 
@@ -226,17 +230,17 @@ def best_setting(
     measure: Callable[[Setting], float],
     decide: Callable[[Setting], float] | None = None,
 ) -> tuple[Setting, list[Trial]]:
-    """Try what a stage changes, go on from the best of it.
+    """Try the changes of each stage on top of the best setting of the stage before.
 
     Args:
-        start: where the first stage begins.
-        stages: what to try.
-        measure: gives a setting its figure, the higher the better.
-        decide: a dearer measure, for the few that `measure` likes most; None: it has decided.
+        start: Initial setting.
+        stages: Changes to try.
+        measure: Returns the figure of a setting, the higher the better.
+        decide: More expensive measure for the few best settings of `measure`, if any.
 
     Returns:
-        The best, and all that was tried, in order. Of those that noise could have ordered, the
-        first, which is that of the smaller batches and hence the least memory.
+        The best setting, and all trials in order. Among settings whose order could be noise, the
+        first is the best: it has smaller batches and needs less memory.
     """
     trials: list[Trial] = []
     best = start
@@ -270,7 +274,7 @@ def _finalists(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def tokens_per_second(made: Models, texts: Sequence[str], passes: int = 2) -> Any:
-    """A measure for `best_setting`: the fastest pass over these lines, in a fresh process."""
+    """Return a measure for `best_setting`: the fastest pass over the lines in a fresh process."""
 
     def measure(setting: Setting) -> float:
         with Process(setting, made) as process:
@@ -285,7 +289,7 @@ def tokens_per_second(made: Models, texts: Sequence[str], passes: int = 2) -> An
 
 
 def sentences_per_second(made: Models, texts: Sequence[str]) -> Any:
-    """A measure for `best_setting`: the median of sentences one at a time, in a fresh process."""
+    """Return a measure for `best_setting`: the median of single sentences in a fresh process."""
 
     def measure(setting: Setting) -> float:
         with Process(setting, made) as process:
@@ -314,7 +318,7 @@ def cores_and_batch(setting: Setting) -> str:
 
 
 def as_json(trials: Sequence[Trial]) -> dict[str, float]:
-    """Return what each trial reached, by its setting; the final one of a setting is marked."""
+    """Return the figure of each trial by its setting; final trials are marked."""
     return {
         f"{cores_and_batch(trial.setting)}{', all lines' if trial.final else ''}": trial.figure
         for trial in trials

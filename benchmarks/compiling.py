@@ -1,10 +1,11 @@
-"""Seconds and memory of compiling: `translate-trt export` of `base`, as a user runs it.
+"""Measure time and memory of `translate-trt export` for the shape of `base`.
 
     python benchmarks/compiling.py [--rounds 3] [--tokenizer FILE]
 
-Random weights, 37,000 pieces (to be compiled, a checkpoint needs no tokenizer of that size; any
-SentencePiece file will do). Each round exports in a fresh process: ONNX fp32 and int8; an engine
-target with an empty engine cache; the same again from the cache. Memory is the peak resident set.
+Weights are random and the vocabulary has 37,000 tokens; export does not need a tokenizer of that
+size, so any SentencePiece file will do. Each round exports in a fresh process: ONNX fp32 and int8;
+an engine target with an empty engine cache; the same again from the cache. Memory is the peak
+resident set.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrs
 
 
 def checkpoint(directory: Path, tokenizer: Path) -> Path:
-    """A `base` model with random weights."""
+    """Save a `base` model with random weights and return its path."""
     torch.manual_seed(0)
     config = dataclasses.replace(preset("base").model, vocabulary_size=VOCABULARY)
     model = Transformer(config)
@@ -60,7 +61,7 @@ def checkpoint(directory: Path, tokenizer: Path) -> Path:
 
 
 def measure(given: Path, out: Path, targets: list[str], cache: Path) -> tuple[float, float]:
-    """Seconds, and GiB at most, of one export."""
+    """Return seconds and peak GiB of one export."""
     command = [sys.executable, "-m", "translate_trt.runtime.cli", "export", str(given), "--force"]
     command += ["--out", str(out), "--engine-cache", str(cache)]
     for target in targets:
@@ -81,7 +82,7 @@ def summarize(samples: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the report."""
     options = parser(__doc__)
     options.add_argument("--tokenizer", type=Path, required=True)
     args = options.parse_args()

@@ -1,13 +1,12 @@
-"""A corpus by one worker and by two: how much faster two are, and what the cluster costs.
+"""Measure how a corpus scales with workers on a cluster, and the overhead of the cluster.
 
     python benchmarks/corpus.py --bundle DIR --source test.en [--target onnx-int8]
         [--lines N] [--shard-lines N] [--workers 1 2] [--rounds 3]
 
-Each count of workers translates the same lines in turn, round after round, on a Ray cluster of
-this machine that is started for it, as `translate-trt corpus` does; beside them, one process
-translates them by as many threads as `translate-trt translate` would. Timed is from the first
-shard's beginning to the last one's end, without the start of the cluster and the loading of the
-bundle, which are reported apart.
+Each number of workers translates the same lines in turn, round after round, on a Ray cluster that
+is started on this machine, as `translate-trt corpus` does. One process with as many threads as
+`translate-trt translate` uses runs beside them. The time is from the start of the first shard to
+the end of the last; starting the cluster and loading the bundle are reported separately.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, Worker
 def by_cluster(
     bundle: Path, target: str, source: Input, workers: int, lines: int
 ) -> dict[str, Any]:
-    """One run by that many workers into a directory that is removed."""
+    """Translate with that many workers into a directory that is removed."""
     manifest = read_manifest(bundle)
     search, options = manifest.search_options(), CorpusOptions(shard_lines=lines)
     finished: list[tuple[float, ShardRecord]] = []
@@ -63,7 +62,7 @@ def by_cluster(
 
 
 def by_one_process(bundle: Path, target: str, source: Input) -> dict[str, Any]:
-    """The same lines by a worker a core in one process."""
+    """Translate in one process, with a worker on each core."""
     begun = monotonic()
     translator = Translator(bundle, target, threads=1, workers=available_cores())
     text = Path(source.path).read_text(encoding="utf-8").split("\n")[:-1]
@@ -78,7 +77,7 @@ def by_one_process(bundle: Path, target: str, source: Input) -> dict[str, Any]:
 
 
 def summarize(samples: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Return each way's size, seconds, and how many times as fast as the first it is."""
+    """Return lines, tokens and seconds of each system, and its speed relative to the first."""
     seconds = {name: [one["seconds"] for one in rounds] for name, rounds in samples.items()}
     first = next(iter(samples))
     return {
@@ -94,16 +93,18 @@ def summarize(samples: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the report."""
     options = parser(__doc__)
     options.set_defaults(rounds=3)
     options.add_argument("--bundle", type=Path, required=True)
     options.add_argument("--target", default="onnx-int8")
     options.add_argument("--source", type=Path, required=True)
-    options.add_argument("--lines", type=int, default=2000, help="of the source, repeated if short")
+    options.add_argument(
+        "--lines", type=int, default=2000, help="number of lines; a short source is repeated"
+    )
     options.add_argument("--shard-lines", type=int, default=100)
     options.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    options.add_argument("--note", default="", help="what else the machine did")
+    options.add_argument("--note", default="", help="conditions of the measurement")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         lines = given.source.read_text(encoding="utf-8").split("\n")[:-1]

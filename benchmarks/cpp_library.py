@@ -1,20 +1,19 @@
-"""The C++ library, alone and below Python, beside Python's reference: one bundle, in turns.
+"""Compare the C++ library, alone and called from Python, with Python's reference loop.
 
     bash scripts/build_library.sh -D TRANSLATE_TRT_TESTS=ON
     python benchmarks/cpp_library.py --bundle DIR --source test.en [--target onnx-int8 ...]
 
-All use the same ONNX Runtime and kernels. They translate text, tokenization and all: every line in
-one call with a worker on each core, and the first lines in a call each, with one thread, as a
-service does that has one request. The latter must be the same, byte for byte. Which sentences
-several workers put together differs from call to call, and without kernels rounding with it, so in
-those calls lines that differ are counted. Loading is timed, too: until a bundle is checked, hashes
-and all, and ready.
+All systems use the same bundle, ONNX Runtime and kernels, in turn. They translate text, including
+tokenization: all lines in one call with a worker on each core, and the first lines in a call each
+with one thread, like a service with a single request. Translations of the latter must be identical.
+In the former, several workers form different batches in every call, and without kernels rounding
+depends on the batch, so differing lines are counted. Loading is timed until the bundle is verified
+and ready.
 
-Last, the library alone: all lines in one call, and the same lines submitted one at a time by each
-of 64 threads, in turns, with the same workers; and the workers' processor time per sentence, within
-the graphs and outside of them. And Python on the library: the time of handing over results,
-which holds the interpreter lock; and lines that a service is given one by one, all with one length
-penalty, and with 64 different ones, in turns.
+The library alone: all lines in one call, and the same lines submitted one at a time by each of 64
+threads; and the workers' processor time per sentence, within the graphs and outside of them. Python
+on the library: how long handing over a result holds the interpreter lock; and lines submitted to a
+service one by one, all with one length penalty, and with 64 different ones.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ CLIENTS = 64  # threads
 
 
 class Cpp:
-    """A process of the library's, which is asked by lines of JSON and times its own calls."""
+    """C++ process with the library, which reads requests as lines of JSON and times its calls."""
 
     def __init__(self, bundle: Path, **options: Any) -> None:
         library = next(Path(onnxruntime.__file__).with_name("capi").glob("libonnxruntime.so.*"))
@@ -53,7 +52,7 @@ class Cpp:
         }
         program = BUILD / "tests/translate_trt_probe"
         if not program.exists():
-            raise SystemExit(f"there is no {program}; run the first command of --help.")
+            raise SystemExit(f"there is no {program}; build it by the first command of --help.")
         self._process = subprocess.Popen(
             [program], env=environment, text=True, encoding="utf-8",
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -62,28 +61,28 @@ class Cpp:
         self.load()
 
     def load(self) -> float:
-        """Seconds until the bundle is ready, once more; libraries are there already."""
+        """Load the bundle again and return the seconds; libraries are loaded already."""
         begin = perf_counter()
         self._ask(load=self._load)
         return perf_counter() - begin
 
     def translate(self, lines: Sequence[str]) -> tuple[float, list[str]]:
-        """Seconds, and the translations."""
+        """Return seconds and translations."""
         answer = self._ask(lines=lines)
         return answer["seconds"], [line[0]["text"] for line in answer["found"]]
 
     def translate_by_threads(self, lines: Sequence[str], threads: int) -> tuple[float, list[str]]:
-        """Seconds, and the translations; each thread submits one line after another."""
+        """Return seconds and translations; each thread submits one line after another."""
         answer = self._ask(lines=lines, threads=threads)
         return answer["seconds"], [line[0]["text"] for line in answer["found"]]
 
     def statistics(self) -> dict[str, float]:
-        """Totals since the bundle was loaded."""
+        """Return totals since the bundle was loaded."""
         found: dict[str, float] = self._ask(statistics=True)
         return found
 
     def close(self) -> None:
-        """Let it end."""
+        """End the process."""
         self._process.communicate()
 
     def _ask(self, **request: Any) -> Any:
@@ -98,7 +97,7 @@ class Cpp:
 
 
 class Python:
-    """The same in this process, on `runtime/reference.py`."""
+    """Python's reference loop in this process."""
 
     library = "none"
 
@@ -107,24 +106,24 @@ class Python:
         self.load()
 
     def load(self) -> float:
-        """Seconds until the bundle is ready, once more; libraries are there already."""
+        """Load the bundle again and return the seconds; libraries are loaded already."""
         os.environ[native.VARIABLE] = self.library
         begin = perf_counter()
         self._translator = Translator(self._bundle, **self._options)
         return perf_counter() - begin
 
     def translate(self, lines: Sequence[str]) -> tuple[float, list[str]]:
-        """Seconds, and the translations."""
+        """Return seconds and translations."""
         begin = perf_counter()
         found = self._translator.translate(lines)
         return perf_counter() - begin, [translation.text for translation in found]
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is no process to end."""
 
 
 class PythonOnLibrary(Python):
-    """The same in this process, on the library."""
+    """Python on the library, in this process."""
 
     library = str(BUILD / "libtranslate_trt.so")
 
@@ -137,10 +136,10 @@ SYSTEMS: dict[str, Callable[..., Cpp | Python]] = {
 
 
 class Turns:
-    """Both systems with one bundle, asked for the same calls in turn.
+    """Systems with one bundle that make the same calls in turn.
 
     Attributes:
-        differing: most lines that any answer had otherwise than the first one.
+        differing: Largest number of lines in which an answer differed from the first one.
     """
 
     def __init__(self, bundle: Path, **options: Any) -> None:
@@ -149,17 +148,17 @@ class Turns:
         self.differing = 0
 
     def translate(self, calls: list[list[str]], rounds: int) -> dict[str, list[float]]:
-        """Seconds of each round of each system."""
+        """Return the seconds of each round of each system."""
         return alternate(
             {name: lambda n=name: self._ask(n, calls) for name in self._opened}, rounds
         )
 
     def load(self, rounds: int) -> dict[str, list[float]]:
-        """Seconds until the bundle is ready."""
+        """Return seconds until the bundle is ready."""
         return alternate({name: system.load for name, system in self._opened.items()}, rounds)
 
     def close(self) -> None:
-        """Let them end."""
+        """End all systems."""
         for system in self._opened.values():
             system.close()
 
@@ -173,7 +172,7 @@ class Turns:
 
 
 def compare(given: argparse.Namespace, target: str, lines: list[str]) -> dict[str, Any]:
-    """Seconds of each part, and how many lines differed."""
+    """Measure seconds of each part, and count differing lines."""
     together = Turns(given.bundle, target=target, threads=1, workers=given.threads)
     samples: dict[str, Any] = {"all lines": together.translate([lines], given.rounds)}
     together.close()
@@ -190,7 +189,7 @@ def compare(given: argparse.Namespace, target: str, lines: list[str]) -> dict[st
 def compare_clients(
     given: argparse.Namespace, target: str, lines: list[str]
 ) -> dict[str, list[float]]:
-    """Seconds of one call with all lines, and of many threads with a line each."""
+    """Measure one call with all lines, and many threads with a line each."""
     library = Cpp(given.bundle, target=target, threads=1, workers=given.threads)
     expected = library.translate(lines)[1]
 
@@ -210,7 +209,7 @@ def compare_clients(
 def processor_time(
     given: argparse.Namespace, target: str, lines: list[str]
 ) -> dict[str, dict[str, float]]:
-    """Milliseconds of the workers' processor time per sentence."""
+    """Measure the workers' processor time per sentence, in milliseconds."""
     library = Cpp(given.bundle, target=target, threads=1, workers=given.threads)
     ways: dict[str, Callable[[], object]] = {
         "one call": lambda: library.translate(lines),
@@ -237,7 +236,7 @@ def processor_time(
 def python_service(
     given: argparse.Namespace, target: str, lines: list[str]
 ) -> dict[str, list[float]]:
-    """Seconds of lines given to a service, and microseconds of the lock for each sentence."""
+    """Measure seconds of a service, and microseconds that each sentence holds the lock."""
     os.environ[native.VARIABLE] = PythonOnLibrary.library
     translator = Translator(given.bundle, target, threads=1, workers=given.threads)
     assert translator.core is not None
@@ -290,8 +289,8 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--bundle", type=Path, required=True)
     options.add_argument("--source", type=Path, required=True, help="text to translate")
-    options.add_argument("--target", action="append", help="of the bundle; default: all it has")
-    options.add_argument("--note", default="", help="what else the machine did")
+    options.add_argument("--target", action="append", help="target of the bundle; default: all")
+    options.add_argument("--note", default="", help="conditions of the measurement")
     given = options.parse_args()
     lines = given.source.read_text(encoding="utf-8").splitlines()
     manifest = json.loads((given.bundle / "manifest.json").read_text())

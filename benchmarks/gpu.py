@@ -1,13 +1,13 @@
-"""Beam search on a GPU: engines with and without CUDA graphs against torch.compile.
+"""Compare beam search by engines, with and without CUDA graphs, with torch.compile on a GPU.
 
     python benchmarks/gpu.py [--package tensorrt_rtx] [--precision fp16] [--batches 1,8,64]
         [--preset base] [--vocabulary 32000] [--steps 48]
 
-Every system searches with the same step (export/graphs.py) over the same random weights, and none
-ends a sentence before the last step. Samples are microseconds per step of the whole batch (for
-engines, from calls of more and of fewer steps), and sentences' tokens per second from sources to
-the last step. PyTorch's step is compiled by
-torch.compile and captured as a CUDA graph as well; its caches are static and written in place.
+Every system runs the same step (export/graphs.py) with the same random weights, and no sentence
+ends before the last step. Figures are microseconds per step of the whole batch (for engines, from
+the difference of a long and a short call), and tokens per second from sources to the last step.
+PyTorch's step is compiled by torch.compile and captured as a CUDA graph; its caches are static and
+written in place.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NO_GPU = 3  # exit code
 
 
 class InPlace(StaticCaches):
-    """Static caches that PyTorch writes itself."""
+    """Static caches that PyTorch writes in place."""
 
     def write(self, past: Tensor, new: Tensor) -> Tensor:
         slots = self.positions[:, None] * self.beams + torch.arange(self.beams)
@@ -57,7 +57,7 @@ class InPlace(StaticCaches):
 
 
 class TorchStep(StepGraph):
-    """The step as PyTorch runs it."""
+    """Step graph with PyTorch's caches."""
 
     def _caches(self, named: dict[str, Tensor]) -> InPlace:
         assert self.contract.beams is not None
@@ -65,7 +65,7 @@ class TorchStep(StepGraph):
 
 
 class TorchSearch:
-    """The same search in PyTorch, its step compiled and captured."""
+    """Search in PyTorch with a compiled and captured step."""
 
     def __init__(
         self, model: Transformer, contract: Contract, limits: Limits, dtype: torch.dtype,
@@ -86,7 +86,7 @@ class TorchSearch:
         self.rows = 0
 
     def start(self, sources: list[list[int]], options: SearchOptions, steps: int) -> None:
-        """Encode sources of one length, into the buffers that the captured step reads."""
+        """Encode sources of equal length into the buffers that the captured step reads."""
         ids = torch.tensor([[*row, END] for row in sources], device=self.device)
         lengths = torch.full((len(ids),), ids.shape[1], device=self.device)
         with torch.no_grad(), self.device, self._autocast():
@@ -108,7 +108,7 @@ class TorchSearch:
             self.inputs[name].copy_(value)
 
     def advance(self) -> None:
-        """One step, replayed where it can be."""
+        """Run a step, by replay if possible."""
         if self.device.type != "cuda":
             self._eager()
             return
@@ -148,7 +148,7 @@ class TorchSearch:
         for number in range(steps):
             self.advance()
             if number % 4 == 3:
-                self.inputs["done"].all().item()  # as the other systems look at it
+                self.inputs["done"].all().item()  # as often as the other systems check it
         self._wait()
         return _sample(begin, middle, time.perf_counter(), len(sources), steps)
 
@@ -158,7 +158,7 @@ class TorchSearch:
 
 
 class EngineSearch:
-    """The search of libtranslate_trt on both engines of a bundle."""
+    """Search of libtranslate_trt on a bundle's engines."""
 
     def __init__(self, bundle: Path, target: str, count: int, cuda_graphs: bool) -> None:
         library = native.library()
@@ -175,7 +175,7 @@ class EngineSearch:
         )  # fmt: skip
 
     def run(self, sources: list[list[int]], steps: int) -> dict[str, float]:
-        """Two calls whose difference is steps alone."""
+        """Time two calls whose difference consists of steps alone."""
         few, begin = steps // 4, time.perf_counter()
         self._translate(sources, few)
         middle = time.perf_counter()
@@ -200,7 +200,7 @@ def _sample(begin: float, middle: float, end: float, rows: int, steps: int) -> d
 
 
 def _tokenizer(path: Path, size: int) -> Path:
-    """A SentencePiece model of that many pieces, which no text is given to."""
+    """Write a SentencePiece model of that many pieces, which never sees text."""
     model = sentencepiece_model_pb2.ModelProto()
     kinds = model.SentencePiece
     specials = (("<pad>", kinds.CONTROL), ("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL),
@@ -217,7 +217,7 @@ def _tokenizer(path: Path, size: int) -> Path:
 
 
 def build(given: argparse.Namespace, model: Transformer, directory: Path) -> tuple[Path, str]:
-    """A bundle with both engines, and its target."""
+    """Build a bundle with both engines and return its path and target."""
     target = f"{given.package.replace('_', '-')}-{given.precision}"
     tokenizer = _tokenizer(directory / "tokenizer.model", given.vocabulary)
     save_checkpoint(
@@ -234,7 +234,7 @@ def build(given: argparse.Namespace, model: Transformer, directory: Path) -> tup
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """Every system at every batch size."""
+    """Measure every system at every batch size."""
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = False
     config = dataclasses.replace(preset(given.preset).model, vocabulary_size=given.vocabulary)
@@ -279,8 +279,8 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--precision", default="fp16", choices=("fp32", "fp16", "bf16"))
     options.add_argument("--preset", default="base")
     options.add_argument("--vocabulary", type=int, default=32_000)
-    options.add_argument("--steps", type=int, default=48, help="of each search")
-    options.add_argument("--batches", default="1,8,64", help="sentences at once")
+    options.add_argument("--steps", type=int, default=48, help="steps of each search")
+    options.add_argument("--batches", default="1,8,64", help="batch sizes")
     given = options.parse_args()
     given.batches = sorted({int(count) for count in given.batches.split(",")})
     return given

@@ -1,10 +1,10 @@
-"""What each pass is worth: a decoding step of `base` with and without it, run in turn.
+"""Measure the gain of each pass: a decoding step of `base` with and without it, in turn.
 
     python benchmarks/graph_choices.py [--threads 1] [--rounds 15]
 
-Random weights, 32,000 pieces, 4 beams, 15 tokens so far, 30 source tokens; ONNX Runtime on the CPU,
-for 1, 8 and 32 sentences. Also: attention as the operator of the ONNX standard (opset 23) in place
-of ONNX Runtime's own; and the graph as it is where there are no compiled kernels (docs/kernels.md).
+Random weights, 32,000 tokens, 4 beams, 15 tokens so far, 30 source tokens; ONNX Runtime on the CPU,
+for 1, 8 and 32 sentences. Two more variants: attention by the operator of the ONNX standard (opset
+23) in place of ONNX Runtime's own, and a session without compiled kernels (docs/kernels.md).
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ PORTABLE = "without compiled kernels"
 
 
 def variants(precision: str) -> dict[str, tuple[Sequence[Pass], Sequence[str]]]:
-    """By name: passes, and the names of those left out."""
+    """Return the passes of each variant, and the names of those left out."""
     shipped = passes_for("onnxruntime", precision_pass(precision, {}))
     standard: list[Pass] = []
     for one in shipped:
-        # Emulate repeats the mask for every query: ONNX Runtime's Attention does not itself.
+        # Emulate repeats the mask for every query, which ONNX Runtime's Attention requires.
         fused = (FuseAttention(), FuseTransposes(), Emulate())
         standard += fused if isinstance(one, FuseMultiHeadAttention) else (one,)
     return {
@@ -63,7 +63,7 @@ def variants(precision: str) -> dict[str, tuple[Sequence[Pass], Sequence[str]]]:
 def session(
     traced: ir.Model, passes: Sequence[Pass], disabled: Sequence[str], threads: int, compiled: bool
 ) -> Any:
-    """The step after those passes, loaded; with compiled kernels or without."""
+    """Load the step after those passes, with compiled kernels or without."""
     model = traced.clone()
     run_passes(model, passes, disabled)
     options = ort.SessionOptions()
@@ -76,7 +76,7 @@ def session(
 
 
 def feeds(contract: Contract, sentences: int) -> dict[str, np.ndarray]:
-    """Inputs of a step after TOKENS tokens."""
+    """Return the inputs of a step after TOKENS tokens."""
     random = np.random.default_rng(0)
     sizes = {"N": sentences, "K": BEAMS, "S": SOURCE, "P": BEAMS * (TOKENS + 1)}
     values: dict[str, np.ndarray] = {}
@@ -88,7 +88,7 @@ def feeds(contract: Contract, sentences: int) -> dict[str, np.ndarray]:
     values["max_lengths"] += 100
     values["positions"] += TOKENS - values["positions"]
     values["slots"] = np.tile(np.arange(BEAMS), (sentences, 1))
-    # Beams have about half of their past in common.
+    # Beams share about half of their past.
     values["ancestry"] = np.where(values["ancestry"] > 0, 0, MASKED).astype(np.float32)
     values["tokens"] = random.integers(4, VOCABULARY, (sentences, BEAMS))
     values["length_penalty_alpha"] = np.full(sentences, 0.6, np.float32)
@@ -98,7 +98,7 @@ def feeds(contract: Contract, sentences: int) -> dict[str, np.ndarray]:
 
 
 def typed(session: Any, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same as a session's inputs are: in 8 bits, caches are FP16."""
+    """Convert values to the types of a session's inputs: int8 sessions have FP16 caches."""
     halves = {one.name for one in session.get_inputs() if one.type == "tensor(float16)"}
     return {
         name: value.astype(np.float16) if name in halves else value
@@ -112,7 +112,7 @@ def summarize(samples: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the report."""
     options = parser(__doc__)
     args = options.parse_args()
     torch.manual_seed(0)

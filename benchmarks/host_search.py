@@ -1,8 +1,9 @@
-"""The model exported without its search: an encoder, and a decoder that gives logits.
+"""Export of the model without its search: an encoder, and a decoder that returns logits.
 
-ONNX Runtime runs both; `HostModel` is what translate_trt.train.search takes for a model, so the
-search is the reference's, in Python. Caches leave the decoder as arrays at every step, numpy
-reorders them by parent beam, and cross-attention keys and values are repeated for every beam.
+ONNX Runtime runs both graphs. `HostModel` has the interface that translate_trt.train.search expects
+of a model, so the search is the reference implementation in Python. Caches leave the decoder as
+arrays at every step, numpy reorders them by parent beam, and cross-attention keys and values are
+repeated for every beam.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Arrays = list[NDArray[np.float32]]
 
 
 class Encoder(nn.Module):
-    """source [N, S], lengths [N] -> the mask, per decoder layer keys and values [N, H, S, D]."""
+    """Encoder: source [N, S], lengths [N] -> mask, keys and values [N, H, S, D] per layer."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -42,13 +43,13 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """tokens [R], position [1], mask, cross and past caches [R, H, ., D] -> logits, new caches."""
+    """Decoder: tokens [R], position [1], mask, caches [R, H, ., D] -> logits, new caches."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self.model = model
         self.register_buffer("table", model.positions(0, model.longest or 1024).detach())
-        # Of its own: ONNX Runtime's quantizer would transpose the embeddings that share it.
+        # A copy: ONNX Runtime's quantizer would transpose the embeddings that share the weight.
         self.register_buffer("projection", model.embedding.weight.detach().T.clone())
 
     def forward(
@@ -67,7 +68,7 @@ class Decoder(nn.Module):
 
 
 def export_host_search(checkpoint: Path, out: Path, precision: str) -> None:
-    """Write encoder.onnx and decoder.onnx; int8 is what ONNX Runtime's own quantizer makes."""
+    """Write encoder.onnx and decoder.onnx, in int8 by ONNX Runtime's own quantizer."""
     model = open_checkpoint(checkpoint).load_model()
     config = model.config
     out.mkdir()
@@ -102,7 +103,7 @@ def export_host_search(checkpoint: Path, out: Path, precision: str) -> None:
 
 @dataclass
 class HostCache:
-    """`DecoderCache`, in arrays."""
+    """Counterpart of `DecoderCache` in numpy arrays."""
 
     bias: NDArray[np.float32]
     cross: Arrays
@@ -112,14 +113,14 @@ class HostCache:
     attention: Tensor | None = field(default=None)
 
     def select(self, rows: Tensor) -> HostCache:
-        """The cache of those rows, each copied."""
+        """Copy the rows of the cache."""
         index = rows.numpy()
         cross, past = ([x[index] for x in caches] for caches in (self.cross, self.past))
         return HostCache(self.bias[index], cross, past, self.length)
 
 
 class HostModel:
-    """Both graphs, as the PyTorch search takes a model."""
+    """Both graphs behind the interface of a PyTorch model."""
 
     longest = None
     source_end = True
@@ -139,14 +140,14 @@ class HostModel:
         self.embedding = nn.Embedding(1, 1)  # the search looks where the model is
 
     def start_cache(self, source: Tensor, source_lengths: Tensor) -> HostCache:
-        """Encode."""
+        """Encode the sources and return an empty cache."""
         names = [value.name for value in self._encoder.get_inputs()]
         feeds = dict(zip(names, (source.numpy(), source_lengths.numpy()), strict=True))
         bias, *cross = self._encoder.run(None, feeds)
         return HostCache(bias, cross, [x[:, :, :0] for x in cross])
 
     def decode_next(self, tokens: Tensor, cache: HostCache) -> Tensor:
-        """Logits [R, V]; the caches grow by one position."""
+        """Return logits [R, V] and append a position to the caches."""
         given: list[Any] = [tokens.numpy(), np.array([cache.length]), cache.bias]
         feeds = dict(zip(self._inputs, given + cache.cross + cache.past, strict=True))
         logits, *cache.past = self._decoder.run(None, feeds)

@@ -1,12 +1,12 @@
-"""Compare translations of sentences alone and in random batches, to the last bit.
+"""Compare translations of sentences alone and in random batches, bit by bit.
 
     python benchmarks/independence.py --bundle DIR --source test.en [--target onnx-int8 ...]
         [--lines 5000] [--batches 8] [--beam-size 4]
 
-Every line is translated alone first, with one thread. Then all of them are translated together, in
-a random order, with a random limit of tokens in a batch and 1 to 4 workers; --batches times.
-Counted are lines whose tokens, or whose scores and log-probabilities of tokens, are not the same
-numbers. Nothing is timed, so the machine may be busy.
+Every line is translated alone first, with one thread. Then all lines are translated together
+--batches times, in random order, with a random limit of tokens per batch and 1 to 4 workers. Lines
+are counted whose tokens, or whose scores and log-probabilities, differ. Nothing is timed, so the
+machine may be busy.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ BATCH_TOKENS = (64, 4096)  # at least, at most
 
 
 def tokens(translation: Translation) -> list[tuple[int, ...]]:
-    """Token ids of all hypotheses, one after the other."""
+    """Return the token ids of all hypotheses."""
     return [tuple(segment.tokens) for one in translation.hypotheses for segment in one.segments]
 
 
 def numbers(hypotheses: Sequence[TextHypothesis]) -> list[str]:
-    """Scores and log-probabilities, to the last bit."""
+    """Return scores and log-probabilities, exact to the last bit."""
     segments = [segment for one in hypotheses for segment in one.segments]
     return [value.hex() for one in segments for value in (one.score, *one.token_log_probs)]
 
@@ -40,7 +40,7 @@ def numbers(hypotheses: Sequence[TextHypothesis]) -> list[str]:
 def compare(
     bundle: Path, target: str, lines: Sequence[str], batches: int, options: SearchOptions
 ) -> dict[str, Any]:
-    """Count the lines that differ in each batch; say how the batch was made."""
+    """Count the lines that differ in each batching, and describe the batching."""
     with Translator(bundle, target, threads=1) as translator:
         alone = [translator.translate([line], options)[0] for line in lines]
     draw, found = random.Random(1), []
@@ -68,7 +68,7 @@ def compare(
 
 
 def arguments() -> argparse.Namespace:
-    """From the command line."""
+    """Parse the command line."""
     options = parser(__doc__)
     options.add_argument("--bundle", type=Path, required=True)
     options.add_argument("--source", type=Path, required=True)
@@ -80,7 +80,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Compare and write."""
+    """Compare, and write the report."""
     args = arguments()
     lines = args.source.read_text(encoding="utf-8").splitlines()[: args.lines]
     options = SearchOptions(beam_size=args.beam_size, num_hypotheses=args.beam_size)

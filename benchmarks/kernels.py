@@ -1,13 +1,12 @@
-"""Speed of each compiled kernel on its own, on one core: nanoseconds of a call, GB/s and GOP/s.
+"""Time each compiled kernel by itself, on one core: nanoseconds per call, GB/s and GOP/s.
 
     python benchmarks/kernels.py [--kernel linear8] [--rounds 5]
         [--before ../before/build/native/tests/translate_trt_kernel_benchmark]
 
 Builds and runs runtime/cpp/benchmarks/kernels.cc, which has the shapes. With --before, the program
-of another version runs in turn with this one, and the last column is its time over ours: of the
-fastest call of all rounds, since whatever else the machine does only adds to a time. Where arrays
-and loops happen to lie in memory makes differences of up to 5 %, and more for calls of a few
-microseconds.
+of another version runs in turn with this one, and the last column is its time over ours. Times are
+those of the fastest call of all rounds, since other work on the machine only adds to a time. Memory
+alignment alone makes differences of up to 5 %, and more for calls of a few microseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build/native/tests/translate_trt_kernel_benchmark"
 SAMPLES = 9  # of a round
 
-Results = list[dict[str, Any]]  # of the program: a line per kernel and shape
+Results = list[dict[str, Any]]  # a line of the program per kernel and shape
 
 
 def build() -> None:
@@ -38,7 +37,7 @@ def build() -> None:
 
 
 def runs(program: Path, kernel: str | None) -> Callable[[], Results]:
-    """A callable that runs a program once."""
+    """Return a callable that runs a program once."""
     only = [] if kernel is None else ["--kernel", kernel]
 
     def run() -> Results:
@@ -52,7 +51,7 @@ def runs(program: Path, kernel: str | None) -> Callable[[], Results]:
 
 
 def fastest(rounds: list[Results]) -> dict[tuple[str, str], dict[str, Any]]:
-    """The fastest of all rounds for each kernel and shape."""
+    """Return the fastest call of all rounds for each kernel and shape."""
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for results in rounds:
         for one in results:
@@ -63,10 +62,10 @@ def fastest(rounds: list[Results]) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the report."""
     options = parser(__doc__)
-    options.add_argument("--kernel", help="this one alone")
-    options.add_argument("--before", type=Path, help="program of another version")
+    options.add_argument("--kernel", help="measure this kernel only")
+    options.add_argument("--before", type=Path, help="benchmark program of another version")
     args = options.parse_args()
     build()
     programs = {"this": PROGRAM} | ({"before": args.before} if args.before else {})

@@ -1,12 +1,12 @@
-"""How long one sentence takes, beside peers that run the same model.
+"""Measure the latency of single sentences, beside peers that run the same model.
 
     python benchmarks/latency.py --checkpoint DIR --source test.en --reference test.de
         [--lines 200] [--precision int8] [--peer ctranslate2] [--threads CORES]
 
-Sentences come one at a time. Each system may use one thread or all cores, whichever is faster for
-it on some of the lines. Then every sentence goes to each system in turn, in an order that changes
-from sentence to sentence; a system runs in a warm process of its own that is stopped while another
-one runs. Times are those of the translation, without tokenization and, beside them, with it.
+Sentences come one at a time. Each system uses one thread or all cores, whichever is faster for it
+on some of the lines. Then every sentence goes to each system in turn, in an order that changes from
+sentence to sentence. Each system is a warm process that is stopped while another one runs. Times
+are reported without tokenization and with it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from translate_trt.train.checkpoint import open_checkpoint
 
 
 def compare(running: dict[str, Process], texts: TestSet, rounds: int) -> dict[str, Any]:
-    """Seconds of each part, per system, round and sentence."""
+    """Measure seconds of each part, per system, round and sentence."""
     for process in running.values():
         lengths = process.ask("texts", texts=texts.source)
         for row in range(min(5, len(lengths))):
@@ -108,7 +108,7 @@ def main() -> None:
     arguments = options(__doc__)
     arguments.set_defaults(lines=200)
     arguments.add_argument(
-        "--trial-lines", type=int, default=15, help="lines that settings are tried on"
+        "--trial-lines", type=int, default=15, help="number of lines that settings are tried on"
     )
     given = arguments.parse_args()
     texts = test_set(given)

@@ -2,11 +2,11 @@
 
 - `ctranslate2`: CTranslate2, converted from our checkpoint through its own converter API.
 - `torch`, `torch-compiled`: PyTorch with the reference beam search, its layers eager or compiled.
-- `onnx-host-search`: the model exported as people usually do, an encoder and a decoder that gives
-  logits, run by ONNX Runtime; the beam search is in Python and the caches cross the boundary and
-  are reordered by numpy at every step. What it lacks is what compiling the search is worth.
+- `onnx-host-search`: the usual export, an encoder and a decoder that returns logits, run by ONNX
+  Runtime; the beam search is in Python, and the caches cross the boundary and are reordered by
+  numpy at every step. Its distance to ours is the gain of compiling the search.
 
-Nothing here is imported before a process is asked to run that peer.
+A peer's libraries are imported only in the process that runs the peer.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 
 
 def pieces_of(checkpoint: Path) -> list[str]:
-    """The pieces of the vocabulary, which CTranslate2 takes in place of ids."""
+    """Return the pieces of the vocabulary, which CTranslate2 takes in place of ids."""
     tokenizer = Tokenizer(checkpoint / "tokenizer.spm", checkpoint / "tokenizer.spm")
     return tokenizer.target_pieces(range(tokenizer.vocabulary_size))
 
 
 class CTranslate2:
-    """CTranslate2; a batch of sentences of like length to a call, so that each has its limit.
+    """CTranslate2, called with one batch of sentences of similar length at a time.
 
-    It takes one maximum length for all sentences of a call, ours source + 50 for each.
+    A call has one maximum length for all its sentences, while ours is each source's length + 50.
     """
 
     def __init__(self, setting: Setting, models: Models) -> None:
-        # It imports torch where there is one, for its converters; who deploys it has none.
+        # Its converters import torch if it is installed; deployments do not have it.
         sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
         import ctranslate2
 
@@ -74,7 +74,7 @@ class CTranslate2:
 
 
 def convert_ctranslate2(checkpoint: Path, out: Path, precision: str) -> None:
-    """Write the checkpoint as CTranslate2 reads it.
+    """Write the checkpoint in CTranslate2's format.
 
     Raises:
         OptionError: it has no such models.
@@ -113,10 +113,10 @@ def convert_ctranslate2(checkpoint: Path, out: Path, precision: str) -> None:
 
 
 def write_vocabulary_map(table: Path, checkpoint: Path, converted: Path) -> None:
-    """A shortlist as CTranslate2 reads it: a token, a tab, and the tokens that it brings along.
+    """Write a shortlist in CTranslate2's format: a token, a tab, and the candidates it adds.
 
-    What the empty token brings is in every list. CTranslate2 makes one list for all sentences of a
-    batch; ours are each sentence's own.
+    The candidates of the empty token are in every list. CTranslate2 makes one list for all
+    sentences of a batch; our lists are per sentence.
     """
     from translate_trt.train.shortlist.table import Shortlist
 
@@ -129,7 +129,7 @@ def write_vocabulary_map(table: Path, checkpoint: Path, converted: Path) -> None
 
 
 def _fill_spec(spec: Any, model: Any) -> None:
-    """Our weights into CTranslate2's specification."""
+    """Copy our weights into CTranslate2's specification."""
     weight = model.embedding.weight.detach().numpy()
     positions = model.positions(0, model.longest or 1024).detach().numpy()
     spec.encoder.embeddings[0].weight = weight
@@ -177,7 +177,7 @@ def _fill_norm(spec: Any, norm: Any) -> None:
 
 
 class Torch:
-    """PyTorch, fp32, with the reference beam search."""
+    """Reference beam search in PyTorch, fp32."""
 
     def __init__(self, setting: Setting, models: Models) -> None:
         import torch
@@ -200,7 +200,7 @@ class Torch:
 
 
 class CompiledTorch(Torch):
-    """The same with every layer compiled by torch.compile, for any size."""
+    """Reference beam search with every layer compiled by torch.compile, for any size."""
 
     def __init__(self, setting: Setting, models: Models) -> None:
         super().__init__(setting, models)
@@ -209,7 +209,7 @@ class CompiledTorch(Torch):
 
 
 class HostSearch(Torch):
-    """ONNX Runtime runs the model, Python the search."""
+    """Model in ONNX Runtime, search in Python."""
 
     def __init__(self, setting: Setting, models: Models) -> None:
         import torch

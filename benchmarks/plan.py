@@ -1,9 +1,9 @@
-"""A corpus on many GPUs, on paper: machines, hours, storage, failures, money.
+"""Estimate a corpus on many GPUs: machines, hours, storage, failures, money.
 
     python benchmarks/plan.py [--gpus 1000] [--sentences 1e10] [--other-input VALUE]
 
-Every input is an option; docs/deploy.md shows the defaults (benchmarks/render.py). Nothing here has
-been measured on a GPU: `sentences_per_second` is an assumption until docs/gpu.md has a figure.
+Every input is an option; docs/deploy.md shows the defaults. No input was measured on a GPU:
+`sentences_per_second` is an assumption until docs/gpu.md has a figure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tables import table
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the plan is made of; the metadata of each field says where it is from."""
+    """Inputs of the plan; the metadata of each field names its source."""
 
     gpus: int = dataclasses.field(default=1000, metadata={"source": "chosen"})
     gpus_per_machine: int = dataclasses.field(default=8, metadata={"source": "chosen"})
@@ -63,31 +63,31 @@ class Inputs:
 
 
 def shards(given: Inputs) -> int:
-    """How many there are."""
+    """Return the number of shards."""
     return math.ceil(given.sentences / given.shard_lines)
 
 
 def shard_seconds(given: Inputs) -> float:
-    """Of a GPU that is not slow."""
+    """Return the seconds of a shard on a GPU of normal speed."""
     return given.shard_lines / given.sentences_per_second
 
 
 def throughput(given: Inputs) -> float:
-    """Sentences per second of all GPUs, slow ones at their own pace, those in repair not at all."""
+    """Return sentences per second of all GPUs, with slow ones and without those in repair."""
     pace = 1 - given.slow_share + given.slow_share / given.slow_factor
     return given.gpus * given.sentences_per_second * pace * availability(given)
 
 
 def availability(given: Inputs) -> float:
-    """The share of time in which a machine works."""
+    """Return the share of time in which a machine works."""
     return given.machine_mtbf_hours / (given.machine_mtbf_hours + given.repair_hours)
 
 
 def slowest(given: Inputs) -> float:
-    """Expected time of the slowest of one shard on every GPU, in mean times of one.
+    """Return the expected time of the slowest of one shard per GPU, in multiples of the mean.
 
-    Of n normal times the largest is expected about sqrt(2 ln n) standard deviations above the mean
-    (an upper bound); a slow GPU is among them with certainty as good as 1 - (1 - share)^n.
+    The largest of n normally distributed times is expected at most sqrt(2 ln n) standard deviations
+    above the mean. A slow GPU is among them with probability 1 - (1 - share)^n.
     """
     if given.gpus == 1:
         return 1.0
@@ -97,41 +97,41 @@ def slowest(given: Inputs) -> float:
 
 
 def tail_seconds(given: Inputs) -> float:
-    """From when the last shard is handed out to its end, at worst."""
+    """Return the seconds from the start of the last shard to its end, at worst."""
     return slowest(given) * shard_seconds(given)
 
 
 def tail_seconds_speculative(given: Inputs) -> float:
-    """The same, if a shard that takes 1.5 times the mean were given to an idle GPU too."""
+    """Return the tail if shards slower than 1.5 times the mean also ran on idle GPUs."""
     normal = 1 + given.shard_spread * math.sqrt(2 * math.log(max(given.gpus, 2)))
     return min(tail_seconds(given), (1.5 + normal) * shard_seconds(given))
 
 
 def seconds(given: Inputs) -> float:
-    """Of the whole run: start, all sentences at full pace, failures' losses, the tail."""
+    """Return the seconds of the run: start, sentences at full pace, losses by failures, tail."""
     busy = given.sentences / throughput(given)
     return given.start_seconds + busy + lost_gpu_seconds(given) / given.gpus + tail_seconds(given)
 
 
 def failures(given: Inputs) -> float:
-    """Machines that fail while all sentences are translated."""
+    """Return the number of machines that fail during the run."""
     machines = given.gpus / given.gpus_per_machine
     return machines * given.sentences / throughput(given) / 3600 / given.machine_mtbf_hours
 
 
 def lost_gpu_seconds(given: Inputs) -> float:
-    """What failures cost: half a shard on each GPU of the machine, and its start."""
+    """Return GPU seconds lost by failures: half a shard per GPU of a machine, and its restart."""
     each = given.gpus_per_machine * (shard_seconds(given) / 2 + given.start_seconds)
     return failures(given) * each
 
 
 def dollars(given: Inputs) -> float:
-    """All GPUs for the whole run."""
+    """Return the cost of all GPUs for the whole run."""
     return given.gpus * seconds(given) / 3600 * given.dollars_per_gpu_hour
 
 
 def results(given: Inputs) -> list[list[str]]:
-    """Rows: what, the arithmetic, the figure."""
+    """Return rows of quantity, arithmetic and figure."""
     hours = seconds(given) / 3600
     machines = math.ceil(given.gpus / given.gpus_per_machine)
     rate = throughput(given)
@@ -173,7 +173,7 @@ def results(given: Inputs) -> list[list[str]]:
 
 
 def inputs(given: Inputs) -> list[list[str]]:
-    """Rows: option, value, where it is from."""
+    """Return rows of option, value and source."""
     return [
         [f"`--{field.name.replace('_', '-')}`", f"{getattr(given, field.name):,}",
          field.metadata["source"]]
@@ -182,7 +182,7 @@ def inputs(given: Inputs) -> list[list[str]]:
 
 
 def text(given: Inputs) -> str:
-    """Both tables."""
+    """Format both tables."""
     return (
         f"{table(['input', 'value', 'where it is from'], inputs(given))}\n"
         f"{table(['', 'arithmetic', 'figure'], results(given))}"
@@ -190,7 +190,7 @@ def text(given: Inputs) -> str:
 
 
 def main() -> None:
-    """Print the plan for the inputs that are given."""
+    """Print the plan for the given inputs."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

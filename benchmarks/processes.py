@@ -1,7 +1,7 @@
-"""Each system in a warm process of its own, driven by the one that measures.
+"""Warm processes, one per system, driven by the process that measures.
 
-A process runs only while it is asked something; in between it is stopped (SIGSTOP), so that threads
-that spin for more work take nothing from the next one's turn.
+A process runs only while it handles a request and is stopped (SIGSTOP) in between, because threads
+that spin for more work would take time from the next system's turn.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 class Served:
-    """What a process can be asked; each answer is JSON."""
+    """Requests that a process answers, each with JSON."""
 
     def __init__(self, system: System, tokenizer: Tokenizer) -> None:
         self._system, self._tokenizer = system, tokenizer
@@ -39,20 +39,20 @@ class Served:
         self._last: list[list[int]] = []
 
     def texts(self, texts: list[str]) -> list[int]:
-        """Take these lines; how many tokens each has."""
+        """Set the lines and return the number of tokens of each."""
         self._texts, self._sources = texts, self._tokenizer.encode_source_batch(texts)
         return [len(source) for source in self._sources]
 
     def tokens(self) -> list[list[int]]:
-        """Token ids of the lines."""
+        """Return the token ids of the lines."""
         return self._sources
 
     def sources(self, sources: list[list[int]]) -> None:
-        """Take these token ids instead of lines."""
+        """Set token ids instead of lines."""
         self._texts, self._sources = None, sources
 
     def translate(self, rows: list[int]) -> dict[str, Any]:
-        """Translate those; seconds of each part, and how many target tokens each has."""
+        """Translate those rows; return seconds of each part and numbers of target tokens."""
         sources = [self._sources[row] for row in rows]
         times = [perf_counter()]
         if self._texts is not None:
@@ -68,16 +68,16 @@ class Served:
         return {"encode": encode, "translate": translate, "decode": decode, "tokens": tokens}
 
     def last(self) -> dict[str, Any]:
-        """Token ids and text of the last translations."""
+        """Return token ids and text of the last translations."""
         return {"ids": self._last, "texts": self._tokenizer.decode_batch(self._last)}
 
 
 def serve() -> None:
-    """Answer one JSON line with another until there are no more."""
-    if sys.platform == "linux":  # a stopped process would outlive a parent that was killed
+    """Answer each JSON line of standard input with another until the input ends."""
+    if sys.platform == "linux":  # a stopped process would outlive a killed parent
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # libraries that print do not answer for us
+    os.dup2(2, 1)  # output of libraries is no answer
 
     def reply(value: object) -> None:
         print(json.dumps(value), file=replies, flush=True)
@@ -96,11 +96,11 @@ def serve() -> None:
 
 
 class Process:
-    """A system in a process of its own.
+    """Process that runs one system.
 
     Attributes:
-        setting: of the system.
-        load_seconds: what opening it took, imports included.
+        setting: Setting of the system.
+        load_seconds: Seconds of opening it, imports included.
     """
 
     def __init__(self, setting: Setting, models: Models) -> None:
@@ -111,22 +111,22 @@ class Process:
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **dict(setting.environment)},
-            start_new_session=True,  # to stop it with the processes that it starts
+            start_new_session=True,  # to stop its child processes with it
         )
         paths = [str(path) for path in dataclasses.astuple(models)]
         start = {"setting": dataclasses.asdict(setting), "models": paths}
         self.load_seconds: float = self._exchange(start)
 
     def ask(self, do: str, **arguments: Any) -> Any:
-        """Let it run until it has answered.
+        """Resume the process until it has answered a request.
 
         Raises:
-            RuntimeError: it has ended.
+            RuntimeError: The process has ended.
         """
         return self._exchange({"do": do, **arguments})
 
     def translate(self, rows: Sequence[int]) -> dict[str, Any]:
-        """`Served.translate`."""
+        """Translate those rows, see `Served.translate`."""
         answer: dict[str, Any] = self.ask("translate", rows=list(rows))
         return answer
 
@@ -148,10 +148,10 @@ class Process:
             os.killpg(self._process.pid, number)
 
     def memory(self) -> dict[str, int]:
-        """Bytes: the peak of its resident set, and its share of memory now.
+        """Return the peak resident set and the current proportional set size, in bytes.
 
-        Of all processes that it consists of: the sum of their peaks counts what they share (the
-        weights, if they are mapped) once for each, the share (PSS) once in all.
+        Both are sums over the process and its children. Memory that they share, such as mapped
+        weights, counts once per process in the peak and once in all in the proportional set size.
         """
         root = psutil.Process(self._process.pid)
         family = [root, *root.children(recursive=True)]
@@ -162,7 +162,7 @@ class Process:
         }
 
     def close(self) -> None:
-        """End it."""
+        """Kill the process."""
         self._signal(signal.SIGKILL)
         self._process.wait()
 
@@ -179,7 +179,7 @@ class Process:
 
 
 def _status(pid: int, file: str, name: str) -> int:
-    """Bytes of an entry of /proc/PID/FILE; its unit there is kB."""
+    """Return bytes of an entry of /proc/PID/FILE, whose unit is kB."""
     for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():
         key, _, value = line.partition(":")
         if key == name:
@@ -189,7 +189,7 @@ def _status(pid: int, file: str, name: str) -> int:
 
 @contextlib.contextmanager
 def processes(settings: Sequence[Setting], models: Models) -> Iterator[dict[str, Process]]:
-    """A warm process for each setting, by its label."""
+    """Start a warm process for each setting; yield them by label."""
     with contextlib.ExitStack() as stack:
         yield {setting.label: stack.enter_context(Process(setting, models)) for setting in settings}
 

@@ -1,9 +1,9 @@
-"""Write down what a finished run reached: its settings, its training, its bundle's evidence.
+"""Record a finished run: its settings, its training, and the parity evidence of its bundle.
 
     python benchmarks/record_run.py multi30k --run multi30k/run --bundle multi30k/bundle
         --command "bash scripts/multi30k.sh DATA"
 
-Everything is read from what the run left behind; nothing is measured or typed here.
+All figures are read from the files of the run and the bundle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from translate_trt.train.trainer.metrics import read_metrics
 
 
 def training(run: Path) -> dict[str, Any]:
-    """Wall time, speed and validation scores from a run's files."""
+    """Return wall time, speed and validation scores from a run's files."""
     entries = read_metrics(run)
     speeds = [entry["target_tokens_per_second"] for entry in entries if "loss" in entry]
     began = (run / "run.json").stat().st_mtime  # written when the vocabulary is ready
@@ -46,8 +46,8 @@ def main() -> None:
     options.add_argument("name", help="such as multi30k")
     options.add_argument("--run", type=Path, required=True)
     options.add_argument("--bundle", type=Path, required=True)
-    options.add_argument("--command", required=True, help="what made them")
-    options.add_argument("--note", default="", help="under which conditions")
+    options.add_argument("--command", required=True, help="command that made both")
+    options.add_argument("--note", default="", help="conditions of the run")
     options.add_argument("--out", type=Path, help="JSON file; default: benchmarks/results/...")
     given = options.parse_args()
     manifest = read_manifest(given.bundle)

@@ -1,8 +1,8 @@
-"""The least time that a search of that width could take: its work over what this machine can do.
+"""Roofline: the least time that a search could take, from its work and the machine's peaks.
 
 Work is counted from the lengths that were translated: K rows of the decoder for each target token
-and the end symbol, each sentence's encoder once. Peaks are measured: large matrix products by ONNX
-Runtime, in 8 bits and in fp32, and a large copy.
+and the end symbol, and each sentence's encoder once. Peaks are measured with large matmuls in ONNX
+Runtime, in int8 and fp32, and with a large copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COPIED = 2**28  # bytes
 
 @dataclass(frozen=True)
 class Peaks:
-    """What the cores reach together: operations and bytes per second.
+    """Peaks of all cores together: operations and bytes per second.
 
     `int8` and `fp32` count a multiplication and an addition as two. `copy` counts bytes read and
     bytes written.
@@ -40,20 +40,20 @@ class Peaks:
 
 @dataclass(frozen=True)
 class Work:
-    """What there is to do: operations of products with weights, of attention, and bytes moved."""
+    """Work of a search: operations of matmuls with weights, of attention, and bytes moved."""
 
     products: float
     attention: float
     bytes: float
 
     def seconds(self, precision: str, peaks: Peaks) -> float:
-        """At least; attention is in fp32 whatever the precision."""
+        """Return the least seconds; attention is in fp32 in every precision."""
         computing = self.products / getattr(peaks, precision) + self.attention / peaks.fp32
         return max(computing, self.bytes / peaks.copy)
 
 
 def measure_peaks(cores: int, repeats: int = 5) -> Peaks:
-    """The best of several attempts."""
+    """Measure the peaks: the best of several attempts."""
 
     def best(run: Callable[[], object]) -> float:
         times = []
@@ -68,8 +68,8 @@ def measure_peaks(cores: int, repeats: int = 5) -> Peaks:
     real = random.standard_normal((SIZE, SIZE), dtype=np.float32)
     whole = random.integers(0, 256, (SIZE, SIZE), dtype=np.uint8)
     fp32, int8 = (
-        _product("MatMul", real, cores),
-        _product("MatMulInteger", random.integers(-127, 128, (SIZE, SIZE), dtype=np.int8), cores),
+        _matmul("MatMul", real, cores),
+        _matmul("MatMulInteger", random.integers(-127, 128, (SIZE, SIZE), dtype=np.int8), cores),
     )
     return Peaks(
         operations / best(lambda: int8.run(None, {"x": whole})),
@@ -78,8 +78,8 @@ def measure_peaks(cores: int, repeats: int = 5) -> Peaks:
     )
 
 
-def _product(operator: str, weight: np.ndarray, cores: int) -> Any:
-    """A graph of that one product."""
+def _matmul(operator: str, weight: np.ndarray, cores: int) -> Any:
+    """Load a graph of one matmul."""
     whole = operator == "MatMulInteger"
     given = TensorProto.UINT8 if whole else TensorProto.FLOAT
     result = TensorProto.INT32 if whole else TensorProto.FLOAT
@@ -100,7 +100,7 @@ def _product(operator: str, weight: np.ndarray, cores: int) -> Any:
 
 
 def _copy(cores: int) -> Callable[[], object]:
-    """A copy by all cores, each a part (numpy lets go of the interpreter meanwhile)."""
+    """Return a copy by all cores, a part each (numpy releases the interpreter lock)."""
     source = np.zeros(COPIED, dtype=np.uint8)
     parts = np.array_split(np.arange(0, COPIED, 2**20), cores)
     target = np.empty_like(source)
@@ -109,7 +109,7 @@ def _copy(cores: int) -> Callable[[], object]:
         begin, end = int(part[0]), int(part[-1]) + 2**20
         target[begin:end] = source[begin:end]
 
-    copy(np.array([0, COPIED - 2**20]))  # so that no page is new
+    copy(np.array([0, COPIED - 2**20]))  # touch all pages first
     pool = ThreadPoolExecutor(cores)
     return lambda: list(pool.map(copy, parts))
 
@@ -122,15 +122,15 @@ def work(
     beams: int,
     batch_tokens: int,
 ) -> Work:
-    """What translating these lengths takes.
+    """Count the work of translating sentences of these lengths.
 
     Args:
-        config: shape of the model.
+        config: Shape of the model.
         precision: "int8" (weights of one byte) or "fp32".
-        sources: tokens per sentence, without the end symbol.
-        targets: tokens of its translation, without the end symbol.
+        sources: Tokens per sentence, without the end symbol.
+        targets: Tokens of its translation, without the end symbol.
         beams: K.
-        batch_tokens: weights are read once per batch and step, so bytes depend on it.
+        batch_tokens: Size of a batch, which decides how often weights are read.
     """
     products = attention = moved = 0.0
     weight_bytes = {"int8": 1, "fp32": 4}[precision]
@@ -152,7 +152,7 @@ def work(
 
 
 def _parameters(config: ModelConfig) -> tuple[int, int, int]:
-    """Weights that a source token meets in the encoder and for cross-attention, a target token."""
+    """Count weights: of the encoder, of cross-attention keys and values, of the decoder."""
     width, keys = config.d_model, config.heads * config.d_k
     attention = 2 * width * keys + 2 * width * width
     feed_forward = 2 * width * config.d_ff

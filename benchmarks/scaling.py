@@ -1,4 +1,4 @@
-"""How speed and memory grow: with the batch, with the length of a sentence, with threads.
+"""Measure how speed and memory grow with the batch, the sentence length and the threads.
 
     python benchmarks/scaling.py --checkpoint DIR --source test.en --reference test.de
         [--precision int8] [--peer ctranslate2] [--threads CORES] [--plots DIR]
@@ -7,9 +7,9 @@
 - Length: one sentence of 5 to 200 tokens, cut from the test set's text.
 - Threads: a batch of 32 sentences with 1, 2, 4 ... threads.
 
-Every point is translated by each system in turn, round after round, in a warm process; the memory
-of a point is the peak of a process that has translated nothing else. Plots (SVG; dotted: the
-limit of benchmarks/roofline.py) are made from the JSON, by benchmarks/render.py too.
+Each system translates every point in turn, round after round, in a warm process. The memory of a
+point is the peak of a process that has translated nothing else. Plots are made from the JSON, by
+benchmarks/render.py as well; their dotted lines are the limit of benchmarks/roofline.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Points = dict[int, list[list[int]]]  # sentences by the number that grows
 
 
 def batch_points(sources: Sequence[Sequence[int]]) -> Points:
-    """Batches of the sentences whose length is nearest to the median."""
+    """Return batches of the sentences whose length is nearest to the median."""
     middle = statistics.median(map(len, sources))
     nearest = sorted(sources, key=lambda source: abs(len(source) - middle))
     filled = [list(nearest[index % len(nearest)]) for index in range(max(BATCHES))]
@@ -49,7 +49,7 @@ def batch_points(sources: Sequence[Sequence[int]]) -> Points:
 
 
 def length_points(sources: Sequence[Sequence[int]]) -> Points:
-    """One sentence of each length, cut from the middle of the text."""
+    """Return one sentence of each length, cut from the middle of the text."""
     text = [token for source in sources for token in source]
     text = text * (1 + max(LENGTHS) // len(text))
     begin = (len(text) - max(LENGTHS)) // 2
@@ -59,7 +59,7 @@ def length_points(sources: Sequence[Sequence[int]]) -> Points:
 def measure_point(
     running: dict[str, Process], sources: list[list[int]], rounds: int
 ) -> dict[str, Any]:
-    """Seconds and target tokens of those sentences, in one batch, by each system."""
+    """Measure seconds and target tokens of those sentences, in one batch, for each system."""
     for process in running.values():
         process.ask("sources", sources=sources)
     rows = range(len(sources))
@@ -77,7 +77,7 @@ def measure_point(
 def measure(
     settings: dict[str, Setting], made: Models, points: Points, rounds: int
 ) -> dict[str, Any]:
-    """Each system's points, with the memory of each."""
+    """Measure each system's points, with the memory of each."""
     found: dict[str, Any] = {label: {} for label in settings}
     with processes(list(settings.values()), made) as running:
         for number, sources in points.items():
@@ -99,7 +99,7 @@ def measure(
 def add_limits(
     found: dict[str, Any], settings: dict[str, Setting], config: ModelConfig, peaks: Peaks
 ) -> None:
-    """The least seconds that the work of each point could take."""
+    """Add the least seconds that the work of each point could take."""
     for label, setting in settings.items():
         for one in found[label].values():
             lengths = (one["source_tokens"], one["tokens"])
@@ -108,7 +108,7 @@ def add_limits(
 
 
 def with_threads(given: argparse.Namespace, made: Models, points: Points) -> dict[str, Setting]:
-    """Each system at the number of threads that is fastest for it on these sentences."""
+    """Return each system with the number of threads that is fastest on these sentences."""
     chosen = {}
     for setting in systems(given):
 
@@ -129,7 +129,7 @@ def with_threads(given: argparse.Namespace, made: Models, points: Points) -> dic
 def growth_of_threads(
     settings: dict[str, Setting], made: Models, sources: list[list[int]], given: argparse.Namespace
 ) -> dict[str, Any]:
-    """The same batch with more and more threads, each count measured by itself."""
+    """Measure the same batch with more and more threads, each number by itself."""
     counts = [1]
     while counts[-1] * 2 <= given.threads:
         counts.append(counts[-1] * 2)

@@ -39,7 +39,7 @@ _MOST_SECONDS_TO_START = 120
 
 @contextmanager
 def server(repository: Path, log: Path) -> Iterator[tuple[str, str, str]]:
-    """A server on the loopback interface until the block ends.
+    """Run a server on the loopback interface until the block ends.
 
     Yields:
         Its gRPC address, its version, and the page of its metrics.
@@ -81,7 +81,7 @@ def is_ready(port: int) -> bool:
 
 
 def request(line: str) -> dict[str, Any]:
-    """What `triton_client.py` sends for a line."""
+    """Return the request of `triton_client.py` for a line."""
     text = line.encode("utf-8").decode("latin-1")
     return {
         "inputs": {"TEXT": {"type": "BYTES", "shape": [1, 1], "data": [text]}},
@@ -90,7 +90,7 @@ def request(line: str) -> dict[str, Any]:
 
 
 def by_clients(address: str, model: str, lines: Sequence[str], clients: int) -> dict[str, Any]:
-    """One round of that many clients: how long it took, and each request."""
+    """Run that many clients once; return the seconds of the round and of each request."""
     job = {
         "protocol": "grpc", "address": address, "model": model, "clients": clients,
         "requests": [request(line) for line in lines],
@@ -111,7 +111,7 @@ def by_clients(address: str, model: str, lines: Sequence[str], clients: int) -> 
 
 
 def by_runtime(translator: Translator, lines: Sequence[str]) -> dict[str, Any]:
-    """The lines in one call."""
+    """Translate the lines in one call."""
     begun = monotonic()
     translator.translate(lines)
     return {"seconds": round(monotonic() - begun, 4), "lines": len(lines)}
@@ -137,17 +137,21 @@ def summarize(samples: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the report."""
     options = parser(__doc__)
     options.set_defaults(rounds=3)
     options.add_argument("--bundle", type=Path, required=True)
     options.add_argument("--target", default="onnx-int8")
     options.add_argument("--source", type=Path, required=True)
     options.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
-    options.add_argument("--requests", type=int, default=100, help="a round; 8 a client at least")
+    options.add_argument(
+        "--requests", type=int, default=100, help="requests per round, at least 8 per client"
+    )
     options.add_argument("--instances", type=int, default=1)
-    options.add_argument("--queue-delay", type=int, default=0, help="microseconds")
-    options.add_argument("--note", default="", help="what else the machine did")
+    options.add_argument(
+        "--queue-delay", type=int, default=0, help="Triton's queue delay, microseconds"
+    )
+    options.add_argument("--note", default="", help="conditions of the measurement")
     given = options.parse_args()
     text = given.source.read_text(encoding="utf-8").split("\n")[:-1]
     served = ServerOptions(instances=given.instances, queue_delay=given.queue_delay)
@@ -176,7 +180,7 @@ def main() -> None:
 
 
 def evenly(lines: Sequence[str], count: int) -> list[str]:
-    """So many lines from all over the text."""
+    """Return that many lines, spread evenly over the text."""
     step = max(1, len(lines) // count)
     return list(islice(cycle(lines[::step]), count))
 

@@ -1,4 +1,4 @@
-"""A Triton server beside clients that ask too much of it.
+"""Measure a Triton server under expensive requests, cancelled requests and many clients.
 
     bash scripts/triton_server.sh
     python benchmarks/serving_attack.py --bundle DIR --source test.en [--target onnx-int8]
@@ -6,11 +6,11 @@
 
 Measures, on one server that takes requests of any cost:
 
-- the latency of a client that sends a line at a time, alone and beside a client that sends 16 rows
-  of 9,950 characters again and again, translated by 16 beams up to the maximum length, or with the
-  same options as the line;
-- the processor time of a request of 64 rows that its client cancels, as a multiple of what a
-  request takes that has as many sentences as had been begun;
+- the latency of a client that sends a line at a time, alone and beside a client that repeatedly
+  sends 16 rows of 9,950 characters, with 16 beams up to the maximum length, or with the options of
+  the line;
+- the processor time of a 64-row request that its client cancels, relative to that of a request with
+  as many sentences as had been begun;
 - throughput, latency and errors with 200 clients at once.
 """
 
@@ -41,7 +41,7 @@ CLIENT = Path(__file__).with_name("triton_client.py")
 
 
 def many_rows(line: str, rows: int, characters: int, **options: int) -> dict[str, Any]:
-    """A request of equal texts."""
+    """Return a request of equal texts."""
     text = (f"{line} " * (characters // len(line) + 1))[:characters]
     made = request(text)
     one = made["inputs"]["TEXT"]
@@ -52,7 +52,7 @@ def many_rows(line: str, rows: int, characters: int, **options: int) -> dict[str
 
 
 def job(address: str, requests: Sequence[dict[str, Any]]) -> bytes:
-    """Of one client, as `triton_client.py` reads it."""
+    """Format the job of one client for `triton_client.py`."""
     return json.dumps(
         {"protocol": "grpc", "address": address, "model": "translation", "clients": 1,
          "requests": requests}
@@ -61,7 +61,7 @@ def job(address: str, requests: Sequence[dict[str, Any]]) -> bytes:
 
 @contextlib.contextmanager
 def attacker(address: str, sent: dict[str, Any]) -> Iterator[None]:
-    """Sends a request again and again until the block ends, and then goes away."""
+    """Send a request repeatedly until the block ends, then disconnect."""
     process = subprocess.Popen(
         [PLACE / "bin/python", CLIENT], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
@@ -69,7 +69,7 @@ def attacker(address: str, sent: dict[str, Any]) -> Iterator[None]:
     process.stdin.write(job(address, [sent] * 1_000))
     process.stdin.close()
     try:
-        sleep(5)  # its process starts, and its first request is begun
+        sleep(5)  # until its first request has begun
         yield
     finally:
         process.kill()
@@ -77,7 +77,7 @@ def attacker(address: str, sent: dict[str, Any]) -> Iterator[None]:
 
 
 class Instance:
-    """The one instance of a server: its processor time, and its metrics."""
+    """Process of the server's only instance: its processor time and metrics."""
 
     def __init__(self, metrics: str) -> None:
         self._metrics = metrics
@@ -86,7 +86,7 @@ class Instance:
         )
 
     def seconds(self) -> float:
-        """Processor time so far."""
+        """Return the processor time so far."""
         fields = Path("/proc", self._pid, "stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -96,14 +96,14 @@ class Instance:
         return sum(float(one.split()[-1]) for one in lines if one.startswith(f"{name}{{"))
 
     def wait_until_idle(self) -> None:
-        """Until nothing is in work any more, and its metrics say so."""
-        sleep(2.5)  # metrics are brought up to date every second
+        """Wait until the metrics report no request in work."""
+        sleep(2.5)  # metrics are updated every second
         while self.metric("translate_trt_requests_in_work"):
             sleep(0.2)
 
 
 def _is_instance(path: Path) -> bool:
-    """True of the Python backend's process that is a child of this one's child, the server."""
+    """Whether a process is the Python backend of the server that this process started."""
     with contextlib.suppress(OSError):
         if b"triton_python_backend_stub" not in path.read_bytes():
             return False
@@ -119,7 +119,7 @@ def _parent(process: Path) -> str:
 def cancelled(
     address: str, instance: Instance, sent: dict[str, Any], after: float
 ) -> dict[str, Any]:
-    """Processor time and sentences of a request whose client goes away."""
+    """Return processor time and sentences of a request whose client disconnects."""
     before = instance.seconds(), instance.metric("translate_trt_sentences_total")
     subprocess.run(
         [PLACE / "bin/python", CLIENT],
@@ -133,14 +133,16 @@ def cancelled(
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the report."""
     options = parser(__doc__)
     options.set_defaults(rounds=3)
     options.add_argument("--bundle", type=Path, required=True)
     options.add_argument("--target", default="onnx-int8")
     options.add_argument("--source", type=Path, required=True)
-    options.add_argument("--requests", type=int, default=40, help="of the cheap client, a round")
-    options.add_argument("--note", default="", help="what else the machine did")
+    options.add_argument(
+        "--requests", type=int, default=40, help="requests of the cheap client per round"
+    )
+    options.add_argument("--note", default="", help="conditions of the measurement")
     given = options.parse_args()
     text = given.source.read_text(encoding="utf-8").split("\n")[:-1]
     lines = evenly(text, given.requests)
@@ -162,7 +164,7 @@ def main() -> None:
                     with attacker(address, sent):
                         samples[name].append(by_clients(address, served.name, lines, 1))
                     instance.wait_until_idle()
-            # A row is cut into so many sentences.
+            # Segments of a row.
             pieces = cancelled(address, instance, with_rows(1), 3_600.0)["sentences"]
             for _ in range(given.rounds):
                 part = cancelled(address, instance, with_rows(64), 4.0)

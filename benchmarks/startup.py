@@ -1,10 +1,10 @@
-"""How long it takes from the start of a process to its first translation.
+"""Measure the time from the start of a process to its first translation.
 
     python benchmarks/startup.py --checkpoint DIR --source test.en --reference test.de
         [--precision int8] [--peer ctranslate2]
 
-A new process for each system in turn, round after round: starting Python, importing, loading the
-model (files are in the page cache after the warm-up), and translating one sentence. One thread.
+Each system in turn starts a new process, round after round, which starts Python, imports, loads the
+model (from the page cache, after the warm-up) and translates one sentence with one thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from systems import Models, Setting
 
 
 def one_start(setting: Setting, made: Models, text: str) -> Callable[[], dict[str, Any]]:
-    """A callable that starts a process and returns seconds of each part, and its memory."""
+    """Return a callable that starts a process and returns seconds of each part and its memory."""
 
     def run() -> dict[str, Any]:
         begin = perf_counter()
@@ -52,12 +52,12 @@ def summarize(samples: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the report."""
     given = options(__doc__).parse_args()
     texts = test_set(given)
     text = sorted(texts.source, key=len)[len(texts.source) // 2]
     settings = [one for one in systems(given) if not one.paper_rule]
-    # The library that is chosen by a variable hardly matters to one sentence.
+    # The choice of a matmul library hardly matters to one sentence.
     settings = [dataclasses.replace(one, **libraries(one)[0]) for one in settings]
     with models(given, settings) as made:
         runs = {one.label: one_start(one, made, text) for one in settings}

@@ -1,10 +1,10 @@
-"""Memory and throughput over very many sentences of mixed lengths, in one process.
+"""Measure memory and throughput over very many sentences of mixed lengths, in one process.
 
     python benchmarks/steady.py BUNDLE [--sentences 100000] [--longest 400] [--max-length 16]
 
-Sources are random tokens, as many as drawn evenly from 1 to --longest; every call translates 500 of
-them. Resident memory and sentences per second are noted after each call; the summary compares the
-second half of the run with the end of its first tenth.
+Sources are random tokens with lengths drawn evenly from 1 to --longest; a call translates 500 of
+them. Resident memory and sentences per second are recorded after each call, and the halves of the
+run are compared.
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ CALL = 500
 
 
 def resident_mib() -> float:
-    """Resident set of this process now (Linux)."""
+    """Return the resident set of this process (Linux)."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def arguments() -> argparse.Namespace:
-    """From the command line."""
+    """Parse the command line."""
     options = parser(__doc__)
     options.add_argument("bundle", type=Path)
     options.add_argument("--target")
     options.add_argument("--workers", type=int, default=1)
     options.add_argument("--sentences", type=int, default=100_000)
-    options.add_argument("--longest", type=int, default=400, help="tokens of a source")
-    options.add_argument("--max-length", type=int, default=16, help="tokens of a translation")
+    options.add_argument("--longest", type=int, default=400, help="tokens of the longest source")
+    options.add_argument(
+        "--max-length", type=int, default=16, help="tokens of the longest translation"
+    )
     return options.parse_args()
 
 
@@ -60,7 +62,7 @@ def summarize(samples: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the report."""
     args = arguments()
     threads = max(1, args.threads // args.workers)
     translator = Translator(args.bundle, args.target, threads=threads, workers=args.workers)

@@ -1,4 +1,4 @@
-"""What translates in a benchmark: ours and each peer behind one narrow interface."""
+"""Systems that are compared: ours and each peer behind one narrow interface."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ OURS = "translate-trt"
 
 @dataclass(frozen=True)
 class Setting:
-    """A system and how it is run."""
+    """System and how it runs."""
 
     system: str  # a key of SYSTEMS
     precision: str = "int8"  # or "fp32"
 
     # ---- cores and batches: each system is measured at its own best ----
     workers: int = 1  # batches translated side by side
-    threads: int = 1  # of each of them
-    batch_tokens: int = 512  # source tokens translated together, padding included
-    environment: tuple[tuple[str, str], ...] = ()  # variables that are read when it is imported
+    threads: int = 1  # of each worker
+    batch_tokens: int = 512  # source tokens of a batch, padding included
+    environment: tuple[
+        tuple[str, str], ...
+    ] = ()  # variables that the system reads when it is imported
 
     # ---- the search ----
     beam_size: int = 4
     length_penalty: float = 0.6
     # CTranslate2, fairseq and Hugging Face divide by length ** alpha, and can stop a sentence once
-    # its pool of finished hypotheses is full. Ours can do both; its default is the paper's rule,
+    # its pool of finished hypotheses is full. Ours supports both; its default is the paper's rule,
     # which searches longer.
     paper_rule: bool = False
-    shortlist: bool = False  # the vocabulary of a sentence is that of a table
+    shortlist: bool = False  # restrict the vocabulary of a sentence to its shortlist
 
     @property
     def label(self) -> str:
-        """What tables call it."""
+        """Name of the row in tables."""
         ends = (
             f", beam {self.beam_size}" if self.beam_size != 4 else "",
             ", paper's rule" if self.paper_rule else "",
@@ -46,7 +48,7 @@ class Setting:
         return f"{self.system} {self.precision}{''.join(ends)}"
 
     def search_options(self) -> SearchOptions:
-        """The search as ours and the PyTorch reference take it."""
+        """Return the search options of ours and of the PyTorch reference."""
         if self.paper_rule:
             return SearchOptions(self.beam_size, self.length_penalty)
         return SearchOptions(
@@ -56,22 +58,22 @@ class Setting:
 
 @dataclass(frozen=True)
 class Models:
-    """One model in the form that each system reads."""
+    """One model in the formats of all systems."""
 
     checkpoint: Path
     bundle: Path
-    converted: Path  # a folder per peer and precision
+    converted: Path  # with a folder per peer and precision
 
 
 class System(Protocol):
-    """A loaded system."""
+    """Interface of a loaded system."""
 
     def translate(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Best translations as target token ids, both sides without start and end symbols."""
+        """Return the best translations; token ids on both sides have no start or end symbols."""
 
 
 class Ours:
-    """A bundle, through the public API."""
+    """Bundle behind the public API."""
 
     def __init__(self, setting: Setting, models: Models) -> None:
         self._options = setting.search_options()
@@ -89,8 +91,8 @@ class Ours:
         return [list(hypotheses[0].tokens) for hypotheses in found]
 
 
-#: Module and class of each; imported in the process that runs it, so that nobody's memory or
-#: start-up counts another's libraries.
+#: Module and class of each system, imported only in the process that runs it: libraries of one
+#: system must not count in the memory or start-up of another.
 SYSTEMS = {
     OURS: ("systems", "Ours"),
     "ctranslate2": ("peers", "CTranslate2"),

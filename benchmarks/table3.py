@@ -1,8 +1,8 @@
-"""The paper's Table 3 from the runs that scripts/table3.sh has trained.
+"""Print the paper's Table 3 from the runs that scripts/table3.sh has trained.
 
     python benchmarks/table3.py OUT --preset base
 
-Everything is read from what the runs left behind; nothing is measured or typed here.
+All figures are read from the files of the runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from translate_trt.train.trainer.metrics import read_metrics
 
 
 def measured(run: Path) -> dict[str, Any]:
-    """Perplexity per piece and BLEU of a finished run, both kinds, and what it is."""
+    """Return perplexity per token, both kinds of BLEU, and the size of a finished run."""
     checkpoint = open_checkpoint(run)
     entries = read_metrics(run)
     (loss,) = (entry["averaged"]["loss"] for entry in entries if "averaged" in entry)
@@ -49,9 +49,9 @@ def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("runs", type=Path, help="what scripts/table3.sh was given as OUT")
-    options.add_argument("--preset", default="base", help="what the rows vary")
-    options.add_argument("--note", default="", help="under which conditions")
+    options.add_argument("runs", type=Path, help="OUT of scripts/table3.sh")
+    options.add_argument("--preset", default="base", help="preset that the rows vary")
+    options.add_argument("--note", default="", help="conditions of the runs")
     options.add_argument(
         "--json", type=Path, dest="out", help="JSON file; default: benchmarks/results/..."
     )

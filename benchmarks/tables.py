@@ -1,4 +1,4 @@
-"""Markdown: tables, the sentence that names the machine, and pages with generated parts."""
+"""Markdown: tables, the description of a machine, and generated parts of pages."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ END = "<!-- end -->"
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
+    """Format a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def where(report: dict[str, Any]) -> str:
-    """The machine and versions in a sentence."""
+    """Describe date, machine and versions in a sentence."""
     machine, versions = report["machine"], report["versions"]
     shown = ("torch", "onnxruntime", "joeynmt", "ctranslate2", "ray")
     packages = ", ".join(f"{name} {versions[name]}" for name in shown if name in versions)
-    # Reports of before there were any do not say; "none: why not" is told without the why.
+    # Old reports lack the entry; the reason after "none:" is left out.
     kernels = machine.get("kernels", "none").partition(":")[0]
     compiled = "" if kernels == "none" else f", compiled kernels {kernels}"
     limited = "".join(f", {name}={value}" for name, value in machine.get("limits", {}).items())
@@ -30,10 +30,10 @@ def where(report: dict[str, Any]) -> str:
 
 
 def fill(page: Path, name: str, content: str) -> None:
-    """Replace what stands between a page's marks of that name.
+    """Replace the part of a page between the marks of that name.
 
     Raises:
-        ValueError: the page has no such marks.
+        ValueError: The page has no such marks.
     """
     begin = f"<!-- {name}{', ' if name else ''}made by benchmarks/render.py -->"
     text = page.read_text(encoding="utf-8")

@@ -1,12 +1,12 @@
-"""How fast a whole test set is translated, beside peers that run the same model.
+"""Measure the throughput of a whole test set, beside peers that run the same model.
 
     python benchmarks/throughput.py --checkpoint DIR --source test.en --reference test.de
         [--lines 500] [--precision int8] [--peer ctranslate2] [--threads CORES]
 
-Each system gets all cores, split as suits it best: its split and batch size are tried first, on
-some of the lines. Then they translate the lines in turn, each in a warm process of its own that is
-stopped while another one runs, round after round. Tokens per second are target tokens without the
-end symbol; with and without tokenization. Memory is the peak of the process that was measured.
+Each system gets all cores. How they are split and the size of batches are tried first, on some of
+the lines. Then the systems translate all lines in turn, round after round, each in a warm process
+that is stopped while another one runs. Tokens are target tokens without the end symbol; speeds are
+reported with and without tokenization. Memory is the peak of the measured process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from translate_trt.train.evaluation.scoring import bleu
 
 
 def tuned(given: argparse.Namespace, made: Models, texts: TestSet) -> dict[str, Any]:
-    """The best setting of each system and what was tried, by label."""
+    """Return the best setting of each system and all trials, by label."""
     step = max(1, len(texts.source) // given.trial_lines)
     measure = tokens_per_second(made, texts.source[::step])
     decide = tokens_per_second(made, texts.source, passes=1) if step > 1 else None
@@ -56,7 +56,7 @@ def tuned(given: argparse.Namespace, made: Models, texts: TestSet) -> dict[str, 
 
 
 def compare(running: dict[str, Process], texts: TestSet, rounds: int) -> dict[str, Any]:
-    """Rounds, translations and memory of each system."""
+    """Measure rounds, translations and memory of each system."""
     rows = range(len(texts.source))
     for process in running.values():
         lengths = process.ask("texts", texts=texts.source)
@@ -102,7 +102,7 @@ def summarize(samples: dict[str, Any]) -> dict[str, Any]:
             "first / this": speed_ratios(ours, found),
             **{name: found[name] for name in kept},
         }
-    # Peers without int8: what a user gains who leaves such a peer.
+    # Peers without int8, against our int8: the gain of leaving such a peer.
     across = {
         f"translate-trt int8 / {label}": speed_ratios(first["int8"], found)
         for label, found in samples["systems"].items()
@@ -121,7 +121,7 @@ def main() -> None:
     """Tune, measure, write."""
     arguments = options(__doc__)
     arguments.add_argument(
-        "--trial-lines", type=int, default=120, help="lines that settings are tried on"
+        "--trial-lines", type=int, default=120, help="number of lines that settings are tried on"
     )
     given = arguments.parse_args()
     texts = test_set(given)

@@ -4,16 +4,16 @@
         [--pairs 4000] [--joeynmt PYTHON]    an interpreter whose environment has JoeyNMT 2.3
     python benchmarks/training.py --data DIR --preset base [--device cuda] [--peak-tflops 989]
 
-The third form measures steps of any preset on data of `translate-trt data prepare`: tokens per
-second, padding, the share of a step that waits for input, model-FLOPs utilization, and what the
-paper's schedule would take at that speed. The utilization is of --peak-tflops, or else of what a
-large matrix product in the same precision reaches in the same run.
-
-Of the first two: the epoch is over the first --pairs pairs of the text, with the `small` preset
+The first form trains one epoch over the first --pairs pairs of the text, with the `small` preset
 (3+3 layers, d_model 256, vocabulary 8,000) and batches of 4,096 tokens. JoeyNMT gets the same
-vocabulary, shape, batch size, dropout and optimizer. Both run in processes of their own, in turn;
-what is compared is target tokens per second from the first batch to the last, start-up and
-validation excluded.
+vocabulary, shape, batch size, dropout and optimizer. Both run in processes of their own, in turn.
+The figure is target tokens per second from the first batch to the last, without start-up and
+validation.
+
+The second form measures steps of any preset on data of `translate-trt data prepare`: tokens per
+second, padding, the share of a step that waits for input, model-FLOPs utilization, and the duration
+of the paper's schedule at that speed. Utilization is relative to --peak-tflops, or by default to a
+large matmul of the same precision in the same run.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ model:
 
 
 def write_corpus(directory: Path, source: list[str], target: list[str]) -> None:
-    """Vocabulary and text in the forms that both systems read."""
+    """Write vocabulary and text in the formats of both systems."""
     model = preset("small").model
     train_tokenizer([*source, *target], model.vocabulary_size, directory / "tokenizer.spm")
     processor = sentencepiece.SentencePieceProcessor(str(directory / "tokenizer.spm"))
@@ -127,7 +127,7 @@ def write_corpus(directory: Path, source: list[str], target: list[str]) -> None:
 
 
 def run_ours(directory: Path, threads: int) -> float:
-    """Target tokens per second of one epoch with `translate-trt train`."""
+    """Return target tokens per second of one epoch with `translate-trt train`."""
     data = tokenized(directory)
     steps = len(epoch_batches(data, BATCH_TOKENS, 1, 0))
     out = directory / "run"
@@ -147,7 +147,7 @@ def run_ours(directory: Path, threads: int) -> float:
 
 
 def run_joeynmt(directory: Path, python: str, threads: int) -> float:
-    """Target tokens per second of one epoch with JoeyNMT, from the times in its log."""
+    """Return target tokens per second of one epoch with JoeyNMT, from the times in its log."""
     model = preset("small").model
     settings = {"directory": directory, "layers": model.encoder_layers, "heads": model.heads}
     settings |= {"d_model": model.d_model, "d_ff": model.d_ff, "dropout": model.dropout}
@@ -170,7 +170,7 @@ def run_joeynmt(directory: Path, python: str, threads: int) -> float:
 
 
 def tokenized(directory: Path) -> ParallelData:
-    """The corpus as both systems see it."""
+    """Return the tokenized corpus."""
     processor = sentencepiece.SentencePieceProcessor(str(directory / "tokenizer.spm"))
     sides = [
         processor.encode((directory / f"train.{side}").read_text(encoding="utf-8").split("\n")[:-1])
@@ -180,7 +180,7 @@ def tokenized(directory: Path) -> ParallelData:
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations per second of a large matrix product."""
+    """Measure operations per second of a large matmul."""
     size = 8_192 if device.type == "cuda" else 2_048
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
 
@@ -194,7 +194,7 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def _work(model: ModelConfig, steps: list[Step]) -> dict[str, int]:
-    """Tokens, places and operations of those steps."""
+    """Count tokens, positions and operations of those steps."""
     totals = dict.fromkeys(("source", "target", "places", "flops"), 0)
     for batch in itertools.chain.from_iterable(step.batches for step in steps):
         source = batch.source_lengths.tolist()
@@ -208,7 +208,7 @@ def _work(model: ModelConfig, steps: list[Step]) -> dict[str, int]:
 
 
 def epoch_padding(data: ParallelData, config: TrainConfig) -> float:
-    """Share of the places of a whole epoch's batches that hold no token."""
+    """Return the share of padding in the batches of a whole epoch."""
     source, target = data.source.lengths, data.target.lengths
     places = sum(
         len(rows) * int(source[rows].max() + target[rows].max())
@@ -218,7 +218,7 @@ def epoch_padding(data: ParallelData, config: TrainConfig) -> float:
 
 
 def throughput(given: argparse.Namespace) -> dict[str, Any]:
-    """Speed of optimizer steps of a preset on prepared data, and what follows from it."""
+    """Measure the speed of a preset's optimizer steps on prepared data."""
     device = choose_device(given.device)
     overrides = {"validate_every": 0, "seed": 1, **dict(given.set or [])}
     with tempfile.TemporaryDirectory() as name:
@@ -263,7 +263,7 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
         "schedule_steps": job.settings.train.steps,
         "input_target_tokens_per_second": input_speed,
         "peak_flops": peak,
-        "peak_is": "given" if given.peak_tflops else "a large matrix product in this run",
+        "peak_is": "given" if given.peak_tflops else "a large matmul in this run",
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "precision": str(trainer.dtype).removeprefix("torch."),
     }
@@ -294,7 +294,7 @@ def figures(samples: dict[str, Any]) -> dict[str, float]:
 
 
 def summarize_steps(samples: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of `throughput`, and what they are relative to."""
+    """Return the figures of `throughput` and the peak they are relative to."""
     kept = ("peak_flops", "peak_is", "device", "precision")
     return {"figures": figures(samples), **{name: samples[name] for name in kept}}
 
@@ -305,23 +305,25 @@ def summarize_epochs(samples: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     options = parser(__doc__)
     options.add_argument("--source", type=Path, help="training text")
-    options.add_argument("--target", type=Path, help="its translation")
+    options.add_argument("--target", type=Path, help="translation of the training text")
     options.add_argument("--pairs", type=int, default=4_000, help="pairs of the epoch")
-    options.add_argument("--joeynmt", metavar="PYTHON", help="interpreter that has JoeyNMT")
+    options.add_argument(
+        "--joeynmt", metavar="PYTHON", help="interpreter of an environment with JoeyNMT"
+    )
     options.add_argument("--data", type=Path, help="directory of `translate-trt data prepare`")
     options.add_argument("--preset", default="base", help="with --data: model and recipe")
     options.add_argument("--device", default="auto", help="with --data: auto, cpu or cuda")
     options.add_argument("--steps", type=int, default=20, help="with --data: steps per round")
     options.add_argument("--warmup", type=int, default=5, help="with --data: steps before")
-    options.add_argument("--peak-tflops", type=float, help="with --data: what the device can do")
+    options.add_argument("--peak-tflops", type=float, help="with --data: peak of the device")
     options.add_argument(
         "--set", action="append", metavar="NAME=VALUE", type=_setting,
-        help="with --data: a setting of the recipe, as micro_batch_tokens=25000",
+        help="with --data: setting of the recipe, such as micro_batch_tokens=25000",
     )  # fmt: skip
-    options.add_argument("--note", default="", help="with --data: which data, which conditions")
+    options.add_argument("--note", default="", help="with --data: data and conditions")
     given = options.parse_args()
     if given.data is None and (given.source is None or given.target is None):
         options.error("give --source and --target, or --data")
@@ -329,7 +331,7 @@ def arguments() -> argparse.Namespace:
 
 
 def _setting(text: str) -> tuple[str, int | float | str]:
-    """NAME=VALUE with the value as a number where it is one."""
+    """Split NAME=VALUE, and convert the value to a number if possible."""
     name, _, value = text.partition("=")
     for kind in (int, float):
         with contextlib.suppress(ValueError):
@@ -338,7 +340,7 @@ def _setting(text: str) -> tuple[str, int | float | str]:
 
 
 def main() -> None:
-    """Measure what was asked for and write it down."""
+    """Measure an epoch or steps, and write the report."""
     given = arguments()
     torch.set_num_threads(given.threads)
     if given.data is not None:

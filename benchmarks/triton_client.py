@@ -1,4 +1,4 @@
-"""Many clients of a Triton server at once; a program of the server's environment.
+"""Run many clients of a Triton server at once, in the server's environment.
 
     .cache/triton-server/bin/python benchmarks/triton_client.py <job.json
 
@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
-# What clients see of a server that goes down, is down, or comes up.
+# Errors of clients while a server goes down, is down, or comes up.
 _NO_SERVER = (
     "UNAVAILABLE", "CANCELLED", "503", "Not ready", "no available versions",
     "is not healthy",  # Triton's of an instance that was killed, while the server goes down
@@ -40,7 +40,7 @@ _PAUSE_SECONDS = 0.2
 
 
 def arrays(inputs: dict[str, Any], module: Any) -> list[Any]:
-    """A request's inputs as the client library takes them."""
+    """Convert a request's inputs for the client library."""
     found = []
     for name, one in inputs.items():
         kind = triton_to_np_dtype(one["type"])
@@ -55,7 +55,7 @@ def arrays(inputs: dict[str, Any], module: Any) -> list[Any]:
 
 
 def answer(result: Any, names: list[str]) -> dict[str, Any]:
-    """Outputs as nested lists."""
+    """Return outputs as nested lists."""
     outputs = {}
     for name in names:
         array = result.as_numpy(name)
@@ -68,7 +68,7 @@ def answer(result: Any, names: list[str]) -> dict[str, Any]:
 
 
 class Sender:
-    """The clients of one job."""
+    """Clients of one job."""
 
     def __init__(self, job: dict[str, Any], client: Any, module: Any) -> None:
         self._job, self._client, self._module = job, client, module

@@ -1,22 +1,22 @@
-"""Compare the speed of two versions of this project: the same bundle and lines, in turns.
+"""Compare the speed of two versions of this project on the same bundle and lines, in turn.
 
     git worktree add ../before REVISION
     (cd ../before && source scripts/environment.sh && make_environment cpu && make_kernels "")
     python benchmarks/versions.py --before ../before/.venv/bin/python --bundle DIR --source test.en
         [--target onnx-int8 ...] [--lines 300] [--rounds 7] [--exact] [--bundle-before DIR]
 
-Each version is a warm process of its own Python, which has its own kernels. They translate all
-lines with a worker on each core, and the first 50 lines one by one with all cores, in turns;
-figures are of the time of the version before over that of this one, pair by pair. Translations
-that differ are counted. Then fresh processes of both start in turns, each translates one line with
-one thread, and the time until it has it and the process's peak memory are compared.
+Each version is a warm process of its own Python, with its own kernels. In turn they translate all
+lines with a worker on each core, and the first 50 lines one by one with all cores. Figures are the
+time of the version before over the time of this one, pair by pair, and differing translations are
+counted. Then fresh processes of both versions start in turn and translate one line with one thread;
+their time to the translation and their peak memory are compared.
 
-With --exact nothing is timed: all lines are searched in several ways, in batches, and lines are
-counted of which any text, score or log-probability of the n best differs in its last bit, and
-those among them of which texts differ.
+With --exact nothing is timed: all lines are searched in several ways, in batches. Lines are counted
+of which a text, score or log-probability of the n best differs in any bit, and lines whose texts
+differ.
 
-Where the versions read other formats of bundles, --bundle-before is what the version before made
-of the same checkpoint.
+If the versions read different bundle formats, --bundle-before is the bundle that the version before
+made of the same checkpoint.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from harness import alternate, compared, parser, write
 
 ONE_BY_ONE = 50  # lines
 
-#: With --exact: options, and whether translations begin with words of their source.
+#: Searches of --exact: options, and whether a target prefix is forced.
 SEARCHES: dict[str, tuple[dict[str, Any], bool]] = {
     "beam 1": ({"beam_size": 1}, False),
     "beam 4, all": ({"num_hypotheses": 4}, False),
@@ -43,7 +43,7 @@ SEARCHES: dict[str, tuple[dict[str, Any], bool]] = {
     "beam 4, length 1.5": ({"length_penalty": 1.5, "min_length": 5, "max_length": 30}, False),
 }
 
-# Run by each version's Python, so it names nothing that one of them may not have.
+# Runs in each version's Python, so it uses only names that both versions have.
 CHILD = """
 import hashlib, json, sys, time
 from translate_trt.runtime import SearchOptions, Translator, kernels
@@ -77,7 +77,7 @@ for line in sys.stdin:
     print(json.dumps({"seconds": seconds, "texts": [one.text for one in found]}), flush=True)
 """
 
-# The same, of a process that translates one line.
+# Program of a process that translates one line.
 START = """
 import json, resource, sys
 from translate_trt.runtime import Translator
@@ -89,10 +89,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 class Version:
-    """A process of one version.
+    """Process of one version.
 
     Attributes:
-        kernels: the name of those in use there.
+        kernels: Name of the kernels in use.
     """
 
     def __init__(self, python: Path | str, **given: Any) -> None:
@@ -109,7 +109,7 @@ class Version:
     def search(
         self, lines: Sequence[str], options: dict[str, Any], prefixes: Sequence[str] | None
     ) -> tuple[list[str], list[str]]:
-        """Hashes of all that is found for each line, and of the texts alone."""
+        """Return hashes of all results of each line, and of the texts alone."""
         found = self._ask(lines=lines, options=options, prefixes=prefixes)
         return found["hashes"], found["texts"]
 
@@ -127,7 +127,7 @@ class Version:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit("a version ended; what it said stands above.")
+            raise SystemExit("a version ended; see its message above.")
         return json.loads(line)
 
 
@@ -157,7 +157,7 @@ def compare(
 
 
 def start(python: Path | str, **given: Any) -> dict[str, float]:
-    """Seconds from the start of a process to its first translation, and its peak memory in MiB."""
+    """Return seconds from the start of a process to its first translation, and its peak MiB."""
     begin = perf_counter()
     done = subprocess.run(
         [python, "-c", START, json.dumps(given)], text=True, stdout=subprocess.PIPE, check=True
@@ -189,7 +189,7 @@ def compare_starts(
 def compare_exactly(
     versions: dict[str, Version], lines: Sequence[str], target: str
 ) -> dict[str, Any]:
-    """Count lines of which the two versions find anything different."""
+    """Count lines for which the results of the two versions differ."""
     found: dict[str, Any] = {"kernels": {name: one.kernels for name, one in versions.items()}}
     begins = [" ".join(line.split()[:2]) for line in lines]
     for name, (options, has_prefixes) in SEARCHES.items():
@@ -205,7 +205,7 @@ def compare_exactly(
 
 
 def summarize(samples: Any) -> Any:
-    """Return the samples with the spread of both versions and their ratio for each list of both."""
+    """Replace each pair of lists by the spread of both versions and of their ratio."""
     if not isinstance(samples, dict):
         return samples
     if samples.keys() == {"this", "before"} and isinstance(samples["this"], list):
@@ -214,20 +214,22 @@ def summarize(samples: Any) -> Any:
 
 
 def arguments() -> argparse.Namespace:
-    """From the command line."""
+    """Parse the command line."""
     options = parser(__doc__)
     options.add_argument("--before", required=True, help="Python of the other version")
     options.add_argument("--bundle", type=Path, required=True)
-    options.add_argument("--bundle-before", type=Path, help="its bundle, where formats differ")
+    options.add_argument(
+        "--bundle-before", type=Path, help="bundle of the other version, if formats differ"
+    )
     options.add_argument("--source", type=Path, required=True)
     options.add_argument("--target", action="append", required=True)
     options.add_argument("--lines", type=int, default=300)
-    options.add_argument("--exact", action="store_true", help="compare results, and time nothing")
+    options.add_argument("--exact", action="store_true", help="compare results instead of times")
     return options.parse_args()
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the report."""
     args = arguments()
     lines = args.source.read_text(encoding="utf-8").splitlines()[: args.lines]
     pythons: dict[str, Path | str] = {"this": sys.executable, "before": args.before}

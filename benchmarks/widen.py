@@ -1,31 +1,32 @@
-"""A trained checkpoint in the shape of `base` that computes the same function.
+"""Widen a trained checkpoint to the shape of `base`, with the same translations.
 
     python benchmarks/widen.py CHECKPOINT --out DIR [--preset base] [--vocabulary-size 37000]
         [--max-positions 512]
 
-How fast a model translates depends on its shape and on the lengths it produces, and BLEU tells
-whether a fast system still translates. A `base` that was trained needs GPUs; this makes one of a
-small one that a CPU trains in an hour: the cost is that of `base`, the translations are the small
-model's.
+The speed of a model depends on its shape and on the lengths it produces, and BLEU tells whether a
+fast system still translates. Training a real `base` needs GPUs. This script makes one from a small
+model that a CPU trains in an hour: it costs what `base` costs and translates as the small model
+does.
 
-Width. Every vector of the wide model is f copies of the small model's, f = 512 / d_model. A product
-sums over the copies, so its weights are divided by f; heads are repeated, and LayerNorm of copies
-is copies of LayerNorm. Embeddings are multiplied by sqrt(d_model) and shared with the output
-projection, so they are divided by sqrt(f), and so is what reaches the output projection. Positions
-become a learned table of copies: sinusoids of another width are other numbers.
+Width. Every vector of the wide model is f copies of the small model's, f = 512 / d_model. A matmul
+sums over the copies, so its weights are divided by f; heads are repeated, and the LayerNorm of
+copies consists of copies of the LayerNorm. Embeddings are multiplied by sqrt(d_model) and shared
+with the output projection, so they are divided by sqrt(f), and so is what reaches the output
+projection. Positions become a learned table of copies: sinusoids of another width are other
+numbers.
 
-Depth. Layers are added on top of each stack whose sub-layers give zero: each has dense random
-weights, but those of its last product are w for one copy of its input and -w for the next, which
-cancel exactly, in 8 bits too. What was the last LayerNorm only normalizes now, those after it
-find the vectors normalized already, and the last one of all scales and shifts.
+Depth. The sub-layers of added layers compute zero: their weights are dense and random, but those of
+the last matmul are w for one copy of its input and -w for the next, which cancel exactly, in int8
+as well. The LayerNorm that was the last one now only normalizes, added ones find normalized
+vectors, and the new last one scales and shifts.
 
-Vocabulary. With --vocabulary-size, pieces are added that no text has and no translation gets. The
-last LayerNorm's shift rises in one copy and falls by as much in the next, which cancels in the
-products with copies that are alike; an added row is r in one copy and -r in the next, whose product
-is the same number for whatever else stands there: far below the logits of all other pieces.
+Vocabulary. --vocabulary-size adds pieces that occur in no text and no translation. The shift of the
+last LayerNorm rises in one copy and falls by as much in the next, which cancels in matmuls with
+equal copies. An added embedding row is r in one copy and -r in the next, so its logit is the same
+number in every position, far below the logits of all other pieces.
 
-Cross-attention weights (`return_attention`) are not the small model's: they are those of the last
-decoder layer, which is an added one. Only post-norm models can be made deeper this way.
+Cross-attention weights (`return_attention`) are not the small model's, because they come from the
+last decoder layer, an added one. Only post-norm models can be made deeper this way.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ Layer = EncoderLayer | DecoderLayer
 
 
 def wide_config(small: ModelConfig, target: ModelConfig, max_positions: int) -> ModelConfig:
-    """The small model's configuration in the target's shape.
+    """Return the small model's configuration in the target's shape.
 
     Raises:
-        OptionError: the small model is pre-norm, deeper, or not the target's shape divided by a
-            whole number.
+        OptionError: The small model is pre-norm or deeper, or the target's shape is not a multiple
+            of its shape.
     """
     if small.norm != "post":
         raise OptionError(
@@ -107,16 +108,16 @@ def widen(
     max_positions: int = 512,
     vocabulary_size: int | None = None,
 ) -> Transformer:
-    """A model of the target's shape that computes what `small` does.
+    """Return a model of the target's shape that computes the same function as `small`.
 
     Args:
-        small: a trained post-norm model.
-        target: whose width and depth to take; d_model, heads and d_ff the same multiple of small's.
-        max_positions: tokens of the longest sentence the wide model has positions for.
-        vocabulary_size: of the wide model; None: the small one's.
+        small: Trained post-norm model.
+        target: Width and depth; d_model, heads and d_ff are the same multiple of small's.
+        max_positions: Number of tokens of the longest sentence.
+        vocabulary_size: Size of the wide model's vocabulary; by default the small model's.
 
     Raises:
-        OptionError: it cannot be done, and why.
+        OptionError: The model cannot be widened to that shape.
     """
     config = wide_config(small.config, target, max_positions)
     factor = config.d_model // small.config.d_model
@@ -152,16 +153,16 @@ def _check_vocabulary(given: int, wanted: int, factor: int) -> None:
         )
 
 
-# Of every added piece. Those of a trained model's tokens sum to e^9 and more, and 30,000 times
-# e^-16 is 0.003.
+# Logit of every added piece. Exponentials of a trained model's logits sum to e^9 and more, and
+# 30,000 times e^-16 is 0.003.
 _ADDED_LOGIT = -16.0
-# Of the last shift, up and down: little beside what it is added to, and enough that added rows need
-# be no larger than others.
+# Change of the last shift: small beside the shifted values, and large enough that added rows are no
+# larger than others.
 _SHIFT = 0.5
 
 
 def _add_pieces(rows: Tensor, shift: Tensor, factor: int) -> None:
-    """Fill rows [pieces, d_model] of the embedding; shift [d_model] is that of the last norm."""
+    """Fill the added rows [pieces, d_model]; change the last norm's shift [d_model]."""
     width = len(shift) // factor
     signs = torch.tensor([1.0, -1.0] * (factor // 2) + [0.0] * (factor % 2))
     signs = signs.repeat_interleave(width)
@@ -173,7 +174,7 @@ def _add_pieces(rows: Tensor, shift: Tensor, factor: int) -> None:
 
 
 def add_unused_pieces(tokenizer: bytes, count: int) -> bytes:
-    """A SentencePiece model with so many pieces more, which it never uses."""
+    """Return a SentencePiece model with that many more pieces, which it never uses."""
     model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer)
     for _ in range(count):
         piece = f"<unused {len(model.pieces)}>"
@@ -184,12 +185,12 @@ def add_unused_pieces(tokenizer: bytes, count: int) -> bytes:
 
 
 def _copies(x: Tensor, factor: int) -> Tensor:
-    """[..., d] -> [..., factor * d]."""
+    """Repeat the last axis: [..., d] -> [..., factor * d]."""
     return x.repeat(*[1] * (x.dim() - 1), factor)
 
 
 def _widen_layer(wide: Layer, small: Layer, factor: int) -> None:
-    """Fill a layer with copies of a small one; both have the same modules by name."""
+    """Fill a layer with copies of a small layer, module by module."""
     modules = dict(small.named_modules())
     for name, module in wide.named_modules():
         if isinstance(module, nn.Linear):
@@ -202,7 +203,7 @@ def _widen_layer(wide: Layer, small: Layer, factor: int) -> None:
 
 
 def _hand_up(layers: list[EncoderLayer] | list[DecoderLayer], given: int, factor: int) -> None:
-    """Have the layers from `given` on pass on what they get."""
+    """Make the layers from `given` on compute the identity."""
     if given == len(layers):
         return
     last, final = (layers[index].feed_forward_norm.norm for index in (given - 1, -1))
@@ -233,7 +234,7 @@ def _repeat_outputs(linear: nn.Linear, factor: int) -> None:
 
 
 def _cancel(linear: nn.Linear, factor: int) -> None:
-    """Make the output zero where the input is `factor` copies: w, -w, ... (an odd last one: 0)."""
+    """Make the output zero for an input of `factor` copies: w, -w, ..., 0 for an odd last one."""
     width = linear.in_features // factor
     for copy in range(factor):
         columns = linear.weight[:, copy * width : (copy + 1) * width]
@@ -248,12 +249,18 @@ def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("checkpoint", type=Path, help="a run, or a checkpoint of one")
+    options.add_argument("checkpoint", type=Path, help="run or checkpoint")
     options.add_argument("--out", type=Path, required=True, help="directory of the wide checkpoint")
-    options.add_argument("--preset", default="base", choices=PRESETS, help="whose shape to take")
-    options.add_argument("--vocabulary-size", type=int, help="pieces; default: no more")
-    options.add_argument("--max-positions", type=int, default=512, help="longest sentence, tokens")
-    options.add_argument("--seed", type=int, default=0, help="of the added layers' weights")
+    options.add_argument(
+        "--preset", default="base", choices=PRESETS, help="shape of the wide checkpoint"
+    )
+    options.add_argument(
+        "--vocabulary-size", type=int, help="size of its vocabulary; default: unchanged"
+    )
+    options.add_argument(
+        "--max-positions", type=int, default=512, help="tokens of the longest sentence"
+    )
+    options.add_argument("--seed", type=int, default=0, help="seed of the added layers' weights")
     given = options.parse_args()
     try:
         checkpoint = open_checkpoint(given.checkpoint)
