@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Every check that needs a GPU, in under ten minutes on a machine with an NVIDIA driver:
+# Runs every check that needs a GPU, in under ten minutes on a machine with an NVIDIA driver:
 #
 #   bash scripts/gpu_check.sh [OUT]        default: gpu-check/
-#   TRANSLATE_TRT_VENV=none ...            with the environment that is active, as it is
+#   TRANSLATE_TRT_VENV=none ...            use the active environment, unchanged
 #
-# It needs torch for CUDA, what scripts/build_library.sh needs, and `pip install
-# 'translate-trt[cpu,export,tensorrt-rtx]'` (or [tensorrt]). Where TensorRT's headers are, in
-# TENSORRT_ROOT or the system's folders, engines are run from C++, too. What was built and logged
-# stays in OUT. Each check prints a row of docs/gpu.md's table; the exit code is 1 if one fails, 3
-# if there is no GPU.
+# It needs torch for CUDA, the requirements of scripts/build_library.sh, and `pip install
+# 'translate-trt[cpu,export,tensorrt-rtx]'` (or [tensorrt]). If TensorRT's headers are in
+# TENSORRT_ROOT or the system's folders, engines run from C++ as well. Builds and logs stay in OUT.
+# Each check prints a row of the table of docs/gpu.md; the exit code is 1 if a check fails, and 3 if
+# there is no GPU.
 #
 # shellcheck disable=SC2329  # exported functions run through `check`
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -34,7 +34,7 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 failed=0 SECONDS=0
 readonly time_in_all=590
-# The caches of earlier builds would hide how long building takes.
+# Caches of earlier builds would hide the build time.
 export XDG_CACHE_HOME=$out/cache PYTHONUNBUFFERED=1
 
 row() { # name result seconds
@@ -51,7 +51,7 @@ check() { # name, seconds at most, command...
         return 1
     fi
     log=$out/$(tr -c 'a-z0-9\n' - <<<"${name,,}").log
-    # Another shell, since timeout knows no functions.
+    # A new shell, because timeout cannot run functions.
     timeout "$limit" bash -euo pipefail -c '"$@"' bash "$@" >"$log" 2>&1 || {
         result="FAILED: $(tail -n 1 "$log" | tr '|' '/' | cut -c 1-200)"
         failed=1
@@ -60,7 +60,7 @@ check() { # name, seconds at most, command...
     [ "$result" = passed ]
 }
 
-same_lines() { # bundle target: its translations against those of onnx-fp32
+same_lines() { # bundle target: compares its translations with those of onnx-fp32
     local target
     for target in onnx-fp32 "$2"; do
         translate-trt translate --bundle "$1" --target "$target" --workers 2 --no-progress \
@@ -69,7 +69,7 @@ same_lines() { # bundle target: its translations against those of onnx-fp32
     compare_lines "$out/onnx-fp32.txt" "$out/$2.txt"
 }
 
-compare_lines() { # two files of translations, as text or JSON
+compare_lines() { # two files of translations, text or JSON
     python - "$@" <<'PYTHON'
 import json
 import sys
@@ -85,19 +85,19 @@ sys.exit(same < 0.999)
 PYTHON
 }
 
-tensorrt_header() { # where it is, if it is installed
+tensorrt_header() { # prints its path if it is installed
     find -L "${TENSORRT_ROOT:-/usr/include}" -name NvInfer.h -print -quit 2>/dev/null
 }
 
-# In a folder of its own: Python's library must not link TensorRT, which Python's package brings, too.
-in_cpp() { # bundle target: translations of the C++ library, once same_lines has run
+# In a folder of its own: the library of Python must not link TensorRT, which Python's package has, too.
+in_cpp() { # bundle target: compares the C++ library with the output of same_lines
     local sentencepiece=build/native/library/sentencepiece/src/libsentencepiece.a options=()
     source scripts/environment.sh
     built="The C++ library"
     source scripts/native.sh
     find_tools
     find_headers
-    if [ -e "$sentencepiece" ]; then # it takes longer to build than all else
+    if [ -e "$sentencepiece" ]; then # it takes longer to build than everything else
         options=(-D "SENTENCEPIECE_LIBRARY=$root/$sentencepiece" -D
             "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/_deps/sentencepiece-src/sentencepiece/src")
     fi

@@ -1,12 +1,12 @@
-"""Kill every command that writes at random moments, and look at what each kill leaves.
+"""Kill every command that writes at random moments, and check what each kill leaves.
 
     python scripts/kill_writers.py DIRECTORY [--kills 20] [--seed 1] [--only COMMAND]...
 
-Makes a small corpus and a tiny model in DIRECTORY, which must not exist, then starts each command
-again and again, replacing its finished output, and ends it by SIGKILL after a random part of the
-time that it takes. After each kill the output must be the old one or the new one, whole: opened,
-loaded and held to its hashes. In the end the command runs undisturbed and must leave nothing
-behind. Exits with 1 if anything else was found.
+Makes a small corpus and a tiny model in DIRECTORY, which must not exist. Each command then runs
+again and again over its finished output, and is killed (SIGKILL) after a random part of its usual
+time. After each kill the output must be the complete old one or the complete new one: it is opened,
+loaded and checked against its hashes. Finally the command runs undisturbed and must leave no
+temporary files. The exit code is 1 if any of this fails.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ TINY = ["--encoder-layers", "1", "--decoder-layers", "1", "--d-model", "16", "--
 
 
 class Command(NamedTuple):
-    """A command that writes.
+    """Command that writes a file or directory.
 
     Attributes:
-        arguments: of it; with an `old` or a `new` input, so that the outputs differ.
-        output: the file or directory.
-        check: raises if the output is not whole; returns what tells versions apart.
+        arguments: Returns its arguments for the `old` or the `new` input, whose outputs differ.
+        output: File or directory.
+        check: Raises if the output is incomplete; returns text that tells the versions apart.
     """
 
     arguments: Callable[[str], list[str]]
@@ -53,7 +53,7 @@ class Command(NamedTuple):
 
 
 def call(*arguments: object) -> str:
-    """Standard output of a command that must succeed."""
+    """Run a command that must succeed and return its standard output."""
     done = subprocess.run(
         [*PROGRAM, *map(str, arguments)], capture_output=True, text=True, check=False
     )
@@ -69,7 +69,7 @@ def sha256(path: Path) -> str:
 def check_bundle(path: Path) -> str:
     call("info", "--bundle", path)  # reads and hashes every file
     manifest = json.loads((path / "manifest.json").read_text())
-    # Of the evidence, what does not change from run to run, as measured speeds do.
+    # Only evidence that is the same in every run, unlike measured speeds.
     evidence = [
         one["parity"] and one["parity"]["sentences"] for one in manifest["targets"].values()
     ]
@@ -85,7 +85,7 @@ def check_checkpoint(path: Path) -> str:
 
 
 def check_run(path: Path) -> str:
-    """Every checkpoint that is there is whole; which run they are of."""
+    """Check that every checkpoint is complete, and return which run they belong to."""
     from translate_trt.train.checkpoint import (
         AVERAGED,
         TrainingState,
@@ -144,7 +144,7 @@ def write_text(directory: Path) -> None:
 
 
 def save_foreign(checkpoint: Path, out: Path) -> None:
-    """A random model of transformers with the checkpoint's tokenizer, to import."""
+    """Save a random model of transformers with the checkpoint's tokenizer, to import."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from support.marian_models import save_random_marian
 
@@ -176,7 +176,7 @@ def commands(home: Path) -> dict[str, Command]:
                 "--force"]  # fmt: skip
 
     def translate(version: str) -> list[str]:
-        # Tokens alone: the last digits of scores may change with the batches of a run.
+        # No scores: their last digits may change with the batches of a run.
         length = {"old": "5", "new": "9"}[version]
         given = ["translate", "--bundle", bundle, "--max-length", length, "--force"]
         return [*given, "--chunk-lines", "8", str(text / "a.txt")]
@@ -187,7 +187,7 @@ def commands(home: Path) -> dict[str, Command]:
         return [*given, "--beam-size", beam, "--workers", "1", "--shard-lines", "10", "--force"]
 
     def verify(version: str) -> list[str]:
-        # More lines are stronger evidence, which replaces what is there.
+        # More lines are stronger evidence, which replaces the existing one.
         lines = {"old": "valid", "new": "a"}[version]
         files = [str(text / f"{lines}.{language}") for language in WORDS]
         return ["verify", "--checkpoint", run, "--source", files[0], "--reference", files[1]]
@@ -220,7 +220,7 @@ def commands(home: Path) -> dict[str, Command]:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL for the command; then, so that nothing runs on, for what it had started."""
+    """Kill the command, then the processes that it started."""
     process.kill()
     process.wait()
     with contextlib.suppress(ProcessLookupError):
@@ -228,7 +228,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def leftovers(output: Path) -> list[str]:
-    """Names of what is hidden or partial, beside the output and in it."""
+    """Return names of hidden and partial files beside the output and in it."""
     inside = output.rglob("*") if output.is_dir() else []
     found = [*output.parent.glob(f"*{output.name}*"), *inside]
     return sorted(
@@ -238,7 +238,7 @@ def leftovers(output: Path) -> list[str]:
 
 
 def attempt(command: Command, name: str, kills: int, rng: random.Random, home: Path) -> list[str]:
-    """Kill a command so often; what was wrong."""
+    """Kill a command that many times and return what was wrong."""
     saved = home / "saved"
     command.output.parent.mkdir(exist_ok=True)
     if name == "verify":
@@ -262,7 +262,7 @@ def attempt(command: Command, name: str, kills: int, rng: random.Random, home: P
             [*PROGRAM, *command.arguments("new")],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        # Most changes come at the end, so every second kill does, too.
+        # Most files change at the end of a command, so half of the kills are near the end.
         least = 0.0 if rng.random() < 0.5 else 0.8
         moment = rng.uniform(least, 1.02) * seconds
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Multi30k, task 1, English to German or French, on a CPU: train, export, verify on
-# test_2016_flickr.
+# Trains, exports and verifies English to German or French on Multi30k, task 1, on a CPU; the
+# test set is test_2016_flickr.
 #
 #   bash scripts/multi30k.sh DATA [OUT] [de|fr]
 #
-# DATA holds train.en train.de val.en val.de test_2016_flickr.en test_2016_flickr.de, the raw files
+# DATA holds train.en train.de val.en val.de test_2016_flickr.en test_2016_flickr.de: the raw files
 # of github.com/multi30k/dataset (data/task1/raw, unpacked). Its images' terms of use allow research.
-# docs/results.md has what came out.
+# docs/results.md has the results.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 [ $# -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -25,7 +25,7 @@ translate-trt shortlist --text "$data/train.en" "$data/train.$language" \
 
 say "exporting"
 targets=(onnx-fp32 onnx-int8 onnx-fp32-shortlist onnx-int8-shortlist onnx-fp16 tensorrt-rtx-fp32 tensorrt-rtx-fp16 tensorrt-rtx-bf16)
-# No line has 64 tokens, and an engine's caches are as long as its longest translation.
+# No line reaches 64 tokens, and engine caches are allocated for the longest translation.
 translate-trt export "$out/run" --output "$out/bundle" --max-source-length 64 \
     --shortlist "$out/shortlist.safetensors" "${targets[@]/#/--target=}"
 

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# From nothing to translations through compiled graphs, in under ten minutes on two CPU cores:
-# environment, data, training, export, proof of parity, a few translations.
+# Trains, exports, verifies and runs a model from scratch, in under ten minutes on two CPU cores.
 #
-#   bash scripts/quickstart.sh                    a generated English-German corpus
-#   bash scripts/quickstart.sh --data DIR         your own text: DIR/train.en train.de valid.* test.*
+#   bash scripts/quickstart.sh                    on a generated English-German corpus
+#   bash scripts/quickstart.sh --data DIR         on your own text: DIR/train.en train.de valid.* test.*
 #       [--pair en-de] [--config tiny]            its languages, and a preset of translate-trt train
-#       [--out DIR]                               where everything goes (default: quickstart/)
+#       [--out DIR]                               output directory (default: quickstart/)
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 data='' pair=en-de config=tiny out=$root/quickstart
@@ -22,8 +21,8 @@ done
 source_language=${pair%-*} target_language=${pair#*-}
 
 make_environment cpu,export
-make_libraries "Going on without: bundles run all the same, only slower." ||
-    say "The compiled libraries do not build here; going on without"
+make_libraries "Continuing without them: bundles run all the same, only slower." ||
+    say "The compiled libraries do not build here; continuing without them"
 
 if [ -z "$data" ]; then
     say "generating an English-German corpus"
@@ -40,8 +39,8 @@ mkdir -p "$out"
 say "training ($config)"
 again=()
 if [ -e "$out/run/run.json" ]; then
-    # Never trains anew over a run that may have taken days; one that is finished ends at once.
-    say "$out/run is there: going on with it (--out names another place)"
+    # Never overwrite a run that may have taken days; a finished run ends at once.
+    say "$out/run exists: resuming it (--out names another directory)"
     again=(--resume)
 fi
 translate-trt train --config "$config" --output "$out/run" "${again[@]}" \
@@ -53,7 +52,7 @@ translate-trt export "$out/run" --output "$out/bundle" --force \
     --target onnx-fp32 --target onnx-int8
 
 say "verifying on held-out sentences"
-# The table is shown at the end; a target that misses its gate stops the script here.
+# The table is printed at the end; a target that fails its gate stops the script here.
 translate-trt --verbose verify --bundle "$out/bundle" --checkpoint "$out/run" \
     --source "$data/test.$source_language" --reference "$data/test.$target_language" \
     >"$out/verify.txt" || { cat "$out/verify.txt"; exit 1; }

