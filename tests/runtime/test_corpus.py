@@ -147,7 +147,7 @@ def test_a_pipe_is_no_corpus(tmp_path: Path) -> None:
     [
         ({"words": ["a"]}, "has no column 'text'; it has words"),
         ({"text": [1]}, "is of int64, not of text"),
-        ({"text": ["a"], "translation": ["b"]}, "has a column 'translation' already"),
+        ({"text": ["a"], "translation": ["b"]}, "already has a column 'translation'"),
     ],
 )
 def test_parquet_that_cannot_be(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
@@ -658,19 +658,19 @@ def test_an_address_where_nothing_is(work: cluster.Work) -> None:
     [({"CPU": 8.0}, None, 1, 8), ({"CPU": 8.0}, None, 3, 2), ({"CPU": 8.0}, 3, 1, 3),
      ({"CPU": 1.0}, 3, 1, 3)],
 )  # fmt: skip
-def test_room(
+def test_number_of_workers(
     job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
     resources: dict[str, float], wanted: int | None, cores: int, expected: int,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(cluster.Work, "needs_gpu", False)
     workers = WorkerOptions(workers=wanted, cores=cores)
     work = cluster.Work("bundle", "t", SEARCH, OPTIONS, workers, job)
-    assert cluster._room(work, resources) == expected
+    assert cluster._worker_count(work, resources) == expected
     assert ("has resources for 1 of 3" in caplog.text) == (resources["CPU"] == 1)
     monkeypatch.setattr(cluster.Work, "needs_gpu", True)
     with pytest.raises(OptionError, match="too small for a worker, which needs a GPU and"):
-        cluster._room(work, resources)
-    assert cluster._room(work, {**resources, "GPU": 1.0}) == (wanted or 1)
+        cluster._worker_count(work, resources)
+    assert cluster._worker_count(work, {**resources, "GPU": 1.0}) == (wanted or 1)
 
 
 # ---- the driver's process ----

@@ -241,7 +241,7 @@ def test_a_bundle_is_not_replaced_by_its_repository(
         (["--max-beam-size", "3"], "less than the bundle's default beam size of 4"),
         (
             ["--max-cost", "39999"],
-            "--max-cost 39999 is less than 40000, what a text of --max-characters",
+            "--max-cost 39999 is less than 40000, the cost of a text of --max-characters",
         ),
         (["--shortlist"], "there is no shortlist to use"),
     ],

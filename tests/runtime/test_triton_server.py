@@ -177,7 +177,7 @@ def test_bad_requests_fail_alone(
 ) -> None:
     bad = {
         "not valid UTF-8 at byte 1": request(b"a\xff"),
-        "beam_size 17 is more than the 16": request("a", BEAM_SIZE=17),
+        "beam_size 17 is more than this": request("a", BEAM_SIZE=17),
         "beam_size is 0": request("a", BEAM_SIZE=0),
         "num_hypotheses is 9": request("a", NUM_HYPOTHESES=9),
         "has 10001 characters": request("x" * 10_001),
@@ -185,8 +185,8 @@ def test_bad_requests_fail_alone(
         "token 99999, outside the vocabulary": of_tokens([5, 99999]),
         "batch-size must be <= 16": request(["a"] * 17),
         "min_length 1000000000 is more than the 98 tokens": request("a", MIN_LENGTH=10**9),
-        "costs 2547200 (characters times beam_size, of 16 sentences), more than the 1000000 that "
-        "this server takes; send at most 6 of them": expensive(9950),
+        "costs 2547200 (characters times beam_size of 16 sentences), more than this server's "
+        "maximum of 1000000; send at most 6 of them": expensive(9950),
     }
     mixed: list[dict[str, Any]] = []
     for line, one in zip(lines, bad.values(), strict=False):
