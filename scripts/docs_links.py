@@ -1,6 +1,7 @@
 """Hook of MkDocs: links to files outside of docs/ lead to GitHub on the site.
 
-Pages link to sources as GitHub shows them (`../export/passes/base.py`). Those files are not on the site.
+Pages link to sources as GitHub shows them (`../export/passes/base.py`). Those files are not on the
+site.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ in_cpp() { # bundle target: compares the C++ library with the output of same_lin
         -D TRANSLATE_TRT_BUILD_KERNELS=OFF -D "ONNXRUNTIME_INCLUDE_DIR=$headers" "${options[@]}"
     cmake --build "$out/cpp" --parallel
     cmake --install "$out/cpp" --prefix "$out/installed"
-    cmake -S runtime/cpp/examples -B "$out/service" -D "CMAKE_PREFIX_PATH=$out/installed"
+    cmake -S examples/cpp_service -B "$out/service" -D "CMAKE_PREFIX_PATH=$out/installed"
     cmake --build "$out/service"
     "$out/service/translate_service" "$1" "$2" <"$out/data/test.en" >"$out/$2.jsonl"
     compare_lines "$out/onnx-fp32.txt" "$out/$2.jsonl"

@@ -188,7 +188,11 @@ def test_the_commands_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_links_in_the_docs_lead_somewhere() -> None:
     broken = []
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+    for page in [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").rglob("*.md"),
+    ]:
         for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
             if not link.startswith("http") and not (page.parent / link).exists():
                 broken.append(f"{page.relative_to(ROOT)}: {link}")

@@ -620,7 +620,7 @@ def service(library: Library) -> Path:
     assert library.prefix is not None
     folder = library.prefix / "service"
     for command in (
-        ["cmake", "-S", ROOT / "runtime/cpp/examples", "-B", folder,
+        ["cmake", "-S", ROOT / "examples/cpp_service", "-B", folder,
          f"-DCMAKE_PREFIX_PATH={library.prefix}"],
         ["cmake", "--build", folder],
     ):  # fmt: skip

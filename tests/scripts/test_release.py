@@ -1,4 +1,4 @@
-"""One version everywhere, and release notes from the changelog."""
+"""The version in all files, and release notes from the changelog."""
 
 from __future__ import annotations
 

@@ -1,0 +1,57 @@
+"""The documentation site: its navigation has every page, and it builds without a warning."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support.paths import ROOT
+
+CONFIGURATION = ROOT / "mkdocs.yml"
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = CONFIGURATION.read_text(encoding="utf-8")
+    listed = re.findall(r"([\w/-]+\.md)$", text.partition("\nnav:\n")[2], re.MULTILINE)
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(pages)
+
+
+def test_links_to_sources_lead_to_github() -> None:
+    spec = importlib.util.spec_from_file_location("docs_links", ROOT / "scripts/docs_links.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    page = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(ROOT / "docs/adr/a.md")))
+    config = {"docs_dir": str(ROOT / "docs"), "repo_url": "https://example.org/r"}
+    text = (
+        "[a](../../export/trace.py#L3) [b](../../examples) [c](../compile.md#passes) "
+        "[d](https://example.com/x.py) [e](#here) [f](../../export/nowhere.py)"
+    )
+    assert hook.on_page_markdown(text, page=page, config=config) == (
+        "[a](https://example.org/r/blob/main/export/trace.py#L3) "
+        "[b](https://example.org/r/tree/main/examples) [c](../compile.md#passes) "
+        "[d](https://example.com/x.py) [e](#here) [f](../../export/nowhere.py)"
+    )
+
+
+@pytest.mark.slow
+def test_the_site_builds(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", ROOT / "scripts/docs.sh", tmp_path / "site"],
+        env={**os.environ, "PATH": path, "TRANSLATE_TRT_VENV": "none"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "site/reference/runtime/index.html").read_text(encoding="utf-8")
+    for name in ("Translator.translate_iter", "TranslationService.submit", "SearchOptions"):
+        assert name in page
