@@ -20,11 +20,11 @@ def test_every_page_is_in_the_navigation() -> None:
     text = CONFIGURATION.read_text(encoding="utf-8")
     listed = re.findall(r"([\w/-]+\.md)$", text.partition("\nnav:\n")[2], re.MULTILINE)
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
-    assert sorted(listed) == sorted(pages)
+    assert sorted(listed) == sorted(page for page in pages if not page.startswith("adr/"))
 
 
 def test_links_to_sources_lead_to_github() -> None:
-    spec = importlib.util.spec_from_file_location("docs_links", ROOT / "scripts/docs_links.py")
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "scripts/docs_hooks.py")
     assert spec is not None
     assert spec.loader is not None
     hook = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""Hook of MkDocs: links to files outside of docs/ lead to GitHub on the site.
+"""Hooks of MkDocs: links to files outside of docs/ lead to GitHub, and decisions are listed.
 
 Pages link to sources as GitHub shows them (`../export/passes/base.py`). Those files are not on the
 site.
@@ -12,6 +12,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+
+
+def on_config(config: Any, **_: Any) -> None:
+    """Append docs/adr/ to the navigation, under the titles of its pages."""
+    decisions = sorted(path.name for path in Path(config["docs_dir"], "adr").glob("*.md"))
+    config["nav"].append({"Decisions": [f"adr/{name}" for name in decisions]})
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
