@@ -88,10 +88,10 @@ def check_run(path: Path) -> str:
     """Check that every checkpoint is complete, and return which run they belong to."""
     from translate_trt.train.checkpoint import (
         AVERAGED,
-        TrainingState,
         numbered_checkpoints,
         open_checkpoint,
     )
+    from translate_trt.train.training_state import TrainingState
 
     seeds = set()
     averaged = [path / AVERAGED] if (path / AVERAGED).exists() else []

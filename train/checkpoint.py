@@ -14,29 +14,31 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.bundle.prompt import Prompt
-from translate_trt.runtime.errors import BundleError, CheckpointError, OptionError, OutputError
-from translate_trt.runtime.io.atomic_files import new_directory, remove_directory
-from translate_trt.runtime.io.hashing import sha256_of_file
-from translate_trt.runtime.io.outputs import Kind, stranger
+from translate_trt.runtime.errors import BundleError, CheckpointError, OptionError
+from translate_trt.runtime.io.atomic_files import new_directory
+from translate_trt.runtime.io.outputs import Kind
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json
+from translate_trt.train.hashed_files import (
+    check_hash,
+    file_hashes,
+    hash_file,
+    read_json,
+    read_tensors,
+    recorded_hashes,
+)
 from translate_trt.train.model import Transformer
-
-log = logging.getLogger("translate_trt")
+from translate_trt.train.training_state import TrainingState
 
 FORMAT_VERSION = 1
 AVERAGED = "checkpoint-averaged"
@@ -45,19 +47,16 @@ TOKENIZERS = ("source.spm", "target.spm")  # where each side has its own
 PREFIX = "checkpoint-"
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-OPTIMIZER = "optimizer.safetensors"
-
-_USE_ANOTHER = "Use another checkpoint of the run."
 
 
 def checkpoint_files(directory: Path) -> set[str] | None:
     """Relative paths of all files of a checkpoint; None: none is there."""
-    return _WRITTEN if _recipe(directory) is not None else None
+    return WRITTEN if _recipe(directory) is not None else None
 
 
 def imported_files(directory: Path) -> set[str] | None:
     """The same, of a checkpoint that `translate-trt import` made."""
-    return _WRITTEN if "imported_from" in (_recipe(directory) or {}) else None
+    return WRITTEN if "imported_from" in (_recipe(directory) or {}) else None
 
 
 def _recipe(directory: Path) -> dict[str, Any] | None:
@@ -71,7 +70,7 @@ def _recipe(directory: Path) -> dict[str, Any] | None:
     return None
 
 
-_WRITTEN = {
+WRITTEN = {
     "config.json",
     "model.safetensors",
     TOKENIZER,
@@ -194,7 +193,7 @@ class Checkpoint(DecodingDefaults):
         Raises:
             CheckpointError: the file is missing.
         """
-        return _sha256(self.path / WEIGHTS)
+        return hash_file(self.path / WEIGHTS)
 
 
 def read_weights(checkpoint: Path) -> dict[str, Tensor]:
@@ -204,8 +203,8 @@ def read_weights(checkpoint: Path) -> dict[str, Tensor]:
         CheckpointError: they are missing, damaged or not finite.
     """
     config = checkpoint / CONFIG
-    hashes = _hashes(config, read_json(config))
-    return _read_tensors(checkpoint / WEIGHTS, hashes.get(WEIGHTS))
+    hashes = recorded_hashes(config, read_json(config))
+    return read_tensors(checkpoint / WEIGHTS, hashes.get(WEIGHTS))
 
 
 def load_weights(model: Transformer, checkpoint: Path) -> None:
@@ -220,82 +219,6 @@ def load_weights(model: Transformer, checkpoint: Path) -> None:
         raise CheckpointError(
             f"{checkpoint / WEIGHTS} does not fit its configuration: {error}"
         ) from error
-
-
-def _read_tensors(path: Path, sha256: str | None) -> dict[str, Tensor]:
-    """The tensors of a safetensors file.
-
-    Args:
-        path: the file.
-        sha256: what was written down as its hash; None: nothing, by an older version.
-
-    Raises:
-        CheckpointError: the file is missing or damaged, or a value in it is not finite.
-    """
-    _check_hash(path, sha256)
-    try:
-        tensors = load_file(path)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path} is missing; the checkpoint is incomplete.") from error
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged ({error}). {_USE_ANOTHER}") from error
-    for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise CheckpointError(
-                f"{path} is damaged: {name} holds a value that is not finite. {_USE_ANOTHER}"
-            )
-    return tensors
-
-
-def file_hashes(*paths: Path) -> dict[str, str]:
-    """SHA-256 by file name, as config.json, state.json and run.json keep them.
-
-    Raises:
-        CheckpointError: a file cannot be read.
-    """
-    return {path.name: _sha256(path) for path in paths}
-
-
-def _check_hash(path: Path, sha256: str | None) -> None:
-    if sha256 is not None and (found := _sha256(path)) != sha256:
-        raise CheckpointError(
-            f"{path} is damaged or was changed: its SHA-256 is {found}, and {sha256} was written "
-            f"down when it was saved. {_USE_ANOTHER}"
-        )
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return sha256_of_file(path)[0]
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path} is missing; the checkpoint is incomplete.") from error
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}. {_USE_ANOTHER}") from error
-
-
-def _hashes(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
-    """SHA-256 by file name, as such a JSON file says; those of older versions name none."""
-    hashes = values.get("sha256", {})
-    if not isinstance(hashes, dict) or not all(isinstance(x, str) for x in hashes.values()):
-        raise CheckpointError(f"{path} is damaged: its field 'sha256' is no object of strings.")
-    return hashes
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a run or checkpoint.
-
-    Raises:
-        CheckpointError: it is missing or damaged.
-    """
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path} is missing; this is no checkpoint.") from error
-    except (ValueError, OSError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} holds no JSON object; it is damaged.")
-    return values
 
 
 def numbered_checkpoints(run: Path) -> list[Path]:
@@ -383,7 +306,7 @@ def named_tokenizers(path: Path, values: Mapping[str, Any]) -> tuple[Path, Path]
             raise CheckpointError(
                 f"{path.with_name(name)} is missing; the checkpoint is incomplete."
             )
-        _check_hash(path.with_name(name), _hashes(path, values).get(name))
+        check_hash(path.with_name(name), recorded_hashes(path, values).get(name))
     return path.with_name(source), path.with_name(target)
 
 
@@ -399,48 +322,6 @@ def write_tokenizers(directory: Path, models: tuple[bytes, bytes]) -> tuple[Path
     for path, content in zip(paths, models, strict=True):
         path.write_bytes(content)
     return paths
-
-
-@dataclass
-class TrainingState:
-    """Everything beside the weights that a resumed run needs to go on as if never stopped.
-
-    No random states: those of a step are a function of the seed, the step and the process.
-    """
-
-    step: int
-    epoch: int
-    epoch_step: int  # steps of this epoch that are done
-    fingerprint: int  # of the training data
-    skipped: int  # steps left out because a gradient was not finite
-    scaler: dict[str, float]  # of losses in float16; empty in other precisions
-    optimizer: dict[str, Tensor]
-
-    def save(self, directory: Path) -> None:
-        """Write `optimizer.safetensors` and `state.json`."""
-        directory.mkdir()
-        save_file(self.optimizer, directory / OPTIMIZER)
-        values = {key: value for key, value in vars(self).items() if key != "optimizer"}
-        values["sha256"] = file_hashes(directory / OPTIMIZER)
-        (directory / "state.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
-
-    @classmethod
-    def load(cls, directory: Path) -> TrainingState:
-        """Read what `save` wrote.
-
-        Raises:
-            CheckpointError: it is missing or damaged.
-        """
-        file = directory / "state.json"
-        values = read_json(file)
-        tensors = _read_tensors(directory / OPTIMIZER, _hashes(file, values).get(OPTIMIZER))
-        values.pop("sha256", None)
-        try:
-            return cls(**values, optimizer=tensors)
-        except TypeError as error:
-            raise CheckpointError(
-                f"{directory} does not hold what resuming needs ({error}); use another checkpoint."
-            ) from error
 
 
 def save_checkpoint(
@@ -530,77 +411,3 @@ def save_imported(
     decoding = DecodingDefaults(*languages, search, prompt)
     with new_directory(path, force, kind=IMPORTED, inputs=inputs) as directory:
         _write(directory, model.state_dict(), model.config, origin, tokenizers, decoding)
-
-
-def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:
-    """The mean of each weight over those checkpoints (section 6.1), summed in float64.
-
-    Damaged ones are left out with a warning: they must not cost the end of a long run.
-
-    Raises:
-        CheckpointError: all are damaged.
-    """
-    total: dict[str, Tensor] = {}
-    used, damage = 0, None
-    for path in checkpoints:
-        try:
-            weights = read_weights(path)
-        except CheckpointError as error:
-            log.warning("the average goes without one checkpoint: %s", error)
-            damage = error
-            continue
-        used += 1
-        for name, tensor in weights.items():
-            total[name] = total[name] + tensor.double() if name in total else tensor.double()
-    if damage is not None and not used:
-        raise damage
-    return {name: (tensor / used).float() for name, tensor in total.items()}
-
-
-def remove_old_checkpoints(run: Path, keep: int) -> None:
-    """Delete all but the last `keep` numbered checkpoints; one with a user's files in it stays."""
-    for path in numbered_checkpoints(run)[:-keep]:
-        if (other := stranger(path, _WRITTEN)) is None:
-            remove_directory(path)
-        else:
-            log.info("%s is kept, because no run has written its %s", path, other)
-
-
-class CheckpointWriter:
-    """Writes checkpoints in a thread, one at a time, while training goes on.
-
-    A checkpoint that cannot be written (a full disk) is reported; those before it stand, and
-    training goes on.
-    """
-
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, "checkpoint")
-        self._pending: Future[OutputError | None] | None = None
-
-    def start(self, path: Path, write: Callable[[], None]) -> None:
-        """Have `write` called, which makes `path`; waits for the one before it."""
-        self.finish()
-        self._pending = self._executor.submit(self._attempt, path, write)
-
-    def finish(self, required: bool = False) -> None:
-        """Wait until the last one is written.
-
-        Args:
-            required: raise if it could not be.
-
-        Raises:
-            OutputError: it could not be written.
-        """
-        pending, self._pending = self._pending, None
-        error = None if pending is None else pending.result()
-        if error is not None and required:
-            raise error
-
-    @staticmethod
-    def _attempt(path: Path, write: Callable[[], None]) -> OutputError | None:
-        try:
-            write()
-        except OutputError as error:
-            log.error("%s was not saved: %s The checkpoints before it stand.", path.name, error)
-            return error
-        return None

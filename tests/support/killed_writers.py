@@ -336,7 +336,6 @@ def train(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     from translate_trt.runtime.io.locks import locked_directory
     from translate_trt.train.checkpoint import (
         AVERAGED,
-        TrainingState,
         numbered_checkpoints,
         open_checkpoint,
     )
@@ -345,6 +344,7 @@ def train(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     from translate_trt.train.trainer.distributed import Group
     from translate_trt.train.trainer.loop import Trainer
     from translate_trt.train.trainer.run import prepare_job
+    from translate_trt.train.training_state import TrainingState
 
     metrics._tensorboard = lambda *_: None  # it has threads and files of its own
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 8, "heads": 1}

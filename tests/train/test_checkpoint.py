@@ -18,16 +18,15 @@ from translate_trt.train import checkpoint as checkpoint_module
 from translate_trt.train.checkpoint import (
     AVERAGED,
     DecodingDefaults,
-    TrainingState,
-    average_weights,
     find_checkpoint,
     numbered_checkpoints,
     open_checkpoint,
-    remove_old_checkpoints,
     save_checkpoint,
 )
 from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.model import Transformer
+from translate_trt.train.trainer.checkpoints import average_weights, remove_old_checkpoints
+from translate_trt.train.training_state import TrainingState
 
 CONFIG = ModelConfig(
     vocabulary_size=320, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=16, heads=2

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from translate_trt.train.checkpoint import TrainingState, save_checkpoint
+from translate_trt.train.checkpoint import save_checkpoint
 from translate_trt.train.trainer.load_data import LoadedData
 from translate_trt.train.trainer.settings import Settings
+from translate_trt.train.training_state import TrainingState
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,8 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     AVERAGED,
     PREFIX,
-    CheckpointWriter,
-    TrainingState,
-    average_weights,
     load_weights,
     numbered_checkpoints,
-    remove_old_checkpoints,
     step_of,
 )
 from translate_trt.train.data.batches import Batch, FingerprintCheck
@@ -38,12 +34,18 @@ from translate_trt.train.evaluation.validation import (
 from translate_trt.train.model import Transformer
 from translate_trt.train.schedule import learning_rate
 from translate_trt.train.shutdown import StopRequest
+from translate_trt.train.trainer.checkpoints import (
+    CheckpointWriter,
+    average_weights,
+    remove_old_checkpoints,
+)
 from translate_trt.train.trainer.distributed import Group
 from translate_trt.train.trainer.job import Job
 from translate_trt.train.trainer.metrics import Meter, Metrics
 from translate_trt.train.trainer.objective import Objective
 from translate_trt.train.trainer.precision import loss_scaler, resolve_precision
 from translate_trt.train.trainer.steps import Step, StepLoader
+from translate_trt.train.training_state import TrainingState
 
 log = logging.getLogger("translate_trt")
 

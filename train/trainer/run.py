@@ -15,7 +15,6 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     PREFIX,
     Checkpoint,
-    TrainingState,
     open_checkpoint,
     write_tokenizers,
 )
@@ -31,6 +30,7 @@ from translate_trt.train.trainer.settings import (
     new_settings,
     resumed_settings,
 )
+from translate_trt.train.training_state import TrainingState
 
 log = logging.getLogger("translate_trt")
 

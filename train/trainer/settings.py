@@ -13,10 +13,8 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     Checkpoint,
     DecodingDefaults,
-    file_hashes,
     named_tokenizers,
     open_checkpoint,
-    read_json,
     tokenizer_names,
 )
 from translate_trt.train.config import (
@@ -28,6 +26,7 @@ from translate_trt.train.config import (
     preset,
     recipe,
 )
+from translate_trt.train.hashed_files import file_hashes, read_json
 
 SETTINGS = "run.json"
 

@@ -26,10 +26,11 @@ from support.models import flip_bit, forget_hashes
 
 from translate_trt.runtime.errors import CheckpointError, OutputError, TranslateTrtError
 from translate_trt.train import checkpoint as checkpoint_module
-from translate_trt.train.checkpoint import AVERAGED, average_weights, numbered_checkpoints
+from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints
 from translate_trt.train.data.batches import Batch
 from translate_trt.train.shutdown import StopRequest, exit_on_sigterm
 from translate_trt.train.trainer import loop as trainer_module
+from translate_trt.train.trainer.checkpoints import average_weights
 from translate_trt.train.trainer.distributed import Group
 from translate_trt.train.trainer.job import Job
 from translate_trt.train.trainer.load_data import TextFiles
