@@ -1,13 +1,12 @@
-"""Checkpoints: directories of safetensors, JSON and the tokenizer, written whole or not at all.
+"""Checkpoints: directories of safetensors, JSON and tokenizers, written atomically.
 
 run/
-  checkpoint-00000000/        of a run that fine-tunes, the model it began with
+  checkpoint-00000000/        the initial model of a fine-tuning run
   checkpoint-00000500/        config.json model.safetensors tokenizer.spm
-    training/                 optimizer.safetensors state.json   (what resuming needs)
-  checkpoint-averaged/        the same three files; what `translate-trt export run/` takes
+    training/                 optimizer.safetensors state.json   (for --resume)
+  checkpoint-averaged/        the same three files; `translate-trt export run/` takes this one
 
-Where source and target have tokenizers of their own, source.spm and target.spm stand for
-tokenizer.spm.
+Models with a tokenizer per language have source.spm and target.spm instead of tokenizer.spm.
 """
 
 from __future__ import annotations
@@ -43,24 +42,24 @@ from translate_trt.train.training_state import TrainingState
 FORMAT_VERSION = 1
 AVERAGED = "checkpoint-averaged"
 TOKENIZER = "tokenizer.spm"
-TOKENIZERS = ("source.spm", "target.spm")  # where each side has its own
+TOKENIZERS = ("source.spm", "target.spm")  # of models with a tokenizer per language
 PREFIX = "checkpoint-"
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
 
 def checkpoint_files(directory: Path) -> set[str] | None:
-    """Relative paths of all files of a checkpoint; None: none is there."""
+    """Return the relative paths of a checkpoint's files; None if there is no checkpoint."""
     return WRITTEN if _recipe(directory) is not None else None
 
 
 def imported_files(directory: Path) -> set[str] | None:
-    """The same, of a checkpoint that `translate-trt import` made."""
+    """Return `checkpoint_files` of an imported checkpoint; None for other directories."""
     return WRITTEN if "imported_from" in (_recipe(directory) or {}) else None
 
 
 def _recipe(directory: Path) -> dict[str, Any] | None:
-    """Training section of a checkpoint's configuration; None: the directory holds no checkpoint."""
+    """Return the `train` section of a checkpoint's config.json; None if there is no checkpoint."""
     try:
         values = json.loads((directory / "config.json").read_bytes())
         if isinstance(values["format_version"], int) and isinstance(values["model"], dict):
@@ -79,32 +78,37 @@ WRITTEN = {
     "training/state.json",
 }
 
-#: For --force: of any model, and of one of another toolkit.
+#: Outputs that --force may replace.
 CHECKPOINT = Kind("checkpoint", "translate-trt train", checkpoint_files)
 IMPORTED = Kind("imported checkpoint", "translate-trt import", imported_files)
 
 
 @dataclass(frozen=True)
 class DecodingDefaults:
-    """How a model is used: what a checkpoint says beside shape, recipe and tokenizers.
+    """Decoding defaults of a model.
 
-    Its fields stand in config.json by their names, and in a run's run.json: every checkpoint of the
-    run has them, those of a model that is trained further the model's own.
+    config.json and run.json record the fields by name. Fine-tuning keeps them.
+
+    Attributes:
+        source_language: Code of the source language, where known.
+        target_language: Code of the target language, where known.
+        search: Recommended search options (`SearchOptions`) by name.
+        prompt: Control tokens before source and target.
     """
 
     source_language: str | None = None
     target_language: str | None = None
-    search: dict[str, Any] = field(default_factory=dict)  # options it is best decoded with
-    prompt: Prompt = field(default_factory=Prompt)  # what stands before texts
+    search: dict[str, Any] = field(default_factory=dict)
+    prompt: Prompt = field(default_factory=Prompt)
 
     @classmethod
     def read(cls, path: Path, values: dict[str, Any]) -> DecodingDefaults:
-        """What such a file says; of a field that it lacks, the default.
+        """Read the fields from the values of a config.json or run.json; missing ones are default.
 
         Raises:
-            CheckpointError: it is damaged.
+            CheckpointError: The prompt is damaged.
         """
-        names = (one.name for one in dataclasses.fields(cls) if one.name != "prompt")
+        names = (field.name for field in dataclasses.fields(cls) if field.name != "prompt")
         found = {name: values[name] for name in names if name in values}
         if "prompt" not in values:
             return cls(**found)
@@ -116,7 +120,7 @@ class DecodingDefaults:
 
     @property
     def greedy(self) -> SearchOptions:
-        """Greedy search, in the languages that a model of several is used for."""
+        """Greedy search in the default languages of a multilingual model."""
         return SearchOptions(
             beam_size=1,
             source_language=self.search.get("source_language"),
@@ -124,46 +128,53 @@ class DecodingDefaults:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What `read` reads."""
+        """Return the fields as `read` expects them."""
         return {**vars(self), "prompt": self.prompt.to_json()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(DecodingDefaults):
-    """A trained model on disk, its weights not yet read."""
+    """Trained model on disk; the weights are not loaded.
+
+    Attributes:
+        path: Directory of the checkpoint.
+        model: Shape of the model.
+        train: Training recipe, for the record.
+        tokenizers: SentencePiece models of source and target; may be the same file.
+    """
 
     path: Path
     model: ModelConfig
-    train: dict[str, Any]  # the recipe, for the record
-    tokenizers: tuple[Path, Path]  # SentencePiece models of source and target; may be the same
+    train: dict[str, Any]
+    tokenizers: tuple[Path, Path]
 
     @property
     def decoding(self) -> DecodingDefaults:
-        """That alone."""
+        """Decoding defaults alone."""
         return DecodingDefaults(
             **{one.name: getattr(self, one.name) for one in dataclasses.fields(DecodingDefaults)}
         )
 
     @property
     def tokenizer(self) -> Path:
-        """The SentencePiece model, shared by both languages.
+        """SentencePiece model shared by both languages.
 
         Raises:
-            CheckpointError: each has its own.
+            CheckpointError: Source and target have different vocabularies.
         """
         source, target = self.tokenizers
         if source != target:
             raise CheckpointError(
                 f"{self.path} has a vocabulary for each language, {source.name} and "
-                f"{target.name}; this needs a model with one for both."
+                f"{target.name}, but a shared vocabulary is required here."
             )
         return source
 
     def search_options(self) -> SearchOptions:
-        """What it is best decoded with.
+        """Return the recommended search options.
 
         Raises:
-            CheckpointError: config.json does not say that in the names of `SearchOptions`.
+            CheckpointError: config.json has invalid or unknown options.
         """
         try:
             return SearchOptions(**self.search)
@@ -173,14 +184,14 @@ class Checkpoint(DecodingDefaults):
             ) from error
 
     def check_languages(self, options: SearchOptions) -> None:
-        """See `Prompt.check`."""
+        """Check the languages of search options (`Prompt.check`)."""
         self.prompt.check(options, (self.source_language, self.target_language))
 
     def load_model(self) -> Transformer:
-        """The model with its weights, in evaluation mode.
+        """Load the model with its weights, in evaluation mode.
 
         Raises:
-            CheckpointError: the weights are missing, damaged or of another shape.
+            CheckpointError: The weights are missing, damaged or of another shape.
         """
         model = Transformer(self.model)
         load_weights(model, self.path)
@@ -188,19 +199,19 @@ class Checkpoint(DecodingDefaults):
 
     @property
     def weights_sha256(self) -> str:
-        """SHA-256 of the weights' file, read anew.
+        """SHA-256 of the weights file, computed on each access.
 
         Raises:
-            CheckpointError: the file is missing.
+            CheckpointError: The file is missing.
         """
         return hash_file(self.path / WEIGHTS)
 
 
 def read_weights(checkpoint: Path) -> dict[str, Tensor]:
-    """The weights of a checkpoint by name, checked against the hash in its config.json.
+    """Read the weights of a checkpoint by name, checked against the hash in its config.json.
 
     Raises:
-        CheckpointError: they are missing, damaged or not finite.
+        CheckpointError: The weights are missing, damaged or non-finite.
     """
     config = checkpoint / CONFIG
     hashes = recorded_hashes(config, read_json(config))
@@ -208,10 +219,11 @@ def read_weights(checkpoint: Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: Transformer, checkpoint: Path) -> None:
-    """Read the weights of a checkpoint into a model of the same configuration.
+    """Load the weights of a checkpoint into a model of the same configuration.
 
     Raises:
-        CheckpointError: they are damaged, or a tensor is missing, unknown or of another shape.
+        CheckpointError: The weights are damaged, or a tensor is missing, unknown or of another
+            shape.
     """
     try:
         model.load_state_dict(read_weights(checkpoint))
@@ -222,21 +234,21 @@ def load_weights(model: Transformer, checkpoint: Path) -> None:
 
 
 def numbered_checkpoints(run: Path) -> list[Path]:
-    """The checkpoints of a run in order of their step, the averaged one left out."""
+    """Return the checkpoints of a run by ascending step, without the averaged one."""
     found = (path for path in run.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdecimal())
     return sorted((path for path in found if path.is_dir()), key=step_of)
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step of a numbered checkpoint; 0: what the run began with."""
+    """Return the step of a numbered checkpoint; 0 is the initial model of a fine-tuning run."""
     return int(checkpoint.name[len(PREFIX) :])
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The checkpoint that a path means: itself, or a run's averaged or else latest one.
+    """Resolve a path: a checkpoint itself, or a run's averaged checkpoint, or its latest one.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: The path holds no checkpoint.
     """
     if (path / CONFIG).is_file():
         return path
@@ -247,7 +259,7 @@ def find_checkpoint(path: Path) -> Path:
         return numbered[-1]
     if (path / "manifest.json").is_file():
         raise CheckpointError(
-            f"{path} is a bundle and holds no checkpoint; give the one it was exported from."
+            f"{path} is a bundle and holds no checkpoint; give the checkpoint of its export."
         )
     raise CheckpointError(
         f"{path} holds no checkpoint: neither config.json, nor {AVERAGED}/, nor {PREFIX}<step>/. "
@@ -256,17 +268,17 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Read the configuration of a checkpoint or of a run's best one.
+    """Open a checkpoint, or the averaged or latest one of a run, without loading its weights.
 
     Raises:
-        CheckpointError: no checkpoint, or one of a newer format.
+        CheckpointError: The path holds no checkpoint, or one of a newer format.
     """
     path = find_checkpoint(path)
     values = read_json(path / CONFIG)
     if "format_version" not in values:
         raise CheckpointError(
-            f"{path} holds no checkpoint of translate-trt, but perhaps a model of another toolkit; "
-            "make it one with: translate-trt import"
+            f"{path} holds no checkpoint of translate-trt, but perhaps a model of another toolkit. "
+            "Convert such a model with: translate-trt import"
         )
     version = values["format_version"]
     if not isinstance(version, int) or version > FORMAT_VERSION:
@@ -285,22 +297,24 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def named_tokenizers(path: Path, values: Mapping[str, Any]) -> tuple[Path, Path]:
-    """The tokenizers of source and target that a config.json or run.json names.
+    """Return the tokenizers of source and target that a config.json or run.json names.
 
     Args:
-        path: of that file; they lie beside it.
-        values: in it. Older ones name none: there is one then.
+        path: Path of the JSON file, in the directory of the tokenizers.
+        values: Its content. Files of older versions name no tokenizers and mean tokenizer.spm.
 
     Raises:
-        CheckpointError: they are not there or damaged, or it does not say which.
+        CheckpointError: A tokenizer is not named, missing or damaged.
     """
     names = values.get("tokenizers", {"source": TOKENIZER, "target": TOKENIZER})
     try:
         source, target = str(names["source"]), str(names["target"])
     except (TypeError, KeyError) as error:
-        raise CheckpointError(f"{path} does not say which tokenizers.") from error
+        raise CheckpointError(
+            f"{path} is damaged: its field 'tokenizers' lacks source or target."
+        ) from error
     if {Path(name).name for name in (source, target)} != {source, target}:
-        raise CheckpointError(f"{path} names tokenizers that are not beside it.")
+        raise CheckpointError(f"{path} names tokenizers outside its directory.")
     for name in (source, target):
         if not path.with_name(name).is_file():
             raise CheckpointError(
@@ -311,12 +325,12 @@ def named_tokenizers(path: Path, values: Mapping[str, Any]) -> tuple[Path, Path]
 
 
 def tokenizer_names(tokenizers: tuple[Path, Path]) -> dict[str, str]:
-    """What config.json and run.json say of them, for `named_tokenizers`."""
+    """Return the field `tokenizers` of config.json and run.json, as `named_tokenizers` reads it."""
     return {"source": tokenizers[0].name, "target": tokenizers[1].name}
 
 
 def write_tokenizers(directory: Path, models: tuple[bytes, bytes]) -> tuple[Path, Path]:
-    """Write the tokenizers of source and target, equal ones as one file; returns their paths."""
+    """Write the tokenizers of source and target, as one file if equal, and return their paths."""
     names = (TOKENIZER, TOKENIZER) if models[0] == models[1] else TOKENIZERS
     paths = directory / names[0], directory / names[1]
     for path, content in zip(paths, models, strict=True):
@@ -334,20 +348,20 @@ def save_checkpoint(
     state: TrainingState | None = None,
     origin: dict[str, Any] | None = None,
 ) -> None:
-    """Write a checkpoint; it appears under its name only once it is complete.
+    """Write a checkpoint atomically.
 
     Args:
-        path: the directory to make; one of that name is replaced.
-        model: the weights by name.
-        model_config: shape of the model.
-        train_config: its recipe.
-        tokenizers: SentencePiece files of source and target to copy in; may be the same.
-        decoding: how it is used.
-        state: what resuming needs; None for a checkpoint that is only to be used.
-        origin: the checkpoint that its training began with, for the record.
+        path: Directory to create or replace.
+        model: Weights by name.
+        model_config: Shape of the model.
+        train_config: Training recipe.
+        tokenizers: SentencePiece models of source and target to copy; may be the same file.
+        decoding: Decoding defaults.
+        state: Training state for resuming; None for a checkpoint that is not resumed.
+        origin: Checkpoint that the training began with, for the record.
 
     Raises:
-        OutputError: the disk is full or not writable; what was there before is untouched.
+        OutputError: The disk is full or not writable; an existing checkpoint is untouched.
     """
     models = tokenizers[0].read_bytes(), tokenizers[1].read_bytes()
     train = dataclasses.asdict(train_config) | ({"from": origin} if origin else {})
@@ -391,21 +405,21 @@ def save_imported(
     force: bool = False,
     inputs: Sequence[Path] = (),
 ) -> None:
-    """Write a checkpoint of a model that was trained elsewhere.
+    """Write a checkpoint of an imported model.
 
     Args:
-        path: the directory to make.
-        model: with its weights.
-        tokenizers: SentencePiece models of source and target, as they are in files.
-        origin: stands where the recipe does: `imported_from`, and `max_length` in tokens.
-        search: options (`SearchOptions`) that it is best decoded with, by name.
-        prompt: what stands before texts in its input and output.
-        languages: source and target language codes, for the record.
-        force: replace an imported checkpoint that is there.
-        inputs: files and directories that it was read from.
+        path: Directory to create.
+        model: Model with its weights.
+        tokenizers: Contents of the SentencePiece models of source and target.
+        origin: Recorded instead of a recipe: `imported_from`, and `max_length` in tokens.
+        search: Recommended search options (`SearchOptions`) by name.
+        prompt: Control tokens before source and target.
+        languages: Source and target language codes, for the record.
+        force: Replace an existing imported checkpoint.
+        inputs: Files and directories that the model was read from.
 
     Raises:
-        OutputError: there is one, or it is not apart from the inputs; the disk is full or not
+        OutputError: The directory exists or overlaps the inputs, or the disk is full or not
             writable.
     """
     decoding = DecodingDefaults(*languages, search, prompt)

@@ -1,4 +1,4 @@
-"""What a model is and how it is trained: two frozen objects and one table of presets."""
+"""Model and training configuration, and the presets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 
 from translate_trt.runtime.errors import CheckpointError, OptionError
 
-# Ids of the special pieces, fixed when train/data/vocabulary.py trains a vocabulary.
+# Ids of the special tokens, fixed when train/data/vocabulary.py trains a vocabulary.
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 
-#: The logit's bias of a token that may never come: beside any logit its probability is zero, and
-#: FP16 holds it.
+#: Logit bias of a banned token. Its probability is zero beside any logit, and FP16 can hold it.
 BANNED_BIAS = -1e4
 
 
@@ -26,16 +25,15 @@ def _setting(
     added: bool = False,
     flag: str | None = None,
 ) -> Any:
-    """A field with the sentence that `translate-trt train --help` prints for it.
+    """Define a field and its help text in `translate-trt train --help`.
 
     Args:
-        default: of the field.
-        description: the sentence.
-        choices: its values, if not any will do.
-        imported: models of other toolkits need it (docs/import.md): a model that is trained from
-            the beginning has its default.
-        added: runs and checkpoints from before there was such a field have its default.
-        flag: that sets it, where it is not called as the field is.
+        default: Default of the field.
+        description: Help text.
+        choices: Allowed values; empty for any.
+        imported: Only imported models (docs/import.md) may differ from the default.
+        added: Runs and checkpoints of older versions may lack the field; it is then the default.
+        flag: Command-line flag, if not named after the field.
     """
     metadata = {"help": description, "choices": choices, "imported": imported, "flag": flag}
     metadata["added"] = added or imported
@@ -63,22 +61,22 @@ def _positive(config: Any, *names: str) -> None:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of a Transformer, in the letters of the paper's Table 3. Defaults are `base`.
+    """Shape of a Transformer, with the symbols of the paper's Table 3. Defaults are `base`.
 
-    The fields that are not the paper's say whose they are; docs/import.md has where each stands in
-    the files of other toolkits.
+    docs/import.md maps the fields that the paper lacks to the settings of other toolkits.
     """
 
-    vocabulary_size: int = _setting(37_000, "V: pieces shared by source, target and output.")
-    encoder_layers: int = _setting(6, "N of the encoder.")
-    decoder_layers: int = _setting(6, "N of the decoder.")
+    vocabulary_size: int = _setting(37_000, "V: tokens shared by source, target and output.")
+    encoder_layers: int = _setting(6, "N: layers of the encoder.")
+    decoder_layers: int = _setting(6, "N: layers of the decoder.")
     d_model: int = _setting(512, "Width of every layer's input and output.")
     d_ff: int = _setting(2048, "Inner width of the feed-forward layers.")
-    heads: int = _setting(8, "h: attention heads, of d_v = d_model / h columns each.")
-    key_size: int = _setting(0, "d_k: columns of a head's queries and keys; 0: as many as d_v.")
-    dropout: float = _setting(0.1, "P_drop, on each sub-layer's output and the embedding sums.")
+    heads: int = _setting(8, "h: attention heads, with values of d_v = d_model / h columns.")
+    key_size: int = _setting(0, "d_k: columns of a head's queries and keys; 0: d_v.")
+    dropout: float = _setting(0.1, "P_drop: dropout of sub-layer outputs and embedding sums.")
     norm: str = _setting(
-        "post", "LayerNorm after each residual sum (the paper's), or pre: before each sub-layer.",
+        "post", "LayerNorm after each residual sum (post, the paper) or before each sub-layer "
+        "(pre).",
         ("post", "pre"),
     )  # fmt: skip
     layer_norm_epsilon: float = _setting(1e-5, "Added to the variance in LayerNorm.")
@@ -88,47 +86,47 @@ class ModelConfig:
     )  # fmt: skip
     max_positions: int = _setting(512, "Rows of a table of learned positions.")
 
-    # ---- what other toolkits' models have; those trained from the beginning have the defaults ----
+    # ---- settings of imported models only ----
     source_vocabulary_size: int = _setting(
-        0, "Pieces of the source, if it has a vocabulary of its own (OpenNMT); 0: it has not.",
+        0, "Size of a separate source vocabulary (OpenNMT); 0: source and target share one.",
         imported=True,
     )  # fmt: skip
     tied: str = _setting(
-        "all", "Which of the three matrices of section 3.4 are one: all of them (the paper); "
-        "target and output (fairseq's share_decoder_input_output_embed); source and target; none.",
+        "all", "Shared matrices among the three of section 3.4: all (the paper); output: target "
+        "and output (fairseq's share_decoder_input_output_embed); input: source and target; none.",
         ("all", "output", "input", "none"), imported=True,
     )  # fmt: skip
     output_bias: bool = _setting(
-        False, "Logits have a bias: Marian's decoder_ff_logit_out_b, OpenNMT's generator.",
+        False, "Add a bias to the logits: Marian's decoder_ff_logit_out_b, OpenNMT's generator.",
         imported=True,
     )  # fmt: skip
     activation: str = _setting(
-        "relu", "Between the two feed-forward products: the paper's; gelu with the exact normal "
-        "distribution (Hendrycks and Gimpel 2016; BART); swish (Ramachandran et al. 2017; Marian).",
+        "relu", "Activation between the two feed-forward matmuls: relu (the paper); gelu, exact "
+        "(Hendrycks and Gimpel 2016; BART); swish (Ramachandran et al. 2017; Marian).",
         ("relu", "gelu", "swish"), imported=True,
     )  # fmt: skip
     sinusoid: str = _setting(
-        "interleaved", "Sinusoidal positions: sine and cosine by turns (the paper); concatenated, "
-        "first all sines (Marian); or tensor2tensor: so, and the longest wavelength is exactly "
-        "10,000 * 2 pi (tensor2tensor's get_timing_signal_1d; fairseq, OpenNMT-tf).",
+        "interleaved", "Layout of sinusoidal positions: interleaved sines and cosines (the paper); "
+        "concatenated: all sines, then all cosines (Marian); tensor2tensor: concatenated, with a "
+        "longest wavelength of exactly 10,000 * 2 pi (get_timing_signal_1d; fairseq, OpenNMT-tf).",
         ("interleaved", "concatenated", "tensor2tensor"), imported=True,
     )  # fmt: skip
     first_position: int = _setting(
-        0, "Sinusoidal positions begin here: 1 in OpenNMT-tf, 2 in fairseq (its padding_idx + 1).",
+        0, "First sinusoidal position: 1 in OpenNMT-tf, 2 in fairseq (its padding_idx + 1).",
         imported=True,
     )  # fmt: skip
     own_target_positions: bool = _setting(
-        False, "Learned positions of the target are not those of the source (BART).", imported=True
+        False, "Use a separate table of learned positions for the target (BART).", imported=True
     )
     scale_embedding: bool = _setting(
-        True, "Embeddings are times sqrt(d_model) (section 3.4); BART's are not.", imported=True
+        True, "Multiply embeddings by sqrt(d_model) (section 3.4; not in BART).", imported=True
     )
     norm_embedding: bool = _setting(
-        False, "LayerNorm of the embedding sums (BART's layernorm_embedding).", imported=True
+        False, "Apply LayerNorm to the embedding sums (BART's layernorm_embedding).", imported=True
     )
     source_end: bool = _setting(
-        True, "The encoder reads the end symbol behind the source (fairseq, Marian); OpenNMT's "
-        "does not.", imported=True,
+        True, "Append the end symbol to the source (fairseq, Marian; not in OpenNMT).",
+        imported=True,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -139,8 +137,8 @@ class ModelConfig:
         _one_of_its_choices(self)
         if self.source_vocabulary_size and self.shares_input:
             raise OptionError(
-                f"tied {self.tied}: a source with a vocabulary of its own has a matrix of its own; "
-                "choose output or none."
+                f"tied {self.tied}: a separate source vocabulary needs a separate embedding "
+                "matrix; choose output or none."
             )
         if self.sinusoid == "tensor2tensor" and self.d_model < 4:
             raise OptionError(f"d_model {self.d_model}: tensor2tensor's positions need 4 or more.")
@@ -158,76 +156,80 @@ class ModelConfig:
 
     @property
     def d_k(self) -> int:
-        """Columns of one head's queries and keys."""
+        """Columns of a head's queries and keys."""
         return self.key_size or self.d_model // self.heads
 
     @property
     def d_v(self) -> int:
-        """Columns of one head's values."""
+        """Columns of a head's values."""
         return self.d_model // self.heads
 
     @property
     def shares_input(self) -> bool:
-        """Whether source and target tokens are looked up in one matrix."""
+        """Whether source and target share an embedding matrix."""
         return self.tied in ("all", "input")
 
     @property
     def shares_output(self) -> bool:
-        """Whether logits are products with the matrix of the target's embeddings."""
+        """Whether the output projection shares the target's embedding matrix."""
         return self.tied in ("all", "output")
 
     @property
     def source_pieces(self) -> int:
-        """Pieces of the source's vocabulary."""
+        """Size of the source vocabulary."""
         return self.source_vocabulary_size or self.vocabulary_size
 
     @property
     def longest(self) -> int | None:
-        """Tokens of the longest sentence that has positions; None: any."""
+        """Maximum sentence length in tokens; None without a limit (sinusoidal positions)."""
         return self.max_positions if self.positions == "learned" else None
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The recipe. Defaults are the paper's (sections 5.1 to 5.4 and 6.1) for `base`."""
+    """Training recipe. Defaults are the paper's (sections 5.1 to 5.4 and 6.1) for `base`."""
 
     # ---- batches ----
     batch_tokens: int = _setting(
-        25_000, "Source and target tokens per optimizer step, padding included, at most."
+        25_000, "Maximum source and target tokens per optimizer step, padding included."
     )
     micro_batch_tokens: int = _setting(
-        3_125, "Tokens per forward pass, of sentences of like length (25,000 / 8 GPUs); processes "
-        "share those of a step, and gradients accumulate up to --batch-tokens.",
+        3_125, "Tokens per forward pass, of sentences of similar length (25,000 / 8 GPUs); "
+        "processes share those of a step, and gradients accumulate up to --batch-tokens.",
     )  # fmt: skip
     max_length: int = _setting(
-        256, "Pairs with a longer side, in tokens, are left out (and counted).",
+        256, "Skip pairs with a side of more tokens (and count them).",
         flag="--max-pair-length",
     )  # fmt: skip
-    seed: int = _setting(1, "Of the initial weights, the order of batches and dropout.")
+    seed: int = _setting(1, "Seed of the initial weights, the order of batches, and dropout.")
 
     # ---- optimizer: Adam with the schedule of equation 3 ----
     steps: int = _setting(100_000, "Optimizer steps.")
-    warmup_steps: int = _setting(4_000, "Steps during which the learning rate grows.")
+    warmup_steps: int = _setting(4_000, "Steps of learning-rate warm-up.")
     learning_rate: float = _setting(
-        0.0, "Where warm-up ends; 0: that of equation 3, (d_model * warmup_steps)^-0.5.", added=True
+        0.0, "Learning rate at the end of warm-up; 0: that of equation 3, "
+        "(d_model * warmup_steps)^-0.5.", added=True,
+    )  # fmt: skip
+    learning_rate_scale: float = _setting(1.0, "Factor of the learning rate.")
+    adam_beta1: float = _setting(0.9, "Adam's beta_1.")
+    adam_beta2: float = _setting(0.98, "Adam's beta_2.")
+    adam_epsilon: float = _setting(1e-9, "Adam's epsilon.")
+    label_smoothing: float = _setting(
+        0.1, "Label smoothing: share of the target distribution spread over the vocabulary."
     )
-    learning_rate_scale: float = _setting(1.0, "Multiplies the learning rate.")
-    adam_beta1: float = _setting(0.9, "Decay of Adam's mean.")
-    adam_beta2: float = _setting(0.98, "Decay of Adam's variance.")
-    adam_epsilon: float = _setting(1e-9, "Added to Adam's denominator.")
-    label_smoothing: float = _setting(0.1, "Share of the target spread over the vocabulary.")
     precision: str = _setting(
-        "auto", "Of matrix products; auto: bf16 where the processor multiplies in it, fp16 with "
-        "scaled losses on older GPUs, else fp32.",
+        "auto", "Precision of matmuls; auto: bf16 where the processor has instructions for it, "
+        "fp16 with loss scaling on older GPUs, fp32 otherwise.",
         ("auto", "fp32", "bf16", "fp16"),
     )  # fmt: skip
     compile: str = _setting(
-        "auto", "torch.compile the layers and the loss; auto: on a GPU.", ("auto", "on", "off")
-    )
+        "auto", "Compile the layers and the loss (torch.compile); auto: on a GPU.",
+        ("auto", "on", "off"),
+    )  # fmt: skip
 
-    # ---- what is kept and looked at ----
+    # ---- checkpoints, validation and logging ----
     checkpoint_every: int = _setting(1_500, "Steps between checkpoints.")
-    average_checkpoints: int = _setting(5, "So many of the last checkpoints are kept and averaged.")
+    average_checkpoints: int = _setting(5, "Number of last checkpoints to keep and average.")
     validate_every: int = _setting(1_500, "Steps between validations; 0: only at the end.")
     log_every: int = _setting(50, "Steps between lines of metrics.jsonl.")
 
@@ -250,7 +252,7 @@ Config = TypeVar("Config", ModelConfig, TrainConfig)
 
 @dataclass(frozen=True)
 class Preset:
-    """A model and its recipe."""
+    """Model configuration and training recipe."""
 
     model: ModelConfig
     train: TrainConfig
@@ -260,7 +262,7 @@ def _preset(model: dict[str, Any], train: dict[str, Any]) -> Preset:
     return Preset(ModelConfig(**model), TrainConfig(**train))
 
 
-#: One line of differences from the paper's `base` each.
+#: Differences from the paper's `base`.
 PRESETS: dict[str, Preset] = {
     "tiny": _preset(
         {"vocabulary_size": 2_000, "encoder_layers": 2, "decoder_layers": 2, "d_model": 128}
@@ -287,7 +289,7 @@ PRESETS: dict[str, Preset] = {
         | {"validate_every": 500, "log_every": 20},
     ),
     "base": _preset({}, {}),
-    # Checkpoints 10 minutes apart (section 6.1) at the paper's 1.0 seconds a step; base takes 0.4.
+    # Checkpoints 10 minutes apart (section 6.1) at the paper's 1.0 seconds per step (base: 0.4).
     "big": _preset(
         {"d_model": 1_024, "d_ff": 4_096, "heads": 16, "dropout": 0.3},
         {"steps": 300_000, "checkpoint_every": 600, "average_checkpoints": 20},
@@ -295,8 +297,8 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-#: The recipe of `--from`. At 1e-4 equation 3 would have a `base` model at step 195,000: a rate for
-#: models that have been trained (docs/train.md).
+#: Recipe of `--from`. Equation 3 reaches this learning rate at step 195,000 of a `base` model,
+#: about twice as far as the paper trained it (docs/train.md).
 FINE_TUNE = TrainConfig(
     batch_tokens=4_096,
     micro_batch_tokens=4_096,
@@ -307,24 +309,24 @@ FINE_TUNE = TrainConfig(
     validate_every=400,
     log_every=20,
 )
-#: Its name, for --config.
+#: Name of the recipe, for --config.
 FINE_TUNE_NAME = "fine-tune"
 
 
-#: What the paper does otherwise on a corpus of `translate-trt data prepare` (section 6.1).
+#: Differences of the paper's recipe for a corpus of `translate-trt data prepare` (section 6.1).
 RECIPES: dict[tuple[str, str], dict[str, Any]] = {("big", "wmt14-en-fr"): {"dropout": 0.1}}
 
 
 @dataclass(frozen=True)
 class Table3Row:
-    """A variation of the paper's Table 3, and what the paper measured with it on newstest2013.
+    """Row of the paper's Table 3, with its results on newstest2013.
 
     Attributes:
-        group: the letter of its group; empty for `base` and `big`.
-        changes: settings that differ from the model it varies.
-        perplexity: per piece.
-        bleu: tokenized, of one checkpoint (nothing averaged).
-        parameters: millions; None where the paper leaves it blank (that of `base`).
+        group: Letter of the group; empty for `base` and `big`.
+        changes: Settings that differ from the base model.
+        perplexity: Perplexity per token.
+        bleu: Tokenized BLEU of a single checkpoint, without averaging.
+        parameters: Parameters in millions; None where the paper leaves the column blank.
     """
 
     group: str
@@ -334,7 +336,7 @@ class Table3Row:
     parameters: int | None
 
 
-#: Each row is the preset `base-ROW`; the same changes vary any other preset (`tiny-h16`).
+#: Each row is available as preset `base-ROW`, and as a variation of the other presets (`tiny-h16`).
 TABLE3: dict[str, Table3Row] = {
     "h1": Table3Row("A", {"heads": 1}, 5.29, 24.9, None),
     "h4": Table3Row("A", {"heads": 4}, 5.00, 25.5, None),
@@ -356,7 +358,7 @@ TABLE3: dict[str, Table3Row] = {
     "learned": Table3Row("E", {"positions": "learned"}, 4.92, 25.7, None),
 }
 
-#: The two models that Table 3 varies and ends with.
+#: Models of Table 3's first and last row.
 TABLE3_MODELS = {
     "base": Table3Row("", {}, 4.92, 25.8, 65),
     "big": Table3Row("", {}, 4.33, 26.4, 213),
@@ -364,75 +366,75 @@ TABLE3_MODELS = {
 
 
 def preset(name: str, corpus: str | None = None) -> Preset:
-    """The preset of that name, or `PRESET-ROW`: one varied as that row of Table 3.
+    """Look up a preset, or a variation `PRESET-ROW` of a preset by a row of Table 3.
 
     Args:
-        name: of the preset.
-        corpus: what is trained on, if it has a name: for some the paper's recipe differs.
+        name: Name of the preset.
+        corpus: Name of the corpus, if it has one; the paper's recipe differs for some (RECIPES).
 
     Raises:
-        OptionError: there is none; the message lists them.
+        OptionError: There is no such preset; the message lists them.
     """
     if name in PRESETS:
         chosen, changes = PRESETS[name], RECIPES.get((name, corpus or ""), {})
         return Preset(apply(chosen.model, changes), apply(chosen.train, changes))
     if name == FINE_TUNE_NAME:
         raise OptionError(
-            f"{name} is a recipe for models that are trained: name one with --from, or choose one "
-            f"of {', '.join(PRESETS)} for a new one."
+            f"{name} is a recipe for a trained model: name a model with --from, or choose one of "
+            f"{', '.join(PRESETS)} for a new model."
         )
     base, _, row = name.partition("-")
     if base not in PRESETS or row not in TABLE3:
         raise OptionError(
-            f"no preset {name!r}; choose one of {', '.join(PRESETS)}, or a variation of one as in "
-            f"the paper's Table 3: base-ROW with ROW one of {', '.join(TABLE3)}."
+            f"no preset {name!r}; choose one of {', '.join(PRESETS)}, or a variation from the "
+            f"paper's Table 3: base-ROW with ROW one of {', '.join(TABLE3)}."
         )
     chosen, changes = PRESETS[base], TABLE3[row].changes
     return Preset(apply(chosen.model, changes), apply(chosen.train, changes))
 
 
 def recipe(name: str, corpus: str | None = None) -> TrainConfig:
-    """The recipe of a preset, or "fine-tune".
+    """Look up the training recipe of a preset, or "fine-tune".
 
     Args:
-        name: of it.
-        corpus: what is trained on, if it has a name.
+        name: Name of the recipe.
+        corpus: Name of the corpus, if it has one.
 
     Raises:
-        OptionError: there is none; the message lists them.
+        OptionError: There is no such recipe; the message lists them.
     """
     return FINE_TUNE if name == FINE_TUNE_NAME else preset(name, corpus).train
 
 
 def apply(config: Config, changes: dict[str, Any]) -> Config:
-    """`config` with those of the changes that are fields of it."""
+    """Apply the changes that are fields of `config`; others are ignored."""
     names = {field.name for field in dataclasses.fields(config)}
     return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in names})
 
 
 def check_trainable(config: ModelConfig) -> None:
-    """Raise an OptionError if a model has something that only imported models have."""
+    """Raise an OptionError if the configuration has a setting of imported models only."""
     for field in dataclasses.fields(config):
         if field.metadata["imported"] and getattr(config, field.name) != field.default:
             raise OptionError(
-                f"{field.name} {getattr(config, field.name)}: models of this kind are imported, "
-                "and trained further with --from; a new model has none of it."
+                f"{field.name} {getattr(config, field.name)}: only imported models have this "
+                "setting. Fine-tune such a model with --from, or leave the setting out."
             )
 
 
 def config_from_json(kind: type[Config], values: object, path: Path) -> Config:
-    """A configuration read back from a run or a checkpoint.
+    """Make a configuration from the JSON of a run or a checkpoint.
 
     Args:
-        kind: which of the two.
-        values: its fields.
-        path: the file they were read from, for the message.
+        kind: Class of the configuration.
+        values: JSON object of its fields.
+        path: File of the JSON, for messages.
 
     Raises:
-        CheckpointError: a field this version does not know, one that is missing or out of range.
+        CheckpointError: A field is unknown, missing or out of range.
     """
     if not isinstance(values, dict):
-        raise CheckpointError(f"{path}: the {kind.__name__} is no JSON object; it is damaged.")
+        raise CheckpointError(f"{path}: the {kind.__name__} is damaged: it is not a JSON object.")
     known = {field.name for field in dataclasses.fields(kind)}
     added = {field.name for field in dataclasses.fields(kind) if field.metadata["added"]}
     lacking = known - set(values) - added

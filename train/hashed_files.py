@@ -1,4 +1,4 @@
-"""JSON and safetensors files of a run or checkpoint, checked against recorded SHA-256 hashes."""
+"""Reading of JSON and safetensors files, checked against recorded SHA-256 hashes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _USE_ANOTHER = "Use another checkpoint of the run."
 
 
 def read_tensors(path: Path, sha256: str | None) -> dict[str, Tensor]:
-    """The tensors of a safetensors file.
+    """Read the tensors of a safetensors file.
 
     Args:
-        path: the file.
-        sha256: what was written down as its hash; None: nothing, by an older version.
+        path: Path of the file.
+        sha256: Recorded hash; None for checkpoints of older versions.
 
     Raises:
-        CheckpointError: the file is missing or damaged, or a value in it is not finite.
+        CheckpointError: The file is missing or damaged, or holds a non-finite value.
     """
     check_hash(path, sha256)
     try:
@@ -38,16 +38,16 @@ def read_tensors(path: Path, sha256: str | None) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):
             raise CheckpointError(
-                f"{path} is damaged: {name} holds a value that is not finite. {_USE_ANOTHER}"
+                f"{path} is damaged: {name} has a non-finite value. {_USE_ANOTHER}"
             )
     return tensors
 
 
 def file_hashes(*paths: Path) -> dict[str, str]:
-    """SHA-256 by file name, as config.json, state.json and run.json keep them.
+    """Return SHA-256 hashes by file name, as config.json, state.json and run.json record them.
 
     Raises:
-        CheckpointError: a file cannot be read.
+        CheckpointError: A file cannot be read.
     """
     return {path.name: hash_file(path) for path in paths}
 
@@ -60,8 +60,8 @@ def check_hash(path: Path, sha256: str | None) -> None:
     """
     if sha256 is not None and (found := hash_file(path)) != sha256:
         raise CheckpointError(
-            f"{path} is damaged or was changed: its SHA-256 is {found}, and {sha256} was written "
-            f"down when it was saved. {_USE_ANOTHER}"
+            f"{path} is damaged or was changed: its SHA-256 is {found}, but was {sha256} when the "
+            f"file was saved. {_USE_ANOTHER}"
         )
 
 
@@ -80,25 +80,27 @@ def hash_file(path: Path) -> str:
 
 
 def recorded_hashes(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
-    """SHA-256 by file name, as such a JSON file says; those of older versions name none."""
+    """Return the hashes that `values` of a JSON file record; none in files of older versions."""
     hashes = values.get("sha256", {})
     if not isinstance(hashes, dict) or not all(isinstance(x, str) for x in hashes.values()):
-        raise CheckpointError(f"{path} is damaged: its field 'sha256' is no object of strings.")
+        raise CheckpointError(
+            f"{path} is damaged: its field 'sha256' is not a JSON object of strings."
+        )
     return hashes
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a run or checkpoint.
+    """Read the JSON object in a file of a run or checkpoint.
 
     Raises:
-        CheckpointError: it is missing or damaged.
+        CheckpointError: The file is missing or damaged.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise CheckpointError(f"{path} is missing; this is no checkpoint.") from error
+        raise CheckpointError(f"{path} is missing; this is not a checkpoint.") from error
     except (ValueError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
     if not isinstance(values, dict):
-        raise CheckpointError(f"{path} holds no JSON object; it is damaged.")
+        raise CheckpointError(f"{path} is damaged: it does not hold a JSON object.")
     return values

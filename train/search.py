@@ -1,8 +1,8 @@
-"""Beam search in PyTorch: the yardstick that every compiled target is held against.
+"""Reference beam search in PyTorch, with which every compiled target is compared.
 
-It follows docs/beam-search.md rule by rule, with hypotheses as plain Python objects, one sentence
-at a time; only the model runs on a batch. Nothing here is shared with the step graph, so that a
-mistake in one shows as a difference from the other.
+The search follows docs/beam-search.md rule by rule, with hypotheses as plain Python objects, one
+sentence at a time; only the model is batched. It shares no code with the step graph, so a mistake
+in either shows as a difference.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from translate_trt.train.model import DecoderCache, Transformer, pad
 
 
 class Model(Protocol):
-    """What the search uses of a `Transformer`, or of an `Ensemble`, each with its own cache."""
+    """Interface of `Transformer` and `Ensemble` that the search uses."""
 
     @property
     def embedding(self) -> nn.Embedding: ...
@@ -44,22 +44,22 @@ class Model(Protocol):
 
 @dataclass
 class EnsembleCache:
-    """The caches of an ensemble's members, in their order."""
+    """Caches of an ensemble's members."""
 
     members: list[DecoderCache]
     record_attention: bool = False
-    attention: Tensor | None = None  # [N, S], the members' mean; kept if `record_attention`
+    attention: Tensor | None = None  # [N, S], mean over the members, if `record_attention`
 
     def select(self, rows: Tensor) -> EnsembleCache:
-        """The caches of those rows [M], in that order (a row may come more than once)."""
+        """Gather the rows [M] of all caches; rows may repeat."""
         return EnsembleCache([m.select(rows) for m in self.members], self.record_attention)
 
 
 class Ensemble:
-    """Several models of one vocabulary that decode as one.
+    """Ensemble of models with the same vocabulary.
 
     The probability of a next token is the arithmetic mean of the members' probabilities. (Some
-    toolkits take the mean of log-probabilities, which lets one member veto what the others want.)
+    toolkits average log-probabilities, which lets a single member veto a token.)
     """
 
     def __init__(self, members: Sequence[Transformer]) -> None:
@@ -67,17 +67,17 @@ class Ensemble:
 
     @property
     def embedding(self) -> nn.Embedding:
-        """The first member's; the search looks where it is."""
+        """Embedding of the first member, whose device the search uses."""
         return self.members[0].embedding
 
     @property
     def longest(self) -> int | None:
-        """Tokens of the longest sentence that every member has positions for; None: any."""
+        """Maximum sentence length of all members in tokens; None without a limit."""
         return min((m.longest for m in self.members if m.longest is not None), default=None)
 
     @property
     def source_end(self) -> bool:
-        """Whether the decoder sees the source's end symbol, as for the first member."""
+        """Whether the decoder sees the source's end symbol, in the first member."""
         return self.members[0].source_end
 
     def start_cache(self, source: Tensor, source_lengths: Tensor) -> EnsembleCache:
@@ -85,7 +85,7 @@ class Ensemble:
         return EnsembleCache([m.start_cache(source, source_lengths) for m in self.members])
 
     def decode_next(self, tokens: Tensor, cache: EnsembleCache) -> Tensor:
-        """Log-probabilities [N, V] of the token after `tokens` [N]; the caches grow by one."""
+        """Compute log-probabilities [N, V] of the token after `tokens` [N]; extends the caches."""
         log_probs, attention = [], []
         for model, own in zip(self.members, cache.members, strict=True):
             own.record_attention = cache.record_attention
@@ -98,13 +98,13 @@ class Ensemble:
 
 @dataclass(frozen=True)
 class _Partial:
-    """A live hypothesis: its tokens so far and the log-probability of each."""
+    """Live hypothesis: its tokens and the log-probability of each."""
 
     log_prob: float  # cumulative
     tokens: tuple[int, ...] = ()
     token_log_probs: tuple[float, ...] = ()
     attention: tuple[Tensor, ...] = ()
-    row: int = 0  # which of the sentence's previous rows it continues
+    row: int = 0  # row of its parent among the sentence's previous hypotheses
 
     def extend(self, log_prob: float, token: int, row: int, attention: Tensor | None) -> _Partial:
         return _Partial(
@@ -118,7 +118,7 @@ class _Partial:
 
 @dataclass
 class _Sentence:
-    """The search state of one sentence."""
+    """Search state of a sentence."""
 
     options: SearchOptions
     max_length: int
@@ -191,7 +191,7 @@ class _Sentence:
         del self.pool[self.options.beam_size :]
 
     def _allowed(self, log_probs: Tensor) -> Tensor:
-        """Cumulative log-probabilities [live, V], minus infinity where a token is not allowed."""
+        """Return cumulative log-probabilities [live, V], minus infinity for forbidden tokens."""
         before = torch.tensor([hypothesis.log_prob for hypothesis in self.live])
         total = log_probs + before[:, None]
         if self.length + 1 < self.options.min_length:
@@ -199,13 +199,13 @@ class _Sentence:
         if self.length < len(self.prefix):
             forced = self.prefix[self.length]
             token = forced_token(forced)
-            cost = log_probs[:, token] if token == forced else 0.0  # else it is given
+            cost = log_probs[:, token] if token == forced else 0.0  # unscored tokens cost nothing
             total = torch.full_like(total, -math.inf)
             total[:, token] = cost + before
         return total
 
     def result(self) -> list[Hypothesis]:
-        """Rule 7: the n best."""
+        """Return the n best hypotheses (rule 7)."""
         found = [
             Hypothesis(
                 tokens=hypothesis.tokens if truncated else hypothesis.tokens[:-1],
@@ -226,16 +226,16 @@ class _Sentence:
 
 
 def _best_candidates(total: Tensor, width: int) -> list[tuple[float, int, int]]:
-    """The best (log-probability, row, token), ties toward the smaller flat index (rule 8)."""
+    """Return the best (log-probability, row, token); the smaller flat index wins ties (rule 8)."""
     flat = total.flatten()
     worst = flat.topk(min(width, flat.numel())).values[-1]
-    places = (flat >= worst).nonzero()[:, 0]
-    values = flat[places]
+    indices = (flat >= worst).nonzero()[:, 0]
+    values = flat[indices]
     order = values.sort(descending=True, stable=True).indices[:width]
     size = total.shape[1]
     return [
-        (value, place // size, place % size)
-        for value, place in zip(values[order].tolist(), places[order].tolist(), strict=True)
+        (value, index // size, index % size)
+        for value, index in zip(values[order].tolist(), indices[order].tolist(), strict=True)
         if value > -math.inf
     ]
 
@@ -251,20 +251,20 @@ def beam_search(
     """Translate token sequences with the PyTorch model.
 
     Args:
-        model: a `Transformer` in evaluation mode, or an `Ensemble` of them.
-        sources: tokens per sentence, without the end symbol; an empty one gives one empty
+        model: A `Transformer` in evaluation mode, or an `Ensemble`.
+        sources: Tokens per sentence, without the end symbol. An empty sentence yields an empty
             hypothesis without running the model.
-        options: see docs/beam-search.md.
-        target_prefixes: forced first tokens, one sequence per sentence, as `forced_tokens` in the
-            contract has them: `Translator` forces tokens that are `given`.
-        batch_tokens: source tokens per batch, padding included.
+        options: Search options (docs/beam-search.md).
+        target_prefixes: Forced first tokens per sentence, in the encoding of `forced_tokens` in
+            the contract (`Translator` forces unscored tokens).
+        batch_tokens: Maximum source tokens per batch, padding included.
 
     Returns:
-        For each sentence its n best hypotheses, best first.
+        The n best hypotheses of each sentence, best first.
 
     Raises:
-        OptionError: a prefix leaves no room for another token.
-        BackendError: the model's probabilities are not finite.
+        OptionError: A prefix is as long as the maximum length.
+        BackendError: The model's probabilities are not finite.
     """
     prefixes = target_prefixes if target_prefixes is not None else [()] * len(sources)
     results: list[list[Hypothesis]] = [[] for _ in sources]
@@ -292,7 +292,8 @@ def _search_batch(
         max_length = options.max_length_for(len(source))
         if len(prefix) >= max_length:
             raise OptionError(
-                f"a target prefix of {len(prefix)} tokens fills max_length {max_length}; raise it."
+                f"a target prefix of {len(prefix)} tokens fills max_length {max_length}; raise "
+                "max_length."
             )
         sentences.append(_Sentence(options, max_length, prefix, len(source), model.source_end))
     cache = model.start_cache(*pad([[*source, END] for source in sources], device))

@@ -1,4 +1,4 @@
-"""Signals that let the program tidy up: as wishes between two steps, or as exceptions."""
+"""Graceful shutdown on SIGINT and SIGTERM."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 
 class StopRequest:
-    """Turns Ctrl-C and SIGTERM into a wish that the training loop looks at between two steps.
+    """Records Ctrl-C and SIGTERM, for the training loop to poll between two steps.
 
-    A second Ctrl-C interrupts at once; further SIGTERMs, which a cluster's scheduler may repeat,
-    change nothing.
+    A second Ctrl-C interrupts at once. Further SIGTERMs, which cluster schedulers may repeat, are
+    ignored.
 
     Attributes:
-        signal: the number of the first signal that came, or 0.
+        signal: Number of the first signal received, or 0.
     """
 
     def __init__(self) -> None:
@@ -45,11 +45,10 @@ class StopRequest:
 
 @contextmanager
 def exit_on_sigterm() -> Iterator[None]:
-    """Within the block SIGTERM ends the program by SystemExit, as Ctrl-C does by KeyboardInterrupt.
+    """Raise SystemExit on SIGTERM within the block, as Ctrl-C raises KeyboardInterrupt.
 
-    So temporary files are removed and other processes ended. The exit status is 143, what a shell
-    reports of a program that SIGTERM ended. Further SIGTERMs change nothing. Only the main thread
-    may use it.
+    Temporary files are thereby removed and child processes ended. The exit status is 143, as a
+    shell reports for SIGTERM. Further SIGTERMs are ignored. For the main thread only.
     """
 
     def leave(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""State that a checkpoint keeps for resuming."""
+"""Training state of a checkpoint, for resuming."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ OPTIMIZER = "optimizer.safetensors"
 
 @dataclass
 class TrainingState:
-    """Everything beside the weights that a resumed run needs to go on as if never stopped.
+    """Everything that exact resume needs besides the weights.
 
-    No random states: those of a step are a function of the seed, the step and the process.
+    Random generators have no state here: they are seeded by the seed, the step and the rank.
     """
 
     step: int
     epoch: int
-    epoch_step: int  # steps of this epoch that are done
-    fingerprint: int  # of the training data
-    skipped: int  # steps left out because a gradient was not finite
-    scaler: dict[str, float]  # of losses in float16; empty in other precisions
+    epoch_step: int  # completed steps of this epoch
+    fingerprint: int  # checksum of the training data
+    skipped: int  # steps skipped because of a non-finite gradient
+    scaler: dict[str, float]  # state of the loss scaler; empty unless precision is fp16
     optimizer: dict[str, Tensor]
 
     def save(self, directory: Path) -> None:
@@ -40,10 +40,10 @@ class TrainingState:
 
     @classmethod
     def load(cls, directory: Path) -> TrainingState:
-        """Read what `save` wrote.
+        """Read a state written by `save`.
 
         Raises:
-            CheckpointError: it is missing or damaged.
+            CheckpointError: The state is missing or damaged.
         """
         file = directory / "state.json"
         values = read_json(file)
@@ -53,5 +53,5 @@ class TrainingState:
             return cls(**values, optimizer=tensors)
         except TypeError as error:
             raise CheckpointError(
-                f"{directory} does not hold what resuming needs ({error}); use another checkpoint."
+                f"{directory} lacks part of the training state ({error}); use another checkpoint."
             ) from error

@@ -1,4 +1,4 @@
-"""Work in other processes: in several, its results in order, or in one that can be ended."""
+"""Worker processes: an ordered parallel map, and a single process that can be interrupted."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Result = TypeVar("Result")
 
 
 def available_cores() -> int:
-    """Cores this process may use, which in a container can be fewer than the machine has."""
+    """Return the number of cores that this process may use, e.g. in a container."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class WorkerPool:
-    """A number of processes, or with `count` 1 none but this one."""
+    """Pool of `count` worker processes; with a count of 1, tasks run in this process."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -36,7 +36,7 @@ class WorkerPool:
 
     def __enter__(self) -> WorkerPool:
         if self.count > 1:
-            # Spawned: forking a process that may have threads (of SentencePiece, of tqdm) can hang.
+            # Forking a process with threads (of SentencePiece, of tqdm) can deadlock.
             self._executor = concurrent.futures.ProcessPoolExecutor(
                 self.count,
                 mp_context=multiprocessing.get_context("spawn"),
@@ -54,29 +54,28 @@ class WorkerPool:
             self._executor.shutdown(wait=True, cancel_futures=True)
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """The function's results in the order of the tasks.
+        """Apply a function to tasks; yield the results in order.
 
-        Tasks are taken no faster than results are: a few per process are under way at once, so
-        that memory does not depend on their number.
+        Only a few tasks per process are in flight at once, which bounds memory.
 
         Args:
-            function: of a module, so that another process can find it.
-            tasks: taken in this process.
+            function: Function at the top level of a module, for pickling.
+            tasks: Tasks, iterated in this process.
 
         Raises:
-            TranslateTrtError: a process ended without an answer.
+            TranslateTrtError: A process ended unexpectedly.
         """
         if self._executor is None:
             yield from map(function, tasks)
             return
-        waiting: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
+        in_flight: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
         try:
             for task in tasks:
-                waiting.append(self._executor.submit(function, task))
-                if len(waiting) > 2 * self.count:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+                in_flight.append(self._executor.submit(function, task))
+                if len(in_flight) > 2 * self.count:
+                    yield in_flight.popleft().result()
+            while in_flight:
+                yield in_flight.popleft().result()
         except BrokenProcessPool as error:
             raise TranslateTrtError(
                 "a worker process ended unexpectedly, perhaps for lack of memory; try fewer: "
@@ -85,9 +84,9 @@ class WorkerPool:
 
 
 def _depend_on_the_parent() -> None:
-    # Ctrl-C reaches all processes of a terminal; the parent ends the others.
+    # Ctrl-C reaches all processes of a terminal; the parent ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A parent that is killed cannot, and they would wait for its next task for ever.
+    # Workers of a killed parent would wait forever for the next task.
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
 
 
@@ -99,24 +98,24 @@ def _end_with_the_parent() -> None:
 
 
 def run_apart(function: Callable[[], None], lines: Iterable[bytes]) -> tuple[int, bytes]:
-    """Run a function in a process of its own that is ended when this call is left in any way.
+    """Run a function in a separate process, which is killed when this call is left in any way.
 
-    For long work in C++: no signal interrupts that where it runs, but here Ctrl-C or an exception
-    of `lines` ends it at once. If this process is killed, it ends too.
+    Long work in C++ blocks signals; in a separate process, Ctrl-C or an exception of `lines` ends
+    it at once. The process also ends if this one is killed.
 
     Args:
-        function: of a module, so that the other process can find it. It takes its input from
-            `lines_from_parent`, all of it before it answers, and answers on standard output.
-        lines: its input, taken in this process. None is empty or has a newline in it.
+        function: Function at the top level of a module. It must read all of its input from
+            `lines_from_parent` before it writes its answer to standard output.
+        lines: Input lines, not empty and without newlines, iterated in this process.
 
     Returns:
-        Its exit status, as of subprocess (negative: the signal that ended it), and its answer.
+        The exit status, as of subprocess (negative for a signal), and the answer.
     """
     name = function.__qualname__
     code = f"from {function.__module__} import {name}; {name}()"
-    # Neither forked, from a process that may have threads (of torch, of SentencePiece), nor by
-    # multiprocessing, which would run a caller's script again if that does not guard its main part.
-    # In a session of its own, Ctrl-C on a terminal reaches this process alone.
+    # No fork, because this process may have threads (of torch, of SentencePiece). No
+    # multiprocessing, which re-runs a caller's script unless it guards __main__. A new session
+    # keeps Ctrl-C on a terminal from the other process.
     process = subprocess.Popen(
         [sys.executable, "-c", f"import sys; sys.path[:] = sys.argv[1:]; {code}", *sys.path],
         stdin=subprocess.PIPE,
@@ -126,7 +125,7 @@ def run_apart(function: Callable[[], None], lines: Iterable[bytes]) -> tuple[int
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        with contextlib.suppress(BrokenPipeError):  # it has ended already; its answer says why
+        with contextlib.suppress(BrokenPipeError):  # the process has ended; its answer says why
             for line in lines:
                 process.stdin.write(line + b"\n")
             process.stdin.write(b"\n")
@@ -142,21 +141,20 @@ def run_apart(function: Callable[[], None], lines: Iterable[bytes]) -> tuple[int
 
 
 def lines_from_parent() -> Iterator[bytes]:
-    """The lines that `run_apart` gives to this process, without their ends.
+    """Iterate over the input lines of `run_apart`, without line ends.
 
-    From the last of them on, this process ends when the parent does, or as soon as another thread
-    may run: while SentencePiece trains, that is at once with 0.2.3 and afterwards with 0.2.1.
+    After the last line, a thread ends this process when the parent ends. SentencePiece 0.2.3 lets
+    that thread run during training, 0.2.1 only afterwards.
     """
     for line in sys.stdin.buffer:
         if line == b"\n":
             threading.Thread(target=_end_with_standard_input, daemon=True).start()
             return
         yield line.removesuffix(b"\n")
-    os._exit(1)  # the parent was killed: what has come is not all
+    os._exit(1)  # the parent was killed, and the input is incomplete
 
 
 def _end_with_standard_input() -> None:
-    # Not by sys.stdin: a thread that waits in it holds its lock, for which the interpreter would
-    # abort when it ends.
+    # os.read instead of sys.stdin: the interpreter aborts at exit if a thread holds stdin's lock.
     os.read(0, 1)
     os._exit(1)

@@ -40,7 +40,7 @@ def test_text_of_ones_own(text: Path) -> None:
     result = local(text, "--test", text / "val.en", text / "val.de")
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{text / 'out'}\n"
-    assert "kept 60 of 60 pairs; left out: 0 not utf8, 0 empty" in result.stderr
+    assert "kept 60 of 60 pairs; dropped: 0 not utf8, 0 empty" in result.stderr
     index = json.loads(data("info", text / "out", "--json").stdout)
     assert index == json.loads((text / "out" / "data.json").read_text())
     assert (index["name"], index["source_language"], index["target_language"]) == (
@@ -80,7 +80,7 @@ def test_the_table_of_info(text: Path) -> None:
     result = data("info", text / "out", "--check")
     assert result.exit_code == 0
     table = " ".join(result.stdout.split())
-    for part in ("corpus custom", "languages en to de", "pieces, uint16", "pairs 59 of 60",
+    for part in ("corpus custom", "languages en to de", "tokens, uint16", "pairs 59 of 60",
                  "left out 1 empty", "pairs 3 of 3", "left out none"):  # fmt: skip
         assert part in table
 

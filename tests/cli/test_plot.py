@@ -201,7 +201,7 @@ def test_attention_of_a_given_translation(checkpoint: Path) -> None:
         (("  ",), "the sentence is empty"),
         ((SENTENCE, "--target", ""), "the given translation is empty"),
         ((SENTENCE, "--out", "a.gif"), "ends in .png"),
-        (("cat " * 200, "--target", "Hund"), "pieces cannot be drawn legibly"),
+        (("cat " * 200, "--target", "Hund"), "tokens cannot be drawn legibly"),
     ],
 )
 def test_attention_says_what_is_wrong(

@@ -140,11 +140,9 @@ def test_weights_that_are_not_finite(saved: Path, value: float) -> None:
     weights["embedding.weight"][3, 2] = value
     save_file(weights, path)
     forget_hashes(saved / "config.json")
-    with pytest.raises(
-        CheckpointError, match=r"embedding\.weight holds a value that is not finite"
-    ):
+    with pytest.raises(CheckpointError, match=r"embedding\.weight has a non-finite value"):
         open_checkpoint(saved).load_model()
-    with pytest.raises(CheckpointError, match="not finite"):
+    with pytest.raises(CheckpointError, match="non-finite"):
         average_weights([saved])
 
 

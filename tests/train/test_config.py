@@ -152,12 +152,12 @@ def test_every_setting_is_a_flag_with_its_description() -> None:
 
 def test_training_refuses_what_only_imported_models_have() -> None:
     check_trainable(ModelConfig(norm="pre", positions="learned"))
-    with pytest.raises(OptionError, match="activation gelu: models of this kind are imported"):
+    with pytest.raises(OptionError, match="activation gelu: only imported models"):
         check_trainable(ModelConfig(activation="gelu"))
 
 
 def test_what_imported_models_have_is_checked() -> None:
-    with pytest.raises(OptionError, match="tied all: a source with a vocabulary of its own"):
+    with pytest.raises(OptionError, match="tied all: a separate source vocabulary"):
         ModelConfig(source_vocabulary_size=9)
     with pytest.raises(OptionError, match="d_model 2: tensor2tensor's positions need 4"):
         ModelConfig(d_model=2, heads=1, sinusoid="tensor2tensor")
@@ -182,7 +182,7 @@ def test_from_json() -> None:
         ({**values, "pre_norm": True}, r"unknown fields \['pre_norm'\]"),
         ({**values, "heads": 0}, "heads is 0"),
         ({**values, "d_model": "64"}, "ModelConfig is damaged"),
-        (None, "no JSON object"),
+        (None, "not a JSON object"),
     ):
         with pytest.raises(CheckpointError, match=rf"run\.json.*{message}"):
             config_from_json(ModelConfig, changed, path)

@@ -1,4 +1,4 @@
-"""Parallel text as token arrays, and the batches of an epoch."""
+"""Token arrays of parallel text, and length-sorted batching."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from translate_trt.train.model import Transformer, source_padding_bias
 
 log = logging.getLogger("translate_trt")
 
-# int32 in memory; in the files of `translate-trt data prepare`, the smallest that holds them all.
+# int32 in memory; uint16 or uint32 in the files of `translate-trt data prepare`.
 Tokens = NDArray[np.int32] | NDArray[np.uint16] | NDArray[np.uint32]
 Rows = NDArray[np.int32] | NDArray[np.int64]
 
@@ -30,9 +30,9 @@ _BLOCK = 1 << 20  # elements read at a time for a checksum
 
 @dataclass(frozen=True)
 class TokenArray:
-    """Sentences of tokens, end to end: sentence i is tokens[offsets[i] : offsets[i + 1]].
+    """Concatenated sentences: sentence i is tokens[offsets[i] : offsets[i + 1]].
 
-    Two flat arrays, so that they can as well be memory-mapped files (train/data/token_files.py).
+    Both arrays are flat, and may be memory-mapped files (train/data/token_files.py).
     """
 
     tokens: Tokens
@@ -40,7 +40,7 @@ class TokenArray:
 
     @classmethod
     def from_lists(cls, sentences: Sequence[Sequence[int]]) -> TokenArray:
-        """Each sentence's tokens, followed by the end symbol."""
+        """Concatenate sentences, with the end symbol after each."""
         lengths = np.array([len(sentence) + 1 for sentence in sentences], dtype=np.int64)
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         tokens = np.full(int(offsets[-1]), END, dtype=np.int32)
@@ -54,7 +54,7 @@ class TokenArray:
         return np.diff(self.offsets)
 
     def padded(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Those sentences as ids [N, S] and lengths [N]."""
+        """Return the sentences `rows` [N] as padded ids [N, S] and lengths [N]."""
         lengths = self.offsets[rows + 1] - self.offsets[rows]
         columns = np.arange(int(lengths.max()))
         inside = columns < lengths[:, None]
@@ -65,11 +65,16 @@ class TokenArray:
 
 @dataclass(frozen=True)
 class Batch:
-    """Source [N, S], its lengths [N], previous target tokens [N, T] and the tokens to predict.
+    """Padded batch of N sentence pairs.
 
-    `source_bias` [N, 1, 1, S] hides the source's padding; None where there is none. `targets` holds
-    the M tokens that count, in row order, and `target_index` [M] their places in the flattened
-    [N * T], so that nothing after the decoder is computed for padding.
+    Attributes:
+        source: [N, S] source tokens.
+        source_lengths: [N].
+        source_bias: [N, 1, 1, S] attention bias that hides padding; None without padding.
+        previous: [N, T] previous target tokens, the decoder's input.
+        targets: [M] tokens to predict, without padding, in row order.
+        target_index: [M] positions of the targets in the flattened [N * T]. The output projection
+            and the loss are computed for these positions only.
     """
 
     source: Tensor
@@ -80,11 +85,11 @@ class Batch:
     target_index: Tensor
 
     def to(self, device: torch.device) -> Batch:
-        """The same on that device."""
+        """Copy the batch to a device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> Batch:
-        """The same in page-locked memory."""
+        """Copy the batch into page-locked memory."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
@@ -94,28 +99,28 @@ class Batch:
 
     @property
     def padded_tokens(self) -> int:
-        """Places of the source and target matrices, padding included."""
+        """Elements of the source and target matrices, padding included."""
         return self.source.numel() + self.previous.numel()
 
     @property
     def real_tokens(self) -> int:
-        """Places that hold a token."""
+        """Elements that are no padding."""
         return int(self.source_lengths.sum()) + len(self.targets)
 
 
 @dataclass(frozen=True)
 class ParallelData:
-    """Source and target sentences of the same count.
+    """Sentence pairs.
 
     Attributes:
-        source: of every sentence the tokens of its text and the end symbol.
-        target: the same.
-        known_fingerprint: what `fingerprint` would find, where it was written down beside the data:
-            tens of gigabytes need not be read for it.
-        source_end: batches have the source's end symbol (`ModelConfig.source_end`).
-        banned_tokens: tokens that the model never says: batches have them as previous tokens alone.
-        vocabulary_sizes: of source and target, where known: batches refuse other ids.
-        name: what messages call the data.
+        source: Source sentences, each with the end symbol.
+        target: Target sentences, each with the end symbol.
+        known_fingerprint: Recorded value of `fingerprint`, which saves reading all of the data.
+        source_end: Whether batches have the source's end symbol (`ModelConfig.source_end`).
+        banned_tokens: Tokens that the model cannot predict. Batches have them as previous tokens,
+            but not as targets.
+        vocabulary_sizes: Sizes of source and target vocabulary, where known, to check token ids.
+        name: Name of the data in messages.
     """
 
     source: TokenArray
@@ -130,7 +135,7 @@ class ParallelData:
         return len(self.source.offsets) - 1
 
     def for_model(self, model: Transformer) -> ParallelData:
-        """The same data, with batches as that model reads them."""
+        """Return the same data with batches in the format of a model."""
         banned_tokens = None if model.banned_tokens is None else model.banned_tokens.cpu().numpy()
         return replace(
             self,
@@ -140,7 +145,7 @@ class ParallelData:
         )
 
     def count_targets(self, rows: NDArray[np.int64]) -> int:
-        """Tokens to predict in those pairs."""
+        """Count the tokens to predict in the pairs `rows`."""
         offsets = self.target.offsets
         count = int((offsets[rows + 1] - offsets[rows]).sum())
         if self.banned_tokens is not None:
@@ -149,13 +154,13 @@ class ParallelData:
         return count
 
     def batch(self, rows: NDArray[np.int64]) -> Batch:
-        """Collate pairs into one batch, with the prompts and end symbols that the model reads.
+        """Collate the pairs `rows` into a batch.
 
         Raises:
-            InputError: a token is not in the vocabulary.
+            InputError: A token is not in the vocabulary.
         """
         source, source_lengths = self.source.padded(rows)
-        if not self.source_end:  # of shorter rows it stays, as padding
+        if not self.source_end:  # shorter rows keep the symbol, hidden as padding
             source, source_lengths = source[:, :-1], source_lengths - 1
         target, target_lengths = self.target.padded(rows)
         self._check_ids(source, target)
@@ -168,7 +173,7 @@ class ParallelData:
         return Batch(source, source_lengths, bias, previous, target.flatten()[index], index)
 
     def _check_ids(self, source: Tensor, target: Tensor) -> None:
-        """Else the embedding raises an IndexError, or on a GPU ends the process."""
+        """Raise an InputError for unknown ids, on which a GPU's embedding aborts the process."""
         if self.vocabulary_sizes is None:
             return
         for side, ids, size in zip(
@@ -177,33 +182,33 @@ class ParallelData:
             largest = int(ids.max()) if ids.numel() else 0
             if largest >= size:
                 raise InputError(
-                    f"{self.name}: a {side} token has id {largest}, and the vocabulary ends at "
+                    f"{self.name}: a {side} token has id {largest}, but the vocabulary ends at "
                     f"{size - 1}; the data is damaged, or of another vocabulary. Prepare it again."
                 )
 
     def fingerprint(self) -> int:
-        """A checksum of all tokens, by which a resumed run knows its data again."""
+        """Return a checksum of all tokens, used to verify the data on resume."""
         if self.known_fingerprint is not None:
             return self.known_fingerprint
         return self._checksum(lambda: False)
 
     def check_fingerprint(self, stopped: Callable[[], bool]) -> None:
-        """Read all the data and compare it with the fingerprint that was written down beside it.
+        """Read all the data and compare it with the recorded fingerprint, if any.
 
         Args:
-            stopped: looked at every few milliseconds; True ends the comparison unfinished.
+            stopped: Polled every few milliseconds; True abandons the comparison.
 
         Raises:
-            InputError: they differ.
+            InputError: The fingerprints differ.
         """
         if self.known_fingerprint is None:
             return
         found = self._checksum(stopped)
         if found != self.known_fingerprint and not stopped():
             raise InputError(
-                f"{self.name}: the token files have fingerprint {found} and should have "
+                f"{self.name}: the token files have fingerprint {found}, but should have "
                 f"{self.known_fingerprint}; they are damaged or were changed. Prepare them again "
-                "and start over: checkpoints of this run may have learned from the damage."
+                "and start over: this run may have been trained on damaged data."
             )
 
     def _checksum(self, stopped: Callable[[], bool]) -> int:
@@ -218,7 +223,7 @@ class ParallelData:
 
 
 class FingerprintCheck:
-    """Comparison of data with its fingerprint in a thread, while training goes on."""
+    """Background check of the data's fingerprint during training."""
 
     def __init__(self, data: ParallelData) -> None:
         self._stopped = threading.Event()
@@ -226,19 +231,19 @@ class FingerprintCheck:
         self._result = self._executor.submit(data.check_fingerprint, self._stopped.is_set)
 
     def poll(self, wait: bool = False) -> None:
-        """Raise what the comparison has found so far.
+        """Raise the error of the check, if it has ended with one.
 
         Args:
-            wait: until it is done.
+            wait: Wait for the end of the check.
 
         Raises:
-            InputError: the data is not what it was.
+            InputError: The data was changed.
         """
         if wait or self._result.done():
             self._result.result()
 
     def close(self) -> None:
-        """End the thread."""
+        """Abandon the check and end the thread."""
         self._stopped.set()
         self._executor.shutdown()
 
@@ -246,15 +251,15 @@ class FingerprintCheck:
 def encode_parallel(
     source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], max_length: int | None
 ) -> ParallelData:
-    """Token lists as data; pairs with an empty or too long side are left out and counted.
+    """Make data of token lists; drop pairs with an empty or too long side, with a warning.
 
     Args:
-        source: tokens per sentence, without end symbol.
-        target: as many.
-        max_length: in tokens, the end symbol included; None keeps all lengths.
+        source: Tokens per sentence, without end symbol.
+        target: Tokens per sentence, one sentence per source sentence.
+        max_length: Maximum length in tokens, the end symbol included; None for no limit.
 
     Raises:
-        InputError: nothing is left.
+        InputError: No pair is left.
     """
     empty = sum(not a or not b for a, b in zip(source, target, strict=True))
     pairs = [(a, b) for a, b in zip(source, target, strict=True) if a and b]
@@ -280,23 +285,26 @@ def plan_batches(
     batch_tokens: int,
     shuffle: np.random.Generator | None,
 ) -> list[NDArray[np.int64]]:
-    """Rows of each batch: every sentence once, similar lengths together, little padding.
+    """Group sentences of similar length into batches with little padding.
 
-    Sentences are sorted by their longer side and, within one length, by the difference of the two,
-    up and down in turn so that neighbours stay alike where the length changes; ties come in random
-    order. (On Multi30k at 4,096 tokens: 3.4 % padding; by target then source length 7.1 %.) The row
-    is cut so that neither side of a batch has more than `batch_tokens` places, padding included (a
-    single sentence longer than that is a batch of its own). The batches then come in random order.
+    Sentences are sorted by their longer side, then by the difference of both sides, ascending and
+    descending alternately to keep neighbours similar where the length changes. Ties are in random
+    order. (Multi30k at 4,096 tokens: 3.4 % padding; sorted by target, then source length: 7.1 %.)
+    The sorted list is cut such that each side of a batch has at most `batch_tokens` elements,
+    padding included; a longer sentence is a batch of its own. The batches are then shuffled.
 
     Args:
         source_lengths: [sentences], at least 1: the end symbol counts.
         target_lengths: [sentences].
-        batch_tokens: places per side.
-        shuffle: source of the random order; None for the order of length.
+        batch_tokens: Maximum elements per side of a batch.
+        shuffle: Random generator; None for batches by ascending length.
+
+    Returns:
+        Row numbers of each batch; every sentence is in exactly one.
     """
     rows: Rows = np.arange(len(source_lengths))
     if len(rows) <= np.iinfo(np.int32).max:
-        # Shuffling and sorting many millions of rows is bound by memory: half the bytes.
+        # Shuffling and sorting millions of rows is memory-bound; int32 halves the traffic.
         rows = rows.astype(np.int32)
     if shuffle is not None:
         rows = shuffle.permutation(rows)
@@ -311,12 +319,12 @@ def plan_batches(
 
 
 def _sort_by(order: Rows, longer: NDArray[np.int64], difference: NDArray[np.int64]) -> Rows:
-    """The rows by their longer side, then by the difference; ties stay as they are in `order`.
+    """Sort rows by their longer side, then by the difference; ties keep their order.
 
-    Both go into one key: pairs with a longer side of L tokens have differences from 1 - L to
-    L - 1, so that (L - 1)^2 keys come before theirs. Up to 256 tokens the keys fill exactly 16
-    bits, which numpy sorts by counting; longer ones take one such sort for each 16 bits. (5 million
-    pairs on one core: 0.2 s; by np.lexsort 0.7 s.)
+    Both are packed into one key. Pairs with a longer side of L tokens have differences from 1 - L
+    to L - 1, so (L - 1)^2 keys precede theirs. Keys of up to 256 tokens have 16 bits, which numpy
+    radix-sorts; longer keys take one pass per 16 bits. (5 million pairs on one core: 0.2 s;
+    np.lexsort: 0.7 s.)
 
     Args:
         order: [rows], a permutation.
@@ -331,28 +339,31 @@ def _sort_by(order: Rows, longer: NDArray[np.int64], difference: NDArray[np.int6
 
 
 def _cut(widths: NDArray[np.int64], batch_tokens: int) -> list[int]:
-    """Where batches end: each as long as its last and widest row times its rows fits.
+    """Cut sorted rows into batches of at most `batch_tokens` elements, padding included.
 
     Args:
         widths: [rows], ascending.
-        batch_tokens: the most; a row that is wider is a batch of its own.
+        batch_tokens: Maximum elements; a wider row is a batch of its own.
+
+    Returns:
+        The end of each batch.
     """
-    # Rows of one width are a run, and there are few; each tells how far the batch under way goes.
+    # Iterates over the few runs of equal width, not over rows.
     changes = (np.flatnonzero(widths[1:] != widths[:-1]) + 1).tolist()
     ends: list[int] = []
     start = 0
     for run_begin, run_end in itertools.pairwise(sorted({0, *changes, len(widths)})):
-        room = max(1, batch_tokens // int(widths[run_begin]))
-        end = max(run_begin, start + room)
+        capacity = max(1, batch_tokens // int(widths[run_begin]))
+        end = max(run_begin, start + capacity)
         while end < run_end:
             ends.append(end)
-            start, end = end, end + room
+            start, end = end, end + capacity
     return [*ends, len(widths)]
 
 
 def epoch_batches(
     data: ParallelData, batch_tokens: int, seed: int, epoch: int
 ) -> list[NDArray[np.int64]]:
-    """The batches of that epoch: a function of the seed and the epoch's number alone."""
+    """Plan the batches of an epoch, which depend on the seed and the epoch alone."""
     shuffle = np.random.Generator(np.random.PCG64([seed, epoch]))
     return plan_batches(data.source.lengths, data.target.lengths, batch_tokens, shuffle)

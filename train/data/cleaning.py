@@ -1,4 +1,4 @@
-"""Which pairs of a corpus are fit to train on, and how many are not, by reason."""
+"""Cleaning of a parallel corpus, with counts of dropped pairs by reason."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from numpy.typing import NDArray
 
 from translate_trt.train.data.corpora import PrepareOptions
 
-#: Why a pair is left out, in the order in which the reasons are tried.
+#: Reasons to drop a pair, in the order in which they are checked.
 REASONS = ("not_utf8", "empty", "too_long", "length_ratio", "duplicate")
 
-# A piece has at most 16 characters (SentencePiece's default), so that a longer side cannot come to
-# max_length tokens or fewer; tokenizing a line of a megabyte to find that out would take seconds.
+# A SentencePiece piece has at most 16 characters by default. A side of more than 16 * max_length
+# characters is therefore too long; tokenizing a line of a megabyte to find out takes seconds.
 _CHARACTERS_PER_TOKEN = 16
-_ALWAYS_ALLOWED = 10  # characters of difference that no ratio forbids
+_ALWAYS_ALLOWED = 10  # characters of difference that are allowed at any ratio
 
 
 @dataclass(frozen=True)
 class CleanChunk:
-    """Pairs that were kept.
+    """Clean pairs of a chunk.
 
     Attributes:
-        source: their source lines, each with a newline, in UTF-8.
-        target: likewise.
+        source: Source lines in UTF-8, each with a newline.
+        target: Target lines in UTF-8, each with a newline.
         hashes: [pairs], equal for equal pairs.
-        dropped: pairs left out, by reason.
+        dropped: Number of dropped pairs by reason.
     """
 
     source: bytes
@@ -37,12 +37,12 @@ class CleanChunk:
 
 
 def clean_chunk(source: list[bytes], target: list[bytes], options: PrepareOptions) -> CleanChunk:
-    r"""Strip every line and keep the pairs that are fit to train on, duplicates included.
+    r"""Strip every line and drop unsuitable pairs; duplicates are kept.
 
     Args:
-        source: lines with their ends; only \n ends one, so U+0085 or U+2028 may be inside.
-        target: as many.
-        options: what is fit.
+        source: Lines with line ends. Only \n ends a line; U+0085 or U+2028 may be inside.
+        target: Target lines, one per source line.
+        options: Limits of lengths and of their ratio.
     """
     dropped: dict[str, int] = {}
     kept_source: list[str] = []
@@ -53,7 +53,7 @@ def clean_chunk(source: list[bytes], target: list[bytes], options: PrepareOption
         except UnicodeDecodeError:
             dropped["not_utf8"] = dropped.get("not_utf8", 0) + 1
             continue
-        reason = _reason_against(len(one), len(other), options)
+        reason = _reason_to_drop(len(one), len(other), options)
         if reason is not None:
             dropped[reason] = dropped.get(reason, 0) + 1
             continue
@@ -67,8 +67,8 @@ def clean_chunk(source: list[bytes], target: list[bytes], options: PrepareOption
     )
 
 
-def _reason_against(source: int, target: int, options: PrepareOptions) -> str | None:
-    """What speaks against a pair of so many characters each."""
+def _reason_to_drop(source: int, target: int, options: PrepareOptions) -> str | None:
+    """Return the reason to drop a pair of `source` and `target` characters, if any."""
     shorter, longer = (source, target) if source < target else (target, source)
     if not shorter:
         return "empty"
@@ -80,8 +80,8 @@ def _reason_against(source: int, target: int, options: PrepareOptions) -> str | 
 
 
 def _hash_pairs(source: list[str], target: list[str]) -> NDArray[np.uint64]:
-    # 64 bits of a cryptographic hash: among 40 million pairs, the chance that any two different
-    # ones share theirs (and one is lost) is 4e-5. Python's own hash differs between processes.
+    # 64 bits of a cryptographic hash: the probability of any collision among 40 million pairs is
+    # 4e-5. Python's built-in hash differs between processes.
     digests = [
         hashlib.blake2b((one + other).encode(), digest_size=8).digest()
         for one, other in zip(source, target, strict=True)
@@ -90,10 +90,10 @@ def _hash_pairs(source: list[str], target: list[str]) -> NDArray[np.uint64]:
 
 
 def first_occurrences(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """True for the first of every set of equal values.
+    """Mark the first occurrence of every value.
 
     Args:
-        hashes: [pairs]. 40 million of them take 1 GB of memory meanwhile.
+        hashes: [pairs]. The peak memory for 40 million pairs is 1 GB.
     """
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]

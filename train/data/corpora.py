@@ -1,10 +1,9 @@
-"""Named corpora: which files of which archives they are, and what `data prepare` can be told.
+"""Named corpora and their archives, and the options of `translate-trt data prepare`.
 
-Checksums of the five training archives are those that TensorFlow Datasets published with its
-`wmt14_translate` and `wmt15_translate` (SHA-256 and size). Of the two archives of development and
-test sets only MD5 sums were found published (by Sockeye and sacrebleu) and no sizes; the SHA-256 of
-what is downloaded is written down beside it, and later runs are held to that
-(train/data/download.py).
+Checksums and sizes of the five training archives are those published by TensorFlow Datasets
+(`wmt14_translate`, `wmt15_translate`). For the two archives of development and test sets only MD5
+sums are published (by Sockeye and sacrebleu); train/data/download.py records their SHA-256 on the
+first download and checks later downloads against it.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ BASE_URL = "https://www.statmt.org"
 
 @dataclass(frozen=True)
 class Archive:
-    """A file to download.
+    """File to download.
 
     Attributes:
-        path: below the base URL.
-        bytes: its size; None where it is not known beforehand.
-        sha256: None where nobody published one.
-        md5: looked at only where there is no SHA-256: it finds damage, not malice.
+        path: Path below the base URL.
+        bytes: Size; None if unknown.
+        sha256: Published SHA-256; None if unknown.
+        md5: Published MD5, if there is no SHA-256. It detects damage, not tampering.
     """
 
     path: str
@@ -36,12 +35,12 @@ class Archive:
     md5: str | None = None
 
     def url(self, base: str) -> str:
-        """Where it is, below the official address or a mirror of it."""
+        """Return the URL of the archive below the official address or a mirror."""
         return f"{base.rstrip('/')}/{self.path}"
 
     @property
     def file_name(self) -> str:
-        """Its name on disk."""
+        """Name of the file on disk."""
         return self.path.rpartition("/")[2]
 
 
@@ -56,7 +55,7 @@ class ArchivePair:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Everything that has a name of its own in the literature."""
+    """Named corpus: languages, vocabulary size, and the files of its splits."""
 
     source_language: str
     target_language: str
@@ -67,7 +66,7 @@ class Corpus:
 
     @property
     def archives(self) -> tuple[Archive, ...]:
-        """Each archive once, in order of use."""
+        """Archives of the corpus in order of use, without repetitions."""
         pairs = (*self.train, self.valid, self.test)
         return tuple(dict.fromkeys(pair.archive for pair in pairs))
 
@@ -102,7 +101,7 @@ TEST = Archive("wmt14/test-full.tgz", md5="a8cd784e006feb32ac6f3d9ec7eb389a")
 
 
 def _wmt14(other: str, vocabulary_size: int, *more: ArchivePair) -> Corpus:
-    """English to `other`, as section 5.1 of the paper uses it."""
+    """Define WMT14 English to `other`, as in section 5.1 of the paper."""
 
     def train(archive: Archive, stem: str) -> ArchivePair:
         return ArchivePair(archive, f"{stem}.{other}-en.en", f"{stem}.{other}-en.{other}")
@@ -140,42 +139,42 @@ CORPORA: dict[str, Corpus] = {
 
 
 def _setting(default: Any, description: str, flag: str | None = None) -> Any:
-    """A field with the sentence that `translate-trt data prepare --help` prints for it.
+    """Define a field and its help text in `translate-trt data prepare --help`.
 
     Args:
-        default: of the field.
-        description: the sentence.
-        flag: that sets it, where it is not called as the field is.
+        default: Default of the field.
+        description: Help text.
+        flag: Command-line flag, if not named after the field.
     """
     return dataclasses.field(default=default, metadata={"help": description, "flag": flag})
 
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """How text becomes token files."""
+    """Options of cleaning, vocabulary training and tokenization."""
 
-    # ---- what is left out ----
+    # ---- cleaning ----
     max_length: int = _setting(
-        256, "Pairs with a longer side, in tokens with the end symbol, are left out.",
+        256, "Drop pairs with a side of more tokens, the end symbol included.",
         flag="--max-pair-length",
     )  # fmt: skip
-    # Of 45,155 pairs of the WMT news tests into German and French, made with care, 3 leaves out 8,
-    # 2 leaves out 44 and 1.5 642: what it takes from noisy text is misaligned. Characters, not
-    # words: with German compounds and languages without spaces, words mean different things.
+    # Of 45,155 carefully translated pairs (WMT news tests into German and French), a ratio of 3
+    # drops 8, 2 drops 44 and 1.5 drops 642; in noisy text it drops misaligned pairs. Characters are
+    # counted because words are not comparable between languages (compounds, no spaces).
     max_length_ratio: float = _setting(
         3.0,
-        "Pairs are left out whose longer side has more than this many times the characters of the "
-        "shorter side, plus 10 (short answers vary).",
+        "Drop pairs whose longer side has more than this many times the characters of the shorter "
+        "side, plus 10 (the lengths of short sentences vary).",
     )
-    keep_duplicates: bool = _setting(False, "Keep pairs that were there before, word for word.")
+    keep_duplicates: bool = _setting(False, "Keep repetitions of a pair.")
 
     # ---- the vocabulary ----
-    vocabulary_size: int = _setting(37_000, "Pieces shared by both languages.")
-    vocabulary_type: str = _setting("bpe", "bpe (as the paper's) or unigram.")
+    vocabulary_size: int = _setting(37_000, "Tokens shared by both languages.")
+    vocabulary_type: str = _setting("bpe", "bpe (the paper) or unigram.")
     vocabulary_sentences: int = _setting(
-        2_000_000, "The vocabulary is trained on so many sentences, half of each language, sampled."
+        2_000_000, "Sentences to sample for training the vocabulary, half of each language."
     )
-    seed: int = _setting(1, "Of that sample.")
+    seed: int = _setting(1, "Seed of the sample.")
 
     def __post_init__(self) -> None:
         for name, least in (("max_length", 2), ("vocabulary_sentences", 2), ("seed", 0)):

@@ -1,4 +1,4 @@
-"""Downloads that go on where they were cut, and that are what they should be or are refused."""
+"""Resumable, checksum-verified downloads."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ RECORD = "downloads.json"
 BLOCK = 1 << 18
 TIMEOUT_SECONDS = 60
 
-# Seconds before the next try; a try that brought new bytes starts the row anew.
+# Seconds before each retry; a try that received bytes resets the backoff.
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 
-# Of the 4xx answers only these two pass by themselves.
+# Client errors worth a retry: request timeout, too many requests.
 _PASSING = (408, 429)
 
 
 class _InterruptedError(Exception):
-    """The connection or the server failed; asking again may help."""
+    """Temporary failure of the connection or the server."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """An unfinished download: its bytes, and by which mark the server knows that version again."""
+    """Partial download: its bytes, and the server's validator (ETag or date) of that version."""
 
     path: Path
 
@@ -54,7 +54,7 @@ class _Part:
         return self.path.stat().st_size if self.path.is_file() else 0
 
     def mark(self, url: str) -> str | None:
-        """The server's name for the version of which this is the beginning, if it gave one."""
+        """Return the validator of the version that the partial bytes belong to, if any."""
         try:
             recorded_url, _, mark = self.mark_path.read_text(encoding="utf-8").partition("\n")
         except (OSError, UnicodeDecodeError):
@@ -62,8 +62,8 @@ class _Part:
         return mark or None if recorded_url == url else None
 
     def start(self, url: str, headers: Any) -> None:
-        """Forget what is there and write down which version begins."""
-        # A weak tag ("W/...") does not promise equal bytes, so that it cannot join two parts.
+        """Discard the partial bytes, and record the validator of the version that follows."""
+        # A weak ETag ("W/...") does not guarantee equal bytes.
         tag = headers.get("ETag") or ""
         mark = tag if tag and not tag.startswith("W/") else headers.get("Last-Modified") or ""
         self.path.write_bytes(b"")
@@ -75,29 +75,32 @@ class _Part:
 
 
 def download(archive: Archive, base_url: str, directory: Path) -> Path:
-    """The archive in `directory`: as it lies there, or fetched and checked.
+    """Download an archive into `directory`, or check the file that is already there.
 
-    A cut download goes on where it stopped, in this run or the next. `downloads.json` beside it
-    gets the size and SHA-256 of every file, and a file that is there already is held to it.
+    An interrupted download resumes, in this run or the next. `downloads.json` in the directory
+    records size and SHA-256 of every file, and existing files are checked against it.
 
     Args:
-        archive: what to get.
-        base_url: the official address or a mirror; http or https.
-        directory: made if it is missing.
+        archive: Archive to download.
+        base_url: Official address or a mirror; http or https.
+        directory: Directory of downloads, created if missing.
+
+    Returns:
+        The path of the archive.
 
     Raises:
-        DownloadError: not there, not reachable, or not what it should be.
-        OptionError: the address is not http or https.
-        OutputError: the disk is full, the directory may not be written, or another process is
+        DownloadError: The archive does not exist, is not reachable, or has another checksum.
+        OptionError: The address is not http or https.
+        OutputError: The disk is full, the directory is not writable, or another process is
             downloading the same file into it.
     """
     url = archive.url(base_url)
     if not url.startswith(("http://", "https://")):
-        raise OptionError(f"{base_url} is not an address that starts with http:// or https://.")
+        raise OptionError(f"{base_url} is not a URL that starts with http:// or https://.")
     path = directory / archive.file_name
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if path.is_file():  # perhaps shared, and on a disk that is not ours to write to
+        if path.is_file():  # no lock: the directory may be shared and read-only
             _check(path, archive, _recorded(directory, archive), url)
             return path
         with locked(lock_beside(path), path):
@@ -108,7 +111,7 @@ def download(archive: Archive, base_url: str, directory: Path) -> Path:
 
 
 def _download(archive: Archive, url: str, directory: Path, path: Path) -> None:
-    """Fetch and check the archive, as the only process that does."""
+    """Fetch and check the archive while holding the lock."""
     if path.is_file():  # another process has just finished it
         return
     part = _Part(path.with_name(path.name + ".part"))
@@ -124,7 +127,7 @@ def _download(archive: Archive, url: str, directory: Path, path: Path) -> None:
 
 
 def _fetch(url: str, size: int | None, part: _Part) -> None:
-    """Fill the part, however many connections that takes."""
+    """Complete the partial download, with retries."""
     failures = 0
     while True:
         before = part.size
@@ -135,7 +138,7 @@ def _fetch(url: str, size: int | None, part: _Part) -> None:
             if failures == len(PAUSES):
                 raise DownloadError(
                     f"{url} could not be downloaded: {error}. {part.size:,} bytes are kept in "
-                    f"{part.path}; run the command again to go on from there."
+                    f"{part.path}; run the command again to continue."
                 ) from error
             log.warning("%s: %s; trying again in %g s", url, error, PAUSES[failures])
             time.sleep(PAUSES[failures])
@@ -143,11 +146,11 @@ def _fetch(url: str, size: int | None, part: _Part) -> None:
 
 
 def _fetch_once(url: str, size: int | None, part: _Part) -> None:
-    """One connection: append to the part until the file is whole.
+    """Append to the partial download over one connection.
 
     Raises:
-        _InterruptedError: it is not whole yet.
-        DownloadError: asking again will not help.
+        _InterruptedError: The download is still incomplete.
+        DownloadError: The error is permanent.
     """
     if size is not None and part.size == size:
         return
@@ -156,8 +159,8 @@ def _fetch_once(url: str, size: int | None, part: _Part) -> None:
             return
         if response.status == 206 and not _goes_on(response, part.size):
             part.remove()
-            raise _InterruptedError("the server continued at another place than was asked for")
-        if response.status != 206:  # the whole file: a new one, or no support for ranges
+            raise _InterruptedError("the server did not continue at the requested offset")
+        if response.status != 206:  # the whole file: a new version, or no support for ranges
             part.start(url, response.headers)
         begin = part.size
         announced = response.headers.get("Content-Length")
@@ -165,9 +168,9 @@ def _fetch_once(url: str, size: int | None, part: _Part) -> None:
         if size is not None and total is not None and total != size:
             part.remove()
             raise DownloadError(
-                f"{url} has {total:,} bytes now; it should have {size:,}. It was replaced, or "
-                "this address does not lead to it. Try --mirror with another server, or get the "
-                "text yourself and use --from."
+                f"{url} has {total:,} bytes, but should have {size:,}: the file was replaced, or "
+                "the address is wrong. Try --mirror with another server, or get the text yourself "
+                "and use --from."
             )
         _copy(response, part, total, url)
     if total is not None and part.size < total:
@@ -180,12 +183,12 @@ def _goes_on(response: Any, begin: int) -> bool:
 
 @contextlib.contextmanager
 def _open(url: str, part: _Part) -> Iterator[Any]:
-    """The answer to a request for what the part lacks; None if it lacks nothing."""
-    # Encoded on the way, the bytes would be others than those the ranges count.
+    """Request the missing bytes; yields None if the partial download is complete."""
+    # A content encoding would change the bytes that ranges count.
     headers = {"User-Agent": "translate-trt", "Accept-Encoding": "identity"}
     mark = part.mark(url)
     if part.size and mark is None:
-        part.remove()  # nothing says that it is the beginning of the file that is there now
+        part.remove()  # the bytes may be of another version of the file
     if part.size and mark is not None:
         headers |= {"Range": f"bytes={part.size}-", "If-Range": mark}
     try:
@@ -216,7 +219,7 @@ def _open(url: str, part: _Part) -> Iterator[Any]:
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """An opener that knows http and https and nothing else, wherever redirects lead."""
+    """Make an opener restricted to http and https, also across redirects."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler,
@@ -249,7 +252,7 @@ def _copy(response: Any, part: _Part, total: int | None, url: str) -> None:
 
 
 def _read(response: Any) -> bytes:
-    """The next bytes; apart from writing, whose errors are of another kind."""
+    """Read a block; network errors are told apart from those of writing."""
     try:
         block: bytes = response.read(BLOCK)
     except (http.client.HTTPException, OSError) as error:
@@ -258,10 +261,10 @@ def _read(response: Any) -> bytes:
 
 
 def _check(path: Path, archive: Archive, recorded: str | None, url: str) -> dict[str, Any]:
-    """Size and SHA-256 of a file that is what it should be.
+    """Check a file's checksums, and return its entry for downloads.json.
 
     Raises:
-        DownloadError: it is not.
+        DownloadError: A checksum differs.
     """
     size = path.stat().st_size
     sums = _checksums(path, ("sha256", "md5") if archive.md5 else ("sha256",))
@@ -271,9 +274,9 @@ def _check(path: Path, archive: Archive, recorded: str | None, url: str) -> dict
     for name, right, found in wanted:
         if right is not None and right != found:
             raise DownloadError(
-                f"{path} ({size:,} bytes, from {url}) has {name} {found} and should have {right}: "
-                f"it is damaged, or not that file. Delete it and run the command again; if that "
-                "does not help, try --mirror with another server."
+                f"{path} ({size:,} bytes, from {url}) has {name} {found}, but should have {right}: "
+                "it is damaged or another file. Delete it and run the command again; if that does "
+                "not help, try --mirror with another server."
             )
     return {"bytes": size, "sha256": sums["sha256"]}
 
@@ -300,7 +303,7 @@ def _read_record(directory: Path) -> dict[str, Any]:
 
 
 def _recorded(directory: Path, archive: Archive) -> str | None:
-    """The SHA-256 that an earlier run found."""
+    """Return the SHA-256 that an earlier run recorded, if any."""
     entry = _read_record(directory).get(archive.path)
     return entry.get("sha256") if isinstance(entry, dict) else None
 
@@ -311,6 +314,6 @@ def _write_record(directory: Path, archive: Archive, url: str, found: dict[str, 
 
 
 def recorded_downloads(directory: Path, archives: tuple[Archive, ...]) -> list[dict[str, Any]]:
-    """What `downloads.json` says of these archives."""
+    """Return the entries of archives in `downloads.json`."""
     record = _read_record(directory)
     return [record[archive.path] for archive in archives if archive.path in record]

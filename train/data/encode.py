@@ -1,4 +1,4 @@
-"""Sentences to the token files of a split, which `train/data/token_files.py` maps into memory."""
+"""Tokenization into the token files of a split, which train/data/token_files.py memory-maps."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ SIDES = ("source", "target")
 
 
 def token_type(vocabulary_size: int) -> str:
-    """The smallest unsigned type, as numpy names it, that holds every id."""
+    """Return numpy's name of the smallest unsigned type that holds every id."""
     return "uint16" if vocabulary_size <= 1 << 16 else "uint32"
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Some pairs as they are written, source and target apart.
+    """Tokenized pairs in the format of token files, for source and target each.
 
     Attributes:
-        tokens: of all sentences, end to end, each with its end symbol.
-        lengths: [pairs], tokens of each, the end symbol included.
-        dropped: pairs left out, by reason.
+        tokens: Concatenated tokens of all sentences, each with its end symbol.
+        lengths: [pairs] tokens of each sentence, the end symbol included.
+        dropped: Number of dropped pairs by reason.
     """
 
     tokens: tuple[bytes, bytes]
@@ -43,7 +43,7 @@ class Encoded:
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer(files: tuple[Path, Path], modified: tuple[int, ...]) -> Tokenizer:
-    """One for all chunks of a process; `modified` tells new files of the same names."""
+    """Cache the tokenizer of a process; `modified` detects new files of the same names."""
     return Tokenizer(*files)
 
 
@@ -54,15 +54,14 @@ def encode_lines(
     max_length: int | None,
     kind: str,
 ) -> Encoded:
-    """Tokenize pairs, and leave out those that nothing can be learned from or that are too long.
+    """Tokenize pairs, and drop those with an empty or too long side.
 
     Args:
-        source: lines without their ends.
-        target: as many.
-        tokenizers: SentencePiece models of both sides, which may be the same file; they stay open
-            for the next call with the same files.
-        max_length: tokens that a side may have, the end symbol included; None is no limit.
-        kind: numpy's name of the tokens' type, of `token_type`.
+        source: Lines without line ends.
+        target: Target lines, one per source line.
+        tokenizers: SentencePiece models of source and target; may be the same file.
+        max_length: Maximum tokens per side, the end symbol included; None for no limit.
+        kind: numpy's name of the token type (`token_type`).
     """
     model = _tokenizer(tokenizers, tuple(file.stat().st_mtime_ns for file in tokenizers))
     sides = model.encode_source_batch(source), model.encode_target_batch(target)
@@ -95,16 +94,16 @@ def _lengths(sentences: list[list[int]]) -> NDArray[np.int64]:
 
 
 class SplitWriter:
-    """Writes the four files of a split, in pieces; leaving its block hands them to the disk.
+    """Incremental writer of the four token files of a split, which are fsynced at the end.
 
-    Files are native-endian, like everything this runs on: little-endian.
+    The files are little-endian, like all supported processors.
 
     Args of the constructor:
-        directory: where they go.
-        name: of the split, with which theirs begin.
+        directory: Directory of the files.
+        name: Name of the split, and prefix of the file names.
 
     Attributes:
-        pairs: written so far.
+        pairs: Number of pairs written so far.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -140,7 +139,7 @@ class SplitWriter:
                     os.fsync(file.fileno())
 
     def append(self, encoded: Encoded) -> None:
-        """Write these pairs after those that came before."""
+        """Append pairs to the files."""
         self.pairs += len(encoded.lengths[0])
         for side, lengths in enumerate(encoded.lengths):
             self._tokens[side].write(encoded.tokens[side])
@@ -149,7 +148,7 @@ class SplitWriter:
             self._longest[side] = max(self._longest[side], int(lengths.max(initial=0)))
 
     def entry(self) -> dict[str, Any]:
-        """What data.json says of the files, which must be closed."""
+        """Return the split's entry in data.json; the files must be closed."""
         paths = [
             self._directory / f"{name}.{part}"
             for name in self._names
@@ -166,9 +165,9 @@ class SplitWriter:
 
 
 def fingerprint_files(paths: Sequence[Path]) -> int:
-    """The CRC-32 of the files one after another.
+    """Return the CRC-32 of concatenated files.
 
-    Of offsets and tokens of the source, then of the target, it is `ParallelData.fingerprint()`.
+    For offsets and tokens of the source, then of the target, `ParallelData.fingerprint` is equal.
     """
     checksum = 0
     for path in paths:

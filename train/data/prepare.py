@@ -1,7 +1,7 @@
-"""From parallel text to token files: what `translate-trt data prepare` does.
+"""Preparation of parallel text as token files (`translate-trt data prepare`).
 
-Nothing here grows with the corpus but 9 bytes a pair (a hash and a mark): text goes from the
-archives through the cleaning into files, and from there, a chunk at a time, into token files.
+Text is streamed through cleaning into temporary files, and from there, in chunks, into token files.
+Memory grows with the corpus by 9 bytes per pair only (a hash and a flag).
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ FORMAT_VERSION = 1
 INDEX = "data.json"
 TOKENIZER = "tokenizer.spm"
 DOWNLOADS = "downloads"
-# A reader waits so long for a process that is just putting new files in place.
+# Time that a reader waits for a process that is moving new files into place.
 _SECONDS_TO_SWITCH = 60.0
 
-# Pairs per task: a few megabytes of text, so that a task's start costs nothing beside its work.
+# Pairs per task: a few megabytes of text, which make the overhead of a task negligible.
 CHUNK_PAIRS = 10_000
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is to become a directory of token files.
+    """Texts and options of a directory of token files.
 
     Attributes:
-        name: of the corpus.
-        languages: codes of source and target, where they are known.
-        train: pairs of texts, one after another.
-        valid: one pair; every line of it is kept.
-        test: the same, or None.
-        options: of cleaning and vocabulary.
-        origin: for the record, where the text came from.
+        name: Name of the corpus.
+        languages: Codes of source and target, where known.
+        train: Pairs of training texts, to be concatenated.
+        valid: Validation texts; every line is kept.
+        test: Test texts; every line is kept.
+        options: Options of cleaning and vocabulary.
+        origin: Sources of the text, for the record.
     """
 
     name: str
@@ -77,10 +77,10 @@ class Preparation:
 
 
 def check_directory(out: Path, force: bool) -> None:
-    """Find out early whether `out` may be written.
+    """Check, before any work, whether `out` may be written.
 
     Raises:
-        OutputError: it is complete and `force` is not given, or holds something else.
+        OutputError: The directory is complete and `force` is not given, or it holds other files.
     """
     if out.exists() and not out.is_dir():
         raise OutputError(f"{out} is a file, not a directory; choose another --output.")
@@ -95,12 +95,12 @@ def check_directory(out: Path, force: bool) -> None:
         )
         if others:
             raise OutputError(
-                f"{out} holds something else ({', '.join(others[:3])}); choose another --output."
+                f"{out} holds other files ({', '.join(others[:3])}); choose another --output."
             )
 
 
 def _is_prepared(out: Path) -> bool:
-    """By what is in data.json, and not by its name."""
+    """Whether data.json has the content of prepared data, not only the name."""
     try:
         values = json.loads((out / INDEX).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -109,10 +109,10 @@ def _is_prepared(out: Path) -> bool:
 
 
 def recover(directory: Path) -> None:
-    """Put files in place that a `data prepare` had finished and was ended before they were.
+    """Finish moving the files of a `data prepare` that was killed while moving them.
 
     Raises:
-        OutputError: that cannot be done, or another process is at it and does not end.
+        OutputError: The files cannot be moved, or another process holds the lock for too long.
     """
     if is_switching(directory):
         with locked(directory / LOCK, directory, _SECONDS_TO_SWITCH):
@@ -123,25 +123,24 @@ def recover(directory: Path) -> None:
 
 
 def prepare(preparation: Preparation, out: Path, workers: int, force: bool = False) -> None:
-    """Clean, train the vocabulary, tokenize, and leave everything training needs in `out`.
+    """Clean the text, train the vocabulary, tokenize, and write everything that training needs.
 
-    `out` holds either what was complete in it before, or all of the new files (`new_contents`).
-    The caller holds its lock.
+    The contents of `out` are replaced atomically (`new_contents`). The caller holds the lock.
 
     Args:
-        preparation: the texts and how to treat them.
-        out: the directory; downloads in it are left alone.
-        workers: processes.
-        force: replace what is complete in `out`. A training that has it open is not disturbed.
+        preparation: Texts and options.
+        out: Directory to write; downloads in it are kept.
+        workers: Number of processes.
+        force: Replace complete data in `out`. A training run that has the data open continues.
 
     Raises:
-        InputError: text is missing, damaged, not parallel, or none is left.
-        OutputError: `out` may not be replaced or written, or the disk is full.
+        InputError: Text is missing, damaged or not parallel, or no pair is left.
+        OutputError: `out` must not be replaced, cannot be written, or the disk is full.
     """
     check_directory(out, force)
     for source in itertools.chain.from_iterable(preparation.train):
         check_input(str(source.path))
-    held_out = {"valid": _HeldOut.read(preparation.valid)}  # known to be there before hours of work
+    held_out = {"valid": _HeldOut.read(preparation.valid)}  # errors show before hours of work
     if preparation.test is not None:
         held_out["test"] = _HeldOut.read(preparation.test)
     try:
@@ -158,7 +157,7 @@ def prepare(preparation: Preparation, out: Path, workers: int, force: bool = Fal
 def _fill(
     preparation: Preparation, held_out: dict[str, _HeldOut], work: Path, pool: WorkerPool
 ) -> dict[str, Any]:
-    """Write every file but data.json, whose content comes back."""
+    """Write all files except data.json, and return its content."""
     options = preparation.options
     clock = _Clock()
     text = _clean(preparation.train, options, work, pool)
@@ -186,17 +185,17 @@ def _fill(
 
 
 def _obsolete(out: Path) -> Iterator[Path]:
-    """All that an earlier preparation may have written, data.json first."""
+    """List all files that an earlier preparation may have written, data.json first."""
     yield out / INDEX
     yield out / TOKENIZER
-    for name in ("test", "valid", "train"):  # an old test set must not stay beside new ones
+    for name in ("test", "valid", "train"):  # new data may have no test set to replace an old one
         for side in SIDES:
             for suffix in ("tokens", "offsets", "txt"):
                 yield out / f"{name}.{side}.{suffix}"
 
 
 class _Clock:
-    """Seconds of each stage."""
+    """Timer of the stages, in seconds."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
@@ -213,7 +212,7 @@ class _Clock:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Where some consecutive pairs are: bytes of two files, rows of the corpus."""
+    """Byte ranges of consecutive pairs in the files of source and target, and their rows."""
 
     begin: tuple[int, int]
     end: tuple[int, int]
@@ -225,11 +224,11 @@ class _CleanText:
     """Cleaned pairs in two files.
 
     Attributes:
-        paths: of the source and target file.
-        chunks: consecutive parts of them.
-        keep: [pairs], False for what was there before.
-        read: pairs that came in.
-        dropped: pairs left out so far, by reason.
+        paths: Source and target file.
+        chunks: Consecutive chunks of the files.
+        keep: [pairs], False for duplicates.
+        read: Number of pairs read.
+        dropped: Number of dropped pairs by reason.
     """
 
     paths: tuple[Path, Path]
@@ -250,7 +249,7 @@ class _CleanText:
 def _clean(
     pairs: Sequence[Pair], options: PrepareOptions, work: Path, pool: WorkerPool
 ) -> _CleanText:
-    """Cleaned text in two files, duplicates still in it but marked."""
+    """Write cleaned text into two files; duplicates are marked, not removed."""
     text = _CleanText((work / "cleaned.source", work / "cleaned.target"))
     hashes: list[NDArray[np.uint64]] = []
     begin, rows = (0, 0), 0
@@ -312,14 +311,15 @@ def _bar(description: str, total: int | None) -> tqdm[Any]:
 def _train_vocabulary(
     text: _CleanText, options: PrepareOptions, path: Path, pool: WorkerPool
 ) -> int:
-    """Train on a sample of the pairs that are kept; returns the number of pieces."""
+    """Train a vocabulary on a sample of the kept pairs, and return its size."""
     rows = np.flatnonzero(text.keep)
+    wanted = options.vocabulary_size
     sample = rows[sample_rows(len(rows), options.vocabulary_sentences, options.seed)]
-    log.info("training a vocabulary of %d pieces on %d pairs", options.vocabulary_size, len(sample))
+    log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(sample))
     lines = _sampled_lines(text, sample, pool)
-    size = train_tokenizer(lines, options.vocabulary_size, path, options.vocabulary_type)
-    if size < options.vocabulary_size:
-        log.warning("the text gave %d of %d pieces", size, options.vocabulary_size)
+    size = train_tokenizer(lines, wanted, path, options.vocabulary_type)
+    if size < wanted:
+        log.warning("the text gave a vocabulary of %d tokens instead of %d", size, wanted)
     return size
 
 
@@ -334,13 +334,13 @@ def _sampled_lines(text: _CleanText, sample: NDArray[np.int64], pool: WorkerPool
 
 
 def _pick_lines(task: tuple[tuple[Path, Path], _Chunk, NDArray[np.int64]]) -> list[str]:
-    """Those rows of a chunk: all sources, then all targets."""
+    """Read rows of a chunk: all source lines, then all target lines."""
     paths, chunk, rows = task
     return [side[row] for side in _read_chunk(paths, chunk) for row in rows]
 
 
 def _read_chunk(paths: tuple[Path, Path], chunk: _Chunk) -> list[list[str]]:
-    """The source and the target lines, without their ends."""
+    """Read the source and target lines of a chunk, without line ends."""
     sides = []
     for path, begin, end in zip(paths, chunk.begin, chunk.end, strict=True):
         with path.open("rb") as file:
@@ -355,7 +355,7 @@ def _read_chunk(paths: tuple[Path, Path], chunk: _Chunk) -> list[list[str]]:
 def _encode(
     text: _CleanText, options: PrepareOptions, vocabulary_size: int, work: Path, pool: WorkerPool
 ) -> dict[str, Any]:
-    """Write the training split; returns its entry in data.json."""
+    """Write the training split, and return its entry in data.json."""
     settings = work / TOKENIZER, options.max_length, token_type(vocabulary_size)
     tasks = (
         _EncodingTask(text.paths, chunk, text.keep[chunk.rows], *settings) for chunk in text.chunks
@@ -365,7 +365,7 @@ def _encode(
             writer.append(encoded)
             text.drop(encoded.dropped)
             bar.update(chunk.rows.stop - chunk.rows.start)
-    log.info("kept %d of %d pairs; left out: %s", writer.pairs, text.read, _reasons(text.dropped))
+    log.info("kept %d of %d pairs; dropped: %s", writer.pairs, text.read, _reasons(text.dropped))
     if not writer.pairs:
         raise InputError(f"no pair of {text.read:,} is fit to train on: {_reasons(text.dropped)}.")
     dropped = {name: text.dropped.get(name, 0) for name in REASONS}
@@ -394,17 +394,17 @@ def _encode_task(task: _EncodingTask) -> Encoded:
 
 @dataclass(frozen=True)
 class _HeldOut:
-    """All lines of a validation or test split, without their ends."""
+    """Lines of a validation or test split, without line ends."""
 
     source: list[str]
     target: list[str]
 
     @classmethod
     def read(cls, pair: Pair) -> _HeldOut:
-        """Read them.
+        """Read all lines.
 
         Raises:
-            InputError: they are missing, damaged, not parallel, or there are none.
+            InputError: The texts are missing, damaged, not parallel or empty.
         """
         lines = cls([], [])
         for chunk in read_line_chunks(*pair, CHUNK_PAIRS):
@@ -417,9 +417,9 @@ class _HeldOut:
         return lines
 
     def write(self, name: str, vocabulary_size: int, work: Path) -> dict[str, Any]:
-        """Write all the text, and tokens of what has any; the split's entry in data.json.
+        """Write all text, and the tokens of non-empty pairs; return the split's entry in data.json.
 
-        Nothing is left out for its length: BLEU is of every line.
+        There is no length limit: BLEU is computed over every line.
         """
         kind = token_type(vocabulary_size)
         encoded = encode_lines(

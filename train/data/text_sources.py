@@ -1,4 +1,4 @@
-"""Where lines of parallel text come from: plain files, gzip, members of tar archives, SGM."""
+"""Sources of parallel text: plain files, gzip, members of tar archives, and SGM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
 _ENTITIES = {"&quot;": '"', "&apos;": "'"}  # beside &lt; &gt; &amp;
 
-# Archives are read in blocks of this many bytes (tarfile's own 10 kB would cost a call each).
+# Block size for reading archives, in bytes; tarfile's default of 10 kB costs many more calls.
 _BLOCK = 1 << 20
 
 
@@ -27,8 +27,8 @@ _BLOCK = 1 << 20
 class TextSource:
     """Lines of one language: a file, or a member of a tar archive.
 
-    What is compressed with gzip is decompressed, and a name that ends in `.sgm` or `.sgm.gz` gives
-    the text of its segments. Nothing is ever extracted to a path that an archive names.
+    Gzip is decompressed; of `.sgm` and `.sgm.gz` files the text of the segments is read. Members
+    are streamed, never extracted to disk.
     """
 
     path: Path
@@ -39,10 +39,10 @@ class TextSource:
 
     @contextmanager
     def open(self) -> Iterator[Iterator[bytes]]:
-        """The lines, with their ends, as an iterator over bytes.
+        """Open the source as an iterator over lines in bytes, with line ends.
 
         Raises:
-            InputError: the file or the member is missing or damaged, here or on the way.
+            InputError: The file or member is missing or damaged, also during iteration.
         """
         check_input(str(self.path))
         with ExitStack() as stack:
@@ -81,7 +81,7 @@ def _reading(source: TextSource) -> Iterator[None]:
 
 
 def _find_member(archive: tarfile.TarFile, source: TextSource) -> IO[bytes]:
-    """The member's content. The archive is a stream: members before it are passed over."""
+    """Find a member in a streamed archive, skipping the members before it."""
     names = []
     for member in archive:
         names.append(member.name.removeprefix("./"))
@@ -95,13 +95,13 @@ def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:
     for index, line in enumerate(stream):
         if index == 0:
             line = line.removeprefix(_BYTE_ORDER_MARK)
-            if not line:  # a file of a mark and nothing else
+            if not line:  # a file of a byte order mark only
                 return
         yield line
 
 
 def _segments(content: bytes, source: TextSource) -> list[bytes]:
-    """The text of each <seg> in its order, one line each."""
+    """Return the text of each <seg>, one line each."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -122,10 +122,10 @@ Pair = tuple[TextSource, TextSource]
 def read_line_chunks(
     source: TextSource, target: TextSource, size: int
 ) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Lines of both, in chunks of `size` pairs, the last one shorter.
+    """Iterate over the lines of both sources in chunks of `size` pairs; the last may be shorter.
 
     Raises:
-        InputError: one cannot be read, or their numbers of lines differ.
+        InputError: A source cannot be read, or the numbers of lines differ.
     """
     with source.open() as sources, target.open() as targets:
         done = 0
@@ -137,8 +137,8 @@ def read_line_chunks(
                     for lines, rest in zip(chunk, (sources, targets), strict=True)
                 ]
                 raise InputError(
-                    f"{source} has {counts[0]} lines and {target} has {counts[1]}; line for line, "
-                    "they must be translations of each other."
+                    f"{source} has {counts[0]} lines and {target} has {counts[1]}; they must be "
+                    "translations of each other, line by line."
                 )
             if not chunk[0]:
                 return
@@ -147,6 +147,6 @@ def read_line_chunks(
 
 
 def language_of(path: Path) -> str | None:
-    """The language code that a file's name ends in, if it looks like one: `train.en.gz`, "en"."""
+    """Return the language code at the end of a file name, if any: "en" for `train.en.gz`."""
     code = path.name.removesuffix(".gz").rpartition(".")[2]
     return code if code.isalpha() and 2 <= len(code) <= 3 and code != path.name else None

@@ -1,12 +1,12 @@
-"""Directories of `translate-trt data prepare`, opened without reading them.
+"""Memory-mapped reading of the directories of `translate-trt data prepare`.
 
 DIR/
-  data.json                        what is in it; moved last, so that without it nothing counts
+  data.json                        index; moved last, a directory without it is incomplete
   tokenizer.spm
-  train.source.tokens   .offsets   token ids end to end, and where each sentence begins (int64)
+  train.source.tokens   .offsets   concatenated token ids, and the start of each sentence (int64)
   train.target.tokens   .offsets
-  valid.*  test.*                  the same
-  valid.source.txt  .target.txt    their text, every line of it, for BLEU
+  valid.*  test.*                  token files of the other splits
+  valid.source.txt  .target.txt    all lines of their text, for BLEU
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from translate_trt.train.data.corpora import CORPORA
 from translate_trt.train.data.encode import SIDES, fingerprint_files
 from translate_trt.train.data.prepare import FORMAT_VERSION, INDEX, TOKENIZER, recover
 
-_BLOCK = 1 << 20  # sentences whose offsets are checked at a time
+_BLOCK = 1 << 20  # sentences per check of offsets
 _MAKE_AGAIN = "Make the directory again with: translate-trt data prepare --force"
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """What data.json says; the arrays are opened by `split`.
+    """Content of data.json; `split` opens the arrays.
 
     Attributes:
-        path: the directory.
-        name: of the corpus.
-        source_language: its code, or None where it is not known.
-        target_language: likewise.
-        vocabulary_size: pieces of the shared vocabulary.
-        token_type: numpy's name of the type of the token files.
-        splits: per split, its entry in data.json.
-        index: all of data.json.
+        path: Directory of the data.
+        name: Name of the corpus.
+        source_language: Code of the source language, where known.
+        target_language: Code of the target language, where known.
+        vocabulary_size: Size of the shared vocabulary.
+        token_type: numpy's name of the token type.
+        splits: Entries of the splits in data.json.
+        index: All of data.json.
     """
 
     path: Path
@@ -57,18 +57,18 @@ class PreparedData:
 
     @property
     def tokenizer(self) -> Path:
-        """The SentencePiece model, shared by both languages."""
+        """SentencePiece model shared by both languages."""
         return self.path / TOKENIZER
 
     def split(self, name: str) -> ParallelData:
-        """Open a split, memory-mapped: of a large one, only the offsets are read.
+        """Memory-map a split; only the offsets are read.
 
         Args:
             name: "train", "valid" or "test".
 
         Raises:
-            InputError: there is no such split, a file of it is missing or of another size, or its
-                offsets are not those of sentences.
+            InputError: There is no such split, a file is missing or of the wrong size, or the
+                offsets are damaged.
         """
         entry = self._entry(name)
         try:
@@ -89,10 +89,10 @@ class PreparedData:
             ) from error
 
     def text(self, name: str) -> tuple[list[str], list[str]]:
-        """Source and target lines of the validation or test split, all of them.
+        """Read all source and target lines of the validation or test split.
 
         Raises:
-            InputError: there is no such split, or it has no text (as `train`).
+            InputError: There is no such split, or it has no text (as `train`).
         """
         self._entry(name)
         pairs = list(read_parallel(*(self.path / f"{name}.{side}.txt" for side in SIDES)))
@@ -102,7 +102,7 @@ class PreparedData:
         """Read all token files of a split and compare them with their fingerprint.
 
         Raises:
-            InputError: they changed.
+            InputError: The files were changed.
         """
         paths = [
             self.path / f"{name}.{side}.{part}" for side in SIDES for part in ("offsets", "tokens")
@@ -111,7 +111,7 @@ class PreparedData:
         found, right = fingerprint_files(paths), self._entry(name)["fingerprint"]
         if found != right:
             raise InputError(
-                f"{self.path}: the files of {name} have fingerprint {found} and should have "
+                f"{self.path}: the files of {name} have fingerprint {found}, but should have "
                 f"{right}; they are damaged. {_MAKE_AGAIN}"
             )
 
@@ -125,8 +125,8 @@ class PreparedData:
         offsets = self._map(f"{stem}.offsets", "int64", sentences + 1)
         if offsets[0] != 0 or offsets[-1] != tokens:
             raise InputError(
-                f"{self.path / stem}.offsets ends at {offsets[-1]} and its token file at {tokens}; "
-                f"they do not belong together. {_MAKE_AGAIN}"
+                f"{self.path / stem}.offsets ends at {offsets[-1]}, but its token file at "
+                f"{tokens}; they do not belong together. {_MAKE_AGAIN}"
             )
         for begin in range(0, sentences, _BLOCK):
             lengths = np.diff(offsets[begin : begin + _BLOCK + 1])
@@ -148,19 +148,19 @@ class PreparedData:
             raise InputError(f"cannot read {path}: {error.strerror}. {_MAKE_AGAIN}") from error
         if size != wanted:
             raise InputError(
-                f"{path} has {size:,} bytes and should have {wanted:,}; it is damaged. "
+                f"{path} has {size:,} bytes, but should have {wanted:,}; it is damaged. "
                 f"{_MAKE_AGAIN}"
             )
-        # An ordinary array over the mapped memory: np.memmap's own class costs time per slice.
+        # A plain array over the mapped memory: slicing an np.memmap is slower.
         return np.asarray(np.memmap(path, dtype=kind, mode="r", shape=(count,)))
 
 
 def open_prepared(path: Path) -> PreparedData:
-    """Open what `translate-trt data prepare` made.
+    """Open a directory of `translate-trt data prepare`.
 
     Raises:
-        InputError: it is missing, unfinished, damaged, or of a newer format.
-        OutputError: files of an interrupted `data prepare` cannot be put in place.
+        InputError: The directory is missing, unfinished, damaged, or of a newer format.
+        OutputError: The files of an interrupted `data prepare` cannot be moved into place.
     """
     index = _read_index(path)
     version = index.get("format_version")
@@ -203,15 +203,15 @@ def _read_index(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         if not path.exists() and path.name in CORPORA:
             raise InputError(
-                f"{path} is not there; make it with: "
+                f"{path} does not exist; make it with: "
                 f"translate-trt data prepare {path.name} --output {path}"
             ) from error
         raise InputError(
-            f"{path} has no {INDEX}: it is not, or not completely, a directory that "
-            "`translate-trt data prepare` made."
+            f"{path} has no {INDEX}: it is not a complete directory of "
+            "`translate-trt data prepare`."
         ) from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path / INDEX} cannot be read ({error}). {_MAKE_AGAIN}") from error
     if not isinstance(index, dict):
-        raise InputError(f"{path / INDEX} holds no JSON object. {_MAKE_AGAIN}")
+        raise InputError(f"{path / INDEX} does not hold a JSON object. {_MAKE_AGAIN}")
     return index

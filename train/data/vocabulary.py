@@ -1,4 +1,4 @@
-"""A joint SentencePiece vocabulary from the training text."""
+"""Training of a joint SentencePiece vocabulary."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from translate_trt.runtime.io.atomic_files import write_bytes_atomically
 from translate_trt.train.config import END, PAD, START, UNKNOWN
 from translate_trt.train.worker_processes import lines_from_parent, run_apart
 
-# 256 bytes and the four special pieces: what any vocabulary holds before the first learned piece.
+# Pieces of any vocabulary before the first learned one: 256 bytes and four special pieces.
 SMALLEST_VOCABULARY = 256 + 4
 
-# SentencePiece leaves out longer lines; its own default, 4,192, would drop some real paragraphs.
+# SentencePiece skips longer lines; its default, 4,192, drops some real paragraphs.
 LONGEST_LINE_BYTES = 16_384
 
-_REFUSED = 3  # exit status of the process that trains; 1 and 2 are Python's own
+_REFUSED = 3  # exit status of the training process; Python uses 1 and 2
 
 
 def train_tokenizer(
@@ -34,30 +34,28 @@ def train_tokenizer(
     path: Path,
     model_type: str = "unigram",
 ) -> int:
-    """Train a vocabulary and write its model file.
+    """Train a vocabulary and write its model file atomically.
 
-    Byte fallback is on: every text has a tokenization and no input is unknown.
-
-    SentencePiece works for minutes on a large text and hears no signal meanwhile. It does so in a
-    process of its own, so that Ctrl-C takes effect at once.
+    Byte fallback is on: no input is unknown. SentencePiece trains for minutes on a large text and
+    blocks signals meanwhile; a separate process lets Ctrl-C take effect at once.
 
     Args:
-        lines: sentences of both languages; read once, so that an iterator will do. All are used.
-        vocabulary_size: pieces wanted. A small corpus may not have so many; then it gets fewer.
-        path: where the `.spm` file goes, whole or not at all.
+        lines: Sentences of both languages, iterated once; all are used.
+        vocabulary_size: Requested size. A small corpus may yield a smaller vocabulary.
+        path: Path of the `.spm` file.
         model_type: "unigram", or "bpe" for the paper's byte-pair encoding.
 
     Returns:
-        The number of pieces the vocabulary has.
+        The size of the vocabulary.
 
     Raises:
-        InputError: the text cannot give a vocabulary.
-        TranslateTrtError: that process was killed.
-        OutputError: the file cannot be written.
+        InputError: No vocabulary can be trained on the text.
+        TranslateTrtError: The training process was killed.
+        OutputError: The file cannot be written.
     """
     if vocabulary_size <= SMALLEST_VOCABULARY:
         raise InputError(
-            f"a vocabulary of {vocabulary_size} pieces is too small: the special pieces and the "
+            f"a vocabulary of {vocabulary_size} tokens is too small: the special tokens and the "
             f"256 bytes alone take {SMALLEST_VOCABULARY}."
         )
     settings = {
@@ -68,7 +66,7 @@ def train_tokenizer(
         "character_coverage": 0.9999,
         "normalization_rule_name": "nmt_nfkc",
         "max_sentence_length": LONGEST_LINE_BYTES,
-        "input_sentence_size": 0,  # all: what 0.2.3 samples differs from run to run, seed or not
+        "input_sentence_size": 0,  # no sampling: in 0.2.3 it differs between runs, despite the seed
         "pad_id": PAD,
         "unk_id": UNKNOWN,
         "bos_id": START,
@@ -81,32 +79,32 @@ def train_tokenizer(
     if status:
         raise TranslateTrtError(
             f"the process that trains the vocabulary ended unexpectedly (status {status}), perhaps "
-            "for lack of memory; give it less text (data prepare: --vocabulary-sentences)."
+            "for lack of memory; train on fewer sentences (data prepare: --vocabulary-sentences)."
         )
     write_bytes_atomically(path, answer)
     return int(sentencepiece.SentencePieceProcessor(model_proto=answer).get_piece_size())
 
 
 def _refusal(message: str, vocabulary_size: int) -> str:
-    """Say what to do about an error of SentencePiece, whose own texts name its internals."""
+    """Translate an error message of SentencePiece into advice for the user."""
     if "sentences_.empty()" in message:
         return (
             "there is no text to train a vocabulary on: every line is empty, or longer than "
             f"{LONGEST_LINE_BYTES} bytes. Check the files."
         )
     if "all_chars_count" in message:
-        return "the text to train a vocabulary on holds blanks alone. Check the files."
+        return "the text to train a vocabulary on is only white space. Check the files."
     if required := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return (
-            f"a vocabulary of {vocabulary_size} pieces is too small for this text, whose "
-            f"characters and special pieces alone take {required[1]}; ask for more than that "
-            "(--vocabulary-size), or take out lines in other scripts."
+            f"a vocabulary of {vocabulary_size} tokens is too small for this text, whose "
+            f"characters and special tokens alone take {required[1]}; raise --vocabulary-size "
+            "above that, or remove lines in other scripts."
         )
-    return f"SentencePiece could not train a vocabulary of {vocabulary_size} pieces: {message}"
+    return f"SentencePiece could not train a vocabulary of {vocabulary_size} tokens: {message}"
 
 
 def sample_rows(count: int, sentences: int, seed: int) -> NDArray[np.int64]:
-    """Which of `count` pairs to train on, in their order, to have at most so many sentences."""
+    """Sample, in order, rows of at most `sentences` sentences out of `count` pairs."""
     wanted = min(count, sentences // 2)
     random = np.random.Generator(np.random.PCG64(seed))
     return np.sort(random.choice(count, wanted, replace=False, shuffle=False))
@@ -120,7 +118,7 @@ def _messages(settings: dict[str, Any], lines: Iterable[str]) -> Iterator[bytes]
 
 
 def _train() -> None:
-    """What the other process does: `_messages` in, the model or SentencePiece's refusal out."""
+    """Train in the separate process: read `_messages`, write the model or an error message."""
     messages = lines_from_parent()
     settings = json.loads(next(messages))
     model = io.BytesIO()

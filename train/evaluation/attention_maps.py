@@ -1,4 +1,4 @@
-"""The attention weights of a model on one sentence and its translation."""
+"""Attention weights of a model for a sentence and its translation."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _NONE = Prompt()
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """Weights per layer, bottom first, as the model applies them to its values.
+    """Attention weights per layer, bottom first.
 
     Attributes:
-        encoder: self-attention, [N, H, S, S] each.
-        decoder: masked self-attention, [N, H, T, T] each.
-        cross: attention of the decoder to the encoder output, [N, H, T, S] each.
+        encoder: Self-attention of the encoder, [N, H, S, S] each.
+        decoder: Masked self-attention of the decoder, [N, H, T, T] each.
+        cross: Cross-attention, [N, H, T, S] each.
     """
 
     encoder: list[Tensor]
@@ -42,19 +42,19 @@ class AttentionWeights:
 def attention_weights(
     model: Transformer, source: Tensor, source_bias: Tensor | None, target: Tensor
 ) -> AttentionWeights:
-    """All attention weights of a pass through the model.
+    """Compute all attention weights of a forward pass.
 
-    Goes through the layers as `Transformer.encode` and `Transformer.decode` do; each layer's
-    weights are computed from the same input by the layer's own projections (section 3.2).
+    The layers run as in `Transformer.encode` and `Transformer.decode`; the weights are computed
+    from the input of each layer (section 3.2).
 
     Args:
-        model: in evaluation mode.
-        source: [N, S] token ids, each row closed by the end symbol.
-        source_bias: `padding_bias` [N, 1, 1, S], or None where no row has padding.
-        target: [N, T] previous tokens, the first is the start symbol.
+        model: Model in evaluation mode.
+        source: [N, S] token ids, each row with the end symbol.
+        source_bias: [N, 1, 1, S] `padding_bias`; None without padding.
+        target: [N, T] previous tokens; the first is the start symbol.
 
     Raises:
-        OptionError: a sentence is longer than the model's learned positions.
+        OptionError: A sentence is longer than the model's learned positions.
     """
     found = AttentionWeights([], [], [])
     x = model.embed_source(source)  # [N, S, d_model]
@@ -77,13 +77,13 @@ def attention_weights(
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """The weights of one kind of attention, with the pieces that they lie between.
+    """Attention weights of one kind, with the tokens of queries and keys.
 
     Attributes:
-        kind: one of `KINDS`.
-        query: the pieces that look, T of them (of the encoder: S).
-        key: the pieces looked at, S of them (of the decoder's self-attention: T).
-        weights: [layers, H, T, S]; each row of the last axis sums to 1.
+        kind: One of `KINDS`.
+        query: Tokens of the queries: T, or S in the encoder.
+        key: Tokens of the keys: S, or T in the decoder's self-attention.
+        weights: [layers, H, T, S]; the last axis sums to 1.
     """
 
     kind: str
@@ -94,7 +94,7 @@ class AttentionMap:
 
 @dataclass(frozen=True)
 class SentenceAttention:
-    """A translation, and the attention by `KINDS`."""
+    """Translation of a sentence, and its attention maps by `KINDS`."""
 
     translation: str
     maps: dict[str, AttentionMap]
@@ -108,24 +108,24 @@ def attend_sentence(
     options: SearchOptions,
     prompt: Prompt = _NONE,
 ) -> SentenceAttention:
-    """The attention of a model as it translates a sentence.
+    """Compute the attention maps of a sentence and its translation.
 
-    The encoder's pieces are the source with its end symbol, if the model reads that. The decoder
-    reads the start symbol and the translation, and its self-attention lies between these; from each
-    position it says the next piece, under whose name the cross-attention of that position stands,
-    up to the end symbol.
+    The encoder's tokens are the source, with the end symbol if the model reads one. Queries and
+    keys of the decoder's self-attention are the tokens that it reads, from the start symbol on.
+    Queries of the cross-attention are labelled with the tokens that they predict, up to the end
+    symbol.
 
     Args:
-        model: in evaluation mode.
-        tokenizer: of its checkpoint.
-        sentence: source text.
-        target: its translation; None: the one that the beam search finds.
-        options: of that search; what they say of languages, the checkpoint has checked.
-        prompt: of the checkpoint.
+        model: Model in evaluation mode.
+        tokenizer: Tokenizer of the checkpoint.
+        sentence: Source text.
+        target: Translation; None for the result of beam search.
+        options: Search options, with languages that the checkpoint has checked.
+        prompt: Prompt of the checkpoint.
 
     Raises:
-        InputError: the sentence or the translation given is empty.
-        OptionError: one of them is longer than the model's learned positions.
+        InputError: The sentence or the given translation is empty.
+        OptionError: The sentence or translation is longer than the model's learned positions.
     """
     sentence, options = prompt.of_line(sentence, options)
     text = tokenizer.encode_source(sentence)
@@ -135,11 +135,11 @@ def attend_sentence(
     if target is None:
         produced = _translate(model, source, begin, options)
     else:
-        said = tokenizer.encode_target(target)
-        produced = [*map(forced_token, begin), *said, END]
-        if not said:
+        text = tokenizer.encode_target(target)
+        produced = [*map(forced_token, begin), *text, END]
+        if not text:
             raise InputError(
-                "the given translation is empty; without --target the sentence is translated."
+                "the given translation is empty; without --translation the sentence is translated."
             )
     return _maps(model, tokenizer, [*source, END], produced)
 
@@ -147,10 +147,8 @@ def attend_sentence(
 def _translate(
     model: Transformer, source: Sequence[int], begin: Sequence[int], options: SearchOptions
 ) -> list[int]:
-    """The best translation, with the end symbol unless it was cut."""
-    if (
-        model.longest is not None
-    ):  # of learned positions the search must not use more than there are
+    """Return the best translation, with the end symbol unless it is truncated."""
+    if model.longest is not None:
         longest = min(options.max_length_for(len(source)), model.longest)
         options = dataclasses.replace(options, max_length=longest)
     best = beam_search(model, [source], options, [begin])[0][0]
@@ -166,15 +164,15 @@ def _maps(
     found = attention_weights(
         model, torch.tensor([source], device=device), None, torch.tensor([previous], device=device)
     )
-    read = tuple(tokenizer.source_pieces(source))
-    before = tuple(tokenizer.target_pieces(previous))
-    said = tuple(tokenizer.target_pieces(produced))
+    source_text = tuple(tokenizer.source_pieces(source))
+    read = tuple(tokenizer.target_pieces(previous))
+    predicted = tuple(tokenizer.target_pieces(produced))
     maps = {
         kind: AttentionMap(kind, query, key, torch.cat(weights).float().cpu())
         for kind, query, key, weights in (
-            ("encoder", read, read, found.encoder),
-            ("decoder", before, before, found.decoder),
-            ("cross", said, read, found.cross),
+            ("encoder", source_text, source_text, found.encoder),
+            ("decoder", read, read, found.decoder),
+            ("cross", predicted, source_text, found.cross),
         )
     }
     words = [token for token in produced if token != END]

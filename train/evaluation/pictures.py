@@ -1,4 +1,4 @@
-"""Pictures as files: matplotlib figures, made without pyplot, whose state is shared by everyone."""
+"""Saving of matplotlib figures, without pyplot and its global state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CREATOR = "translate-trt"  # in the metadata of each picture
 
 Colour = tuple[float, float, float]
 
-#: Mid tones, which stand out from white paper and from dark pages.
+#: Mid tones, legible on light and dark backgrounds.
 PALETTE = (
     "#2f7fc2", "#d0661e", "#2a9a68", "#a05fc8", "#d0457b",
     "#8a7d1f", "#1c9aa8", "#8f6648", "#6b7f99", "#c0413a",
@@ -40,54 +40,52 @@ _MISSING_GLYPH = re.compile(r"Glyph (\d+) .*missing from")
 
 
 def check_picture(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
-    """Find out, before any work is done, whether a picture can be written to `path`.
+    """Check, before any work, whether a picture can be written to `path`.
 
     Args:
-        path: of the file; its ending names the format.
-        force: it may replace a picture that `save_picture` made.
-        inputs: what it shows.
+        path: Path of the file; its ending selects the format.
+        force: Replace a picture of `save_picture`.
+        inputs: Inputs of the picture, which must not be overwritten.
 
     Raises:
-        OptionError: the ending is none of `FORMATS`.
-        OutputError: the path is taken, or in an input, or its directory is not there.
+        OptionError: The ending is not one of `FORMATS`.
+        OutputError: The path exists or lies in an input, or its directory does not exist.
     """
     if path.suffix.lower() not in FORMATS:
-        raise OptionError(
-            f"{path}: a picture's name ends in {', '.join(FORMATS)}; give such a one."
-        )
+        raise OptionError(f"{path}: the name of a picture must end in one of {', '.join(FORMATS)}.")
     check_apart(path, inputs)
     check_file(path, force, _is_picture, "a picture of translate-trt")
 
 
 def _is_picture(sample: bytes) -> bool:
-    """By the program that it names; pictures of earlier versions name matplotlib alone."""
+    """Recognize our pictures by their creator; those of earlier versions name matplotlib only."""
     return sample.startswith((b"\x89PNG", b"<?xml", b"%PDF-")) and (
         _CREATOR.encode() in sample or b"Matplotlib" in sample
     )
 
 
 def save_picture(figure: Figure, path: Path) -> None:
-    """Write a figure in the format that the ending of `path` names, whole or not at all.
+    """Write a figure atomically, in the format of the ending of `path`.
 
-    Characters that the font lacks come out as boxes; one warning lists them.
+    Characters that the font lacks are drawn as boxes, and listed in a warning.
 
     Raises:
-        OutputError: the disk is full, or the path may not be written.
+        OutputError: The disk is full, or the path is not writable.
     """
-    FigureCanvasAgg(figure)  # attaches itself: what the layout measures text with
+    FigureCanvasAgg(figure)  # attaches itself to the figure; the layout needs it to measure text
     content = io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         kind = path.suffix[1:].lower()
         creator = {("Software" if kind == "png" else "Creator"): _CREATOR}
         figure.savefig(content, format=kind, dpi=DOTS_PER_INCH, metadata=creator)
-    _tell(str(warning.message) for warning in caught)
+    _log_warnings(str(warning.message) for warning in caught)
     clear_leftovers(path)
     write_bytes_atomically(path, content.getvalue())
 
 
-def _tell(messages: Iterable[str]) -> None:
-    """Pass on matplotlib's warnings; those of missing glyphs, many of each, become one."""
+def _log_warnings(messages: Iterable[str]) -> None:
+    """Log matplotlib's warnings; those of missing glyphs are merged into one."""
     lacking: dict[str, None] = {}
     others: dict[str, None] = {}
     for message in messages:
@@ -98,15 +96,15 @@ def _tell(messages: Iterable[str]) -> None:
             others[message] = None
     if lacking:
         log.warning(
-            "the font has no %s: boxes are drawn instead. Name a font that has them as font.family "
-            "in a matplotlibrc file.", " ".join(lacking),
+            "the font has no %s: boxes are drawn instead. Choose a font that has them by "
+            "font.family in a matplotlibrc file.", " ".join(lacking),
         )  # fmt: skip
     for message in others:
         log.warning("matplotlib: %s", message)
 
 
 def plain_axes(axes: Axes, ink: str = "black") -> None:
-    """Leave of the axes what is read: two lines, their numbers, and a faint grid."""
+    """Reduce axes to two spines with tick labels and a faint grid."""
     axes.grid(alpha=0.25, linewidth=0.6, color=ink)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,6 +1,6 @@
-"""Scores of translations: sacreBLEU, chrF, TER, the paper's BLEU, and differences of systems.
+"""Scores of translations: sacreBLEU, chrF, TER, the paper's BLEU, and paired bootstrap.
 
-Only text comes in here; nothing needs torch.
+The module works on text alone, and does not import torch.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from numpy.typing import NDArray
 
 RESAMPLES = 1_000
 CONFIDENCE = 0.95
-#: sacrebleu's own, so that both draw the same sentences.
+#: sacrebleu's seed, so both draw the same sentences.
 SEED = 12_345
 BOOTSTRAP = f"paired bootstrap, {RESAMPLES:,} resamples, seed {SEED}"
 
 #: Target languages whose hyphenated compounds the literature splits before BLEU.
 SPLITS_COMPOUNDS = frozenset({"de"})
 
-# Over bytes, as perl does it without being told of UTF-8. That matters where a single letter
-# stands between two hyphens: a match takes the letters on both of its sides, so that in "a-b-c" the
-# second hyphen finds no letter left and stays, while the two bytes of an "ä" serve both hyphens.
+# Over bytes, like the Perl script. The difference shows with a single letter between hyphens: a match
+# consumes a character on both sides, so the second hyphen of "a-b-c" is not split, but that of
+# "a-ä-c" is, because "ä" has two bytes.
 _COMPOUND = re.compile(rb"(\S)-(\S)")
 
 
 @dataclass(frozen=True)
 class Score:
-    """A score of a whole test set and what it was computed with.
+    """Score of a test set, with the signature that reproduces it.
 
     Attributes:
         score: 0 to 100; TER, an error rate, can be more.
-        signature: sacrebleu's, so that others can compute the same.
-        label: what to call it.
-        note: what to know before comparing it.
+        signature: Signature of sacrebleu.
+        label: Name of the score.
+        note: Caveat for comparisons.
     """
 
     score: float
@@ -47,26 +47,26 @@ class Score:
     note: str = ""
 
 
-#: Gives a system's translations, line by line, their score.
+#: Function from a system's translations, line by line, to their score.
 Metric = Callable[[Sequence[str]], Score]
 
 
 def tokenize_moses(lines: Sequence[str], language: str) -> list[str]:
-    """Each line as Moses' tokenizer.perl writes it: tokens between spaces, XML entities escaped.
+    """Tokenize lines like Moses' tokenizer.perl, with XML entities escaped.
 
-    As it did when the paper was written: since November 2018 it parts a line's last word from its
-    period even if the two are one token elsewhere ("am 28."), which sacremoses does not.
+    The tokens are those of the script at the time of the paper. Since November 2018 it splits the
+    period off a line's last word even if both are one token elsewhere ("am 28.").
     """
-    import sacremoses  # which compiles expressions for half a second; training has no use for it
+    import sacremoses  # compiles regular expressions for half a second; not needed in training
 
     tokenizer = sacremoses.MosesTokenizer(lang=language)
     return [tokenizer.tokenize(line, return_str=True) for line in lines]
 
 
 def split_compounds(line: str) -> str:
-    """A tokenized line with "rich-text" as "rich ##AT##-##AT## text".
+    """Replace "rich-text" by "rich ##AT##-##AT## text" in a tokenized line.
 
-    What tensor2tensor's get_ende_bleu.sh does to hypotheses and reference, match for match.
+    tensor2tensor's get_ende_bleu.sh does the same to hypotheses and reference.
     """
     return _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()
 
@@ -81,19 +81,19 @@ def _as_the_paper(language: str) -> Callable[[Sequence[str]], list[str]]:
     return prepare
 
 
-#: The names that `make_metric` knows.
+#: Names of the metrics of `make_metric`.
 METRICS = ("bleu", "chrf", "chrf++", "ter", "tokenized-bleu")
 
 
 def make_metric(
     name: str, reference: Sequence[str], language: str = "de", tokenize: str = "13a"
 ) -> Metric:
-    """One of `METRICS`.
+    """Make a metric.
 
     Args:
-        name: of the metric.
-        reference: lines as people wrote them, not tokenized.
-        language: of the target, for tokenized BLEU.
+        name: One of `METRICS`.
+        reference: Reference lines, not tokenized.
+        language: Target language, for tokenized BLEU.
         tokenize: sacrebleu's tokenization, for BLEU.
     """
     if name == "tokenized-bleu":
@@ -119,9 +119,9 @@ def _sacrebleu(label: str, metric: Any, note: str = "") -> Metric:
 
 
 def _tokenized_bleu(reference: Sequence[str], language: str) -> Metric:
-    """BLEU of Moses tokens without smoothing: the formula of multi-bleu.perl, cased."""
+    """Cased BLEU of Moses tokens without smoothing: the formula of multi-bleu.perl."""
     prepare = _as_the_paper(language)
-    # force: the text is meant to be tokenized, so no warning that it is.
+    # force: no warning that the text is tokenized.
     metric = sacrebleu.BLEU(
         tokenize="none", smooth_method="none", force=True, references=[prepare(reference)]
     )
@@ -145,13 +145,13 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
 @dataclass(frozen=True)
 class Difference:
-    """How much better the second of two systems is, in BLEU (Koehn 2004).
+    """Difference of two systems in BLEU (Koehn 2004).
 
     Attributes:
         bleu: BLEU(second) - BLEU(first).
-        interval: 95 % of the resampled differences lie in it.
-        p_value: two-sided: how often resampling alone, centred on zero, gives a difference of at
-            least this size; never below 1 / (RESAMPLES + 1). (sacrebleu prints the one-sided one.)
+        interval: 95 % interval of the resampled differences.
+        p_value: Two-sided p-value: share of resampled differences, centred on zero, of at least
+            this size; at least 1 / (RESAMPLES + 1). (sacrebleu prints the one-sided p-value.)
     """
 
     bleu: float
@@ -162,14 +162,14 @@ class Difference:
 def paired_bootstrap(
     systems: Sequence[Sequence[str]], reference: Sequence[str], tokenize: str = "13a"
 ) -> list[Difference]:
-    """Each but the first system beside the first, on test sets drawn from this one.
+    """Compare each further system with the first by paired bootstrap.
 
-    A test set has as many sentences as this one, drawn with replacement, the same for all systems;
-    `RESAMPLES` of them are drawn.
+    `RESAMPLES` test sets of the same size are drawn with replacement, the same sentences for all
+    systems.
 
     Args:
-        systems: translations of each, line by line.
-        reference: lines.
+        systems: Translations of each system, line by line.
+        reference: Reference lines.
         tokenize: sacrebleu's tokenization.
     """
     statistics = [bleu_statistics(texts, reference, tokenize) for texts in systems]
@@ -184,7 +184,7 @@ def paired_bootstrap(
 def bleu_statistics(
     texts: Sequence[str], reference: Sequence[str], tokenize: str = "13a"
 ) -> NDArray[np.float64]:
-    """[sentences, 10] what BLEU sums over a corpus: lengths, n-gram matches, n-gram totals."""
+    """Return [sentences, 10] sufficient statistics of BLEU: lengths, n-gram matches and totals."""
     metric = sacrebleu.BLEU(tokenize=tokenize)
     rows = []
     for text, right in zip(texts, reference, strict=True):
@@ -194,7 +194,7 @@ def bleu_statistics(
 
 
 def resampled_bleu(statistics: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """[RESAMPLES, systems] BLEU of the drawn test sets."""
+    """Return [RESAMPLES, systems] BLEU scores of resampled test sets."""
     random = np.random.default_rng(SEED)
     size = len(statistics[0])
     found = []
@@ -213,7 +213,7 @@ def _difference(observed: float, resampled: NDArray[np.float64]) -> Difference:
 
 
 def _bleu_of(statistics: NDArray[np.float64]) -> float:
-    """Corpus BLEU of summed statistics [10]."""
+    """Compute corpus BLEU from summed statistics [10]."""
     values = [int(value) for value in statistics]
     score = sacrebleu.BLEU.compute_bleu(
         correct=values[2:6],

@@ -1,4 +1,4 @@
-"""The curves of training runs: loss, BLEU, learning rate and speed against the step."""
+"""Training curves: loss, BLEU, learning rate and speed by step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTH = 12.0  # inches
 
 
 class Curve(NamedTuple):
-    """A number of a run as it went."""
+    """Values of a metric by step."""
 
     steps: list[int]
     values: list[float]
@@ -28,11 +28,11 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """What a training run has recorded.
+    """Recorded metrics of a training run.
 
     Attributes:
-        name: for the legend.
-        curves: by the names of `metrics.scalars`, such as `train/loss` or `validation/bleu`.
+        name: Name in the legend.
+        curves: Curves by the names of `metrics.scalars`: `train/loss`, `validation/bleu`.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Run:
 
 
 class _Line(NamedTuple):
-    """A curve of each run: its name, what the panel's legend calls it, and how it is drawn."""
+    """Curve of a panel: its name, its label in the panel's legend, and its style."""
 
     curve: str
     label: str
@@ -54,11 +54,11 @@ class _Panel(NamedTuple):
     unit: str
     lines: tuple[_Line, ...]
     from_zero: bool = True
-    number_format: str = ""  # of the values on the axis; empty: matplotlib's
+    number_format: str = ""  # tick labels of the y-axis; empty for matplotlib's default
 
 
-# The training loss has label smoothing in it and the validation loss has not. Only the negative
-# log-likelihood of the training steps can be held against the validation loss, so it is drawn too.
+# The training loss includes label smoothing, the validation loss does not. The training steps'
+# negative log-likelihood, which is comparable with the validation loss, is therefore drawn too.
 _PANELS = (
     _Panel(
         "loss",
@@ -90,10 +90,10 @@ _PANELS = (
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """The curves of runs, named by their directories, or by the whole paths if two are alike.
+    """Read the curves of runs, named by their directories, or by their paths if ambiguous.
 
     Raises:
-        InputError: one has no metrics, or none that can be read.
+        InputError: A run has no readable metrics.
     """
     names = [path.name or path.resolve().name for path in paths]
     if len(set(names)) < len(names):
@@ -114,16 +114,16 @@ def _read_curves(run: Path) -> dict[str, Curve]:
             curve.values.append(value)
     if not found:
         raise InputError(
-            f"{run / METRICS} has no numbers yet; the first ones come after --log-every steps."
+            f"{run / METRICS} has no numbers yet; the first are written after --log-every steps."
         )
     return found
 
 
 def draw_curves(runs: Sequence[Run]) -> Figure:
-    """Four panels with the curves of all runs, a colour for each; a legend names the runs."""
+    """Draw four panels with the curves of all runs, each run in a colour of its own."""
     names = [run.name for run in runs]
     columns = legend_columns(names, _WIDTH)
-    height = 8 + 0.25 * -(-len(runs) // columns)  # the legend's lines above the panels
+    height = 8 + 0.25 * -(-len(runs) // columns)  # with the rows of the legend
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     of_run = colours(len(runs))
     grid = figure.subplots(2, 2, sharex=True)
@@ -134,7 +134,7 @@ def draw_curves(runs: Sequence[Run]) -> Figure:
     handles = [Line2D([], [], color=colour) for colour in of_run]
     legend = figure.legend(handles, names, loc="outside upper center", ncols=columns, frameon=False)
     for text in legend.get_texts():
-        text.set_parse_math(False)  # a dollar sign in a name is one
+        text.set_parse_math(False)  # names may contain dollar signs
     return figure
 
 
@@ -164,7 +164,7 @@ def _draw_panel(axes: Axes, panel: _Panel, runs: Sequence[Run], of_run: Sequence
 
 
 def _draw_line(axes: Axes, line: _Line, curve: Curve, colour: Colour) -> None:
-    # A single point has no line to be seen by.
+    # A single point is invisible without a marker.
     marker = line.marker or ("." if len(curve.steps) == 1 else "")
     values = [line.sign * value for value in curve.values]
     axes.plot(curve.steps, values, color=colour, linestyle=line.style, marker=marker)

@@ -1,4 +1,4 @@
-"""Validation loss, and translations by the reference search: of one model or of an ensemble."""
+"""Validation loss, and translation by the reference search, of a model or an ensemble."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NONE = Prompt()
 
 @torch.inference_mode()
 def validation_loss(model: Transformer, data: ParallelData, batch_tokens: int = 4096) -> float:
-    """Negative log-likelihood per target token, in nats, without label smoothing."""
+    """Compute the negative log-likelihood per target token in nats, without label smoothing."""
     device = model.embedding.weight.device
     data = data.for_model(model)
     total, tokens = 0.0, 0
@@ -43,15 +43,15 @@ def validation_loss(model: Transformer, data: ParallelData, batch_tokens: int = 
 
 
 def perplexity(loss: float) -> float:
-    """exp(loss), infinite where that is beyond a float."""
+    """Return exp(loss), or infinity on overflow."""
     return math.exp(loss) if loss < 700 else math.inf
 
 
 def check_same_vocabulary(checkpoints: Sequence[Checkpoint]) -> None:
-    """Find out, before any weights are read, whether checkpoints can be an ensemble.
+    """Check, before any weights are read, whether checkpoints can form an ensemble.
 
     Raises:
-        CheckpointError: their token ids do not mean the same.
+        CheckpointError: The vocabularies differ.
     """
     first, *others = checkpoints
     for other in others:
@@ -69,10 +69,10 @@ def check_same_vocabulary(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def load_as_one(checkpoints: Sequence[Checkpoint], device: torch.device) -> tuple[Model, Tokenizer]:
-    """The model of a checkpoint, or the ensemble of several, and the tokenizer.
+    """Load a checkpoint, or several as an ensemble, and the tokenizer.
 
     Raises:
-        CheckpointError: one is damaged, or their vocabularies differ.
+        CheckpointError: A checkpoint is damaged, or the vocabularies differ.
     """
     check_same_vocabulary(checkpoints)
     models = [checkpoint.load_model().to(device) for checkpoint in checkpoints]
@@ -87,27 +87,35 @@ def translate_reference(
     options: SearchOptions,
     prompt: Prompt = _NONE,
 ) -> tuple[list[str], list[list[Hypothesis]]]:
-    """Best translations as text, and all hypotheses, by the PyTorch beam search.
+    """Translate lines with the PyTorch beam search.
 
-    The prompt is the checkpoint's, which has checked what the options say of languages.
+    For a model with learned positions, sources are truncated with a warning, such that source + 50
+    tokens, the end symbol included, fit.
 
-    A model with learned positions has no more of them than it was made with: longer sources are
-    cut, so that source + 50 tokens, the end symbol included, fit; a warning counts them.
+    Args:
+        model: Model or ensemble.
+        tokenizer: Tokenizer of the checkpoint.
+        lines: Source text.
+        options: Search options, with languages that the checkpoint has checked.
+        prompt: Prompt of the checkpoint.
+
+    Returns:
+        The best translations as text, and all hypotheses.
     """
-    asked = [prompt.of_line(line, options) for line in lines]
-    sources = tokenizer.encode_source_batch([text for text, _ in asked])
+    prepared = [prompt.of_line(line, options) for line in lines]
+    sources = tokenizer.encode_source_batch([text for text, _ in prepared])
     if model.longest is not None:
-        room = max(1, model.longest - 50 - 1 - prompt.source_length)
-        cut = sum(len(source) > room for source in sources)
+        limit = max(1, model.longest - 50 - 1 - prompt.source_length)
+        cut = sum(len(source) > limit for source in sources)
         if cut:
             log.warning(
                 "%d of %d lines are cut to %d tokens: the model has learned positions for %d",
-                cut, len(lines), room, model.longest,
+                cut, len(lines), limit, model.longest,
             )  # fmt: skip
-        sources = [source[:room] for source in sources]
+        sources = [source[:limit] for source in sources]
     sources = [
         [*prompt.of_source(own), *source] if source else []
-        for source, (_, own) in zip(sources, asked, strict=True)
+        for source, (_, own) in zip(sources, prepared, strict=True)
     ]
-    results = beam_search(model, sources, options, [prompt.of_target(own) for _, own in asked])
+    results = beam_search(model, sources, options, [prompt.of_target(own) for _, own in prepared])
     return [tokenizer.decode(result[0].tokens) for result in results], results

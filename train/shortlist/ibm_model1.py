@@ -1,12 +1,12 @@
 """IBM Model 1 (Brown et al. 1993, section 4.1): lexical translation probabilities, learned by EM.
 
-p(t | s) is the probability that source token s is translated by target token t. A target token may
-come from any token of its source sentence, all places alike, or from none of them, the NULL word.
-Here the source's end symbol, which translates nothing itself, stands for NULL.
+p(t | s) is the probability that source token s is translated by target token t. A target token is
+aligned with any token of its source sentence, all positions being equally likely, or with NULL. The
+source's end symbol, which has no translation, stands for NULL.
 
-The table is sparse: the pairs (s, t) that share a sentence, sorted by their key s * V + t. Text
-goes through in chunks; beside it, memory is that of the table (`MOST_ENTRIES`) and of the chunks
-under way (`_CHUNK_PLACES`).
+The table is sparse: it holds the pairs (s, t) that share a sentence, sorted by their key s * V + t.
+Text is processed in chunks. Besides the text, memory holds the table (`MOST_ENTRIES`) and the
+chunks in flight (`_CHUNK_LINKS`).
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from translate_trt.train.worker_processes import WorkerPool
 Integers = NDArray[Any]
 Floats = NDArray[np.float64]
 
-# Pairs (s, t) of the table: 32 bytes each, and 90 where new ones are merged into a full one.
+# Pairs (s, t) of the table: 32 bytes each, 90 while new pairs are merged into a full table.
 MOST_ENTRIES = 1 << 25
-# Source places times target places of a chunk's sentences, at about 70 bytes each.
-_CHUNK_PLACES = 1 << 22
+# Links (source position, target position) of a chunk's sentences, at about 70 bytes each.
+_CHUNK_LINKS = 1 << 22
 
 _KEYS, _PROBABILITIES = "keys.npy", "probabilities.npy"
 
 
 @dataclass(frozen=True)
 class TokenPairs:
-    """Sentence pairs, each side end to end; every sentence ends with the end symbol.
+    """Sentence pairs, each side concatenated; every sentence ends with the end symbol.
 
     Attributes:
-        source: tokens of all source sentences.
-        source_offsets: [pairs + 1], where each sentence begins, and the end of the last.
-        target: the same of the target.
-        target_offsets: likewise.
+        source: Tokens of all source sentences.
+        source_offsets: [pairs + 1] start of each source sentence, and the end of the last.
+        target: Tokens of all target sentences.
+        target_offsets: [pairs + 1] start of each target sentence, and the end of the last.
     """
 
     source: Integers
@@ -55,9 +55,9 @@ class TokenPairs:
         return len(self.source_offsets) - 1
 
     def spread(self, count: int) -> TokenPairs:
-        """That many of the pairs, evenly spaced: text is often several corpora, one after another.
+        """Select `count` pairs, evenly spaced, since text is often a concatenation of corpora.
 
-        Those of memory-mapped files are copied into memory.
+        Selected pairs of memory-mapped files are copied into memory.
         """
         if count >= len(self):
             return self
@@ -73,8 +73,8 @@ def _select(
 ) -> tuple[Integers, NDArray[np.int64]]:
     lengths = offsets[rows + 1] - offsets[rows]
     ends = np.cumsum(lengths)
-    places = np.arange(ends[-1]) + np.repeat(offsets[rows] - (ends - lengths), lengths)
-    return tokens[places], np.concatenate(([0], ends))
+    positions = np.arange(ends[-1]) + np.repeat(offsets[rows] - (ends - lengths), lengths)
+    return tokens[positions], np.concatenate(([0], ends))
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class TranslationTable:
     """p(target | source), sorted by source and target.
 
     Attributes:
-        source: [E]; the end symbol stands for NULL.
-        target: [E].
-        probability: float64 [E]; those of each source token sum to 1.
+        source: [E] source tokens; the end symbol stands for NULL.
+        target: [E] target tokens.
+        probability: [E] float64; the probabilities of each source token sum to 1.
     """
 
     source: NDArray[np.int64]
@@ -99,22 +99,22 @@ def learn_table(
     pool: WorkerPool,
     most_entries: int = MOST_ENTRIES,
 ) -> TranslationTable:
-    """Estimate the table by expectation maximization, from equal probabilities.
+    """Estimate the table by expectation maximization, from uniform probabilities.
 
-    Which chunks there are depends on the text alone, and they are added up in their order: the
-    result is the same for any number of processes.
+    The result is the same for any number of processes: the chunks depend on the text alone, and
+    are summed in order.
 
     Args:
-        pairs: the text.
+        pairs: Training text.
         vocabulary_size: V, larger than every token.
-        iterations: of expectation and maximization, at least 1.
-        pool: its processes read the table from files in a temporary directory (16 bytes an entry).
-        most_entries: of the table. Where the text has more, pairs that are rare beside their source
-            token are left out, and as counting goes on, so are some that would become frequent.
+        iterations: Iterations of expectation maximization, at least 1.
+        pool: Worker processes, which read the table from temporary files (16 bytes per entry).
+        most_entries: Maximum size of the table. Of a larger text, the pairs with the smallest share
+            of their source token's counts are dropped while counting.
 
     Raises:
-        OptionError: no iteration.
-        TranslateTrtError: a process ended unexpectedly.
+        OptionError: `iterations` is less than 1.
+        TranslateTrtError: A process ended unexpectedly.
     """
     if iterations < 1:
         raise OptionError(f"iterations is {iterations}; it must be at least 1.")
@@ -135,13 +135,13 @@ def learn_table(
         source = keys // vocabulary_size
         starts = np.flatnonzero(np.diff(source, prepend=-1))
         rows = np.diff(starts, append=len(keys))
-        probability = np.ones(len(keys))  # only their ratio matters, so that this is uniform
+        probability = np.ones(len(keys))  # uniform: only ratios matter
         for _ in range(iterations):
             np.save(directory / _PROBABILITIES, probability)
             expected = np.zeros(len(keys))
             tasks = _tasks(pairs, vocabulary_size, directory, bar)
-            for places, shares in pool.map(_expect, tasks):
-                expected[places] += shares
+            for entries, shares in pool.map(_expect, tasks):
+                expected[entries] += shares
             probability = expected / np.repeat(np.add.reduceat(expected, starts), rows)
     return TranslationTable(source, keys % vocabulary_size, probability)
 
@@ -151,7 +151,7 @@ def learn_table(
 
 @dataclass(frozen=True)
 class _Task:
-    """A chunk of pairs, and where the table lies (None while it is counted)."""
+    """Chunk of pairs, and the directory of the table (None while counting)."""
 
     pairs: TokenPairs
     vocabulary_size: int
@@ -162,7 +162,7 @@ def _tasks(
     pairs: TokenPairs, vocabulary_size: int, table: Path | None, bar: tqdm[Any]
 ) -> Iterator[_Task]:
     lengths = np.diff(pairs.source_offsets), np.diff(pairs.target_offsets)
-    chunk = np.cumsum(lengths[0] * (lengths[1] - 1)) // _CHUNK_PLACES
+    chunk = np.cumsum(lengths[0] * (lengths[1] - 1)) // _CHUNK_LINKS
     begins = np.flatnonzero(np.diff(chunk, prepend=-1)).tolist()
     for begin, end in zip(begins, [*begins[1:], len(pairs)], strict=True):
         part = TokenPairs(
@@ -181,14 +181,14 @@ def _slice(
 
 
 @dataclass(frozen=True)
-class _Places:
-    """Each target token beside each token of its source sentence: M places.
+class _Links:
+    """M links of each target token with each token of its source sentence.
 
     Attributes:
-        keys: [U], the different pairs (s, t), sorted.
-        key: [M], index of each place's pair in `keys`; places of one target token are consecutive.
-        starts: [T], the first place of each target token.
-        sizes: [T], source tokens beside it.
+        keys: [U] distinct pairs (s, t), sorted.
+        key: [M] index of each link's pair in `keys`; links of a target token are consecutive.
+        starts: [T] first link of each target token.
+        sizes: [T] number of links of each target token.
     """
 
     keys: NDArray[np.int64]
@@ -197,10 +197,10 @@ class _Places:
     sizes: NDArray[np.int64]
 
 
-def _places(task: _Task) -> _Places:
+def _links(task: _Task) -> _Links:
     pairs = task.pairs
     inside = np.ones(len(pairs.target), np.bool_)
-    inside[pairs.target_offsets[1:] - 1] = False  # the end symbol translates nothing
+    inside[pairs.target_offsets[1:] - 1] = False  # the target's end symbol is not aligned
     lengths = np.diff(pairs.source_offsets)
     sentence = np.repeat(np.arange(len(pairs)), np.diff(pairs.target_offsets) - 1)
     sizes = lengths[sentence]
@@ -210,12 +210,12 @@ def _places(task: _Task) -> _Places:
     )
     keys = pairs.source.astype(np.int64)[source] * task.vocabulary_size
     keys += np.repeat(pairs.target[inside].astype(np.int64), sizes)
-    return _Places(*_unique(keys), starts, sizes)
+    return _Links(*_unique(keys), starts, sizes)
 
 
 def _unique(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`np.unique(keys, return_inverse=True)`, which takes twice as long: it sorts indirectly."""
-    # One number holds key and place: 2 * 17 bits for 131,072 pieces, 22 for the places of a chunk.
+    """Compute `np.unique(keys, return_inverse=True)` in half the time, without an indirect sort."""
+    # Key and index are packed: 2 * 17 bits for 131,072 tokens, 22 bits for the links of a chunk.
     bits = len(keys).bit_length()
     packed = (keys << bits) | np.arange(len(keys))
     packed.sort()
@@ -227,44 +227,44 @@ def _unique(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 
 def _count(task: _Task) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The pairs of a chunk, and how often each comes."""
-    places = _places(task)
-    return places.keys, np.bincount(places.key, minlength=len(places.keys))
+    """Count the pairs (s, t) of a chunk."""
+    links = _links(task)
+    return links.keys, np.bincount(links.key, minlength=len(links.keys))
 
 
 def _expect(task: _Task) -> tuple[NDArray[np.int64], Floats]:
-    """The E step: entries of the table that a chunk has, and their expected counts in it."""
+    """Compute the E step of a chunk: its entries of the table, and their expected counts."""
     assert task.table is not None
     keys = np.load(task.table / _KEYS, mmap_mode="r")
     probability = np.load(task.table / _PROBABILITIES, mmap_mode="r")
-    places = _places(task)
-    entries = np.minimum(np.searchsorted(keys, places.keys), len(keys) - 1)
-    known = keys[entries] == places.keys
-    weights = np.where(known, probability[entries], 0.0)[places.key]
-    totals = np.add.reduceat(weights, places.starts) if len(weights) else weights
-    totals[totals == 0] = np.inf  # nothing of it is in the table any more
-    weights /= np.repeat(totals, places.sizes)
-    expected = np.bincount(places.key, weights, minlength=len(places.keys))
+    links = _links(task)
+    entries = np.minimum(np.searchsorted(keys, links.keys), len(keys) - 1)
+    known = keys[entries] == links.keys
+    weights = np.where(known, probability[entries], 0.0)[links.key]
+    totals = np.add.reduceat(weights, links.starts) if len(weights) else weights
+    totals[totals == 0] = np.inf  # all pairs of the target token were dropped from the table
+    weights /= np.repeat(totals, links.sizes)
+    expected = np.bincount(links.key, weights, minlength=len(links.keys))
     return entries[known], expected[known]
 
 
 class _Counts:
-    """How often each pair (s, t) comes; what is new is merged into the rest by and by."""
+    """Counts of the pairs (s, t), merged from time to time."""
 
     def __init__(self, vocabulary_size: int, most_entries: int) -> None:
         self._vocabulary_size = vocabulary_size
         self._most = most_entries
         self._parts: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        self._waiting = 0
+        self._unmerged = 0
 
     def add(self, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         self._parts.append((keys, counts))
-        self._waiting += len(keys)
-        if self._waiting > self._most // 2:
+        self._unmerged += len(keys)
+        if self._unmerged > self._most // 2:
             self.merged()
 
     def merged(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Keys, sorted, and their counts."""
+        """Merge all counts; return the sorted keys and their counts."""
         keys = np.concatenate([part[0] for part in self._parts])
         counts = np.concatenate([part[1] for part in self._parts])
         self._parts.clear()
@@ -275,13 +275,13 @@ class _Counts:
         if len(keys) > self._most:
             kept = self._least_rare(keys, counts)
             keys, counts = keys[kept], counts[kept]
-        self._parts, self._waiting = [(keys, counts)], 0
+        self._parts, self._unmerged = [(keys, counts)], 0
         return keys, counts
 
     def _least_rare(self, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Entries to keep: those with the largest share of their source token's counts.
+        """Select the entries with the largest share of their source token's counts.
 
-        Not those with the largest counts: all translations of a rare token would go.
+        Absolute counts would drop all translations of rare tokens.
         """
         source = keys // self._vocabulary_size
         share = counts / np.bincount(source, counts)[source]

@@ -1,4 +1,4 @@
-"""A shortlist learned from text: prepared token files, or text and a tokenizer."""
+"""Learning of a shortlist from prepared data, or from text and a tokenizer."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from translate_trt.train.worker_processes import WorkerPool
 
 log = logging.getLogger("translate_trt")
 
-# Longer sentences, in tokens with the end symbol, are left out, as training does by default: what
-# they cost grows with their length squared, and they are seldom translations word for word.
+# Longer sentences are dropped, as in training by default: the cost grows with the square of the
+# length, and they are seldom literal translations.
 _MAX_LENGTH = 256
 _CHUNK_PAIRS = 10_000
-_COUNTED_TOKENS = 1 << 22  # between two steps of counting; numpy widens them to 64 bits
+_COUNTED_TOKENS = 1 << 22  # tokens per call of np.bincount, which widens them to 64 bits
 
 
 @dataclass(frozen=True)
 class ShortlistSize:
-    """How much of the table is kept.
+    """Size of a shortlist's table.
 
     Attributes:
-        frequent: F, most frequent target tokens, in every list.
-        best: C, translations of each source token.
-        min_probability: translations below it are left out.
+        frequent: F: number of most frequent target tokens, which are in every list.
+        best: C: maximum number of translations of a source token.
+        min_probability: Minimum probability of a translation.
     """
 
     frequent: int
@@ -62,12 +62,12 @@ class ShortlistSize:
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """What a shortlist has to know of the tokenizers.
+    """Properties of the tokenizers that a shortlist depends on.
 
     Attributes:
-        copies: as in `Shortlist`.
+        copies: As in `Shortlist`.
         target_size: V.
-        tokenizer_sha256: for the record.
+        tokenizer_sha256: As in `Shortlist`.
     """
 
     copies: NDArray[np.int32]
@@ -76,7 +76,7 @@ class Vocabularies:
 
     @classmethod
     def of(cls, source: Path, target: Path) -> Vocabularies:
-        """Of two SentencePiece models, which may be the same."""
+        """Read the SentencePiece models of source and target; may be the same file."""
         tokenizer = Tokenizer(source, target)
         pieces = (
             tokenizer.source_pieces(range(tokenizer.source_vocabulary_size)),
@@ -95,19 +95,19 @@ def build_shortlist(
     """Learn a shortlist from sentence pairs.
 
     Args:
-        pairs: the text, as training has it.
-        vocabularies: of its tokens.
-        size: of the table.
-        iterations: of expectation maximization.
-        pool: where it is done.
+        pairs: Training text of the model.
+        vocabularies: Vocabularies of the pairs.
+        size: Size of the table.
+        iterations: Iterations of expectation maximization.
+        pool: Worker processes.
 
     Raises:
-        InputError: there are no pairs.
-        OptionError: no iteration.
-        TranslateTrtError: a process ended unexpectedly.
+        InputError: There are no pairs.
+        OptionError: `iterations` is less than 1.
+        TranslateTrtError: A process ended unexpectedly.
     """
     if not len(pairs):
-        raise InputError("there is no sentence pair to learn a shortlist from.")
+        raise InputError("the text has no sentence pair to learn a shortlist from.")
     copies, target_size = vocabularies.copies, vocabularies.target_size
     counts = _count_tokens(pairs.target, target_size)
     counts[[PAD, START]] = 0
@@ -131,7 +131,7 @@ def build_shortlist(
 
 
 def _count_tokens(tokens: NDArray[np.integer], vocabulary_size: int) -> NDArray[np.int64]:
-    """[V], how often each comes."""
+    """Return [V] counts of the tokens."""
     counts = np.zeros(vocabulary_size, np.int64)
     for begin in range(0, len(tokens), _COUNTED_TOKENS):
         part = tokens[begin : begin + _COUNTED_TOKENS]
@@ -145,27 +145,27 @@ def _rows(
     frequent: NDArray[np.int32],
     size: ShortlistSize,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The best translations [S, C] of each source token that are not frequent ones."""
-    # A token's own entry stays whatever its probability: it is in its row by rule.
+    """Return the best translations [S, C] of each source token, without frequent tokens."""
+    # The copy of a source token is kept at any probability (`Shortlist.copies`).
     wanted = (table.probability >= size.min_probability) | (copies[table.source] == table.target)
     wanted &= ~np.isin(table.target, frequent) & (table.source != END)
     source, target = table.source[wanted], table.target[wanted]
     probability = table.probability[wanted]
     order = np.lexsort((target, -probability, copies[source] != target, source))
     source, target, probability = source[order], target[order], probability[order]
-    place = np.arange(len(source)) - np.searchsorted(source, source)
-    kept = place < size.best
+    column = np.arange(len(source)) - np.searchsorted(source, source)
+    kept = column < size.best
     tokens = np.full((len(copies), size.best), PAD, np.int32)
     values = np.zeros((len(copies), size.best), np.float32)
-    tokens[source[kept], place[kept]] = target[kept]
-    values[source[kept], place[kept]] = probability[kept]
+    tokens[source[kept], column[kept]] = target[kept]
+    values[source[kept], column[kept]] = probability[kept]
     return best_translations(tokens, values, frequent, size.best, copies)
 
 
 def _columns(
     table: TranslationTable, source_size: int, frequent: NDArray[np.int32], size: ShortlistSize
 ) -> NDArray[np.float32]:
-    """[S, F], the probabilities of the frequent tokens."""
+    """Return the probabilities [S, F] of the frequent tokens."""
     wanted = np.isin(table.target, frequent) & (table.source != END)
     wanted &= table.probability >= size.min_probability
     values = np.zeros((source_size, len(frequent)), np.float32)
@@ -178,14 +178,14 @@ def _columns(
 
 
 def find_tokenizers(path: Path) -> tuple[Path, Path]:
-    """The SentencePiece models of source and target that a path means; may be the same.
+    """Find the SentencePiece models of source and target; may be the same file.
 
     Args:
-        path: the model of both, or a directory: of a run, a checkpoint, prepared data or a bundle.
+        path: A model, or the directory of a run, a checkpoint, prepared data or a bundle.
 
     Raises:
-        InputError: there is none, or its special pieces are not where training puts them.
-        BundleError: a bundle that is damaged; a file that is no SentencePiece model.
+        InputError: There is no tokenizer, or it has other ids for the special tokens.
+        BundleError: The bundle is damaged, or the file is not a SentencePiece model.
     """
     files = _tokenizer_files(path)
     for model in files:
@@ -198,7 +198,7 @@ def find_tokenizers(path: Path) -> tuple[Path, Path]:
         special = found.pad_token, found.unknown_token, found.start_token, found.end_token
         if special != (PAD, UNKNOWN, START, END):
             raise InputError(
-                f"{model} has its padding, unknown, start and end pieces at {special}, and must "
+                f"{model} has its padding, unknown, start and end tokens at {special}, but must "
                 f"have them at {(PAD, UNKNOWN, START, END)}, as `translate-trt train` makes them."
             )
     return files
@@ -218,16 +218,16 @@ def _tokenizer_files(path: Path) -> tuple[Path, Path]:
 def read_pairs(
     source: Path, target: Path, tokenizers: tuple[Path, Path], pool: WorkerPool
 ) -> TokenPairs:
-    """The pairs of two text files that have text on both sides and are not too long.
+    """Tokenize two text files, without pairs with an empty or too long side.
 
     Args:
-        source: plain or `.gz`, a sentence per line.
-        target: its translations.
-        tokenizers: SentencePiece models of both.
-        pool: tokenizes.
+        source: Source text, plain or gzip, a sentence per line.
+        target: Target text.
+        tokenizers: SentencePiece models of source and target.
+        pool: Worker processes.
 
     Raises:
-        InputError: one cannot be read, their numbers of lines differ, or nothing is left.
+        InputError: A file cannot be read, the numbers of lines differ, or no pair is left.
     """
     model = Tokenizer(*tokenizers)
     kind = token_type(max(model.source_vocabulary_size, model.vocabulary_size))
@@ -245,7 +245,7 @@ def read_pairs(
     count = sum(map(len, lengths[0]))
     if any(dropped.values()):
         log.info(
-            "%d pairs are left out: %d with an empty side, %d longer than %d tokens",
+            "%d pairs are dropped: %d with an empty side, %d longer than %d tokens",
             sum(dropped.values()), dropped["empty"], dropped["too_long"], _MAX_LENGTH,
         )  # fmt: skip
     if not count:
@@ -273,7 +273,7 @@ def _encoding_tasks(
 
 def _encode(task: _EncodingTask) -> Encoded:
     sources, targets, tokenizers, kind = task
-    # Line ends and what is not UTF-8 are dealt with here, in the worker.
+    # Line ends are removed and UTF-8 is decoded here, in the worker process.
     sides = [
         [line.removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace") for line in lines]
         for lines in (sources, targets)
@@ -286,14 +286,14 @@ def _encode(task: _EncodingTask) -> Encoded:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How well the lists of some sentences hold their reference translations.
+    """Coverage of reference translations by the lists of their source sentences.
 
     Attributes:
-        tokens: of all references, without end symbols.
-        inside: those that are in the list of their sentence.
-        sentences: with tokens on both sides.
-        whole: those with every token in the list.
-        list_tokens: sum of the lists' sizes.
+        tokens: Tokens of all references, without end symbols.
+        inside: Tokens that are in the list of their sentence.
+        sentences: Sentences with tokens on both sides.
+        whole: Sentences with all tokens in the list.
+        list_tokens: Sum of the lists' sizes.
     """
 
     tokens: int
@@ -306,15 +306,15 @@ class Coverage:
 def measure_coverage(
     shortlist: Shortlist, pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer
 ) -> Coverage:
-    """Look for each reference token in the list of its source sentence.
+    """Measure how many reference tokens are in the lists of their source sentences.
 
     Args:
-        shortlist: the table.
-        pairs: source sentences and their reference translations.
-        tokenizer: the one it was made with.
+        shortlist: Shortlist to measure.
+        pairs: Source sentences and reference translations.
+        tokenizer: Tokenizer of the shortlist.
 
     Raises:
-        InputError: no pair has tokens on both sides.
+        InputError: No pair has tokens on both sides.
     """
     tokens = inside = sentences = whole = list_tokens = 0
     for source, target in pairs:
@@ -322,13 +322,13 @@ def measure_coverage(
         target_ids = tokenizer.encode_target(target)
         if not source_ids or not target_ids:
             continue
-        listed = shortlist.for_sentence([*source_ids, END])
-        found = int(np.isin(target_ids, listed).sum())
+        allowed = shortlist.for_sentence([*source_ids, END])
+        found = int(np.isin(target_ids, allowed).sum())
         tokens += len(target_ids)
         inside += found
         sentences += 1
         whole += found == len(target_ids)
-        list_tokens += len(listed)
+        list_tokens += len(allowed)
     if not sentences:
         raise InputError("the text for coverage has no pair with text on both sides.")
     return Coverage(tokens, inside, sentences, whole, list_tokens)

@@ -1,10 +1,9 @@
-"""The lexical shortlist's table: which target tokens a sentence's translation may be made of.
+"""Lexical shortlist: the target tokens to which the translation of a sentence is restricted.
 
-Most of the output matrix is computed for tokens that cannot come: of 37,000 pieces a sentence needs
-a few hundred. Its list is the union of the most frequent target tokens and, for each of its source
-tokens, the most probable translations by IBM Model 1 (train/shortlist/ibm_model1.py). A source
-token whose piece the target has too, as all of a vocabulary that both share, is also among its own
-translations: names and numbers, and bytes of what no piece spells, are copied.
+Of a vocabulary of 37,000 tokens, a sentence needs a few hundred. Its list is the union of the most
+frequent target tokens and, for each source token, the most probable translations by IBM Model 1
+(train/shortlist/ibm_model1.py). A source token that the target vocabulary has too is always among
+its own translations, for names, numbers and the bytes of unknown characters.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from translate_trt.train.config import END, PAD, START
 FORMAT_VERSION = 2
 _KIND = "translate-trt shortlist"
 
-# Arrays of a file, and their types.
+# Arrays of a file, and their dtypes.
 _TYPES = {
     "frequent": np.int32,
     "frequent_counts": np.int64,
@@ -42,25 +41,24 @@ _MAKE_AGAIN = "Make it again with: translate-trt shortlist"
 
 @dataclass(frozen=True, eq=False)
 class Shortlist:
-    """The table of S source and V target tokens, F frequent ones, and C translations of each.
+    """Shortlist of S source and V target tokens: F frequent tokens, and C translations per token.
 
     Attributes:
-        frequent: int32 [F], ascending: target tokens of every list, END among them, neither PAD nor
-            START. UNKNOWN is like any token: it comes where the training text has it, which a
-            vocabulary with byte fallback rules out.
-        frequent_counts: int64 [F], how often each was in the training text.
-        frequent_probabilities: float32 [S, F], of each as a translation of each source token;
-            `truncated` needs them. 0 where below the smallest that is kept.
-        translations: int32 [S, C]: of each source token, none of them in `frequent`, by descending
-            probability; PAD where there are fewer. The rows of PAD, START and END are empty.
-        probabilities: float32 [S, C] of these, 0 where there is none. A token that is its own
-            translation only by rule may have 0 too.
-        copies: int32 [S], the target token that is the same piece as each source token, its own
-            translation by rule; PAD where there is none, and of special ones.
+        frequent: [F] int32, ascending: target tokens of every list, with END, without PAD and
+            START. UNKNOWN is included if the training text has it, which byte fallback rules out.
+        frequent_counts: [F] int64, counts of the frequent tokens in the training text.
+        frequent_probabilities: [S, F] float32, probabilities of the frequent tokens as
+            translations, for `truncated`; 0 below the minimum probability.
+        translations: [S, C] int32, translations that are not in `frequent`, by descending
+            probability, padded with PAD. The rows of PAD, START and END are empty.
+        probabilities: [S, C] float32, probabilities of the translations, padded with 0. That of a
+            copied token may be 0.
+        copies: [S] int32, target token of the same piece, which is always among the translations;
+            PAD for special tokens and if there is none.
         vocabulary_size: V.
-        tokenizer_sha256: of the tokenizers (`tokenizer_hash`).
-        pairs: sentence pairs it was learned from.
-        iterations: of expectation maximization.
+        tokenizer_sha256: Hash of the tokenizers (`tokenizer_hash`).
+        pairs: Number of sentence pairs in the training text.
+        iterations: Iterations of expectation maximization.
     """
 
     frequent: NDArray[np.int32]
@@ -75,32 +73,32 @@ class Shortlist:
     iterations: int
 
     def for_sentence(self, source_ids: Sequence[int]) -> NDArray[np.int32]:
-        """The tokens that a translation of that sentence may be made of.
+        """Look up the target tokens that the translation of a sentence may use.
 
         Args:
-            source_ids: its tokens, in any order, with or without END.
+            source_ids: Source tokens, in any order, with or without END.
 
         Returns:
-            int32 [L], ascending, each once.
+            [L] int32, ascending, without repetitions.
         """
         rows = self.translations[np.asarray(source_ids, dtype=np.int64)]
         tokens = np.unique(np.concatenate((self.frequent, rows.ravel())))
         return np.setdiff1d(tokens, [PAD]).astype(np.int32)
 
     def truncated(self, frequent: int, best: int) -> Shortlist:
-        """A smaller table: the one that building it with those numbers would give.
+        """Cut out a smaller shortlist, equal to one that is built with these sizes.
 
         Args:
-            frequent: F, at least 1 (END) and at most what this one has.
-            best: C, at least 1 and at most what this one has.
+            frequent: F, from 1 (END) to that of this shortlist.
+            best: C, from 1 to that of this shortlist.
 
         Raises:
-            OptionError: this one has fewer.
+            OptionError: A size is out of range.
         """
         largest = (len(self.frequent), self.translations.shape[1])
         for name, value, most in zip(("frequent", "best"), (frequent, best), largest, strict=True):
             if not 1 <= value <= most:
-                raise OptionError(f"{name} is {value}; this shortlist has 1 to {most}.")
+                raise OptionError(f"{name} is {value}; it must be from 1 to {most}.")
         order = by_frequency(self.frequent, self.frequent_counts)
         kept, left = np.sort(order[:frequent]), np.sort(order[frequent:])
         shape = len(self.translations), len(left)
@@ -119,10 +117,10 @@ class Shortlist:
         )
 
     def save(self, path: Path) -> None:
-        """Write a safetensors file, whole or not at all.
+        """Write a safetensors file atomically.
 
         Raises:
-            OutputError: it cannot be written.
+            OutputError: The file cannot be written.
         """
         description = {
             "format_version": FORMAT_VERSION,
@@ -132,21 +130,21 @@ class Shortlist:
             "iterations": self.iterations,
         }
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _TYPES}
-        # All in one entry: safetensors writes several in an order that changes from run to run.
+        # A single entry, because safetensors writes several in an order that varies between runs.
         metadata = {_KIND: json.dumps(description)}
         write_bytes_atomically(path, safetensors.numpy.save(arrays, metadata))
 
     @classmethod
     def load(cls, path: Path, tokenizer_sha256: str | None = None) -> Shortlist:
-        """Read what `save` wrote.
+        """Read a file written by `save`.
 
         Args:
-            path: the file.
-            tokenizer_sha256: of the tokenizers that it is to be used with; None takes any.
+            path: Path of the file.
+            tokenizer_sha256: Hash of the model's tokenizers; None skips the check.
 
         Raises:
-            InputError: it is missing, damaged, something else, of a newer format, or was made with
-                another tokenizer.
+            InputError: The file is missing, damaged, not a shortlist, of a newer format, or made
+                with another tokenizer.
         """
         description, arrays = _read(path)
         version = description.get("format_version")
@@ -155,7 +153,7 @@ class Shortlist:
                 f"{path} has shortlist format {version}; this version reads up to "
                 f"{FORMAT_VERSION}. Upgrade with: pip install -U translate-trt"
             )
-        if version == 1 and "translations" in arrays:  # when vocabularies were shared, always
+        if version == 1 and "translations" in arrays:  # format 1: shared vocabularies only
             arrays["copies"] = shared_copies(len(arrays["translations"]))
         try:
             shortlist = cls(
@@ -172,17 +170,17 @@ class Shortlist:
         if tokenizer_sha256 is not None and found != tokenizer_sha256:
             raise InputError(
                 f"{path} was made with another tokenizer (SHA-256 {found[:12]}, not "
-                f"{tokenizer_sha256[:12]}): its tokens mean something else here. {_MAKE_AGAIN}, "
-                "with the tokenizer of this model."
+                f"{tokenizer_sha256[:12]}): its token ids mean other tokens. {_MAKE_AGAIN}, with "
+                "the tokenizer of this model."
             )
         return shortlist
 
 
 def tokenizer_hash(source: Path, target: Path) -> str:
-    """SHA-256 of the tokenizers' files, as `Shortlist` keeps it; of one that both share, one.
+    """Return the SHA-256 of the tokenizers, a single hash if both are the same.
 
     Raises:
-        InputError: a file cannot be read.
+        InputError: A file cannot be read.
     """
     hashes = {}
     for path in (source, target):
@@ -194,29 +192,29 @@ def tokenizer_hash(source: Path, target: Path) -> str:
 
 
 def shared_copies(vocabulary_size: int) -> NDArray[np.int32]:
-    """`Shortlist.copies` of a vocabulary that both sides share."""
+    """Return `Shortlist.copies` of a shared vocabulary."""
     copies = np.arange(vocabulary_size, dtype=np.int32)
     copies[: END + 1] = PAD
     return copies
 
 
 def copies_of(source: Sequence[str], target: Sequence[str]) -> NDArray[np.int32]:
-    """`Shortlist.copies` of two vocabularies.
+    """Return `Shortlist.copies` of two vocabularies.
 
     Args:
-        source: its pieces by token.
-        target: likewise.
+        source: Pieces of the source by token.
+        target: Pieces of the target by token.
     """
-    places = {piece: place for place, piece in enumerate(target) if place > END}
-    copies = np.array([places.get(piece, PAD) for piece in source], dtype=np.int32)
+    tokens = {piece: token for token, piece in enumerate(target) if token > END}
+    copies = np.array([tokens.get(piece, PAD) for piece in source], dtype=np.int32)
     copies[: END + 1] = PAD
     return copies
 
 
 def by_frequency(tokens: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places [M] of the tokens [M] from the most to the least frequent; END is always first.
+    """Return the indices [M] that sort tokens [M] by descending frequency, END first.
 
-    Of equally frequent ones the smaller token comes first.
+    Equally frequent tokens are in ascending order.
     """
     return np.lexsort((tokens, -counts, tokens != END))
 
@@ -228,12 +226,12 @@ def best_translations(
     best: int,
     copies: NDArray[np.int32],
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The most probable of some candidates for each source token, and always the token itself.
+    """Select the most probable candidates of each source token, and always its copy.
 
     Args:
-        tokens: [S, M] candidates, each at most once in a row; their order does not matter.
-        probabilities: [S, M]; candidates of probability 0 do not count.
-        frequent: [F], tokens to leave out.
+        tokens: [S, M] candidates, without repetitions in a row, in any order.
+        probabilities: [S, M]; candidates of probability 0 are ignored.
+        frequent: [F] tokens to leave out.
         best: C.
         copies: [S], as in `Shortlist`.
 
@@ -244,17 +242,17 @@ def best_translations(
     probabilities = np.where(np.isin(tokens, frequent), 0, probabilities)
     wanted = ~np.isin(own, frequent) & (own > END)
     is_own = (tokens == own) & wanted
-    # The token itself moves to a column of its own, where it counts whatever its probability.
+    # The copy moves to a separate column, where it is selected at any probability.
     own_probability = np.where(is_own, probabilities, 0).sum(axis=1, keepdims=True)
     probabilities = np.where(is_own, 0, probabilities)
     tokens = np.hstack((tokens, np.where(wanted, own, PAD)))
-    counts_as = np.hstack((probabilities, np.where(wanted, 2.0, 0.0).astype(np.float32)))
+    priority = np.hstack((probabilities, np.where(wanted, 2.0, 0.0).astype(np.float32)))
     probabilities = np.hstack((probabilities, own_probability.astype(np.float32)))
-    tokens = np.where(counts_as > 0, tokens, PAD)
+    tokens = np.where(priority > 0, tokens, PAD)
     missing = max(0, best - tokens.shape[1])
     pad = ((0, 0), (0, missing))
     tokens, probabilities = np.pad(tokens, pad), np.pad(probabilities, pad)
-    chosen = np.lexsort((tokens, -np.pad(counts_as, pad)), axis=1)[:, :best]
+    chosen = np.lexsort((tokens, -np.pad(priority, pad)), axis=1)[:, :best]
     tokens = np.take_along_axis(tokens, chosen, axis=1)
     probabilities = np.take_along_axis(probabilities, chosen, axis=1)
     order = np.lexsort((tokens, tokens == PAD, -probabilities), axis=1)
@@ -265,7 +263,7 @@ def best_translations(
 
 
 def is_shortlist(sample: bytes) -> bool:
-    """Tell a shortlist of any version by the beginning of its file."""
+    """Recognize a shortlist of any version by the beginning of its file."""
     size = int.from_bytes(sample[:8], "little")
     try:
         head = json.loads(sample[8 : 8 + size])
@@ -275,27 +273,29 @@ def is_shortlist(sample: bytes) -> bool:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Description and arrays of a file that says it is a shortlist."""
+    """Read the description and the arrays of a shortlist."""
     try:
         with safe_open(path, framework="numpy") as file:
             description = json.loads((file.metadata() or {}).get(_KIND, "null"))
             if not isinstance(description, dict):
                 raise InputError(
-                    f"{path} is a safetensors file but no shortlist; give one that "
+                    f"{path} is a safetensors file, but not a shortlist; give a file that "
                     "`translate-trt shortlist` made."
                 )
             names = _TYPES.keys() & file.keys()
             return description, {name: file.get_tensor(name) for name in names}
     except FileNotFoundError as error:
-        raise InputError(f"there is no file {path}; make it: translate-trt shortlist") from error
+        raise InputError(
+            f"there is no file {path}; make it with: translate-trt shortlist"
+        ) from error
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(
-            f"{path} is no shortlist, or a damaged one ({error}). {_MAKE_AGAIN}"
+            f"{path} is damaged or not a shortlist ({error}). {_MAKE_AGAIN}"
         ) from error
 
 
 def _check(shortlist: Shortlist) -> None:
-    """ValueError if the arrays do not fit each other or hold what no table may."""
+    """Raise a ValueError if shapes, dtypes or values of the arrays are invalid."""
     frequent, translations = shortlist.frequent, shortlist.translations
     count, best, sources = len(frequent), translations.shape[-1], len(shortlist.copies)
     shapes = {

@@ -1,4 +1,4 @@
-"""Checkpoints during training: written in the background, thinned out, and averaged."""
+"""Background writing, rotation and averaging of checkpoints."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ log = logging.getLogger("translate_trt")
 
 
 def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:
-    """The mean of each weight over those checkpoints (section 6.1), summed in float64.
+    """Average the weights of checkpoints (section 6.1), in float64.
 
-    Damaged ones are left out with a warning: they must not cost the end of a long run.
+    A damaged checkpoint is left out with a warning, so a long run does not end in an error.
 
     Raises:
-        CheckpointError: all are damaged.
+        CheckpointError: All checkpoints are damaged.
     """
     total: dict[str, Tensor] = {}
     used, damage = 0, None
@@ -31,7 +31,7 @@ def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:
         try:
             weights = read_weights(path)
         except CheckpointError as error:
-            log.warning("the average goes without one checkpoint: %s", error)
+            log.warning("a checkpoint is left out of the average: %s", error)
             damage = error
             continue
         used += 1
@@ -43,19 +43,19 @@ def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:
 
 
 def remove_old_checkpoints(run: Path, keep: int) -> None:
-    """Delete all but the last `keep` numbered checkpoints; one with a user's files in it stays."""
+    """Delete all but the last `keep` numbered checkpoints, except those with a user's files."""
     for path in numbered_checkpoints(run)[:-keep]:
         if (other := stranger(path, WRITTEN)) is None:
             remove_directory(path)
         else:
-            log.info("%s is kept, because no run has written its %s", path, other)
+            log.info("%s is kept because it contains %s, which no run has written", path, other)
 
 
 class CheckpointWriter:
-    """Writes checkpoints in a thread, one at a time, while training goes on.
+    """Writes checkpoints in a thread, one at a time.
 
-    A checkpoint that cannot be written (a full disk) is reported; those before it stand, and
-    training goes on.
+    A failed write, such as on a full disk, is logged; training continues, and earlier checkpoints
+    are kept.
     """
 
     def __init__(self) -> None:
@@ -63,18 +63,18 @@ class CheckpointWriter:
         self._pending: Future[OutputError | None] | None = None
 
     def start(self, path: Path, write: Callable[[], None]) -> None:
-        """Have `write` called, which makes `path`; waits for the one before it."""
+        """Wait for the previous write, then run `write`, which makes `path`, in the thread."""
         self.finish()
         self._pending = self._executor.submit(self._attempt, path, write)
 
     def finish(self, required: bool = False) -> None:
-        """Wait until the last one is written.
+        """Wait for the write in progress, if any.
 
         Args:
-            required: raise if it could not be.
+            required: Raise if the write failed.
 
         Raises:
-            OutputError: it could not be written.
+            OutputError: The checkpoint could not be written.
         """
         pending, self._pending = self._pending, None
         error = None if pending is None else pending.result()
@@ -86,6 +86,6 @@ class CheckpointWriter:
         try:
             write()
         except OutputError as error:
-            log.error("%s was not saved: %s The checkpoints before it stand.", path.name, error)
+            log.error("%s was not saved: %s Earlier checkpoints are kept.", path.name, error)
             return error
         return None

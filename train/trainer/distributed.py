@@ -1,4 +1,4 @@
-"""The processes that train one model together, as torchrun starts them."""
+"""Process group of distributed training (torchrun), devices, and CPU threads."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from translate_trt.runtime.errors import OptionError
 
 @dataclass(frozen=True)
 class Group:
-    """One process's place among those that train the model; by default it is alone.
+    """Processes that train one model together; a single one by default.
 
     Attributes:
-        device: what this process computes on.
-        rank: its number, from 0; number 0 leads: it alone writes files and messages.
-        size: how many there are.
+        device: Device of this process.
+        rank: Rank of this process. Rank 0 leads: only it writes files and messages.
+        size: Number of processes.
     """
 
     device: torch.device
@@ -33,34 +33,37 @@ class Group:
 
     @property
     def leads(self) -> bool:
-        """True for the one process that writes."""
+        """Whether this is the process that writes."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over all processes; every one must ask."""
+        """Sum values over all processes (collective)."""
         if self.size > 1:
             values = values.clone()
             dist.all_reduce(values)
         return values
 
     def largest(self, value: int) -> int:
-        """The largest of all processes' values; waits until every one has asked."""
+        """Return the maximum of a value over all processes (collective)."""
         if self.size == 1:
             return value
-        shared = torch.tensor([value], dtype=torch.int64)  # on the CPU: gloo, no GPU is waited for
+        shared = torch.tensor([value], dtype=torch.int64)  # on the CPU: no GPU synchronization
         dist.all_reduce(shared, op=dist.ReduceOp.MAX)
         return int(shared)
 
     def wait(self) -> None:
-        """Return when every process has come here."""
+        """Block until every process has reached this call (collective)."""
         self.largest(0)
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is the GPU if there is one; under torchrun each process takes its own.
+    """Resolve --device; under torchrun each process takes a GPU of its own.
+
+    Args:
+        name: "cpu", "cuda", or "auto" for the GPU if there is one.
 
     Raises:
-        OptionError: cuda is asked for and there is none.
+        OptionError: "cuda" without a CUDA GPU for this process.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -71,7 +74,7 @@ def choose_device(name: str) -> torch.device:
         if local >= torch.cuda.device_count():
             raise OptionError(
                 f"process {local} of this machine has no GPU of its own: torch finds "
-                f"{torch.cuda.device_count()}. Start torchrun with that --nproc-per-node."
+                f"{torch.cuda.device_count()}. Give torchrun that number as --nproc-per-node."
             )
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)
@@ -86,23 +89,23 @@ def use_threads(count: int | None) -> None:
 
 
 def started_again() -> bool:
-    """True in processes that torchrun has started anew because one of them had died."""
+    """Whether torchrun has restarted this process after a process of the group died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 @contextmanager
 def open_group(device: torch.device) -> Iterator[Group]:
-    """Join the processes that torchrun started; without torchrun, a group of one.
+    """Join the process group of torchrun; without torchrun, a group of one process.
 
-    GPUs exchange gradients by NCCL, and what the processes tell each other goes by gloo.
+    Gradients of GPUs are exchanged by NCCL, and CPU tensors by gloo.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield Group(device)
         return
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    # torchrun may keep its store when it starts the processes again after one has died (seen with
-    # torch 2.13); under a name of the round's own, they do not read the dead ones' addresses in it.
+    # torchrun may keep its store across restarts (seen with torch 2.13). A prefix per restart
+    # hides the addresses of dead processes in the store.
     store, rank, size = next(rendezvous("env://"))
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = PrefixStore(f"round {restarts}", store)

@@ -1,4 +1,4 @@
-"""How many floating-point operations a model needs, padding and recomputation not counted."""
+"""Floating-point operations of a model, without padding and recomputation."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from translate_trt.train.config import ModelConfig
 
 
 def forward_flops(config: ModelConfig, source_lengths: list[int], target_lengths: list[int]) -> int:
-    """Operations of the matrix products of one forward pass; a multiply-add is two.
+    """Count the operations of the matmuls of one forward pass; a multiply-add is two operations.
 
-    What is not a product (softmax, norms, dropout, embedding) is left out, as is usual for the
-    utilization of a model's FLOPs; a backward pass takes twice as many.
+    Other operators (softmax, norms, dropout, embedding) are left out, as is usual for model-FLOPs
+    utilization. A backward pass takes twice as many operations.
 
     Args:
-        config: the model.
-        source_lengths: tokens of each source sentence.
-        target_lengths: tokens of each target sentence.
+        config: Configuration of the model.
+        source_lengths: Tokens of each source sentence.
+        target_lengths: Tokens of each target sentence.
     """
     width, heads = config.d_model, config.heads
     keys, values = heads * config.d_k, heads * config.d_v
-    own = width * (2 * keys + values) + values * width  # weights that a token meets
+    own = width * (2 * keys + values) + values * width  # weights of self-attention
     feed_forward = 2 * width * config.d_ff
     source, target = sum(source_lengths), sum(target_lengths)
     pairs = list(zip(source_lengths, target_lengths, strict=True))
@@ -26,13 +26,13 @@ def forward_flops(config: ModelConfig, source_lengths: list[int], target_lengths
     weights += config.decoder_layers * (own + feed_forward + width * keys + values * width) * target
     weights += config.decoder_layers * width * (keys + values) * source  # cross keys and values
     weights += width * config.vocabulary_size * target
-    looked_at = config.encoder_layers * sum(s * s for s in source_lengths)
-    looked_at += config.decoder_layers * sum(t * t + s * t for s, t in pairs)
-    return 2 * weights + 2 * (keys + values) * looked_at
+    scores = config.encoder_layers * sum(s * s for s in source_lengths)
+    scores += config.decoder_layers * sum(t * t + s * t for s, t in pairs)
+    return 2 * weights + 2 * (keys + values) * scores
 
 
 def training_flops(
     config: ModelConfig, source_lengths: list[int], target_lengths: list[int]
 ) -> int:
-    """Operations of the matrix products of forward and backward pass: three times the forward's."""
+    """Count the operations of the matmuls of a forward and backward pass."""
     return 3 * forward_flops(config, source_lengths, target_lengths)

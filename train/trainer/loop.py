@@ -1,4 +1,4 @@
-"""The training loop: one process or a group of them, exact to resume, stoppable between steps."""
+"""Training loop: single-process or distributed, with bit-exact resume and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from translate_trt.train.training_state import TrainingState
 
 log = logging.getLogger("translate_trt")
 
-# So many steps in a row without a finite gradient, and it will not mend by itself.
+# Abort after this many consecutive non-finite steps: such a run does not recover.
 MOST_SKIPPED_IN_A_ROW = 10
-# In a group, a signal is looked at this often: to agree on it costs a message to everyone.
+# Steps between two checks for a signal in a group: each check is an all-reduce.
 STEPS_BETWEEN_AGREEMENTS = 10
 
 
@@ -59,8 +59,8 @@ class Trainer:
     """Trains one model.
 
     Raises:
-        CheckpointError: `resume` finds checkpoints, but none that can be read.
-        InputError: they are of other data.
+        CheckpointError: On resume, no checkpoint can be read.
+        InputError: On resume, the checkpoint was trained on other data.
     """
 
     def __init__(self, job: Job, group: Group, resume: bool = False) -> None:
@@ -78,8 +78,8 @@ class Trainer:
         )
         self.step = self.epoch = self.epoch_step = 0
         self._writer = CheckpointWriter()
-        # On the device, so that no step waits to look at them: sums of smoothed loss and negative
-        # log-likelihood, and of steps skipped: in a row, in the longest row, and in all.
+        # Kept on the device to avoid a synchronization per step. Sums of smoothed loss and negative
+        # log-likelihood; skipped steps in the current streak, in the longest streak, and in total.
         self._sums = torch.zeros(2, dtype=torch.float64, device=group.device)
         self._skipped = torch.zeros(3, dtype=torch.int64, device=group.device)
         if resume or job.settings.origin is not None:
@@ -90,8 +90,8 @@ class Trainer:
         objective = Objective(self.model, self.config.label_smoothing, self.dtype, fuse)
         self.objective: nn.Module = objective
         if group.size > 1:
-            # Exchanges gradients in buckets while the backward pass goes on. The only buffer, the
-            # sinusoids, is the same everywhere and grows where a process meets a long sentence.
+            # The only buffer, the sinusoids, has the same values in all processes, but grows in
+            # each with its longest sentence, so it cannot be broadcast.
             self.objective = DistributedDataParallel(
                 objective, broadcast_buffers=False, gradient_as_bucket_view=True
             )
@@ -99,14 +99,14 @@ class Trainer:
     # ---- one step ----
 
     def _optimizer_step(self, step: Step) -> None:
-        """Gradients of the step's batches, of all processes together, and one update."""
+        """Accumulate the gradients of the step's batches over all processes, and update."""
         _seed(self.config.seed, self.step, self.group.rank)
         batches: list[Batch | None] = [batch.to(self.group.device) for batch in step.batches]
-        batches = batches or [None]  # too few sentences for all: this process adds nothing
+        batches = batches or [None]  # fewer sentences than processes: contribute zero gradients
         for index, batch in enumerate(batches):
             with self._exchange(index + 1 == len(batches)):
                 smoothed, likelihood = self.objective(batch)
-                # DistributedDataParallel takes the mean of all processes; wanted is the sum.
+                # DistributedDataParallel averages over processes; the factor makes it a sum.
                 loss = smoothed * (self.group.size / step.target_tokens)
                 self.scaler.scale(loss).backward()
             self._sums += torch.stack((smoothed.detach(), likelihood))
@@ -114,14 +114,14 @@ class Trainer:
         self.epoch, self.epoch_step = step.next_position
         self._update()
 
-    def _exchange(self, wanted: bool) -> contextlib.AbstractContextManager[Any]:
-        """Processes exchange gradients in the backward pass of a step's last batch only."""
-        if wanted or not isinstance(self.objective, DistributedDataParallel):
+    def _exchange(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """Restrict the gradient exchange to the backward pass of a step's last batch."""
+        if last or not isinstance(self.objective, DistributedDataParallel):
             return contextlib.nullcontext()
         return self.objective.no_sync()
 
     def _update(self) -> None:
-        """Move the weights, unless a gradient is not finite; known on the device alone."""
+        """Update the weights unless a gradient is non-finite, without a host synchronization."""
         rate = learning_rate(
             self.step,
             self.job.settings.model.d_model,
@@ -134,31 +134,31 @@ class Trainer:
         self.scaler.unscale_(self.optimizer)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         bad = ~torch.isfinite(nn.utils.get_total_norm(gradients))
-        # What a GradScaler hands to a fused optimizer: with it the update does nothing.
+        # A fused optimizer skips its update if found_inf, which GradScaler normally sets, is 1.
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        row, longest, total = self._skipped
-        row = (row + 1) * bad
-        self._skipped = torch.stack((row, torch.maximum(row, longest), total + bad))
+        streak, longest, total = self._skipped
+        streak = (streak + 1) * bad
+        self._skipped = torch.stack((streak, torch.maximum(streak, longest), total + bad))
 
     def _check_skipped(self, known: int) -> int:
-        """Steps skipped so far; warns if they are more than `known`.
+        """Return the number of steps skipped so far; warn if it exceeds `known`.
 
         Raises:
-            TranslateTrtError: too many in a row.
+            TranslateTrtError: Too many consecutive steps were skipped.
         """
         _, longest, total = self._skipped.tolist()
         if longest >= MOST_SKIPPED_IN_A_ROW:
             raise TranslateTrtError(
-                f"the gradients were not finite in {longest} steps in a row, the last up to step "
-                f"{self.step}; such steps change no weight. Lower --learning-rate-scale or raise "
-                "--warmup-steps, and look at the data; the checkpoints before it stand."
+                f"the gradients were not finite in {longest} steps in a row up to step "
+                f"{self.step}; such steps are skipped. Lower --learning-rate-scale or raise "
+                "--warmup-steps, and check the data; earlier checkpoints are kept."
             )
         if total > known:
             log.warning(
-                "up to step %d, %d steps were skipped: their gradients were not finite",
+                "up to step %d, %d steps were skipped because of non-finite gradients",
                 self.step, total,
             )  # fmt: skip
         return int(total)
@@ -172,16 +172,16 @@ class Trainer:
             The averaged checkpoint; None if SIGTERM ended the run, after a checkpoint was saved.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C ended it, after a checkpoint was saved.
-            OutputError: the last checkpoint could not be written.
-            InputError: prepared data is damaged.
+            KeyboardInterrupt: Ctrl-C ended the run, after a checkpoint was saved.
+            OutputError: The last checkpoint could not be written.
+            InputError: The prepared data is damaged.
         """
         start = (self.epoch, self.epoch_step)
         on_gpu = self.group.device.type == "cuda"
         data = self.job.data.train.for_model(self.model)
         loader = StepLoader(data, self.config, self.group.rank, self.group.size, start, pin=on_gpu)
         metrics = Metrics(self.job.out, self.step, self.config.steps) if self.group.leads else None
-        check = FingerprintCheck(data) if self.group.leads else None  # once is enough for a group
+        check = FingerprintCheck(data) if self.group.leads else None
         self.model.train()
         try:
             with StopRequest() as stop:
@@ -209,9 +209,9 @@ class Trainer:
         stop: StopRequest,
         check: FingerprintCheck | None,
     ) -> int:
-        """Steps until the last one or a signal; returns the signal's number, or 0."""
+        """Train until the last step or a signal; return the signal's number, or 0."""
         if self.step == 0 and self.job.settings.origin is not None:
-            self.validate("validation", metrics)  # what fine-tuning is to be held against
+            self.validate("validation", metrics)  # the baseline of fine-tuning
         config, meter, steps = self.config, Meter(), iter(loader)
         skipped = int(self._skipped[2])
         while self.step < config.steps:
@@ -226,7 +226,7 @@ class Trainer:
             if last or self.step % config.log_every == 0:
                 skipped = self._check_skipped(skipped)
                 self._report(meter, metrics)
-            # Looked at once: a signal that comes after this is for the next step to save.
+            # Read once per step: a later signal takes effect after the next step.
             number = self._agreed(stop)
             if last or number or self.step % config.checkpoint_every == 0:
                 skipped = self._check_skipped(skipped)
@@ -240,13 +240,13 @@ class Trainer:
         return 0
 
     def _agreed(self, stop: StopRequest) -> int:
-        """The signal that any process of the group has got, or 0; the same for all of them."""
+        """Return the signal that any process of the group has received, or 0, in all of them."""
         if self.group.size > 1 and self.step % STEPS_BETWEEN_AGREEMENTS:
             return 0
         return self.group.largest(stop.signal)
 
     def _report(self, meter: Meter, metrics: Metrics | None) -> None:
-        """Mean loss and speed since the last report."""
+        """Record the mean loss and the speed since the last report."""
         loss, likelihood = (self.group.sum(self._sums) / max(1, meter.tokens)).tolist()
         self._sums.zero_()
         speed = meter.tokens / meter.seconds
@@ -266,12 +266,12 @@ class Trainer:
         metrics.progress(entry, perplexity(likelihood), left)
 
     def validate(self, name: str, metrics: Metrics | None) -> None:
-        """Loss and greedy BLEU on the validation set, by the leading process; both are recorded."""
+        """Record loss and greedy BLEU on the validation set, in the leading process."""
         if metrics is not None:
             self.model.eval()
             tokenizer = Tokenizer(*self.job.data.tokenizers)
             decoding, validation = self.job.settings.decoding, self.job.data.validation
-            # Decoding has other shapes at every step; compiled layers are for training's.
+            # The shapes change in every decoding step and would recompile the compiled layers.
             with torch.compiler.set_stance("force_eager"):
                 loss = validation_loss(self.model, validation.data)
                 texts, _ = translate_reference(
@@ -289,15 +289,15 @@ class Trainer:
     # ---- checkpoints ----
 
     def save(self, required: bool = True) -> Path:
-        """Write a checkpoint of this step, then delete those no longer needed.
+        """Save a checkpoint of this step, then delete old ones.
 
-        The weights are copied at once and written while training goes on.
+        The weights are copied first, and written while training continues.
 
         Args:
-            required: wait until it is written.
+            required: Wait for the write, and raise if it fails.
 
         Raises:
-            OutputError: it is required and could not be written.
+            OutputError: A required checkpoint could not be written.
         """
         path = self.job.out / f"{PREFIX}{self.step:08d}"
         if self.group.leads:
@@ -325,21 +325,21 @@ class Trainer:
         }
 
     def _resume(self) -> None:
-        """Go back to the last checkpoint that can be read; to the same one in all processes."""
+        """Load the last readable checkpoint, the same one in all processes."""
         found = numbered_checkpoints(self.job.out)
         if self.group.leads:
             clear_leftovers_in(self.job.out)
             while found and (damage := self._try_to_load(found[-1])):
                 if len(found) == 1:
                     raise damage
-                log.warning("%s The checkpoint before it is used.", damage)
+                log.warning("%s Using the checkpoint before it.", damage)
                 found.pop()
         index = self.group.largest(len(found) if self.group.leads else 0)
         if index == 0:
             if self.job.settings.origin is not None:
                 raise CheckpointError(
-                    f"{self.job.out} has lost its checkpoints, and with them the model it began "
-                    "with; start over with --from and --force."
+                    f"{self.job.out} has lost its checkpoints, including the model to fine-tune; "
+                    "start over with --from and --force."
                 )
             return
         if not self.group.leads:
@@ -358,11 +358,11 @@ class Trainer:
         state = TrainingState.load(path / "training")
         if state.fingerprint != self.job.fingerprint:
             raise InputError(
-                f"{path} was trained on other data than this; give the same training text to "
-                "--resume, or another --output directory."
+                f"{path} was trained on other data; give --resume the same training text, or "
+                "choose another --output directory."
             )
         names = dict(self.model.named_parameters())
-        # At step 0, of fine-tuning, there is no optimizer's state yet.
+        # A fine-tuning run's checkpoint of step 0 has no optimizer state.
         keys = ("step", "exp_avg", "exp_avg_sq") if state.step else ()
         missing = {f"{name}.{key}" for name in names for key in keys} - set(state.optimizer)
         if missing:
@@ -378,10 +378,10 @@ class Trainer:
             self.scaler.load_state_dict(state.scaler)
 
     def _finish(self, metrics: Metrics | None) -> Path:
-        """Average the last checkpoints (section 6.1) and measure the result."""
+        """Average the last checkpoints (section 6.1) and validate the result."""
         path = self.job.out / AVERAGED
         if self.group.leads:
-            # A run that was killed after its last checkpoint may not have come to that.
+            # A run that was killed after its last checkpoint may have left old ones.
             remove_old_checkpoints(self.job.out, keep=self.config.average_checkpoints)
             trained = [path for path in numbered_checkpoints(self.job.out) if step_of(path)]
             weights = average_weights(trained[-self.config.average_checkpoints :])
@@ -392,11 +392,11 @@ class Trainer:
 
 
 def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies in main memory that the next step does not change."""
+    """Copy tensors to host memory, where the next step does not change them."""
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def _seed(seed: int, step: int, rank: int) -> None:
-    """Make dropout a function of the seed, the step and the process alone: resuming is exact."""
+    """Seed dropout from the seed, the step and the process alone, for exact resume."""
     numbers = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)
     torch.manual_seed(int(numbers[0] >> np.uint64(1)))

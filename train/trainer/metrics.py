@@ -1,4 +1,4 @@
-"""What a run tells of itself: metrics.jsonl, TensorBoard, and a line on the console."""
+"""Training metrics: metrics.jsonl, TensorBoard, and progress on the console."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ TENSORBOARD = "tensorboard"
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The entries of a run's metrics.jsonl; a last line cut off by a crash is left out.
+    """Read the entries of a run's metrics.jsonl, without a last line cut off by a crash.
 
     Raises:
-        InputError: the file cannot be read, or a line of it is damaged.
+        InputError: The file cannot be read, or a line is damaged.
     """
     entries, damaged = _read(run / METRICS)
     if damaged:
         number, line = next(iter(damaged.items()))
         raise InputError(
-            f"{run / METRICS}, line {number} is damaged ({_shortened(line)}): each line is to be "
-            "an object with numbers as `translate-trt train` writes them. Delete the line."
+            f"{run / METRICS}, line {number} is damaged ({_shortened(line)}): each line must be "
+            "a JSON object of numbers, as `translate-trt train` writes it. Delete the line."
         )
     return entries
 
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], dict[int, bytes]]:
-    """The entries of whole lines, and those lines by number that are none."""
+    """Return the entries of all complete lines, and the damaged lines by number."""
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
@@ -60,11 +60,11 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], dict[int, bytes]]:
 
 
 def _entry(line: bytes) -> dict[str, Any]:
-    """What a line says; ValueError or TypeError if it is not one that `Metrics` writes."""
+    """Parse a line; raise a ValueError or TypeError if `Metrics` would not write it."""
     entry = json.loads(line.decode("utf-8"))
     if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
         raise ValueError("no object with a step")
-    for _ in scalars(entry):  # each is a number
+    for _ in scalars(entry):  # raises unless each value is a number
         pass
     return entry
 
@@ -75,7 +75,7 @@ def _shortened(line: bytes) -> str:
 
 
 def _set_aside(run: Path, damaged: dict[int, bytes]) -> None:
-    """Keep damaged lines in a file of their own, after those that earlier starts put there."""
+    """Append damaged lines to a separate file."""
     path = run / DAMAGED
     try:
         with path.open("ab") as file:
@@ -92,20 +92,19 @@ def _set_aside(run: Path, damaged: dict[int, bytes]) -> None:
 
 
 class Metrics:
-    """Writes the numbers of a run as they come; only the leading process has one.
+    """Writer of a run's metrics, in the leading process.
 
-    Damaged lines of a run that goes on are told of once and moved to `metrics.damaged`: they are
-    no reason to stop a training of days, and whoever wants to can still look at them. Nor is a
-    disk that is full: the next entry tries again, and the console has had the numbers anyway.
+    A resumed run moves damaged lines to `metrics.damaged` with a warning. A failed write, such as
+    on a full disk, is reported once and does not end the training.
 
     Args of the constructor:
-        run: directory of the run.
-        step: entries after it, of steps that a crash has undone, are dropped; at step 0 all are.
-        total: steps of the whole run.
+        run: Directory of the run.
+        step: Step to continue from. Entries of later steps, which a crash has undone, are dropped.
+        total: Steps of the whole run.
 
     Raises:
-        InputError: the metrics so far cannot be read.
-        OutputError: they cannot be written.
+        InputError: The existing metrics cannot be read.
+        OutputError: The metrics cannot be written.
     """
 
     def __init__(self, run: Path, step: int, total: int) -> None:
@@ -124,11 +123,11 @@ class Metrics:
         self._bar = tqdm(total=total, initial=step, unit="step", disable=not terminal)
 
     def advance(self) -> None:
-        """One more step is done."""
+        """Advance the progress bar by a step."""
         self._bar.update()
 
     def progress(self, entry: dict[str, Any], perplexity: float, seconds_left: float) -> None:
-        """Record the numbers of the last steps, and show them."""
+        """Record an entry, and show it on the console."""
         self.write(entry)
         speed = entry["target_tokens_per_second"]
         if not self._bar.disable:
@@ -143,7 +142,7 @@ class Metrics:
         )  # fmt: skip
 
     def write(self, entry: dict[str, Any]) -> None:
-        """Record an entry; it must have `step`."""
+        """Record an entry, which must have `step`."""
         with self._surviving(METRICS):
             self._file.write(json.dumps(entry) + "\n")
         if self._board is not None:
@@ -152,7 +151,7 @@ class Metrics:
                     self._board.add_scalar(name, value, entry["step"])
 
     def close(self) -> None:
-        """Write out what is left."""
+        """Flush and close all outputs."""
         self._bar.close()
         with self._surviving(METRICS):
             self._file.close()
@@ -162,17 +161,17 @@ class Metrics:
 
     @contextmanager
     def _surviving(self, name: str) -> Iterator[None]:
-        """Go on after a failed write to that file, which is told of once."""
+        """Log the first failed write to a file, and continue."""
         try:
             yield
         except OSError as error:
             if name not in self._failed:
-                log.warning("%s Training goes on.", output_error(self._run / name, error))
+                log.warning("%s Training continues.", output_error(self._run / name, error))
             self._failed.add(name)
 
 
 def scalars(entry: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers of an entry under their TensorBoard names: `train/loss`, `validation/bleu`."""
+    """Iterate over an entry's numbers by TensorBoard name: `train/loss`, `validation/bleu`."""
     for name, value in entry.items():
         if isinstance(value, dict):
             yield from scalars(value, f"{prefix}{name}/")
@@ -184,7 +183,7 @@ def _tensorboard(directory: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        log.info("no TensorBoard files: pip install tensorboard makes them")
+        log.info("no TensorBoard files are written; to get them: pip install tensorboard")
         return None
     return SummaryWriter(directory, purge_step=step + 1)
 
@@ -196,26 +195,26 @@ def _clock(seconds: float) -> str:
 
 
 class Meter:
-    """Tokens and seconds since the last report; waiting times are taken out."""
+    """Throughput meter: tokens, steps and seconds since the last report."""
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew."""
+        """Reset all counters."""
         self.tokens = self.steps = 0
         self._begin = time.perf_counter()
 
     def add(self, tokens: int) -> None:
-        """One step of so many target tokens is done."""
+        """Count a step of `tokens` target tokens."""
         self.tokens += tokens
         self.steps += 1
 
     def skip(self, seconds: float) -> None:
-        """Leave out time that was not spent on steps."""
+        """Exclude time that was not spent on steps."""
         self._begin += seconds
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the last restart, without excluded time."""
         return max(time.perf_counter() - self._begin, 1e-9)

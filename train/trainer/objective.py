@@ -1,4 +1,4 @@
-"""The model and its loss as one module: what the processes of a group run on their batches."""
+"""Model and loss as one module, as DistributedDataParallel wraps it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from translate_trt.train.trainer.precision import autocast
 
 
 class Objective(nn.Module):
-    """A batch -> its smoothed loss and negative log-likelihood, both summed over target tokens.
+    """Smoothed loss and negative log-likelihood of a batch, both summed over target tokens.
 
     Args of the constructor:
-        model: with the weights that training begins with; trained in place.
-        smoothing: label smoothing.
-        dtype: type of the matrix products.
-        fuse: compile each layer, and the loss. Layers are compiled one by one, not the model as a
-            whole: equal layers share their code, and each hands over its gradients as soon as its
-            part of the backward pass is done, so that their exchange overlaps with the rest.
+        model: Model with its initial weights; trained in place.
+        smoothing: Label smoothing.
+        dtype: Dtype of the matmuls.
+        fuse: Compile the loss and each layer. Per layer, because equal layers then share their
+            code, and gradients are exchanged layer by layer during the backward pass.
     """
 
     def __init__(
@@ -34,11 +33,11 @@ class Objective(nn.Module):
                 layer.compile(dynamic=True)
 
     def forward(self, batch: Batch | None) -> tuple[Tensor, Tensor]:
-        """Both sums; of no batch they are zero, and so are all gradients."""
+        """Return both sums; without a batch they are zero, with zero gradients."""
         weight, bias = self.model.projection_weight, self.model.output_bias
         if batch is None:
-            nothing = torch.stack([(p * 0.0).sum() for p in self.model.parameters()]).sum()
-            return nothing, nothing.detach()
+            zero = torch.stack([(p * 0.0).sum() for p in self.model.parameters()]).sum()
+            return zero, zero.detach()
         with autocast(weight.device, self.dtype):
             hidden = self.model(batch.source, batch.source_bias, batch.previous)
         hidden = hidden.flatten(0, 1)[batch.target_index].to(self.dtype)

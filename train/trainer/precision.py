@@ -1,4 +1,4 @@
-"""In which number format the processor multiplies fastest."""
+"""Mixed precision of training: dtype of the matmuls, autocast and loss scaling."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from translate_trt.train.config import TrainConfig
 
 
 def processor_multiplies_bf16() -> bool:
-    """True if this CPU has bfloat16 matrix instructions (AMX or AVX512-BF16).
+    """Whether this CPU has bfloat16 matrix instructions (AMX or AVX512-BF16).
 
-    Without them torch emulates: a quarter of the fp32 speed, measured on an AVX512-VNNI machine.
+    Without them torch emulates bfloat16: a quarter of the fp32 speed on an AVX512-VNNI machine.
     """
-    # get_capabilities is absent before torch 2.10; "auto" then stays with fp32.
+    # torch before 2.10 has no get_capabilities; "auto" is fp32 there.
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
 
 
 def resolve_precision(config: TrainConfig, device: torch.device) -> torch.dtype:
-    """The type matrices are multiplied in; weights and their updates always stay in float32."""
+    """Return the dtype of the matmuls; weights and optimizer state are always float32."""
     named = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     if config.precision in named:
         return named[config.precision]
@@ -32,12 +32,12 @@ def resolve_precision(config: TrainConfig, device: torch.device) -> torch.dtype:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractContextManager[None]:
-    """A context in which matrix products run in that type."""
+    """Return a context in which matmuls run in that dtype."""
     if dtype == torch.float32:
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=dtype)
 
 
 def loss_scaler(device: torch.device, dtype: torch.dtype) -> torch.amp.GradScaler:
-    """What multiplies the loss in float16, so that small gradients do not become zero."""
+    """Return the loss scaler, enabled in float16 only, where small gradients underflow."""
     return torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)

@@ -1,4 +1,4 @@
-"""Preparation of a training run: its settings, its data, and the directory that holds it."""
+"""Preparation of a training run: settings, data and run directory."""
 
 from __future__ import annotations
 

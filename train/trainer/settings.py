@@ -1,4 +1,4 @@
-"""What a run is beside its text: the model, the recipe, and what both began with; its run.json."""
+"""Run configuration (run.json)."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from translate_trt.train.hashed_files import file_hashes, read_json
 
 SETTINGS = "run.json"
 
-#: Of `SearchOptions`; what a model of several is fine-tuned in, and is used for by default then.
+#: Search options that select the languages in which a multilingual model is fine-tuned.
 LANGUAGES = ("source_language", "target_language")
 
-# Of models that say none, such as most imported ones: the paper's for `base` (section 5.4).
+# Dropout for checkpoints without one, such as most imported models: that of `base` (section 5.4).
 _DROPOUT = 0.1
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What run.json says.
+    """Content of run.json.
 
     Attributes:
-        model: its shape.
-        train: its recipe.
-        tokenizers: of source and target; None: the text has yet to give them.
-        decoding: how its checkpoints are used.
-        origin: of a run that fine-tunes, the checkpoint it began with: `path`, `sha256` of its
-            weights, and what it said of its own training (`train`).
+        model: Shape of the model.
+        train: Training recipe.
+        tokenizers: SentencePiece models of source and target; None until the data is loaded.
+        decoding: Decoding defaults of the run's checkpoints.
+        origin: Checkpoint that the run fine-tunes: `path`, `sha256` of its weights, and the
+            recipe that it was trained with (`train`).
     """
 
     model: ModelConfig
@@ -57,10 +57,10 @@ class Settings:
     origin: dict[str, Any] | None = None
 
     def write(self, out: Path) -> None:
-        """Write run.json into that directory, where the tokenizers lie.
+        """Write run.json into a directory that has the tokenizers.
 
         Raises:
-            OutputError: the disk is full or not writable.
+            OutputError: The disk is full or not writable.
         """
         values = {
             "model": dataclasses.asdict(self.model),
@@ -75,21 +75,20 @@ class Settings:
 
 
 def new_settings(preset_name: str, corpus: str | None, overrides: dict[str, Any]) -> Settings:
-    """Of a run that begins with random weights.
+    """Make the settings of a run that begins with random weights.
 
     Args:
-        preset_name: one of `PRESETS`, or a variation of one.
-        corpus: what is trained on, if it has a name.
-        overrides: fields of ModelConfig and TrainConfig by name.
+        preset_name: One of `PRESETS`, or a variation of one.
+        corpus: Name of the corpus, if it has one.
+        overrides: Fields of ModelConfig and TrainConfig by name.
 
     Raises:
-        OptionError: a setting out of range.
+        OptionError: A setting is out of range.
     """
     for name in LANGUAGES:
         if name in overrides:
             raise OptionError(
-                f"{name} is for models of several languages that --from continues to train; "
-                "leave it out."
+                f"{name} applies to fine-tuning a multilingual model with --from; leave it out."
             )
     chosen = preset(preset_name, corpus)
     model = apply(chosen.model, overrides)
@@ -100,25 +99,28 @@ def new_settings(preset_name: str, corpus: str | None, overrides: dict[str, Any]
 def fine_tuning_settings(
     checkpoint: Checkpoint, recipe_name: str, corpus: str | None, overrides: dict[str, Any]
 ) -> Settings:
-    """Of a run that begins with a checkpoint: its shape, its tokenizers and its decoding.
+    """Make the settings of a run that fine-tunes a checkpoint.
+
+    Shape, tokenizers and decoding defaults are the checkpoint's.
 
     Args:
-        checkpoint: to begin with.
-        recipe_name: "fine-tune", or a preset, whose recipe is taken.
-        corpus: what is trained on, if it has a name.
+        checkpoint: Checkpoint to begin with.
+        recipe_name: "fine-tune", or a preset whose recipe is taken.
+        corpus: Name of the corpus, if it has one.
         overrides: `dropout`, fields of TrainConfig, and LANGUAGES, by name.
 
     Raises:
-        OptionError: a setting out of range, or one that would change the model's shape; the model
-            does not know a language, or is of several and nobody says which.
-        CheckpointError: its tokenizers are not those of its weights.
+        OptionError: A setting is out of range or would change the model's shape; a language is
+            unknown to the model, or missing for a multilingual one.
+        CheckpointError: The tokenizers do not fit the weights.
     """
     shape = {one.name for one in dataclasses.fields(ModelConfig)} - {"dropout"}
     changed = ["--" + name.replace("_", "-") for name in overrides if name in shape]
     if changed:
         raise OptionError(
-            f"{', '.join(changed)}: with --from, the model is {checkpoint.path} as it is. Leave "
-            "such options out; --dropout and those of the recipe may be given."
+            f"{', '.join(changed)}: with --from, the shape of the model is that of "
+            f"{checkpoint.path}. Leave these options out; --dropout and the options of the recipe "
+            "may be given."
         )
     _check_vocabularies(checkpoint)
     search = checkpoint.search | {name: overrides[name] for name in LANGUAGES if name in overrides}
@@ -139,16 +141,16 @@ def fine_tuning_settings(
 
 
 def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = None) -> Settings:
-    """Those that the run in `out` began with; only `steps` may change.
+    """Read the settings of the run in `out`, of which only `steps` may change.
 
     Args:
-        out: directory of the run.
-        overrides: fields of ModelConfig and TrainConfig by name.
-        start: the checkpoint it is said to have begun with; None: nothing is said.
+        out: Directory of the run.
+        overrides: Fields of ModelConfig and TrainConfig by name.
+        start: Checkpoint of --from, which must be the one that the run began with.
 
     Raises:
         CheckpointError: run.json is damaged.
-        OptionError: a setting, or the checkpoint, is another.
+        OptionError: A setting or the checkpoint differs from that of the run.
     """
     path = out / SETTINGS
     values = read_json(path)
@@ -160,11 +162,11 @@ def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = 
     changed = [
         name for name, value in overrides.items() if name != "steps" and value != before[name]
     ]
-    # The vocabulary may have come out smaller than it was asked for.
+    # The vocabulary may be smaller than requested.
     changed = [name for name in changed if name != "vocabulary_size"]
     if changed:
         raise OptionError(
-            f"a resumed run keeps its settings; {', '.join(sorted(changed))} would change. "
+            f"a resumed run keeps its settings, but {', '.join(sorted(changed))} would change. "
             "Leave these options out, or start a new run."
         )
     origin = values.get("from")
@@ -190,13 +192,14 @@ def _check_origin(out: Path, origin: dict[str, Any] | None, start: Path) -> None
 
 def _check_vocabularies(checkpoint: Checkpoint) -> None:
     tokenizer, model = Tokenizer(*checkpoint.tokenizers), checkpoint.model
-    for path, pieces, expected in zip(
+    for path, size, expected in zip(
         checkpoint.tokenizers,
         (tokenizer.source_vocabulary_size, tokenizer.vocabulary_size),
         (model.source_pieces, model.vocabulary_size),
         strict=True,
     ):
-        if pieces != expected:
+        if size != expected:
             raise CheckpointError(
-                f"{path} has {pieces} pieces and the model {expected}; they do not belong together."
+                f"{path} has {size} tokens, but the model has {expected}; they do not belong "
+                "together."
             )

@@ -1,7 +1,7 @@
-"""Which sentences an optimizer step takes, and which of them each process takes.
+"""Optimizer steps: the micro-batches of each step, and their distribution over processes.
 
-Both are functions of the seed, the epoch and the step alone. The sentences of a step do not depend
-on how many processes there are; so a run may be continued by more or fewer of them.
+The sentences of a step depend on the seed, the epoch and the step alone, not on the number of
+processes. A run can therefore be resumed with more or fewer processes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from translate_trt.train.data.batches import Batch, ParallelData, epoch_batches
 
 Rows = NDArray[np.int64]
 
-# Steps made ahead of the one that is computed: enough to bridge a hiccup of the file system.
+# Capacity of the prefetch queue, in steps: enough to hide a short stall of the file system.
 STEPS_AHEAD = 4
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one process does in one optimizer step.
+    """Work of one process in one optimizer step.
 
     Attributes:
-        batches: its micro-batches; empty if the step has too few sentences for all processes.
-        target_tokens: of the whole step, all processes together.
-        next_position: epoch and step in it that come after this one.
+        batches: Micro-batches; empty if the step has fewer sentences than there are processes.
+        target_tokens: Target tokens of the whole step, over all processes.
+        next_position: Epoch, and step in it, that follow this step.
     """
 
     batches: list[Batch]
@@ -41,10 +41,10 @@ class Step:
 
 
 def plan_epoch(data: ParallelData, config: TrainConfig, epoch: int) -> list[list[Rows]]:
-    """The micro-batches of each step of that epoch; every sentence is in exactly one.
+    """Plan the micro-batches of each step of an epoch; every sentence is in exactly one.
 
-    A micro-batch holds sentences of like length, the micro-batches of a step come from anywhere in
-    the data. The last step of an epoch may be smaller.
+    A micro-batch holds sentences of similar length; the micro-batches of a step are drawn from the
+    whole data. The last step of an epoch may be smaller.
     """
     size = min(config.micro_batch_tokens, config.batch_tokens)
     batches = epoch_batches(data, size, config.seed, epoch)
@@ -53,26 +53,26 @@ def plan_epoch(data: ParallelData, config: TrainConfig, epoch: int) -> list[list
 
 
 def share(batches: list[Rows], rank: int, size: int) -> list[Rows]:
-    """Those of a step's micro-batches, or parts of them, that process `rank` of `size` takes.
+    """Return the micro-batches of a step that process `rank` of `size` takes.
 
-    Whole micro-batches go round; where there are fewer than processes, each is cut into as many
-    parts as it takes, every k-th sentence in a part, so that the lengths stay alike.
+    Micro-batches are assigned round-robin. If there are fewer than processes, each is cut into k
+    parts first. A part takes every k-th sentence, which keeps the lengths similar.
     """
-    parts = max(1, -(-size // len(batches)))
-    pieces = [rows[first::parts] for rows in batches for first in range(parts)]
-    return [rows for rows in pieces[rank::size] if len(rows)]
+    count = max(1, -(-size // len(batches)))
+    parts = [rows[first::count] for rows in batches for first in range(count)]
+    return [rows for rows in parts[rank::size] if len(rows)]
 
 
 class StepLoader:
-    """An endless run of steps, made ahead in a thread.
+    """Endless iterator over steps, prefetched in a thread.
 
     Args of the constructor:
-        data: the training text.
-        config: its batch sizes and seed.
-        rank: of this process.
-        size: processes in the group.
-        start: epoch, and step in it, to begin with.
-        pin: put batches into page-locked memory, from which they are copied to a GPU at once.
+        data: Training pairs.
+        config: Batch sizes and seed.
+        rank: Rank of this process.
+        size: Number of processes.
+        start: First epoch, and step in it.
+        pin: Put batches into page-locked memory, for asynchronous copies to a GPU.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class StepLoader:
             yield item
 
     def close(self) -> None:
-        """End the thread: one that still ran in torch when Python exits would abort the program."""
+        """End the thread: a thread inside torch would abort the program when Python exits."""
         self._stop.set()
         while self._thread.is_alive():
             with contextlib.suppress(Empty):
@@ -107,12 +107,12 @@ class StepLoader:
                 if self._stop.is_set():
                     return
                 self._queue.put(step)
-        except BaseException as error:  # raised again where the steps are taken from
+        except BaseException as error:  # raised again in __iter__
             self._queue.put(error)
 
     def _steps(self, epoch: int, first: int) -> Iterator[Step]:
-        # Sorting tens of millions of sentences takes seconds: the next epoch is planned during
-        # this one.
+        # Planning an epoch of tens of millions of sentences takes seconds, so the next one is
+        # planned during this one.
         with ThreadPoolExecutor(1) as planner:
             plan = plan_epoch(self._data, self._config, epoch)
             while True:

@@ -171,7 +171,7 @@ def test_a_wrong_archive_is_refused(prepare: Callable[..., Result], site: Site) 
     site.files[path] = bytes(len(site.files[path]))
     result = prepare("wmt14-en-de")
     assert result.exit_code == 1
-    assert re.search(r"commoncrawl\.tgz\) has SHA-256 \w{64} and should have", result.stderr)
+    assert re.search(r"commoncrawl\.tgz\) has SHA-256 \w{64}, but should have", result.stderr)
 
 
 def test_the_official_table() -> None:

@@ -150,7 +150,7 @@ def test_an_unreachable_server(tmp_path: Path, pauses: list[float]) -> None:
 def test_a_wrong_checksum_leaves_nothing(
     site: Site, fetch: Callable[..., Path], tmp_path: Path, archive: Archive, name: str
 ) -> None:
-    with pytest.raises(DownloadError, match=rf"{site.url}.* has {name} \w+ and should have 0+:"):
+    with pytest.raises(DownloadError, match=rf"{site.url}.* has {name} \w+, but should have 0+:"):
         fetch(archive)
     assert names(tmp_path / "downloads") == []
 
@@ -158,7 +158,7 @@ def test_a_wrong_checksum_leaves_nothing(
 def test_a_wrong_size_is_known_before_the_download(
     site: Site, fetch: Callable[..., Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(DownloadError, match="has 5,120 bytes now; it should have 7"):
+    with pytest.raises(DownloadError, match="has 5,120 bytes, but should have 7"):
         fetch(Archive(ARCHIVE.path, 7))
     assert names(tmp_path / "downloads") == []
 

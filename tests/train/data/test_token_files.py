@@ -197,7 +197,7 @@ def test_a_directory_of_something_else_is_left_alone(
 ) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "thesis.txt").write_text("mine")
-    with pytest.raises(OutputError, match=r"holds something else \(thesis\.txt\)"):
+    with pytest.raises(OutputError, match=r"holds other files \(thesis\.txt\)"):
         make(force=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="is a file"):
@@ -310,15 +310,15 @@ def test_validation_text_without_a_pair(
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("train.source.tokens", lambda old: old[:-2], "and should have"),
-        ("train.target.offsets", lambda old: old + bytes(8), "and should have"),
+        ("train.source.tokens", lambda old: old[:-2], "but should have"),
+        ("train.target.offsets", lambda old: old + bytes(8), "but should have"),
         ("train.target.offsets", lambda old: old[:-8] + bytes(8), "do not belong together"),
         ("valid.source.tokens", None, "cannot read"),
         ("tokenizer.spm", lambda old: old + b"x", "is not the vocabulary"),
         ("tokenizer.spm", None, "cannot read"),
         ("data.json", None, "has no data.json"),
         ("data.json", lambda _: b"{", "cannot be read"),
-        ("data.json", lambda _: b"[]", "no JSON object"),
+        ("data.json", lambda _: b"[]", "not hold a JSON object"),
         ("data.json", lambda old: old.replace(b'"splits"', b'"split"'), "'splits'"),
         ("data.json", lambda old: old.replace(b'"pairs"', b'"pair"'), "'pairs'"),
         ("data.json", lambda old: old.replace(b'version": 1', b'version": 2'), "pip install -U"),
@@ -370,7 +370,7 @@ def test_tokens_beyond_the_vocabulary(make: Callable[..., PreparedData]) -> None
     tokens = np.fromfile(path, dtype=prepared.token_type)
     tokens[1] = prepared.vocabulary_size
     tokens.tofile(path)
-    message = f"a target token has id {prepared.vocabulary_size}, and the vocabulary ends at "
+    message = f"a target token has id {prepared.vocabulary_size}, but the vocabulary ends at "
     with pytest.raises(InputError, match=re.escape(f"{prepared.path} (valid): {message}")):
         prepared.split("valid").batch(np.array([0, 1]))
 

@@ -59,7 +59,7 @@ def test_one_more_piece_than_the_smallest_is_enough(tmp_path: Path) -> None:
     # SentencePiece itself wants one for every character of the text.
     with pytest.raises(InputError, match="take 260"):
         train_tokenizer(LINES, SMALLEST_VOCABULARY, tmp_path / "t.spm")
-    with pytest.raises(InputError, match=r"too small for .* take \d+; ask for more .*-size"):
+    with pytest.raises(InputError, match=r"too small for .* take \d+; raise --vocab"):
         train_tokenizer(LINES, SMALLEST_VOCABULARY + 1, tmp_path / "t.spm")
 
 

@@ -24,7 +24,7 @@ from translate_trt.train.evaluation.attention_maps import (
     attend_sentence,
     attention_weights,
 )
-from translate_trt.train.evaluation.attention_plots import MOST_PIECES, draw_attention
+from translate_trt.train.evaluation.attention_plots import MOST_TOKENS, draw_attention
 from translate_trt.train.evaluation.pictures import save_picture
 from translate_trt.train.model import MultiHeadAttention, Transformer, pad, source_padding_bias
 from translate_trt.train.search import beam_search
@@ -279,9 +279,9 @@ def test_pieces_are_drawn_as_they_are(style: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("style", ["lines", "matrix"])
 def test_too_much_for_a_picture(style: str) -> None:
-    draw_attention(random_map(MOST_PIECES, 3, heads=1), [1], [1], style)
-    with pytest.raises(OptionError, match=f"{MOST_PIECES + 1} pieces cannot be drawn legibly"):
-        draw_attention(random_map(MOST_PIECES + 1, 3, heads=1), [1], [1], style)
+    draw_attention(random_map(MOST_TOKENS, 3, heads=1), [1], [1], style)
+    with pytest.raises(OptionError, match=f"{MOST_TOKENS + 1} tokens cannot be drawn legibly"):
+        draw_attention(random_map(MOST_TOKENS + 1, 3, heads=1), [1], [1], style)
 
 
 def test_too_many_panels_for_a_picture() -> None:

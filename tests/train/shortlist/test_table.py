@@ -131,13 +131,13 @@ def test_chunks_and_their_order_change_nothing(
 ) -> None:
     corpus = random_corpus(60)
     whole = as_dict(learn(corpus))
-    monkeypatch.setattr(ibm_model1, "_CHUNK_PLACES", places)
+    monkeypatch.setattr(ibm_model1, "_CHUNK_LINKS", places)
     order = np.random.default_rng(3).permutation(len(corpus))
     assert as_dict(learn([corpus[row] for row in order])) == pytest.approx(whole, rel=1e-9)
 
 
 def test_several_processes_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ibm_model1, "_CHUNK_PLACES", 300)
+    monkeypatch.setattr(ibm_model1, "_CHUNK_LINKS", 300)
     corpus = random_corpus(40)
     assert as_dict(learn(corpus, 2, workers=2)) == as_dict(learn(corpus, 2))
 
@@ -145,7 +145,7 @@ def test_several_processes_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -
 def test_a_table_that_is_full_keeps_what_is_frequent_beside_its_source_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ibm_model1, "_CHUNK_PLACES", 50)
+    monkeypatch.setattr(ibm_model1, "_CHUNK_LINKS", 50)
     # 4 is translated by 14 and stands beside many others once; the rare 5 is translated by 15.
     noise = [([4], [14, 20 + index]) for index in range(9)] * 2
     corpus = [*noise, ([5], [15]), ([4], [14])]
@@ -298,7 +298,7 @@ def same(one: Shortlist, other: Shortlist) -> None:
 
 @pytest.mark.parametrize(("frequent", "best"), [(10, 8), (9, 9), (0, 8), (9, 0)])
 def test_truncated_does_not_grow(frequent: int, best: int) -> None:
-    with pytest.raises(OptionError, match="this shortlist has 1 to"):
+    with pytest.raises(OptionError, match="it must be from 1 to"):
         build(random_corpus(80), frequent=9, best=8).truncated(frequent, best)
 
 

@@ -325,16 +325,16 @@ def test_a_model_that_must_be_told_a_language(
     assert job.settings.decoding.search["target_language"] == "fra"
     again = prepare_job(text, out, "fine-tune", french, resume=True)
     assert again.fingerprint == job.fingerprint
-    with pytest.raises(OptionError, match="a resumed run keeps its settings; target_language"):
+    with pytest.raises(OptionError, match="a resumed run keeps its settings, but target_language"):
         prepare_job(text, out, "fine-tune", QUICK | {"target_language": "deu"}, resume=True)
-    with pytest.raises(OptionError, match="target_language is for models of several languages"):
+    with pytest.raises(OptionError, match="target_language applies to fine-tuning a multilingual"):
         prepare_job(text, tmp_path / "new", "tiny", {"target_language": "fra"})
 
 
 def test_without_a_checkpoint_nothing_imported_is_trained(text: Text, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="activation gelu: models of this kind are imported"):
+    with pytest.raises(OptionError, match="activation gelu: only imported models"):
         prepare_job(text, tmp_path / "run", "tiny", {"activation": "gelu"})
-    with pytest.raises(OptionError, match="fine-tune is a recipe for models that are trained"):
+    with pytest.raises(OptionError, match="fine-tune is a recipe for a trained model"):
         prepare_job(text, tmp_path / "run", "fine-tune", {})
 
 
@@ -351,7 +351,7 @@ def test_what_is_no_checkpoint(
     assert "nowhere holds no checkpoint" in refused(tmp_path / "nowhere")
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/config.json").write_text('{"model_type": "marian"}')
-    assert "make it one with: translate-trt import" in refused(tmp_path / "theirs")
+    assert "Convert such a model with: translate-trt import" in refused(tmp_path / "theirs")
     weights = start / "model.safetensors"
     os.truncate(weights, weights.stat().st_size // 2)
     assert "is damaged" in refused(start)

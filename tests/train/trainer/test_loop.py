@@ -294,7 +294,7 @@ def test_the_seed_decides(run: Run, tmp_path: Path) -> None:
         ("training/state.json", r"state\.json cannot be read"),
         ("flipped bit", r"model\.safetensors is damaged or was changed"),
         ("flipped bit of the optimizer", r"optimizer\.safetensors is damaged or was changed"),
-        ("not a number", r"embedding\.weight\.exp_avg holds a value that is not finite"),
+        ("not a number", r"embedding\.weight\.exp_avg has a non-finite value"),
         ("missing tensor", r"lacks embedding\.weight\.exp_avg; it is damaged"),
     ],
 )
@@ -320,7 +320,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used(
         os.truncate(last / name, (last / name).stat().st_size // 2)
     shutil.copytree(last, tmp_path / "damaged")
     run(tmp_path / "run", resume=True, steps=13)
-    assert re.search(message + ".*The checkpoint before it is used", caplog.text, re.DOTALL)
+    assert re.search(message + ".*Using the checkpoint before it", caplog.text, re.DOTALL)
     name = "checkpoint-00000013"
     assert_equal(tmp_path / "run" / name, tmp_path / "whole" / name)
     # The steps that were undone are told of once.
@@ -362,7 +362,7 @@ def test_the_average_goes_without_a_damaged_checkpoint(
     one, two = load_file(paths[0]), load_file(paths[2])
     for name, tensor in found.items():
         assert torch.equal(tensor, ((one[name].double() + two[name].double()) / 2).float())
-    assert "the average goes without one checkpoint" in caplog.text
+    assert "a checkpoint is left out of the average" in caplog.text
     with pytest.raises(CheckpointError, match="is damaged"):
         average_weights([paths[1].parent])
 
@@ -559,7 +559,7 @@ def test_a_gradient_that_is_no_number_costs_its_step_alone(
     assert same == [True, False]
     assert all(torch.isfinite(x).all() for x in trained[-1])
     assert [entry.get("skipped_steps") for entry in entries(job.out)][:3] == [0, 1, 1]
-    assert caplog.text.count("1 steps were skipped") == 1
+    assert caplog.text.count("1 steps were skipped because") == 1
     state = json.loads((job.out / "checkpoint-00000003/training/state.json").read_text())
     assert state["skipped"] == 1
 
