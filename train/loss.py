@@ -1,7 +1,7 @@
 """Cross-entropy with label smoothing, fused with the output projection.
 
-Neither the [tokens, V] logits nor the smoothed target distribution ever exist as a whole: rows are
-taken a few hundred at a time, and their gradients are computed while the logits are at hand.
+Neither the [tokens, V] logits nor the smoothed target distribution are ever materialized: logits
+are computed for a few hundred rows at a time, and their gradients right after them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Logits at once: 256 rows of an 8,000-piece vocabulary, 8 MB, stay in the last-level cache. Fewer
-# are slower, since their products are small; more gain nothing and take memory
+# Logits per chunk: 256 rows of an 8,000-token vocabulary, 8 MB, fit into the last-level cache.
+# Smaller chunks have slower matmuls; larger ones gain nothing and take memory
 # (docs/adr/0008-training-on-a-cpu.md).
 ELEMENTS_AT_ONCE = 2_048_000
 ELEMENTS_AT_ONCE_ACCELERATOR = 134_217_728
@@ -27,14 +27,14 @@ def _losses_and_gradient(
     bias: Tensor | None = None,
     banned_tokens: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Smoothed loss and negative log-likelihood, summed, and the logits' gradient.
+    """Compute the sums of smoothed loss and negative log-likelihood, and the logits' gradient.
 
     Args:
         logits: [C, V]; overwritten.
         targets: [C].
         smoothing: eps.
-        bias: [V], added to them.
-        banned_tokens: [n] tokens that have no probability and no gradient; no target is one.
+        bias: [V], added to the logits.
+        banned_tokens: [n] tokens of probability 0 and without a gradient, absent from `targets`.
     """
     columns = targets[:, None]
     if bias is not None:
@@ -51,7 +51,7 @@ def _losses_and_gradient(
     shares = logits.sub_(top).exp_()
     total = shares.sum(1, keepdim=True)
     log_total = top + total.log()
-    # -sum_v q_v log p_v with q = (1 - eps) onehot + eps / size needs these three numbers only.
+    # These three values suffice for -sum_v q_v log p_v with q = (1 - eps) onehot + eps / size.
     likelihood = (log_total - target_logits).sum()
     smoothed = (log_total - (1 - smoothing) * target_logits - smoothing * mean_logits).sum()
     gradient = shares.div_(total).sub_(smoothing / size)
@@ -63,7 +63,7 @@ def _losses_and_gradient(
 
 @functools.cache
 def _compiled() -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-    """The same, its dozen passes over the logits fused into a few."""
+    """Compile the loss, which fuses a dozen passes over the logits into a few."""
     return torch.compile(_losses_and_gradient, dynamic=True)
 
 
@@ -135,21 +135,21 @@ def projected_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Sum over tokens of the label-smoothed cross-entropy (section 5.4), in nats.
 
-    The target distribution gives 1 - eps to the right token and eps / V to every token; where some
-    tokens never come, V counts the others, which share it.
+    The target distribution is 1 - eps for the target token plus eps / V for every token; banned
+    tokens have no share, and V does not count them.
 
     Args:
-        hidden: [M, d_model] decoder output of the tokens that count (no padding).
+        hidden: [M, d_model] decoder output at the target positions, without padding.
         weight: [V, d_model] output projection.
-        targets: [M] the right tokens.
+        targets: [M] target tokens.
         smoothing: eps.
-        fuse: compile what is between the products (torch.compile).
-        bias: [V] of the logits (`ModelConfig.output_bias`).
+        fuse: Compile the operators between the matmuls (torch.compile).
+        bias: [V] bias of the logits (`ModelConfig.output_bias`).
         banned_tokens: [n] tokens of probability 0 (`Transformer.banned_tokens`), absent from
             `targets`. Their rows of `weight` and `bias` get no gradient.
 
     Returns:
-        The smoothed loss (differentiable) and the plain negative log-likelihood, both sums over M.
+        Sums over M of the smoothed loss (differentiable) and the plain negative log-likelihood.
     """
     inputs = (hidden, weight, bias, targets, smoothing, fuse, banned_tokens)
     return _ProjectedCrossEntropy.apply(*inputs)  # type: ignore[no-any-return,no-untyped-call]

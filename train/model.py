@@ -1,10 +1,9 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), in the paper's order.
 
 Post-norm, sinusoidal positions, one embedding matrix shared by source, target and the output
-projection (section 3.4); pre-norm and learned positions by configuration, and what models of other
-toolkits need (`ModelConfig`). Letters: N sentences, S
-source tokens, T target tokens, H heads, D a head's columns (d_k of queries and keys, d_v of
-values), V vocabulary.
+projection (section 3.4). `ModelConfig` selects pre-norm, learned positions and the variants of
+imported models. Letters: N sentences, S source tokens, T target tokens, H heads, D columns of a
+head (d_k of queries and keys, d_v of values), V vocabulary.
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ def scaled_dot_product_attention(
         query: [N, H, T, D].
         key: [N, H, S, D].
         value: [N, H, S, D].
-        bias: added to the scaled scores, broadcast to [N, H, T, S]: 0 to look, MASKED not to.
-        causal: position t looks at positions up to t only.
+        bias: Added to the scaled scores, broadcast to [N, H, T, S]: 0, or MASKED to hide a key.
+        causal: Position t attends to positions up to t only.
 
     Returns:
         [N, H, T, D].
     """
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        return _attention_by_products(query, key, value, bias, causal)
+        return _attention_by_matmuls(query, key, value, bias, causal)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, is_causal=causal)
 
 
-def _attention_by_products(
+def _attention_by_matmuls(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, causal: bool
 ) -> Tensor:
-    """The same, as the products it is made of.
+    """Compute attention by separate matmuls.
 
-    In bfloat16 on a CPU the gradient of torch's fused kernel took half of a whole training step,
-    six times as long as this (docs/adr/0008-training-on-a-cpu.md).
+    In bfloat16 on a CPU the gradient of torch's fused kernel took half of a training step, six
+    times as long as this (docs/adr/0008-training-on-a-cpu.md).
     """
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)  # [N, H, T, S]
     if bias is not None:
@@ -92,10 +91,9 @@ def source_padding_bias(source: Tensor, lengths: Tensor) -> Tensor | None:
 class Dropout(nn.Module):
     """Inverted dropout.
 
-    On a CPU, torch draws one random number per element in a single thread, which made dropout one
-    of the dearest parts of a step; 16 random bits per element take less than half the time
-    (docs/adr/0008-training-on-a-cpu.md). The rate is thereby rounded to a
-    multiple of 2^-16.
+    On a CPU, torch draws a random number per element in a single thread, which made dropout one of
+    the most expensive parts of a step. Drawing 16 random bits per element takes less than half the
+    time (docs/adr/0008-training-on-a-cpu.md); the rate is rounded to a multiple of 2^-16.
     """
 
     def __init__(self, rate: float) -> None:
@@ -142,7 +140,7 @@ class MultiHeadAttention(nn.Module):
         return query
 
     def weights(self, x: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-        """The attention weights that `attend` applies: [N, H, T, S]."""
+        """Attention weights of `attend`: [N, H, T, S]."""
         return attention_weights(self.queries(x), key, bias)
 
 
@@ -181,11 +179,11 @@ class Residual(nn.Module):
         self.first = config.norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
-        """What the sub-layer reads."""
+        """Input of the sub-layer."""
         return cast(Tensor, self.norm(x)) if self.first else x
 
     def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
-        """The block's output, from its input and the sub-layer's output."""
+        """Output of the block, from its input and the sub-layer's output."""
         total = x + self.dropout(sublayer)
         return total if self.first else cast(Tensor, self.norm(total))
 
@@ -229,18 +227,18 @@ class DecoderLayer(nn.Module):
         source_bias: Tensor | None,
         record: list[Tensor] | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """One layer.
+        """Run the layer on a whole sentence, or on the next position.
 
         Args:
             x: [N, T, d_model].
-            past: keys and values [N, H, P, D] of the P positions before; x is then one position.
-                None if x is the whole sentence: each position then looks at those up to its own.
-            cross_keys_values: of the encoder output, [N, H, S, D] each.
+            past: Keys and values [N, H, P, D] of the P previous positions, with T = 1. None if x is
+                the whole sentence, which is then masked causally.
+            cross_keys_values: Keys and values [N, H, S, D] of the encoder output.
             source_bias: [N, 1, 1, S].
-            record: cross-attention weights [N, H, T, S] are appended to it.
+            record: List to which cross-attention weights [N, H, T, S] are appended.
 
         Returns:
-            The new x, and the keys and values [N, H, P + T, D] that it looked at.
+            The new x, and the keys and values [N, H, P + T, D] of the self-attention.
         """
         y = self.self_attention_norm.before(x)
         key, value = self.self_attention.keys_values(y)
@@ -261,10 +259,10 @@ def sinusoid(positions: Tensor, d_model: int, kind: str = "interleaved") -> Tens
     """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same (section 3.5).
 
     Args:
-        positions: [...] integers, the first position is 0.
-        d_model: size of an encoding, even.
+        positions: [...] integers, from 0.
+        d_model: Size of an encoding, even.
         kind: "interleaved", as above; "concatenated": all sines, then all cosines; "tensor2tensor":
-            so, with exponents up to 1 (i / (d_model / 2 - 1)).
+            concatenated, with exponents up to 1 (i / (d_model / 2 - 1)).
 
     Returns:
         [..., d_model] float32.
@@ -279,15 +277,15 @@ def sinusoid(positions: Tensor, d_model: int, kind: str = "interleaved") -> Tens
 
 @dataclass
 class DecoderCache:
-    """What decoding token by token remembers, for N rows (sentences or beams).
+    """Decoder cache of N rows (sentences or beams), for decoding token by token.
 
     Attributes:
-        cross: per layer, projected keys and values of the encoder output, [N, H, S, D] each.
+        cross: Projected keys and values of the encoder output per layer, [N, H, S, D] each.
         source_bias: [N, 1, 1, S].
-        past: per layer, keys and values of the tokens so far, [N, H, T, D] each.
+        past: Keys and values of the previous tokens per layer, [N, H, T, D] each.
         length: T.
-        attention: of the last position and layer, averaged over heads, [N, S]; kept if
-            `record_attention`.
+        attention: Cross-attention of the last position and layer, averaged over heads, [N, S]; set
+            if `record_attention`.
     """
 
     cross: list[tuple[Tensor, Tensor]]
@@ -298,7 +296,7 @@ class DecoderCache:
     attention: Tensor | None = None
 
     def select(self, rows: Tensor) -> DecoderCache:
-        """The cache of those rows [M], in that order (a row may come more than once)."""
+        """Gather the rows [M] of the cache; rows may repeat."""
         return DecoderCache(
             [(key[rows], value[rows]) for key, value in self.cross],
             None if self.source_bias is None else self.source_bias[rows],
@@ -325,7 +323,7 @@ class Positions(nn.Module):
         """Vectors of positions `first` up to `end`: [end - first, d_model].
 
         Raises:
-            OptionError: the learned table is shorter.
+            OptionError: The learned table is shorter.
         """
         if end > len(self.table):
             if self.longest is not None:
@@ -337,7 +335,7 @@ class Positions(nn.Module):
         return self.table[first:end]
 
     def _sinusoids(self, count: int, device: torch.device | None) -> Tensor:
-        """The first `count`, [count, d_model]."""
+        """Compute the first `count` sinusoids, [count, d_model]."""
         config = self.config
         positions = config.first_position + torch.arange(count, device=device)
         return sinusoid(positions, config.d_model, config.sinusoid)
@@ -347,12 +345,12 @@ class Transformer(nn.Module):
     """Encoder, decoder, and the embedding matrix they share with the output projection.
 
     Attributes:
-        embedding: of target tokens, and of what `ModelConfig.tied` says.
-        source_embedding: of source tokens; None: `embedding`.
-        output_weight: [V, d_model] of the output projection; None: that of `embedding`.
-        output_bias: [V] of the logits, or None.
-        positions: of source and target.
-        own_target_positions: of the target; None: `positions`.
+        embedding: Embedding of target tokens, shared according to `ModelConfig.tied`.
+        source_embedding: Embedding of source tokens; None if shared with `embedding`.
+        output_weight: [V, d_model] output projection; None if shared with `embedding`.
+        output_bias: [V] bias of the logits, or None.
+        positions: Positions of source and target.
+        own_target_positions: Positions of the target; None if shared with `positions`.
     """
 
     output_weight: nn.Parameter | None
@@ -383,7 +381,7 @@ class Transformer(nn.Module):
         self.reset_parameters()
 
     def _last_norm(self) -> nn.Module:
-        """Pre-norm leaves the sum of a stack's residuals as it is; this normalizes it."""
+        """Make the LayerNorm after a pre-norm stack, whose residual sum is not normalized."""
         config = self.config
         if config.norm == "post":
             return nn.Identity()
@@ -402,22 +400,22 @@ class Transformer(nn.Module):
 
     @property
     def longest(self) -> int | None:
-        """Tokens of the longest sentence that there are positions for; None: any."""
+        """Maximum sentence length in tokens; None without a limit (sinusoidal positions)."""
         return self.config.longest
 
     @property
     def source_table(self) -> nn.Embedding:
-        """Where source tokens are looked up."""
+        """Embedding of source tokens."""
         return self.embedding if self.source_embedding is None else self.source_embedding
 
     @property
     def projection_weight(self) -> Tensor:
-        """[V, d_model] of the output projection."""
+        """Weight of the output projection, [V, d_model]."""
         return self.embedding.weight if self.output_weight is None else self.output_weight
 
     @property
     def banned_tokens(self) -> Tensor | None:
-        """[n] tokens that no translation has, by their logits' bias; None: all may come."""
+        """Tokens [n] whose logit bias bans them from translations; None if there are none."""
         if self.output_bias is None:
             return None
         found = (self.output_bias.detach() <= BANNED_BIAS).nonzero()[:, 0]
@@ -425,18 +423,18 @@ class Transformer(nn.Module):
 
     @property
     def target_positions(self) -> Positions:
-        """Of target tokens."""
+        """Positions of target tokens."""
         own = self.own_target_positions
         return self.positions if own is None else own
 
     @property
     def encoder_layers(self) -> list[EncoderLayer]:
-        """The encoder, bottom first."""
+        """Layers of the encoder, bottom first."""
         return cast(list[EncoderLayer], list(self.encoder))
 
     @property
     def decoder_layers(self) -> list[DecoderLayer]:
-        """The decoder, bottom first."""
+        """Layers of the decoder, bottom first."""
         return cast(list[DecoderLayer], list(self.decoder))
 
     def reset_parameters(self) -> None:
@@ -465,7 +463,7 @@ class Transformer(nn.Module):
         return cast(Tensor, self.dropout(self.source_embedding_norm(total)))
 
     def embed(self, tokens: Tensor, first_position: int = 0) -> Tensor:
-        """The same of target tokens [N, T], the first of which is at that position."""
+        """Embed target tokens [N, T] like `embed_source`, from `first_position` on."""
         end = first_position + tokens.shape[1]
         total = self.look_up(self.embedding, tokens) + self.target_positions(first_position, end)
         return cast(Tensor, self.dropout(self.embedding_norm(total)))
@@ -474,8 +472,8 @@ class Transformer(nn.Module):
         """Encoder output.
 
         Args:
-            source: [N, S] token ids, each row closed by the end symbol.
-            source_bias: `padding_bias` [N, 1, 1, S], or None where no row has padding.
+            source: [N, S] token ids, each row with the end symbol.
+            source_bias: [N, 1, 1, S] `padding_bias`; None without padding.
 
         Returns:
             [N, S, d_model].
@@ -489,13 +487,13 @@ class Transformer(nn.Module):
         """Decoder output at every position (before the output projection).
 
         Args:
-            target: [N, T] previous tokens, the first is the start symbol.
+            target: [N, T] previous tokens; the first is the start symbol. Padding must be on the
+                right, where the causal mask hides it.
             memory: [N, S, d_model] encoder output.
-            source_bias: what it was made with.
+            source_bias: Bias of the encoder.
 
         Returns:
-            [N, T, d_model]. Padding may only be on the right: it is after every token that counts,
-            so the causal mask hides it.
+            [N, T, d_model].
         """
         x = self.embed(target)
         for layer in self.decoder_layers:
@@ -511,14 +509,14 @@ class Transformer(nn.Module):
         return self.decode(target, self.encode(source, source_bias), source_bias)
 
     def start_cache(self, source: Tensor, source_lengths: Tensor) -> DecoderCache:
-        """Encode, and project what every decoding step will look at.
+        """Encode the source, and project the keys and values of the cross-attention.
 
         Args:
-            source: [N, S] token ids, each row closed by the end symbol.
+            source: [N, S] token ids, each row with the end symbol.
             source_lengths: [N] tokens of each row, the end symbol included.
         """
         if not self.config.source_end:
-            source_lengths = source_lengths - 1  # as if it were padding
+            source_lengths = source_lengths - 1  # hides the end symbol like padding
         bias = source_padding_bias(source, source_lengths)
         memory = self.encode(source, bias)
         cross = [layer.cross_attention.keys_values(memory) for layer in self.decoder_layers]
@@ -539,7 +537,7 @@ class Transformer(nn.Module):
 
 
 def pad(sequences: list[list[int]], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
-    """Token lists as one right-padded batch: ids [N, S] and lengths [N], both int64."""
+    """Right-pad token lists: ids [N, S] and lengths [N], both int64."""
     lengths = torch.tensor([len(sequence) for sequence in sequences], device=device)
     ids = torch.full((len(sequences), int(lengths.max())), PAD, dtype=torch.int64)
     for row, sequence in zip(ids, sequences, strict=True):

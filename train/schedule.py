@@ -1,4 +1,4 @@
-"""The learning rate."""
+"""Learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ def learning_rate(
 ) -> float:
     """scale * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5), step from 1 (equation 3).
 
-    With a `peak` that is at the top of the same curve, the end of the warm-up:
+    A `peak` rescales the curve to this maximum, at the end of the warm-up:
     scale * peak * min((warmup / step)^0.5, step / warmup).
     """
     if peak:

@@ -81,7 +81,7 @@ def test_the_table_of_info(text: Path) -> None:
     assert result.exit_code == 0
     table = " ".join(result.stdout.split())
     for part in ("corpus custom", "languages en to de", "tokens, uint16", "pairs 59 of 60",
-                 "left out 1 empty", "pairs 3 of 3", "left out none"):  # fmt: skip
+                 "dropped 1 empty", "pairs 3 of 3", "dropped none"):  # fmt: skip
         assert part in table
 
 
@@ -100,7 +100,7 @@ def test_check_finds_damage(text: Path) -> None:
     [
         ([], "name a corpus (wmt14-en-de, wmt14-en-fr) or give text with --from"),
         (["--from", "a.en", "a.de"], "--from needs --valid"),
-        (["wmt14-en-de", "--test", "a.en", "a.de"], "--valid and --test go with --from"),
+        (["wmt14-en-de", "--test", "a.en", "a.de"], "--valid and --test need --from"),
         (["wmt14-en-de", "--max-pair-length", "1"], "--max-pair-length is 1"),
         (["wmt14-en-de", "--max-length", "1"], "--max-pair-length is 1"),  # its former name
         (["wmt14-en-de", "--mirror", "ftp://x"], "http"),

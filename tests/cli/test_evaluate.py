@@ -202,7 +202,7 @@ def test_the_language_of_tokenized_bleu(three: list[Path], tmp_path: Path) -> No
     assert refused.exit_code == 2
     assert "give --bleu-language" in refused.stderr
     done = run("--reference", nameless, three[1])
-    assert "warning: tokenized BLEU is left out" in done.stderr
+    assert "warning: tokenized BLEU is skipped" in done.stderr
     assert "tokenized BLEU" not in done.stdout
 
 
@@ -279,10 +279,10 @@ def test_the_search_is_told(readable: Checkpoint, source: Path, reference: Path)
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--reference", "r.de"], 2, "there is nothing to score; name files"),
+        (["--reference", "r.de"], 2, "no systems to score; name files"),
         (["--reference", "r.de", "h", "missing"], 1, "there is no file missing; check the path"),
         (["--reference", "missing", "h"], 1, "there is no file missing; check the path"),
-        (["--reference", "empty", "h"], 1, "empty is empty; a reference has at least one line"),
+        (["--reference", "empty", "h"], 1, "empty is empty; give at least one reference line"),
         (["--reference", "r.de", "empty"], 1, "empty has 0 lines and r.de has 2"),
         (["--reference", "r.de", "h", "short"], 1, "short has 1 lines and r.de has 2"),
         (["--reference", "r.de", "--source", "short", "h"], 1, "short has 1 lines and r.de has 2"),
@@ -315,7 +315,7 @@ def test_models_need_lines_to_translate(
     for system in (readable.path, bundle):
         done = run("--reference", reference, system)
         assert done.exit_code == 2
-        assert f"{system} has to translate; give it lines with --source" in done.stderr
+        assert f"{system} needs lines to translate; give them with --source" in done.stderr
 
 
 def test_wrong_options_are_refused_before_anything_is_translated(

@@ -191,13 +191,13 @@ def test_attention_of_a_given_translation(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((SENTENCE, "--layer", "3"), "--layer 3: the decoder has layers 1 to 2"),
-        ((SENTENCE, "--layer", "0"), "--layer 0: the decoder has layers 1 to 2"),
+        ((SENTENCE, "--layer", "3"), "--layer 3: the layers of the decoder are 1 to 2"),
+        ((SENTENCE, "--layer", "0"), "--layer 0: the layers of the decoder are 1 to 2"),
         (
             (SENTENCE, "--layer", "top", "--kind", "encoder"),
-            "--layer top: the encoder has layers 1 to 2",
+            "--layer top: the layers of the encoder are 1 to 2",
         ),
-        ((SENTENCE, "--head", "5"), "--head 5: each layer has heads 1 to 4"),
+        ((SENTENCE, "--head", "5"), "--head 5: the heads of each layer are 1 to 4"),
         (("  ",), "the sentence is empty"),
         ((SENTENCE, "--target", ""), "the given translation is empty"),
         ((SENTENCE, "--out", "a.gif"), "ends in .png"),

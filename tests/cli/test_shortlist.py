@@ -105,7 +105,7 @@ def test_what_stands_at_out_stays_without_force(
     [
         ([], "give --data, a directory of `translate-trt data prepare`, or both --text"),
         (["--source", "a", "--target", "b"], "both --text and --tokenizer"),
-        (["--data", "d", "--source", "a"], "give nothing beside it"),
+        (["--data", "d", "--source", "a"], "--data includes text and tokenizer"),
         (["--data", "nowhere"], "has no data.json"),
         (["--source", "a", "--target", "b", "--tokenizer", "c"], "there is no tokenizer c"),
         (["--data", "d", "--coverage", "a", "b"], "there is no file a"),

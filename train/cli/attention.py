@@ -1,4 +1,4 @@
-"""`translate-trt attention`: where a model looks as it translates a sentence."""
+"""`translate-trt attention`: plot the attention weights of a sentence and its translation."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ _DEFAULT_OUT = Path("attention.png")
     "target",
     cls=Renamed,
     former=("--target",),
-    help="The translation to look at. Default: the one that beam search finds.",
+    help="Translation of SENTENCE. Default: the result of beam search.",
 )
 @click.option(
     "--kind",
     type=click.Choice(["encoder", "decoder", "cross"]),
     default="cross",
     show_default=True,
-    help="encoder and decoder: their self-attention; cross: from the decoder to the source.",
+    help="Self-attention of the encoder or of the decoder, or cross-attention to the source.",
 )
-@click.option("--layer", metavar="N|all", help="1 is the bottom one. Default: the top one.")
-@click.option("--head", metavar="N|all", default="all", show_default=True, help="Counted from 1.")
+@click.option("--layer", metavar="N|all", help="Layer; 1 is the bottom. Default: the top layer.")
+@click.option("--head", metavar="N|all", default="all", show_default=True, help="Head, from 1.")
 @click.option(
     "--style",
     type=click.Choice(["lines", "matrix"]),
     default="lines",
     show_default=True,
-    help="lines: as in the paper's appendix, opacity is the weight; matrix: a heat map per head.",
+    help="lines, with opacity by weight (the paper's appendix), or matrix: a heat map per head.",
 )
 @search_flags
 @output_option(
-    "The picture; it may end in .png, .svg or .pdf. Default: attention.png; none with --json.",
+    "Picture to write: .png, .svg or .pdf. Default: attention.png; none with --json.",
     required=False,
 )
 @click.option("--force", is_flag=True, help="Replace the picture if it exists.")
-@click.option("--json", "as_json", is_flag=True, help="Write pieces and weights as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print tokens and weights as JSON.")
 def attention(
     sentence: str,
     checkpoint: Path,
@@ -72,9 +72,9 @@ def attention(
 ) -> None:
     """Draw the attention weights of a model on SENTENCE and its translation.
 
-    The pieces that look (the queries) stand above or to the left, those looked at (the keys) below.
-    The decoder's self-attention lies between the pieces it has read, from the start symbol on. In
-    cross-attention each row is a piece that the decoder says, up to the end symbol.
+    Queries are above or to the left, keys below. In the decoder's self-attention, both are the
+    tokens that the decoder reads, from the start symbol on. In cross-attention, queries have the
+    names of the tokens that they predict, up to the end symbol.
     """
     check_flags(search)
 
@@ -87,8 +87,8 @@ def attention(
     config = opened.model
     stack = "encoder" if kind == "encoder" else "decoder"
     count = config.encoder_layers if kind == "encoder" else config.decoder_layers
-    layers = _numbers("--layer", layer or str(count), count, f"the {stack} has layers")
-    heads = _numbers("--head", head, config.heads, "each layer has heads")
+    layers = _numbers("--layer", layer or str(count), count, f"layers of the {stack}")
+    heads = _numbers("--head", head, config.heads, "heads of each layer")
     out = _DEFAULT_OUT if out is None and not as_json else out
     if out is not None:
         check_picture(out, force, [checkpoint])
@@ -112,16 +112,16 @@ def attention(
             output.write([json.dumps(value, ensure_ascii=False)])
 
 
-def _numbers(option: str, value: str, count: int, there_are: str) -> list[int]:
-    """The number, or all from 1 to `count`, that an option asks for.
+def _numbers(option: str, value: str, count: int, what: str) -> list[int]:
+    """Parse a number from 1 to `count`, or "all".
 
     Raises:
-        OptionError: it is neither; the message says which there are.
+        OptionError: The value is neither; the message gives the range.
     """
     if value == "all":
         return list(range(1, count + 1))
     if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= count):
-        raise OptionError(f"{option} {value}: {there_are} 1 to {count}; give one of them, or all.")
+        raise OptionError(f"{option} {value}: the {what} are 1 to {count}; give a number, or all.")
     return [int(value)]
 
 

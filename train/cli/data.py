@@ -1,4 +1,4 @@
-"""`translate-trt data`: text or a named corpus to memory-mapped token files."""
+"""`translate-trt data`: prepare text or a named corpus as memory-mapped token files."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
 
 @click.group()
 def data() -> None:
-    """Turn parallel text into the token files that training maps into memory."""
+    """Prepare parallel text as memory-mapped token files."""
 
 
 def _settings(command: Callable[..., None]) -> Callable[..., None]:
-    """One flag for every field of PrepareOptions, with the field's own description."""
+    """Add a flag for every field of PrepareOptions, with the field's help text."""
     for field in reversed(dataclasses.fields(PrepareOptions)):
         text = str(field.metadata["help"])
         if field.type == "bool":
@@ -52,23 +52,23 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 
 @data.command()
 @click.argument("name", type=click.Choice(list(CORPORA)), required=False)
-@output_option("Directory to make.")
+@output_option("Directory to create.")
 @click.option(
     "--from",
     "train_files",
     nargs=2,
     type=_FILES,
     multiple=True,
-    help="Source and target to train on, plain or .gz; may be repeated. Nothing is downloaded.",
+    help="Source and target training text, plain or gzip; repeatable. Nothing is downloaded.",
 )
-@click.option("--valid", nargs=2, type=_FILES, help="Source, target to validate on (with --from).")
-@click.option("--test", nargs=2, type=_FILES, help="Source, target to test on (with --from).")
-@click.option("--source-language", help="Code such as en. [file ending]")
-@click.option("--target-language", help="Code such as de. [file ending]")
-@click.option("--downloads", type=_FILES, help="Where archives are kept. [OUT/downloads]")
+@click.option("--valid", nargs=2, type=_FILES, help="Source, target for validation (with --from).")
+@click.option("--test", nargs=2, type=_FILES, help="Source, target for testing (with --from).")
+@click.option("--source-language", help="Language code such as en. [file ending]")
+@click.option("--target-language", help="Language code such as de. [file ending]")
+@click.option("--downloads", type=_FILES, help="Directory of archives. [OUT/downloads]")
 @click.option("--mirror", default=BASE_URL, show_default=True, help="Server to download from.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes. [all cores]")
-@click.option("--force", is_flag=True, help="Replace what is complete in --output.")
+@click.option("--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]")
+@click.option("--force", is_flag=True, help="Replace complete data in --output.")
 @_settings
 @click.pass_context
 def prepare(
@@ -87,11 +87,10 @@ def prepare(
     force: bool,
     **settings: Any,
 ) -> None:
-    """Download a named corpus, or take text of your own, and make it ready to train on.
+    """Download a named corpus, or take text of your own, and prepare it for training.
 
-    Pairs are cleaned (what is left out is counted), a vocabulary is trained, and everything is
-    tokenized by all cores into --output. A cut download goes on where it stopped when the command
-    is run again.
+    The text is cleaned (dropped pairs are counted), a vocabulary is trained, and all text is
+    tokenized into --output. Run the command again to resume an interrupted download.
 
     \b
     translate-trt data prepare wmt14-en-de --output wmt14/
@@ -113,7 +112,7 @@ def prepare(
     if corpus is None and not train_files:
         raise OptionError(f"name a corpus ({', '.join(CORPORA)}) or give text with --from.")
     if not train_files and (valid or test):
-        raise OptionError("--valid and --test go with --from; a named corpus brings its own.")
+        raise OptionError("--valid and --test need --from; a named corpus has its own.")
     if out.is_dir():
         recover(out)
     check_directory(out, force)  # before gigabytes are downloaded
@@ -139,7 +138,7 @@ def _local(
     from translate_trt.train.data.text_sources import TextSource, language_of
 
     if valid is None:
-        raise OptionError("--from needs --valid SOURCE TARGET: training validates on it.")
+        raise OptionError("--from needs --valid SOURCE TARGET, the validation text.")
     corpus = CORPORA[name] if name else None
     named = (corpus.source_language, corpus.target_language) if corpus else (None, None)
     return Preparation(
@@ -189,9 +188,9 @@ def _named(
 @data.command()
 @click.argument("directory", type=_FILES)
 @click.option("--check", is_flag=True, help="Read all token files and compare their checksums.")
-@click.option("--json", "as_json", is_flag=True, help="Write data.json.")
+@click.option("--json", "as_json", is_flag=True, help="Print data.json.")
 def info(directory: Path, check: bool, as_json: bool) -> None:
-    """Show what `data prepare` made: sizes, and what was left out and why."""
+    """Show the sizes of prepared data, and the dropped pairs by reason."""
     from translate_trt.train.data.token_files import open_prepared
 
     prepared = open_prepared(directory)
@@ -211,7 +210,7 @@ def _table(index: dict[str, Any]) -> str:
     rows = [
         ("corpus", str(index["name"])),
         ("languages", f"{index['source_language'] or '?'} to {index['target_language'] or '?'}"),
-        ("vocabulary", f"{index['vocabulary_size']:,} pieces, {index['token_type']}"),
+        ("vocabulary", f"{index['vocabulary_size']:,} tokens, {index['token_type']}"),
     ]
     with formatter.section("data"):
         formatter.write_dl(rows)
@@ -219,7 +218,7 @@ def _table(index: dict[str, Any]) -> str:
         dropped = ", ".join(f"{count:,} {key}" for key, count in split["dropped"].items() if count)
         rows = [
             ("pairs", f"{split['pairs']:,} of {split['read']:,}"),
-            ("left out", dropped or "none"),
+            ("dropped", dropped or "none"),
         ]
         for side in ("source", "target"):
             tokens, longest = split[f"{side}_tokens"], split[f"longest_{side}"]

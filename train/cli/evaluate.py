@@ -1,4 +1,4 @@
-"""`translate-trt evaluate`: how good translations are, and whether one system beats another."""
+"""`translate-trt evaluate`: score systems on a test set and compare them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("translate_trt")
 
 _PATH = click.Path(path_type=Path)
-_CHUNK_LINES = 256  # between two moves of the progress bar
+_CHUNK_LINES = 256  # lines per update of the progress bar
 
 
 @dataclass(frozen=True)
 class _System:
-    """What is to be scored.
+    """System to score.
 
     Attributes:
-        name: as the user gave it.
-        texts: gives its translations, which may take a while.
-        search: the options it translates with; None of a file.
-        language: of the target, if it says so.
+        name: Name that the user gave.
+        texts: Reads or computes the translations.
+        search: Search options; None for a file.
+        language: Target language, where known.
     """
 
     name: str
@@ -51,7 +51,7 @@ class _System:
 
 @dataclass(frozen=True)
 class _Row:
-    """A system's line of the result."""
+    """Row of the result for a system."""
 
     system: _System
     scores: dict[str, Score]
@@ -60,7 +60,7 @@ class _Row:
 
 @click.command()
 @click.argument("systems", nargs=-1, metavar="[SYSTEM]...")
-@click.option("--reference", type=str, required=True, help="Translations by people, line by line.")
+@click.option("--reference", type=str, required=True, help="Reference translations, line by line.")
 @click.option("--source", type=str, help="Lines to translate, for checkpoints and bundles.")
 @click.option(
     "--ensemble",
@@ -68,14 +68,14 @@ class _Row:
     multiple=True,
     metavar="CHECKPOINT",
     type=_PATH,
-    help="Give it twice or more: these checkpoints decode as one system, the last one.",
+    help="Member of an ensemble, given at least twice. The ensemble is the last system.",
 )
 @click.option(
     "--metric",
     "metrics",
     multiple=True,
     type=click.Choice(["bleu", "chrf", "chrf++", "ter", "tokenized-bleu"]),
-    help="Once or more. Default: bleu, chrf and tokenized-bleu.",
+    help="Metric; repeatable. Default: bleu, chrf and tokenized-bleu.",
 )
 @click.option(
     "--tokenize",
@@ -86,14 +86,14 @@ class _Row:
 )
 @click.option(
     "--bleu-language",
-    help="Code for tokenized-bleu, such as de. Default: --target-language, else the model's, else "
-    "the ending of the reference's name.",
+    help="Language code for tokenized-bleu, such as de. Default: --target-language, the model's "
+    "language, or the ending of the reference's name, in this order.",
 )
 @search_flags
-@click.option("--target", help="Of a bundle, such as onnx-int8; its first one if not given.")
+@click.option("--target", help="Target of a bundle, such as onnx-int8. Default: the first.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
-@click.option("--json", "as_json", is_flag=True, help="Write the result as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def evaluate(
     systems: tuple[str, ...],
     reference: str,
@@ -114,9 +114,9 @@ def evaluate(
     Checkpoints and bundles translate --source, by default with beam size 4 and length penalty 0.6.
     An ensemble's next-token probabilities are the mean of its checkpoints' probabilities.
 
-    BLEU and chrF are sacrebleu's, with its signatures. tokenized-bleu is the way of "Attention Is
-    All You Need": Moses tokens, for German with compounds split at hyphens. It can differ
-    from BLEU by more than a point: never compare one with the other.
+    BLEU and chrF are sacrebleu's, with its signatures. tokenized-bleu is the BLEU of "Attention Is
+    All You Need": over Moses tokens, and for German with compounds split at hyphens. It can differ
+    from BLEU by more than a point, so never compare the two.
 
     The difference to the first system is in BLEU, with a 95 % interval and a two-sided p-value by
     paired bootstrap.
@@ -124,7 +124,7 @@ def evaluate(
     check_flags(search)
     right = _read(reference)
     if not right:
-        raise InputError(f"{display_name(reference)} is empty; a reference has at least one line.")
+        raise InputError(f"{display_name(reference)} is empty; give at least one reference line.")
 
     def read(path: str) -> list[str]:
         return _read_as_long(path, reference, right)
@@ -137,7 +137,7 @@ def evaluate(
         found.append(models.ensemble(members))
     if not found:
         raise OptionError(
-            "there is nothing to score; name files of translations, checkpoints or bundles."
+            "no systems to score; name files of translations, checkpoints or bundles."
         )
     language = (bleu_language or "").lower() or _language(found, reference)
     names = _metric_names(metrics, language)
@@ -157,7 +157,7 @@ def _read_as_long(path: str, reference: str, right: Sequence[str]) -> list[str]:
     if len(lines) != len(right):
         raise InputError(
             f"{display_name(path)} has {len(lines)} lines and {display_name(reference)} has "
-            f"{len(right)}; line for line, they must belong together."
+            f"{len(right)}; their lines must correspond to each other."
         )
     return lines
 
@@ -169,7 +169,7 @@ def _file(name: str, read: Callable[[str], list[str]]) -> _System:
 
 @dataclass(frozen=True)
 class _Models:
-    """Makes systems of models; looks at all but the weights at once, so that errors come early."""
+    """Opens systems of models and checks everything but the weights, to report errors early."""
 
     source: list[str] | None
     search: dict[str, Any]
@@ -178,17 +178,17 @@ class _Models:
     threads: int | None
 
     def open(self, path: Path) -> _System:
-        """The bundle or checkpoint in a directory."""
+        """Open the bundle or checkpoint in a directory."""
         if (path / MANIFEST_NAME).is_file():
             return self._bundle(path)
         return self._checkpoints([path], str(path))
 
     def ensemble(self, members: Sequence[Path]) -> _System:
-        """Checkpoints that decode as one."""
+        """Open checkpoints as an ensemble."""
         if len(members) == 1:
             raise OptionError(
-                f"--ensemble {members[0]} is a single checkpoint; give --ensemble for each of its "
-                "members, or the checkpoint without it."
+                f"--ensemble {members[0]} is a single checkpoint; give --ensemble for each member, "
+                "or name the checkpoint as a SYSTEM."
             )
         return self._checkpoints(members, f"ensemble of {', '.join(map(str, members))}")
 
@@ -237,12 +237,12 @@ class _Models:
 
     def _lines(self, name: object) -> list[str]:
         if self.source is None:
-            raise OptionError(f"{name} has to translate; give it lines with --source.")
+            raise OptionError(f"{name} needs lines to translate; give them with --source.")
         return self.source
 
 
 def _in_chunks(translate: Callable[[list[str]], list[str]], lines: list[str]) -> list[str]:
-    """All translations."""
+    """Translate lines in chunks, with a progress bar."""
     texts: list[str] = []
     with _progress(len(lines), " lines") as bar:
         for chunk in chunks(lines, _CHUNK_LINES):
@@ -252,27 +252,27 @@ def _in_chunks(translate: Callable[[list[str]], list[str]], lines: list[str]) ->
 
 
 def _progress(total: int, unit: str) -> tqdm[Any]:
-    """A bar on stderr, if that is a terminal."""
+    """Make a progress bar on stderr, disabled unless stderr is a terminal."""
     from tqdm import tqdm
 
     return tqdm(total=total, unit=unit, disable=not sys.stderr.isatty(), file=sys.stderr)
 
 
 def _target_language(options: SearchOptions, model: Manifest | Checkpoint) -> str | None:
-    """What a model translates into, in the model's own code."""
+    """Return the target language of a model, in the model's own code."""
     return options.target_language or model.target_language
 
 
 def _language(systems: Sequence[_System], reference: str) -> str | None:
-    """The target language as a model or else the reference's name tells it.
+    """Return the target language of a model, or else of the reference's file name.
 
-    Models have theirs from names of files too, so that it may be "txt" or "tgt".
+    Languages of models stem from file names too, and may be "txt" or "tgt".
     """
-    told = [
+    codes = [
         *(system.language or "" for system in systems),
         Path(reference.removesuffix(".gz")).suffix[1:],
     ]
-    return next((code for code in told if code.isalpha() and len(code) == 2), None)
+    return next((code for code in codes if code.isalpha() and len(code) == 2), None)
 
 
 def _metric_names(asked: Sequence[str], language: str | None) -> list[str]:
@@ -281,7 +281,7 @@ def _metric_names(asked: Sequence[str], language: str | None) -> list[str]:
     if asked:
         return list(dict.fromkeys(asked))
     if language is None:
-        log.warning("tokenized BLEU is left out; for it, give --bleu-language, such as de")
+        log.warning("tokenized BLEU is skipped; to get it, give --bleu-language, such as de")
         return ["bleu", "chrf"]
     return ["bleu", "chrf", "tokenized-bleu"]
 
@@ -341,7 +341,7 @@ def _difference_cells(difference: Difference | None) -> list[str]:
 
 
 def _searches(rows: Sequence[_Row]) -> list[SearchOptions]:
-    """The different options that systems were translated with."""
+    """Return the distinct search options of the systems."""
     return list(dict.fromkeys(row.system.search for row in rows if row.system.search))
 
 

@@ -1,4 +1,4 @@
-"""`translate-trt plot`: the curves of training runs as a picture."""
+"""`translate-trt plot`: plot the curves of training runs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ _DEFAULT_OUT = Path("curves.png")
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@output_option(
-    "The picture; it may end in .png, .svg or .pdf. Default: curves.png.", required=False
-)
+@output_option("Picture to write: .png, .svg or .pdf. Default: curves.png.", required=False)
 @click.option("--force", is_flag=True, help="Replace the picture if it exists.")
 def plot(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
-    """Draw loss, BLEU, learning rate and tokens per second of training runs against the step.
+    """Plot loss, BLEU, learning rate and tokens per second of training runs by step.
 
-    A RUN is the --output directory of `translate-trt train`, finished or not. Several runs come
-    into one picture, each in its own colour. The training loss is drawn with label smoothing, as it
-    is minimized, and without, as the validation loss is measured; stars are the averaged
-    checkpoint's.
+    A RUN is the --output directory of `translate-trt train`, finished or not. Several runs share a
+    picture, each in a colour of its own. The training loss is drawn with label smoothing, as it is
+    minimized, and without, like the validation loss. Stars mark the averaged checkpoint.
     """
     from translate_trt.train.evaluation.pictures import check_picture, save_picture
     from translate_trt.train.evaluation.training_curves import draw_curves, read_runs

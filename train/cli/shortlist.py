@@ -1,4 +1,4 @@
-"""`translate-trt shortlist`: which target tokens a sentence's translation may be made of."""
+"""`translate-trt shortlist`: learn a lexical shortlist from parallel text."""
 
 from __future__ import annotations
 
@@ -33,55 +33,55 @@ _PATH = click.Path(path_type=Path)
     nargs=2,
     type=_PATH,
     metavar="SOURCE TARGET",
-    help="Text to learn from and its translations, line for line, instead of --data.",
+    help="Text to learn from and its translations, line by line, instead of --data.",
 )
 @click.option("--source", type=_PATH, hidden=True)  # former names of --text
 @click.option("--target", type=_PATH, hidden=True)
 @click.option(
     "--tokenizer",
     type=_PATH,
-    help="For --text: a .spm file, or the directory of a run, a checkpoint or a bundle.",
+    help="Tokenizer for --text: a .spm file, or the directory of a run, a checkpoint or a bundle.",
 )
-@output_option("File to make.")
+@output_option("File to write.")
 @click.option(
     "--frequent",
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help="F: most frequent target tokens, which are in every list.",
+    help="F: number of most frequent target tokens, which are in every list.",
 )
 @click.option(
     "--best",
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help="C: most probable translations of each source token.",
+    help="C: maximum number of translations of a source token.",
 )
 @click.option(
     "--min-probability",
     type=float,
     default=1e-5,
     show_default=True,
-    help="Translations that are less probable are left out.",
+    help="Minimum probability of a translation.",
 )
 @click.option(
     "--iterations",
     type=click.IntRange(min=1),
     default=5,
     show_default=True,
-    help="Of expectation maximization.",
+    help="Iterations of expectation maximization.",
 )
 @click.option(
-    "--pairs", type=click.IntRange(min=1), help="So many, evenly spaced, are enough. [all]"
+    "--pairs", type=click.IntRange(min=1), help="Number of pairs to use, evenly spaced. [all]"
 )
 @click.option(
     "--coverage",
     nargs=2,
     type=_PATH,
     metavar="SOURCE TARGET",
-    help="Text: how much of the target is in the lists of its source.",
+    help="Report how many target tokens of a text are in the lists of its source.",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Processes. [all cores]")
+@click.option("--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]")
 @click.option("--force", is_flag=True, help="Replace --output.")
 def shortlist(
     prepared: Path | None,
@@ -101,9 +101,9 @@ def shortlist(
 ) -> None:
     """Learn a lexical shortlist from the text that a model was trained on.
 
-    Which target tokens are likely translations of each source token is learned by IBM Model 1. The
-    translation of a sentence is then made of the most frequent target tokens and those that its
-    source tokens bring, a few hundred of the vocabulary.
+    IBM Model 1 estimates the probable translations of each source token. With a shortlist, the
+    translation of a sentence uses only the most frequent target tokens and the translations of its
+    source tokens, a few hundred of the vocabulary.
 
     \b
     translate-trt shortlist --data wmt14/ --output shortlist.safetensors
@@ -123,7 +123,9 @@ def shortlist(
     size = ShortlistSize(frequent, best, min_probability)
     files = text or (source, target)
     if prepared is not None and (any(files) or tokenizer):
-        raise OptionError("--data has its text and its tokenizer; give nothing beside it.")
+        raise OptionError(
+            "--data includes text and tokenizer; leave out --text and --tokenizer, or --data."
+        )
     inputs = (prepared, *files, tokenizer, *(coverage or ()))
     held_out = list(read_parallel(*coverage)) if coverage else None  # errors before hours of work
     with exit_on_sigterm(), claimed_file(out, force, is_shortlist, "a shortlist", inputs):
@@ -143,7 +145,7 @@ def _text(
     tokenizer: Path | None,
     pool: WorkerPool,
 ) -> tuple[TokenPairs, tuple[Path, Path]]:
-    """The text to learn from, and the tokenizers of its sides."""
+    """Load the text to learn from, and its tokenizers of source and target."""
     from translate_trt.train.shortlist.ibm_model1 import TokenPairs
     from translate_trt.train.shortlist.learning import find_tokenizers, read_pairs
 
@@ -166,7 +168,7 @@ def _text(
 
 
 def _rows(made: Shortlist, found: Coverage | None) -> list[tuple[str, str]]:
-    """What was made, and how well it holds the reference."""
+    """Make the rows of the report: size and coverage."""
     filled = int((made.translations != 0).sum()) / len(made.translations)
     rows = [
         ("pairs", f"{made.pairs:,}"),

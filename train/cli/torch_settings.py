@@ -1,4 +1,4 @@
-"""Settings of the libraries below torch, which they read once, when torch is imported."""
+"""Environment variables of the libraries below torch, which are read when torch is imported."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import os
 import sys
 from collections.abc import MutableMapping
 
-#: GNU OpenMP's threads spin that often before they sleep, where the default is 300,000: tens of
-#: milliseconds, in which they keep other processes, and each other, from the cores that they wait
-#: for. Short waits between the parallel loops of a step still end without a system call.
+#: Spins of a waiting GNU OpenMP thread before it sleeps. The default, 300,000, takes tens of
+#: milliseconds and keeps other threads from the cores; 1,000 suffice for the short waits between
+#: the parallel loops of a step.
 SPIN_COUNT = "1000"
-#: Primitives that oneDNN and torch's layer above it keep, by shape, each 1,024 by default. Shapes
-#: of batches hardly recur, and what is kept fragments the heap; but the layers of one step have
-#: shapes in common. Of the products of `small` (2,048 tokens) 16 shapes find 86.2 %, 1,024 shapes
-#: 87.5 % (docs/adr/0008-training-on-a-cpu.md).
+#: Capacity of the primitive caches of oneDNN and torch, 1,024 by default. Cached primitives
+#: fragment the heap, and the shapes of batches hardly recur except in the layers of a step: of the
+#: matmuls of `small` (2,048 tokens), 16 entries hit 86.2 %, 1,024 hit 87.5 %
+#: (docs/adr/0008-training-on-a-cpu.md).
 PRIMITIVES_KEPT = "16"
 
 
 def set_training_defaults(environment: MutableMapping[str, str] | None = None) -> None:
-    """Set what training on a CPU wants and the user has not set; only before torch is imported.
+    """Set defaults for training on a CPU, unless the user has set them or torch is imported.
 
-    For the command line alone: a library leaves the environment of its process as it is.
+    For the command line only: a library must not change the environment of its process.
 
     Args:
-        environment: None is that of this process.
+        environment: Environment to change; None for that of this process.
     """
     if environment is None:
-        if "torch" in sys.modules:  # too late, and not our process perhaps
+        if "torch" in sys.modules:  # too late, and possibly the process of somebody else
             return
         environment = os.environ
     if "OMP_WAIT_POLICY" not in environment:

@@ -1,4 +1,4 @@
-"""`translate-trt train`: text pairs to a checkpoint."""
+"""`translate-trt train`: train a model, or fine-tune a checkpoint."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from translate_trt.train.config import (
 
 log = logging.getLogger("translate_trt")
 
-_SECONDS_TO_GO_AWAY = 60.0
+_RESTART_LOCK_SECONDS = 60.0
 
 _FILES = click.Path(path_type=Path)
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
 
 
 def _settings(command: Callable[..., None]) -> Callable[..., None]:
-    """One flag for every field of the two configurations, with the field's own description."""
+    """Add a flag for every field of ModelConfig and TrainConfig, with the field's help text."""
     for kind in (TrainConfig, ModelConfig):
         for field in reversed(dataclasses.fields(kind)):
             if field.metadata["imported"]:
@@ -52,7 +52,7 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
-    """Refuse settings out of range before torch is imported and a vocabulary is trained."""
+    """Reject settings out of range before torch is imported and a vocabulary is trained."""
     apply(recipe(name), overrides)
     if is_new:
         apply(preset(name).model, overrides)
@@ -63,23 +63,28 @@ def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
     "--config",
     default=None,
     metavar="PRESET",
-    help=f"Model and recipe: {', '.join(PRESETS)}, or a row of the paper's Table 3, as base-h16 "
-    "(docs/train.md lists them); with --from the recipe alone, of these or fine-tune. The flags "
-    f"below change single settings of it.  [default: base; with --from {FINE_TUNE_NAME}]",
+    help=f"Preset of model and recipe: {', '.join(PRESETS)}, or a row of the paper's Table 3 such "
+    f"as base-h16 (docs/train.md). With --from only the recipe is used, which may be "
+    f"{FINE_TUNE_NAME}. The flags below override single settings.  [default: base; with --from "
+    f"{FINE_TUNE_NAME}]",
 )
 @click.option(
     "--from",
     "start",
     type=_FILES,
     metavar="CHECKPOINT",
-    help="Fine-tune this model, imported or trained: a checkpoint, or a run. Its shape and its "
-    "tokenizers stay; --dropout and the flags of the recipe may be given.",
+    help="Checkpoint or run to fine-tune, imported or trained. Its shape and its tokenizers are "
+    "kept; --dropout and the flags of the recipe may be given.",
 )
-@click.option("--train", "train_files", nargs=2, type=_FILES, help="Source, target.")
-@click.option("--valid", "valid_files", nargs=2, type=_FILES, help="Source, target.")
-@click.option("--data", type=_FILES, help="Instead: what `translate-trt data prepare` made.")
+@click.option("--train", "train_files", nargs=2, type=_FILES, help="Source, target for training.")
+@click.option("--valid", "valid_files", nargs=2, type=_FILES, help="Source, target for validation.")
+@click.option(
+    "--data", type=_FILES, help="Directory of `translate-trt data prepare`, instead of text."
+)
 @output_option("Directory of the run.")
-@click.option("--resume", is_flag=True, help="Continue the run in --output exactly where it was.")
+@click.option(
+    "--resume", is_flag=True, help="Continue the run in --output from its last checkpoint."
+)
 @click.option("--force", is_flag=True, help="Delete the run in --output and start over.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
@@ -101,15 +106,14 @@ def train(
     threads: int | None,
     **settings: Any,
 ) -> None:
-    """Train a Transformer on a source file and its translation, line by line.
+    """Train a Transformer on parallel text, or fine-tune a checkpoint.
 
-    The vocabulary is trained from the text, or is that of the prepared --data, or of the model that
-    --from continues to train. Ctrl-C and SIGTERM save a checkpoint; --resume continues from the
-    last one. Under torchrun, its processes train one model together. At the end the last
-    checkpoints are averaged; `translate-trt export` takes the result.
+    The vocabulary is trained on the text, or taken from --data or --from. Ctrl-C and SIGTERM save a
+    checkpoint; --resume continues from the last one. Under torchrun, the processes train a model
+    together. At the end the last checkpoints are averaged for `translate-trt export`.
     """
     if not is_quiet(ctx):
-        log.setLevel(min(log.level or logging.INFO, logging.INFO))  # progress is what one waits for
+        log.setLevel(min(log.level or logging.INFO, logging.INFO))  # show progress
     if (data is None) == (train_files is None) or (train_files is None) != (valid_files is None):
         raise OptionError("give --train and --valid, or --data alone.")
     overrides = {name: value for name, value in settings.items() if value is not None}
@@ -130,8 +134,8 @@ def train(
     from translate_trt.train.trainer.run import in_turn, prepare_job
 
     use_threads(threads)
-    chosen = choose_device(device)  # first: a device that is not there must not cost an old run
-    if started_again():  # the checkpoints there are this run's own
+    chosen = choose_device(device)  # before --force: a missing device must not cost an old run
+    if started_again():  # the directory holds the checkpoints of this run
         resume, force = True, False
 
     def source() -> TextFiles | PreparedData:
@@ -142,7 +146,7 @@ def train(
         return TextFiles(TextPair(*train_files), TextPair(*valid_files))
 
     def prepare(reopen: bool) -> Job:
-        with exit_on_sigterm():  # there is nothing to save yet
+        with exit_on_sigterm():  # nothing to save before the first step
             return prepare_job(
                 source(), out, name, overrides, resume or reopen, force and not reopen,
                 None if reopen else start,
@@ -150,10 +154,10 @@ def train(
 
     with open_group(chosen) as group, ExitStack() as stack:
         if group.leads:
-            # Torchrun starts processes again while one that has died may still be going away.
-            wait = _SECONDS_TO_GO_AWAY if started_again() else 0.0
+            # A process that torchrun restarts may find the lock still held by the dying one.
+            wait = _RESTART_LOCK_SECONDS if started_again() else 0.0
             stack.enter_context(locked_directory(out, wait))
-        else:  # one process tells for all
+        else:  # only the leading process logs
             log.setLevel(logging.ERROR)
         path = Trainer(in_turn(group, prepare), group, resume).run()
     if group.leads and path is not None:

@@ -24,8 +24,8 @@ BOOTSTRAP = f"paired bootstrap, {RESAMPLES:,} resamples, seed {SEED}"
 #: Target languages whose hyphenated compounds the literature splits before BLEU.
 SPLITS_COMPOUNDS = frozenset({"de"})
 
-# Over bytes, like the Perl script. The difference shows with a single letter between hyphens: a match
-# consumes a character on both sides, so the second hyphen of "a-b-c" is not split, but that of
+# Over bytes, like the Perl script. The difference shows with a single letter between two hyphens:
+# a match consumes a byte on both sides, so the second hyphen of "a-b-c" is not split, but that of
 # "a-ä-c" is, because "ä" has two bytes.
 _COMPOUND = re.compile(rb"(\S)-(\S)")
 
