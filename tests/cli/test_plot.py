@@ -85,7 +85,7 @@ def test_plot_has_a_default_name(
     ("name", "out", "code", "message"),
     [
         ("nothing", "a.png", 1, "nothing has no metrics.jsonl"),
-        ("run", "a.jpg", 2, "ends in .png"),
+        ("run", "a.jpg", 2, "must end in one of .png"),
         ("run", "nowhere/a.png", 1, "nowhere is not a directory"),
     ],
 )
@@ -200,7 +200,7 @@ def test_attention_of_a_given_translation(checkpoint: Path) -> None:
         ((SENTENCE, "--head", "5"), "--head 5: the heads of each layer are 1 to 4"),
         (("  ",), "the sentence is empty"),
         ((SENTENCE, "--target", ""), "the given translation is empty"),
-        ((SENTENCE, "--out", "a.gif"), "ends in .png"),
+        ((SENTENCE, "--out", "a.gif"), "must end in one of .png"),
         (("cat " * 200, "--target", "Hund"), "tokens cannot be drawn legibly"),
     ],
 )

@@ -153,7 +153,7 @@ def test_where_a_picture_can_go(tmp_path: Path) -> None:
     (tmp_path / "there.png").write_bytes(b"old")
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "run").mkdir()
-    with pytest.raises(OptionError, match=r"ends in \.png, \.svg, \.pdf"):
+    with pytest.raises(OptionError, match=r"must end in one of \.png, \.svg, \.pdf"):
         check_picture(tmp_path / "curves.jpeg", force=True)
     with pytest.raises(OutputError, match="exists; choose another path or add --force"):
         check_picture(tmp_path / "there.png", force=False)

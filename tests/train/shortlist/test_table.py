@@ -410,12 +410,12 @@ def test_files_that_are_nothing(saved: tuple[Shortlist, Path], tmp_path: Path) -
     with pytest.raises(InputError, match="there is no file"):
         Shortlist.load(tmp_path / "nowhere")
     safetensors.numpy.save_file({"x": np.zeros(3)}, tmp_path / "other", {"format": "np"})
-    with pytest.raises(InputError, match="a safetensors file but no shortlist"):
+    with pytest.raises(InputError, match="a safetensors file, but not a shortlist"):
         Shortlist.load(tmp_path / "other")
     content = saved[1].read_bytes()
     for broken in (b"", b"text", content[: len(content) // 2]):
         saved[1].write_bytes(broken)
-        with pytest.raises(InputError, match="no shortlist, or a damaged one"):
+        with pytest.raises(InputError, match="is damaged or not a shortlist"):
             Shortlist.load(saved[1])
 
 
@@ -481,7 +481,7 @@ def test_special_pieces_elsewhere_are_refused(tmp_path: Path) -> None:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(["a b c"] * 20), model_writer=file, vocab_size=8, minloglevel=2
         )
-    with pytest.raises(InputError, match=r"at \(-1, 0, 1, 2\), and must have them at"):
+    with pytest.raises(InputError, match=r"at \(-1, 0, 1, 2\), but must have them at"):
         find_tokenizers(tmp_path / "other.spm")
 
 
