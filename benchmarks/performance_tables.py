@@ -136,28 +136,28 @@ def speed_of(point: dict[str, Any]) -> str:
 
 
 def render_scaling(report: Report) -> str:
-    """Render growth with the batch, the sentence and the threads: plots, then tables."""
+    """Render growth with the batch, the sentence and the threads: each plot above its table."""
     results = report["results"]
-    pictures = "\n".join(
-        f"![{one.up} by {one.across}](plots/{name}.svg)" for name, one in PLOTS.items()
-    )
-    tables = (
-        growth_table(results["batch"], "target tokens/s by sentences in the batch", speed_of),
-        growth_table(
-            results["length"],
-            "ms per sentence by source tokens",
-            lambda point: f"{1e3 * point['seconds'][0]:.0f}",
-        ),
-        growth_table(results["threads"], "target tokens/s by threads", speed_of),
-        growth_table(
-            results["batch"],
-            "peak memory, MiB, by sentences in the batch",
-            lambda point: f"{point['memory'] / 2**20:.0f}",
-        ),
-    )
-    return f"{where(report)} {model_of(report)}. Dotted: the limit.\n\n{pictures}\n\n" + (
-        "\n".join(tables)
-    )
+
+    def memory_of(point: dict[str, Any]) -> str:
+        return f"{point['memory'] / 2**20:.0f}"
+
+    def milliseconds_of(point: dict[str, Any]) -> str:
+        return f"{1e3 * point['seconds'][0]:.0f}"
+
+    tables = {
+        "throughput-batch": ("target tokens/s by sentences in the batch", speed_of),
+        "latency-length": ("ms per sentence by source tokens", milliseconds_of),
+        "throughput-threads": ("target tokens/s by threads", speed_of),
+        "memory-batch": ("peak memory, MiB, by sentences in the batch", memory_of),
+        "memory-length": ("peak memory, MiB, by source tokens", memory_of),
+    }
+    parts = [f"{where(report)} {model_of(report)}. Dotted: the limit.\n"]
+    for name, (unit, show) in tables.items():
+        plot = PLOTS[name]
+        picture = f"![{plot.up} by {plot.across}](plots/{name}.svg)\n\n"
+        parts.append(picture + growth_table(results[plot.growth], unit, show))
+    return "\n".join(parts)
 
 
 def render_steady(report: Report) -> str:

@@ -184,25 +184,25 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     size = 8_192 if device.type == "cuda" else 2_048
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
 
-    def product() -> None:
+    def matmul() -> None:
         a @ b
         if device.type == "cuda":
             torch.cuda.synchronize()
 
-    run = seconds_of(product)
+    run = seconds_of(matmul)
     return 2 * size**3 / statistics.median([run() for _ in range(12)][2:])
 
 
 def _work(model: ModelConfig, steps: list[Step]) -> dict[str, int]:
     """Count tokens, positions and operations of those steps."""
-    totals = dict.fromkeys(("source", "target", "places", "flops"), 0)
+    totals = dict.fromkeys(("source", "target", "positions", "flops"), 0)
     for batch in itertools.chain.from_iterable(step.batches for step in steps):
         source = batch.source_lengths.tolist()
         rows = batch.target_index // batch.previous.shape[1]
         target = torch.bincount(rows, minlength=len(source)).tolist()
         totals["source"] += sum(source)
         totals["target"] += sum(target)
-        totals["places"] += batch.padded_tokens
+        totals["positions"] += batch.padded_tokens
         totals["flops"] += training_flops(model, source, target)
     return totals
 
@@ -210,11 +210,11 @@ def _work(model: ModelConfig, steps: list[Step]) -> dict[str, int]:
 def epoch_padding(data: ParallelData, config: TrainConfig) -> float:
     """Return the share of padding in the batches of a whole epoch."""
     source, target = data.source.lengths, data.target.lengths
-    places = sum(
+    positions = sum(
         len(rows) * int(source[rows].max() + target[rows].max())
         for rows in itertools.chain.from_iterable(plan_epoch(data, config, 0))
     )
-    return 1 - int(source.sum() + target.sum()) / places
+    return 1 - int(source.sum() + target.sum()) / positions
 
 
 def throughput(given: argparse.Namespace) -> dict[str, Any]:
