@@ -395,7 +395,7 @@ def logger(package: str) -> Any:
 
 
 def is_noise(message: str) -> bool:
-    """True for messages that TensorRT adds to every error on a machine without a GPU."""
+    """Return True for messages that TensorRT adds to every error on a machine without a GPU."""
     return "Thread context has not been set" in message or "catchCudaError" in message
 
 

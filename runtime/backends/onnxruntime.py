@@ -120,7 +120,7 @@ def _return_memory() -> None:
 
 
 def _options(settings: Settings) -> ort.SessionOptions:
-    """What both sessions have in common."""
+    """Return the settings that both sessions share."""
     options = ort.SessionOptions()
     options.log_severity_level = 3  # errors; warnings here are about ONNX Runtime's own passes
     options.add_session_config_entry(

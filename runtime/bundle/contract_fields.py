@@ -148,7 +148,7 @@ def _expected(
         return spec.axes[:1] == ("N",) and _letters(spec) == ["N", "S"]
 
     def is_state(spec: TensorSpec) -> bool:
-        """True for a cache [N, H, P, D] and for any tensor with one entry per sentence or beam."""
+        """Return True for caches [N, H, P, D] and tensors with one entry per sentence or beam."""
         others = _letters(spec)[1:]
         if spec.in_place:
             fits = len(spec.axes) == 4 and spec.axes[2] == p and others in ([], ["P"])

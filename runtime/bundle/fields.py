@@ -80,7 +80,7 @@ class Fields:
         ]
 
     def is_null(self, name: str) -> bool:
-        """True if the field is null."""
+        """Return True if the field is null."""
         return self._get(name) is None
 
     def optional_text(self, name: str) -> str | None:

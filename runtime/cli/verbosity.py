@@ -30,7 +30,7 @@ def show_messages(ctx: click.Context) -> None:
 
 
 def is_quiet(ctx: click.Context) -> bool:
-    """True if -q was given before or after the subcommand."""
+    """Return True if -q was given before or after the subcommand."""
     return bool(ctx.meta.get(_QUIET))
 
 

@@ -286,7 +286,7 @@ def finish_switch(directory: Path, obsolete: Callable[[Path], Iterable[Path]], l
 
 
 def is_switching(directory: Path) -> bool:
-    """True if the last phase of a `new_contents` is in progress or was interrupted."""
+    """Return True if the last phase of a `new_contents` is in progress or was interrupted."""
     return (directory / _SWITCH).is_dir() or (directory / _MOVING).is_dir()
 
 
@@ -322,7 +322,7 @@ def _output_errors(path: Path, inside: Path | None = None) -> Iterator[None]:
 
 
 def _lies_in(filename: object, directory: Path | None) -> bool:
-    """True if the file name of an OSError, which may be None, is in the directory."""
+    """Return True if the file name of an OSError, which may be None, is in the directory."""
     if directory is None or not isinstance(filename, str):
         return False
     return Path(filename).absolute().is_relative_to(directory)

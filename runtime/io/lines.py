@@ -100,7 +100,7 @@ def _open_stdin() -> BinaryIO:
 
 
 def is_regular(stream: BinaryIO) -> bool:
-    """True for regular files and streams in memory, False for pipes, terminals and devices."""
+    """Return False for pipes, terminals and devices; True for files and streams in memory."""
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except io.UnsupportedOperation:
@@ -108,7 +108,7 @@ def is_regular(stream: BinaryIO) -> bool:
 
 
 def is_stream(path: str) -> bool:
-    """True for a pipe, a terminal or another device, where reading may block.
+    """Return True for a pipe, a terminal or another device, where reading may block.
 
     Standard input redirected from a file counts as a file.
     """
@@ -204,7 +204,7 @@ def text_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def is_gzip(head: bytes) -> bool:
-    """True if the first bytes of a file are those of gzip."""
+    """Return True if the first bytes of a file are those of gzip."""
     return head.startswith(_GZIP)
 
 

@@ -211,7 +211,7 @@ def check_file(path: Path, force: bool, is_ours: Callable[[bytes], bool], what: 
 
 
 def is_text(sample: bytes) -> bool:
-    """True if the beginning of a file is UTF-8 without NUL bytes."""
+    """Return True if the beginning of a file is UTF-8 without NUL bytes."""
     cut = len(sample) == _SAMPLE_BYTES
     try:
         sample.decode("utf-8")

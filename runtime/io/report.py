@@ -15,5 +15,5 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def stand_in_note(reason: str) -> str:
-    """What to say of evidence that is not an engine's own, and why it is not."""
+    """Describe evidence that is not an engine's own, and why."""
     return f"graph in ONNX Runtime on the CPU; the engine itself was not run: {reason}"

@@ -146,7 +146,7 @@ class _Model:
 
 
 def _has_only_words(model: sentencepiece.SentencePieceProcessor) -> bool:
-    """True if all tokens are whole words, as in vocabularies imported from other toolkits.
+    """Return True if all tokens are whole words, as in vocabularies imported from other toolkits.
 
     In such a vocabulary every text piece begins with a space. Vocabularies that SentencePiece
     learned also contain single letters or bytes.
