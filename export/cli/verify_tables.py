@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from translate_trt.export.verify.layers import TOLERANCES, LayerReport
 from translate_trt.export.verify.parity import Parity
-from translate_trt.runtime.io.report import columns, stand_in_note
+from translate_trt.runtime.io.report import columns, engine_not_run_note
 
 
 def parity_table(found: Mapping[str, Parity]) -> str:
@@ -34,7 +34,7 @@ def parity_table(found: Mapping[str, Parity]) -> str:
     lines.append(f"{first.sentences} sentences, BLEU {first.signature}")
     for name, parity in found.items():
         if parity.engine_not_run is not None:
-            lines.append(f"{name}: {stand_in_note(parity.engine_not_run)}")
+            lines.append(f"{name}: {engine_not_run_note(parity.engine_not_run)}")
     return "\n".join(lines)
 
 

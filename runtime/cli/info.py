@@ -21,7 +21,7 @@ from translate_trt.runtime.bundle.prompt import listed
 from translate_trt.runtime.cli.bundle_flags import bundle_argument
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.errors import BundleError
-from translate_trt.runtime.io.report import stand_in_note
+from translate_trt.runtime.io.report import engine_not_run_note
 
 Rows = list[tuple[str, str]]
 
@@ -158,7 +158,7 @@ def _parity_rows(parity: dict[str, Any]) -> Rows:
         reason = parity.get("engine_not_run")
         return [
             ("parity", f"{verdict}: {parity['gate']}, over {parity['sentences']} sentences"),
-            *([] if reason is None else [("of the", stand_in_note(reason))]),
+            *([] if reason is None else [("of the", engine_not_run_note(reason))]),
             ("identical", f"{parity['identical_percent']:.2f} %"),
             ("score difference", f"at most {parity['largest_score_difference']:.2e}"),
             (

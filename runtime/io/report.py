@@ -14,6 +14,6 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def stand_in_note(reason: str) -> str:
+def engine_not_run_note(reason: str) -> str:
     """Describe evidence that is not an engine's own, and why."""
     return f"graph in ONNX Runtime on the CPU; the engine itself was not run: {reason}"
