@@ -49,9 +49,10 @@ class Term:
 
 @dataclass(frozen=True)
 class Configuration:
+    pending: tuple[str, ...]
     enforced: tuple[str, ...]
     ignored: tuple[str, ...]
-    openers: frozenset[str]
+    openers: re.Pattern[str]
     terms: tuple[Term, ...]
 
 
@@ -83,9 +84,10 @@ def read_configuration(path: Path = CONFIGURATION) -> Configuration:
             )
         )
     return Configuration(
+        tuple(fields["pending"]),
         tuple(fields["enforced"]),
         tuple(fields["ignored"]),
-        frozenset(fields["docstring_openers"]),
+        re.compile("|".join(rf"{one}\b" for one in fields["docstring_openers"])),
         tuple(terms),
     )
 
@@ -109,12 +111,12 @@ def finds_in(path: str, text: str, configuration: Configuration) -> Iterator[Fin
         yield from openers_in(path, text, configuration.openers)
 
 
-def openers_in(path: str, text: str, openers: frozenset[str]) -> Iterator[Find]:
+def openers_in(path: str, text: str, openers: re.Pattern[str]) -> Iterator[Find]:
     """Docstrings that begin with one of these words."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = re.match(r"[A-Za-z]+", ast.get_docstring(node) or "")
-            if first is not None and first.group() in openers:
+            first = openers.match(ast.get_docstring(node) or "")
+            if first is not None:
                 yield Find(
                     path, node.body[0].lineno, first.group(), "begin with a verb or the subject"
                 )
@@ -129,6 +131,14 @@ def tracked_files(root: Path) -> list[str]:
     return sorted(p for p in listed if Path(p).suffix in SUFFIXES and (root / p).is_file())
 
 
+def is_wanted(path: str, asked: Iterable[str], configuration: Configuration) -> bool:
+    """Whether finds in a file are reported, given the paths of the command line."""
+    if asked:
+        return is_below(path, asked)
+    pending = is_below(path, configuration.pending)
+    return not pending or is_below(path, configuration.enforced)
+
+
 def directory_of(path: str) -> str:
     """The directory that counts are shown for: two levels, or the file itself at the top."""
     parts = PurePosixPath(path).parts
@@ -137,17 +147,16 @@ def directory_of(path: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("paths", nargs="*", help="files or directories to check, enforced or not")
+    parser.add_argument("paths", nargs="*", help="files or directories to check, pending or not")
     parser.add_argument("--counts", action="store_true", help="count finds by directory")
     options = parser.parse_args(arguments)
     configuration = read_configuration()
-    checked = options.paths or configuration.enforced
     counts: Counter[str] = Counter()
     failed = False
     for path in tracked_files(ROOT):
         if is_below(path, configuration.ignored):
             continue
-        if not options.counts and not is_below(path, checked):
+        if not options.counts and not is_wanted(path, options.paths, configuration):
             continue
         text = (ROOT / path).read_text(encoding="utf-8")
         for find in finds_in(path, text, configuration):
@@ -157,7 +166,7 @@ def main(arguments: list[str] | None = None) -> int:
                 failed = True
                 print(find)
     for directory, count in sorted(counts.items()):
-        print(f"{count:5}  {directory}{'  (enforced)' if is_below(directory, checked) else ''}")
+        print(f"{count:5}  {directory}")
     return int(failed)
 
 

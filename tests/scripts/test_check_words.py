@@ -58,11 +58,11 @@ def test_docstrings_do_not_begin_with_a_question_word(check_words: ModuleType) -
     assert found(check_words, "docs/a.md", "What a page may say.") == []
 
 
-def test_the_enforced_files_exist_and_pass(
+def test_files_that_are_not_pending_pass(
     check_words: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configuration = check_words.read_configuration()
-    missing = [path for path in configuration.enforced if not (ROOT / path).exists()]
-    assert missing == []
+    listed = (*configuration.pending, *configuration.enforced)
+    assert [path for path in listed if not (ROOT / path).exists()] == []
     assert check_words.main([]) == 0, capsys.readouterr().out
     assert check_words.main(["scripts/words.toml"]) == 0  # the list itself is ignored
