@@ -65,25 +65,25 @@ def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor
     Args:
         query: [N, H, T, D], times 1 / sqrt(d_k).
         key: [N, H, S, D].
-        bias: broadcast to [N, H, T, S].
+        bias: Added to the scores, broadcast to [N, H, T, S].
     """
     scores = query @ key.transpose(-1, -2)
     return torch.softmax(scores if bias is None else scores + bias, -1)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """[N, T, H * D] -> [N, H, T, D]."""
+    """Split the columns into heads: [N, T, H * D] -> [N, H, T, D]."""
     return torch.unflatten(x, -1, (heads, -1)).transpose(1, 2)
 
 
 def padding_bias(lengths: Tensor, size: int) -> Tensor:
-    """[N, 1, 1, size] attention bias that hides positions from `lengths` [N] on."""
+    """Attention bias [N, 1, 1, size] that hides positions from `lengths` [N] on."""
     hidden = torch.arange(size, device=lengths.device) >= lengths[:, None]
     return (hidden * MASKED)[:, None, None, :]
 
 
 def source_padding_bias(source: Tensor, lengths: Tensor) -> Tensor | None:
-    """`padding_bias` of source [N, S], or None where no row has padding."""
+    """Return the `padding_bias` of source [N, S]; None without padding."""
     full = bool((lengths == source.shape[1]).all())
     return None if full else padding_bias(lengths, source.shape[1])
 
@@ -307,7 +307,7 @@ class DecoderCache:
 
 
 class Positions(nn.Module):
-    """One vector per position: sinusoidal, for any position, or a learned table (Table 3, E)."""
+    """Position encodings: sinusoidal, for any position, or a learned table (Table 3, row E)."""
 
     table: Tensor
 

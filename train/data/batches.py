@@ -104,7 +104,7 @@ class Batch:
 
     @property
     def real_tokens(self) -> int:
-        """Elements that are no padding."""
+        """Elements without padding."""
         return int(self.source_lengths.sum()) + len(self.targets)
 
 

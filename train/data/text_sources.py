@@ -17,7 +17,7 @@ from translate_trt.runtime.io.lines import check_input, reading_gzip, text_lines
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
-_ENTITIES = {"&quot;": '"', "&apos;": "'"}  # beside &lt; &gt; &amp;
+_ENTITIES = {"&quot;": '"', "&apos;": "'"}  # in addition to &lt; &gt; &amp;
 
 # Block size for reading archives, in bytes; tarfile's default of 10 kB costs many more calls.
 _BLOCK = 1 << 20

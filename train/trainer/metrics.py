@@ -86,7 +86,7 @@ def _set_aside(run: Path, damaged: dict[int, bytes]) -> None:
         raise output_error(path, error) from error
     numbers = ", ".join(map(str, itertools.islice(damaged, 5)))
     log.warning(
-        "%s: damaged lines (%s%s) were moved to %s; the run goes on without them",
+        "%s: damaged lines (%s%s) were moved to %s; the run continues without them",
         run / METRICS, numbers, ", ..." if len(damaged) > 5 else "", DAMAGED,
     )  # fmt: skip
 
