@@ -1,4 +1,4 @@
-"""`translate-trt evaluate` as a user runs it."""
+"""`translate-trt evaluate` through the command line."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def result(*arguments: object) -> dict[str, Any]:
     return value
 
 
-FIRST_PIECE = 4 + 256  # after the special ones and the bytes
+FIRST_PIECE = 4 + 256  # after the special tokens and the bytes
 
 
 def reader(tokenizer: Path, path: Path, seed: int, steps: int) -> Checkpoint:
-    """A checkpoint of a model that says pieces backwards, so that its translations are text."""
+    """Checkpoint of a model that copies its source backwards."""
     size = Tokenizer(tokenizer, tokenizer).vocabulary_size
     model = lively_model(size, seed, steps, range(FIRST_PIECE, size))
     return open_checkpoint(save_model(model, path, tokenizer))
@@ -83,14 +83,14 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(readable: Checkpoint) -> list[str]:
-    """What the checkpoint makes of the source."""
+    """Translations of the source by the checkpoint."""
     tokenizer = Tokenizer(readable.tokenizer, readable.tokenizer)
     return translate_reference(readable.load_model(), tokenizer, SOURCE, SearchOptions())[0]
 
 
 @pytest.fixture(scope="module")
 def reference(source: Path, expected: list[str]) -> Path:
-    """The same with some words in a different order, so that scores are neither 0 nor 100."""
+    """Translations with swapped words, for scores between 0 and 100."""
     lines = [
         " ".join(line.split()[::-1]) if index % 3 == 0 else f"{line} UV-Licht"
         for index, line in enumerate(expected)
@@ -103,7 +103,7 @@ def reference(source: Path, expected: list[str]) -> Path:
 
 @pytest.fixture
 def three(tmp_path: Path) -> list[Path]:
-    """A reference, a good and a bad system."""
+    """Files of a reference, a good system and a bad system."""
     right = [f"Das ist die E-Mail-Adresse von Haus Nummer {n}, nicht wahr?" for n in range(40)]
     good = [line.replace(" nicht", " oder") if "1" in line else line for line in right]
     bad = [line.replace("die E-Mail-Adresse", "der Brief") for line in right]
@@ -166,7 +166,7 @@ def test_json(three: list[Path]) -> None:
 
 
 def test_lines_are_read_as_the_translator_writes_them(tmp_path: Path) -> None:
-    # A byte order mark, line ends of Windows, characters that other readers take for line ends.
+    # A byte order mark, CRLF, and characters that other readers take for line ends.
     lines = ["eins zwei drei vier fünf", "sechs\u2028sieben\x85acht\x0bneun zehn elf"]
     reference = write(tmp_path / "r.de", lines)
     (tmp_path / "h").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
@@ -259,7 +259,7 @@ def test_an_ensemble_is_one_more_system(
     )["systems"]
     assert one["scores"] == alone["scores"]
     scores = {system["scores"]["bleu"]["score"] for system in (one, another, both)}
-    assert len(scores) == 3  # the ensemble writes what neither member does
+    assert len(scores) == 3  # the ensemble differs from both members
 
 
 def test_the_search_is_told(readable: Checkpoint, source: Path, reference: Path) -> None:

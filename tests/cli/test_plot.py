@@ -1,4 +1,4 @@
-"""`translate-trt plot` and `translate-trt attention` as a user runs them."""
+"""`translate-trt plot` and `translate-trt attention` through the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*arguments: object) -> Result:
 
 
 def png_size(path: Path) -> tuple[int, int]:
-    """Width and height as the header of a PNG file says; what follows is not looked at."""
+    """Width and height in the header of a PNG file."""
     content = path.read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
     assert content[-8:-4] == b"IEND"
@@ -42,7 +42,7 @@ def png_size(path: Path) -> tuple[int, int]:
 
 @pytest.fixture
 def metrics(tmp_path: Path) -> Path:
-    """A run with numbers, and nothing else."""
+    """Directory of a run that has only metrics.jsonl."""
     path = tmp_path / "run"
     path.mkdir()
     lines: list[dict[str, Any]] = [
@@ -147,7 +147,7 @@ def test_attention_has_a_default_name_and_does_not_replace_it(
     arguments = ("attention", "--checkpoint", checkpoint, SENTENCE)
     assert run(*arguments).exit_code == 0
     width, height = png_size(tmp_path / "attention.png")
-    assert width == 600  # the least, for a short sentence
+    assert width == 600  # the minimum, for a short sentence
     assert height > 300
     assert "exists" in run(*arguments).stderr
     assert run(*arguments, "--force").exit_code == 0
@@ -168,7 +168,7 @@ def test_attention_as_json(
         cross.query,
         cross.key,
     )
-    (layer,) = value["layers"]  # the top one
+    (layer,) = value["layers"]  # the top layer
     assert layer["layer"] == 2
     assert [head["head"] for head in layer["heads"]] == [1, 2, 3, 4]
     weights = np.array([head["weights"] for head in layer["heads"]])

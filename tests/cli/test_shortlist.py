@@ -24,7 +24,7 @@ def shortlist(*arguments: object) -> Result:
 
 @pytest.fixture
 def text(tmp_path: Path) -> list[object]:
-    """`--source` and `--target` with their files."""
+    """Arguments `--source` and `--target` with files."""
     random = np.random.default_rng(1)
     for name, words in (("train.en", ENGLISH), ("train.de", GERMAN)):
         lines = (" ".join(random.choice(words, random.integers(2, 6))) + "\n" for _ in range(60))
@@ -55,7 +55,7 @@ def test_prepared_data_gives_what_its_text_gives(text: list[object], tmp_path: P
     pytest.importorskip("torch", reason="prepared data needs it")
     files = [str(text[1]), str(text[3])]
     prepare = ["data", "prepare", "--from", *files, "--valid", *files, "--keep-duplicates"]
-    prepare += ["--max-length-ratio", "99"]  # nothing is to be left out
+    prepare += ["--max-length-ratio", "99"]  # drop nothing
     prepare += ["--out", str(tmp_path / "data"), "--vocabulary-size", "320", "--workers", "1"]
     assert CliRunner().invoke(main, prepare).exit_code == 0
     assert shortlist("--data", tmp_path / "data", "--out", tmp_path / "one").exit_code == 0
@@ -72,7 +72,7 @@ def test_coverage(text: list[object], tokenizer_model: Path, tmp_path: Path) -> 
     lines = [line.partition("  ")[2].strip() for line in everything.stdout.splitlines()]
     assert lines[5] == "100.0% of 60 sentences whole"
     frequent = int(everything.stdout.split("frequent")[1].split()[0])
-    assert frequent <= float(lines[6].split()[0]) < frequent + 25  # and source tokens, copied
+    assert frequent <= float(lines[6].split()[0]) < frequent + 25  # plus copied source tokens
     little = shortlist(*given, "--out", tmp_path / "s", "--frequent", 2, "--best", 2)
     share, of = little.stdout.split("\ncoverage")[1].split()[:3:2]
     assert of == count

@@ -1,4 +1,4 @@
-"""Text to train on, the settings of a tiny run, and the run itself."""
+"""Fixtures: training text, the settings of a tiny run, and a function that trains it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GERMAN = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "n
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Equal bits need an equal number of threads, here and in subprocesses."""
+    """Train with one thread: bit-identical results need the same number of threads everywhere."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -52,7 +52,7 @@ def settings() -> dict[str, Any]:
 
 @pytest.fixture
 def write_pairs(tmp_path: Path) -> Callable[[str, int, int], TextPair]:
-    """Writes `count` lines of numbers in words, English and German."""
+    """Function that writes `count` pairs of numbers in words, English and German."""
 
     def write(name: str, count: int, seed: int) -> TextPair:
         rng = random.Random(seed)
@@ -73,7 +73,7 @@ def text(write_pairs: Callable[[str, int, int], TextPair]) -> TextFiles:
 
 @pytest.fixture
 def run(text: TextFiles, settings: dict[str, Any]) -> Callable[..., Path]:
-    """Trains in this process, from files to the averaged checkpoint."""
+    """Function that trains from text files to the averaged checkpoint."""
 
     def train(out: Path, resume: bool = False, **changes: Any) -> Path:
         job = prepare_job(text, out, "tiny", {**settings, **changes}, resume=resume)

@@ -96,7 +96,7 @@ def test_which_checkpoint_a_path_means(saved: Path, tokenizer_model: Path) -> No
     newer = save_model(Transformer(CONFIG), run / "checkpoint-00000200", tokenizer_model)
     for stranger in ("notes", "²", "-1", "1e3", "00000300.partial"):
         (run / f"checkpoint-{stranger}").mkdir()
-    (run / ".checkpoint-00000400.1a2b.partial").mkdir()  # what a SIGKILL while saving leaves
+    (run / ".checkpoint-00000400.1a2b.partial").mkdir()  # left by a SIGKILL while saving
     (run / "checkpoint-00000500").write_text("a file")
     assert numbered_checkpoints(run) == [saved, newer]
     assert find_checkpoint(run) == newer
@@ -235,7 +235,7 @@ def test_a_full_disk_leaves_what_was_there(
             save_model(Transformer(CONFIG), saved.parent / name, tokenizer_model)
     state = TrainingState(20, 0, 1, 0, 0, {}, {})
     monkeypatch.setattr(checkpoint_module, "save_file", save_file)
-    monkeypatch.setattr(TrainingState, "save", full)  # the weights are written by then
+    monkeypatch.setattr(TrainingState, "save", full)  # fails after the weights are written
     with pytest.raises(OutputError, match="space"):
         save_checkpoint(
             saved.parent / "checkpoint-00000020", Transformer(CONFIG).state_dict(), CONFIG,

@@ -40,7 +40,7 @@ def test_base_and_big_are_the_papers() -> None:
 def test_the_papers_checkpoints_are_ten_minutes_apart(
     name: str, seconds: float, count: int
 ) -> None:
-    """Sections 5.2 (seconds a step) and 6.1."""
+    """Check the intervals of sections 5.2 (seconds per step) and 6.1."""
     train = preset(name).train
     assert train.average_checkpoints == count
     assert train.checkpoint_every * seconds == pytest.approx(600)
@@ -167,7 +167,7 @@ def test_from_json() -> None:
     config = ModelConfig(d_model=64)
     values, path = dataclasses.asdict(config), Path("run/run.json")
     assert config_from_json(ModelConfig, values, path) == config
-    # Checkpoints from before models could be imported.
+    # Checkpoints of versions without imported models.
     imported = {f.name for f in dataclasses.fields(ModelConfig) if f.metadata["imported"]}
     older = {name: value for name, value in values.items() if name not in imported}
     assert config_from_json(ModelConfig, older, path) == config

@@ -1,4 +1,4 @@
-"""The fused loss against torch's cross-entropy."""
+"""Fused loss, compared with torch's cross-entropy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_bias_and_tokens_that_never_come(
     (2.5 * value).backward()
     found = [hidden.grad, weight.grad, bias.grad]
     hidden.grad = weight.grad = bias.grad = None
-    logits = (hidden @ weight.T + bias)[:, rest]  # as if there were no others
+    logits = (hidden @ weight.T + bias)[:, rest]  # logits of the other tokens only
     places = torch.searchsorted(rest, targets)
     expected = F.cross_entropy(logits, places, label_smoothing=smoothing, reduction="sum")
     (2.5 * expected).backward()
@@ -73,7 +73,7 @@ def test_a_bias_and_tokens_that_never_come(
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_gradients_are_finite_differences(smoothing: float) -> None:
-    # The logits are float32 whatever comes in, hence the wide step.
+    # A large step, because the logits are float32 for any input dtype.
     torch.manual_seed(1)
     hidden = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
@@ -123,7 +123,7 @@ def test_nothing_of_the_size_of_the_logits_is_kept() -> None:
 
 
 class LargestResult(TorchDispatchMode):
-    """Remembers the largest tensor that any operation returned."""
+    """Records the largest tensor that any operation returns."""
 
     largest = 0
 

@@ -1,4 +1,4 @@
-"""The model against the paper's equations, and against torch.nn's layers with the same weights."""
+"""Model, compared with the paper's equations and with torch.nn's layers of the same weights."""
 
 from __future__ import annotations
 

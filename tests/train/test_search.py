@@ -1,4 +1,4 @@
-"""The reference beam search, rule by rule, on scripted log-probabilities and against everything."""
+"""Reference beam search: each rule on scripted log-probabilities, and against exhaustive search."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_beam_wide_enough_finds_the_best_there_is(alpha: float, form: str, see
     every = exhaustive(script, options, range(vocabulary), max_length)
     finished = [entry for entry in every if not entry[2]]
     cut_off = [entry for entry in every if entry[2]]
-    # Rule 6: the cut off ones only fill what room the finished ones leave.
+    # Rule 6: truncated hypotheses only fill the slots that finished ones leave.
     pool = finished + cut_off[: options.beam_size - len(finished)]
     expected = sorted(pool, key=lambda entry: -entry[0])[:20]
     assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens, _ in expected]
@@ -145,13 +145,13 @@ def test_a_small_batch_budget_changes_nothing() -> None:
 
 
 def test_token_log_probs_are_those_of_the_model_at_once() -> None:
-    # Holds only if every step's caches were reordered by the right parents.
+    # Holds only if the caches are reordered by the right parents in every step.
     torch.manual_seed(1)
     config = ModelConfig(
         vocabulary_size=24, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=16, heads=2
     )
     model = Transformer(config).eval()
-    model.embedding.weight.data *= 4  # less flat: beams cross
+    model.embedding.weight.data *= 4  # sharper distributions, in which beams cross
     sources = [[5, 6, 7, 8], [9], [10, 11]]
     options = SearchOptions(beam_size=4, num_hypotheses=4, max_length=7)
     for source, found in zip(sources, beam_search(model, sources, options), strict=True):

@@ -1,4 +1,4 @@
-"""Processes that work in order, and one that can be ended."""
+"""Worker processes: ordered results, and interruption."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ APART_WAITING = """
 from support.work import work_on
 from translate_trt.train.worker_processes import run_apart
 def lines():
-    yield 100_000 * b"x"  # more than is held back
+    yield 100_000 * b"x"  # more than a pipe buffers
     time.sleep(600)
 run_apart(work_on, lines())
 """
@@ -70,7 +70,7 @@ def test_processes_end_with_their_parent_however_it_ends(code: str, sent: int) -
         worker = int(first[0]) if len(first) > 1 else parent.pid  # the pool's are of its group
         try:
             parent.send_signal(sent)
-            parent.communicate(timeout=20)  # its stderr ends when nobody holds it any more
+            parent.communicate(timeout=20)  # stderr ends when all processes have closed it
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(worker, signal.SIGKILL)
@@ -88,7 +88,7 @@ def test_a_process_apart_may_end_before_the_last_line() -> None:
 
 
 def first_line(capfd: pytest.CaptureFixture[str]) -> str:
-    """What another process says first, once its line has ended: it may come in parts."""
+    """First line of another process's output, which may arrive in parts."""
     said = ""
     while "\n" not in said:
         said += capfd.readouterr().err

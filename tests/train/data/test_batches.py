@@ -1,4 +1,4 @@
-"""Batches: everything once, within budget, little padding, a function of seed and epoch."""
+"""Length-sorted batching: completeness, budget, padding, dependence on seed and epoch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_sentence_once_and_within_budget() -> None:
 def plainly_planned(
     source: np.ndarray, target: np.ndarray, batch_tokens: int, shuffle: np.random.Generator | None
 ) -> list[list[int]]:
-    """What `plan_batches` is to give, a row at a time."""
+    """Reference implementation of `plan_batches`, a row at a time."""
     order = np.arange(len(source))
     if shuffle is not None:
         order = shuffle.permutation(order)
@@ -58,7 +58,7 @@ def plainly_planned(
     return batches
 
 
-# 256 is the longest whose sort keys fill 16 bits; 70,000 takes keys of three times 16.
+# Sort keys of up to 256 tokens have 16 bits; those of 70,000 tokens have 48 bits.
 @pytest.mark.parametrize("longest", [1, 8, 256, 257, 70_000])
 @pytest.mark.parametrize("seed", [None, 1])
 def test_the_same_batches_as_a_plain_loop_makes(longest: int, seed: int | None) -> None:
@@ -100,7 +100,7 @@ def test_a_function_of_seed_and_epoch() -> None:
     assert plan(1, 0) == plan(1, 0)
     assert plan(1, 0) != plan(1, 1)
     assert plan(1, 0) != plan(2, 0)
-    # Not the order of the batches alone: sentences meet others in the next epoch.
+    # Batches have other sentences in the next epoch, not only another order.
     assert {frozenset(rows) for rows in plan(1, 0)} != {frozenset(rows) for rows in plan(1, 1)}
 
 

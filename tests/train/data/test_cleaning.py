@@ -1,4 +1,4 @@
-"""Which pairs stay, and the counts of those that do not."""
+"""Cleaning: kept pairs, and the counts of dropped pairs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_equal_pairs_have_equal_hashes_and_no_others() -> None:
 
 
 def test_hashes_are_the_same_in_every_process() -> None:
-    # Processes write them that were started separately.
+    # The hashes are computed in separate processes.
     assert clean(("a", "b")).hashes.tolist() == [1355876199954053899]
 
 

@@ -1,4 +1,4 @@
-"""A named corpus from a server on this machine, in the layout of the official archives."""
+"""Named corpora from a local server, in the layout of the official archives."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORDS = {
 
 
 def text(language: str, seed: int, count: int = 25) -> bytes:
-    """The same numbers in every language."""
+    """Lines of the same numbers in a language."""
     rng = random.Random(seed)
     rows = [rng.choices(range(8), k=rng.randint(3, 9)) for _ in range(count)]
     return "".join(
@@ -56,7 +56,7 @@ def pack(name: str, members: dict[str, bytes]) -> bytes:
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
     packed = content.getvalue()
-    # A fixed time: the same bytes at every run.
+    # A fixed time gives the same bytes in every run.
     return gzip.compress(packed, mtime=0) if name.endswith(".tgz") else packed
 
 
@@ -70,7 +70,7 @@ def member(name: str, seed: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def archives() -> dict[str, bytes]:
-    """Small archives that have every member of both corpora, after some that nobody wants."""
+    """Small archives with every member of both corpora, and some more."""
     members: dict[str, dict[str, bytes]] = {}
     for corpus in CORPORA.values():
         for pair in (*corpus.train, corpus.valid, corpus.test):
@@ -82,7 +82,7 @@ def archives() -> dict[str, bytes]:
 
 @pytest.fixture
 def site(archives: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """Those archives on a server, and their sums in the table of corpora."""
+    """Local server of the archives, with their checksums in the table of corpora."""
 
     def summed(pair: ArchivePair) -> ArchivePair:
         content = archives[pair.archive.path]

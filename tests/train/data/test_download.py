@@ -1,4 +1,4 @@
-"""Downloads from a server on this machine: cut, resumed, missing, wrong."""
+"""Downloads from a local server: interrupted, resumed, missing, wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What would have been waited."""
+    """Pauses that the download would have waited."""
     waited: list[float] = []
     monkeypatch.setattr(module.time, "sleep", waited.append)
     return waited
@@ -66,7 +66,7 @@ def test_a_cut_download_goes_on_where_it_was(
     site.cuts = [1000, 500]
     assert fetch().read_bytes() == CONTENT
     assert [wanted for _, wanted in site.requests] == [None, "bytes=1000-", "bytes=1500-"]
-    assert pauses == [1.0, 1.0]  # each try brought something
+    assert pauses == [1.0, 1.0]  # each try received bytes
 
 
 def test_the_next_run_goes_on_too(site: Site, fetch: Callable[..., Path]) -> None:
@@ -96,7 +96,7 @@ def test_a_server_without_ranges_starts_again(
 ) -> None:
     site.cuts, site.ranges, site.etag = [1000], etag is None, etag
     assert fetch().read_bytes() == CONTENT
-    # Without a version's name nothing tells whether the rest belongs to what is there.
+    # Without a validator, the rest may belong to another version.
     assert [wanted for _, wanted in site.requests] == [None, "bytes=1000-" if etag else None]
 
 

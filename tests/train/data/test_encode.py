@@ -1,4 +1,4 @@
-"""Sentences to token files: what is left out, and what the files hold."""
+"""Tokenization into token files: dropped pairs, and the content of the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preparing text, and opening what came out."""
+"""Preparation of text, and memory-mapped reading of the token files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIONS = PrepareOptions(vocabulary_size=330)
 
 
 def numbers(count: int, seed: int) -> list[tuple[str, str]]:
-    """Different pairs of numbers in words."""
+    """Distinct pairs of numbers in words."""
     rng = random.Random(seed)
     rows = [[rng.randrange(10) for _ in range(rng.randint(4, 12))] for _ in range(count)]
     return [
@@ -102,7 +102,7 @@ def test_the_same_data_as_training_from_text(make: Callable[..., PreparedData]) 
     ):
         batch, other_batch = data.batch(rows), expected.batch(others)
         for name, tensor in vars(batch).items():
-            other = getattr(other_batch, name)  # the bias is None where nothing is padded
+            other = getattr(other_batch, name)  # the bias is None without padding
             assert (tensor is None) == (other is None)
             assert tensor is None or torch.equal(tensor, other)
 
@@ -189,7 +189,7 @@ def test_a_complete_directory_is_replaced_only_by_force(make: Callable[..., Prep
     with pytest.raises(OutputError, match="is complete; choose another --output or add --force"):
         make(PAIRS[:60])
     assert len(make(PAIRS[:60], force=True).split("train")) == 60
-    assert old.source.tokens.tolist() == tokens  # what a training has open stays
+    assert old.source.tokens.tolist() == tokens  # open files stay readable
 
 
 def test_a_directory_of_something_else_is_left_alone(
@@ -382,14 +382,14 @@ def test_the_fingerprint_is_checked_in_the_background(make: Callable[..., Prepar
     check.close()
     path = prepared.path / "train.source.tokens"
     tokens = np.fromfile(path, dtype=prepared.token_type)
-    tokens[3] = 9 if tokens[3] != 9 else 10  # a token of the vocabulary, but another
+    tokens[3] = 9 if tokens[3] != 9 else 10  # another token of the vocabulary
     tokens.tofile(path)
     check = FingerprintCheck(prepared.split("train"))
     with pytest.raises(InputError, match="token files have fingerprint"):
         check.poll(wait=True)
     check.close()
     stopped = prepared.split("train")
-    stopped.check_fingerprint(lambda: True)  # it says nothing of what it has not read
+    stopped.check_fingerprint(lambda: True)  # an abandoned check raises nothing
 
 
 def test_languages_of_files() -> None:

@@ -56,7 +56,7 @@ def test_special_pieces_and_bytes_come_first(tmp_path: Path) -> None:
 
 
 def test_one_more_piece_than_the_smallest_is_enough(tmp_path: Path) -> None:
-    # SentencePiece itself wants one for every character of the text.
+    # SentencePiece requires a piece for every character of the text.
     with pytest.raises(InputError, match="take 260"):
         train_tokenizer(LINES, SMALLEST_VOCABULARY, tmp_path / "t.spm")
     with pytest.raises(InputError, match=r"too small for .* take \d+; raise --vocab"):

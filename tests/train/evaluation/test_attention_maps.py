@@ -1,4 +1,4 @@
-"""Attention weights against what the model's own attention returns, and the pictures of them."""
+"""Attention weights, compared with the model's own attention, and their plots."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make_model(changes: dict[str, Any]) -> Transformer:
 
 
 def batch() -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Sources of unequal length, so that there is padding to hide; and previous targets."""
+    """Padded sources of unequal length, and previous target tokens."""
     source, lengths = pad([[5, 9, 7, 8, 11, END], [6, 4, END]])
     target = torch.tensor([[START, 12, 13, 14], [START, 20, 21, 22]])
     return source, lengths, source_padding_bias(source, lengths), target
@@ -149,7 +149,7 @@ def test_the_translation_and_its_attention_are_those_of_the_beam_search(
     found = attend(model, tokenizer, "the big dog sleeps")
     assert found.translation == tokenizer.decode(best.tokens)
     assert found.maps["cross"].query == (*tokenizer.target_pieces(best.tokens), "</s>")
-    # The search has the mean over the heads of the last layer, computed step by step.
+    # The search records the mean over the heads of the last layer, step by step.
     mean = found.maps["cross"].weights[-1].mean(0).numpy()
     assert best.attention is not None
     np.testing.assert_allclose(mean, best.attention, atol=1e-5)
@@ -169,7 +169,7 @@ def test_learned_positions_bound_the_translation_and_the_sentence(tokenizer: Tok
         d_ff=16, heads=2, positions="learned", max_positions=9,
     )  # fmt: skip
     model = Transformer(config).eval()
-    found = attend(model, tokenizer, "the cat")  # at random, it would not end before 50 tokens
+    found = attend(model, tokenizer, "the cat")  # a random model does not end before 50 tokens
     assert len(found.maps["cross"].query) <= 9
     with pytest.raises(OptionError, match="learned positions for 9"):
         attend(model, tokenizer, "the cat sleeps " * 5)
@@ -223,7 +223,7 @@ def test_lines_carry_the_weights() -> None:
             assert below[column] == pytest.approx(end)
             drawn[row, column] = colour[3]
         expected = attention.weights[1, head - 1].numpy()
-        seen = expected >= 1 / 256  # fainter lines cannot be seen and are left out
+        seen = expected >= 1 / 256  # fainter lines are invisible and not drawn
         assert 0 < seen.sum() < seen.size
         np.testing.assert_allclose(drawn, np.where(seen, expected, 0), atol=1e-6)
     colours = {tuple(np.asarray(found.get_color())[0, :3]) for found in collections}
@@ -252,7 +252,7 @@ def test_heat_maps_carry_the_weights() -> None:
 
 
 def overlaps(figure: Figure, path: Path) -> bool:
-    """Whether the title of the first panel is written over the pieces above it."""
+    """Whether the title of the first panel overlaps the tokens above it."""
     save_picture(figure, path)
     axes = figure.axes[0]
     title = axes.title.get_window_extent()

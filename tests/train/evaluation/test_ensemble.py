@@ -1,4 +1,4 @@
-"""Several models that decode as one."""
+"""Ensembles of models."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def model(seed: int, vocabulary_size: int = 24, d_model: int = 16, layers: int =
         heads=2,
     )
     made = Transformer(config).eval()
-    made.embedding.weight.data *= 4  # less flat: beams cross
+    made.embedding.weight.data *= 4  # sharper distributions, in which beams cross
     return made
 
 
@@ -75,7 +75,7 @@ def test_two_members_against_every_hypothesis_there_is(seed: int) -> None:
     every = exhaustive(mean(first, second), options, range(vocabulary), max_length)
     finished = [entry for entry in every if not entry[2]]
     cut_off = [entry for entry in every if entry[2]]
-    # Rule 6: the cut off ones only fill what room the finished ones leave.
+    # Rule 6: truncated hypotheses only fill the slots that finished ones leave.
     pool = finished + cut_off[: options.beam_size - len(finished)]
     expected = sorted(pool, key=lambda entry: -entry[0])[:20]
     assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens, _ in expected]
@@ -96,7 +96,7 @@ def test_a_model_twice_is_the_model() -> None:
 
 
 def test_members_of_different_sizes() -> None:
-    # Holds only if every step's caches of both were reordered by the right parents.
+    # Holds only if the caches of both members are reordered by the right parents.
     members = [model(1), model(2, d_model=32, layers=1)]
     options = SearchOptions(num_hypotheses=4, max_length=7)
     results = beam_search(Ensemble(members), SOURCES, options)
@@ -133,7 +133,7 @@ def test_one_checkpoint_is_its_model_and_two_an_ensemble(checkpoint: Checkpoint)
 
 
 def test_other_vocabularies_are_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    # Of the same size, so that nothing but the pieces themselves tells them apart.
+    # Vocabularies of the same size, with different pieces.
     size = checkpoint.model.vocabulary_size
     words = [
         f"{first}{second}{third} wort" for first in "aeiou" for second in "xyz" for third in "pqrs"

@@ -42,16 +42,16 @@ SPLIT = " ##AT##-##AT## "
         ("rich-text format", f"rich{SPLIT}text format"),
         ("2014-2015", f"2014{SPLIT}2015"),
         ("ab-cd-ef", f"ab{SPLIT}cd{SPLIT}ef"),
-        ("a-b-c", f"a{SPLIT}b-c"),  # the first match has taken the b
+        ("a-b-c", f"a{SPLIT}b-c"),  # the first match has consumed the b
         ("a-b-c-d", f"a{SPLIT}b-c{SPLIT}d"),
-        ("ä-ö-ü", f"ä{SPLIT}ö{SPLIT}ü"),  # of two bytes each, and perl matches bytes
+        ("ä-ö-ü", f"ä{SPLIT}ö{SPLIT}ü"),  # two bytes each; Perl matches bytes
         ("ab--cd", f"ab{SPLIT}-cd"),
         ("a---b", f"a{SPLIT}--b"),
         ("vor - und nach", "vor - und nach"),
         ("Ein- und Ausgang", "Ein- und Ausgang"),
         ("-x x- -", "-x x- -"),
-        ("a\u2013b", "a\u2013b"),  # a dash is no hyphen
-        ("a\u00a0-b", f"a\u00a0{SPLIT}b"),  # to bytes, no space
+        ("a\u2013b", "a\u2013b"),  # a dash, not a hyphen
+        ("a\u00a0-b", f"a\u00a0{SPLIT}b"),  # as bytes, not a space
         ("", ""),
     ],
 )
@@ -99,7 +99,7 @@ def test_tokenized_bleu_by_hand() -> None:
     # Nine tokens, the sixth is wrong: 8/9, 6/8, 4/7 and 2/6 of the n-grams match.
     expected = 100 * (8 / 9 * 6 / 8 * 4 / 7 * 2 / 6) ** 0.25
     assert tokenized(hypothesis, reference) == pytest.approx(expected, abs=1e-9)
-    # Not split it is seven tokens, and the fourth is wrong in all four-grams.
+    # Without the split: seven tokens, and all four-grams contain the wrong fourth token.
     assert tokenized(hypothesis, reference, "fr") == 0
     longer = f"{hypothesis} als es gestern", f"{reference} als es gestern"
     expected = 100 * (9 / 10 * 7 / 9 * 5 / 8 * 3 / 7) ** 0.25
@@ -112,11 +112,11 @@ def test_tokenized_bleu_knows_brevity_case_and_no_smoothing() -> None:
     assert tokenized(line, f"{line} dort") == pytest.approx(100 * math.exp(1 - 7 / 6))
     assert tokenized(f"{line} dort", line) < 100
     assert tokenized(line.upper(), line) == 0
-    assert tokenized("das ist ein Haus", "das ist ein Hund") == 0  # no four-gram: zero, not little
+    assert tokenized("das ist ein Haus", "das ist ein Hund") == 0  # no matching four-gram: zero
 
 
 def plain_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU of Papineni et al. (2002), in so many words."""
+    """Reference implementation of BLEU (Papineni et al. 2002)."""
     pairs = [(h.split(), r.split()) for h, r in zip(hypotheses, references, strict=True)]
     logs = 0.0
     for n in range(1, 5):
@@ -131,7 +131,7 @@ def plain_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 
 
 def noisy(reference: Sequence[str], share: float, seed: int) -> list[str]:
-    """The reference with some words replaced and some left out."""
+    """Reference with some words replaced and some omitted."""
     generator = random.Random(seed)
     words = sorted({word for line in reference for word in line.split()})
     return [
@@ -293,7 +293,7 @@ def lines_of(path: Path) -> list[str]:
 
 @functools.cache
 def metric_of_wmt17(name: str, tokenize: str = "13a") -> Metric:
-    """Kept, since it has tokenized the reference."""
+    """Metric, cached because it has tokenized the reference."""
     right = lines_of(folder_of("wmt17-en-de-systems") / "reference.de")
     return make_metric(name, right, tokenize=tokenize)
 

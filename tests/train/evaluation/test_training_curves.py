@@ -1,4 +1,4 @@
-"""Curves of runs: what the figure holds is what metrics.jsonl says."""
+"""Training curves: the figure has the values of metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from translate_trt.train.trainer.metrics import METRICS, read_metrics
 
 
 def entries(first: float) -> list[dict[str, Any]]:
-    """A run's numbers, no two of them alike."""
+    """Metrics of a run, all different."""
     found: list[dict[str, Any]] = []
     for index in range(1, 5):
         step = 10 * index
@@ -116,7 +116,7 @@ def test_a_run_that_has_just_begun(make_run: Callable[..., Path], tmp_path: Path
     found = panels(figure)
     assert [text.get_text() for text in found["validation BLEU"].texts] == ["no numbers"]
     (line,) = found["speed"].get_lines()
-    assert line.get_marker() == "."  # a line through one point cannot be seen
+    assert line.get_marker() == "."  # a line through a single point is invisible
     save_picture(figure, tmp_path / "curves.png")
 
 

@@ -1,4 +1,4 @@
-"""The shortlist's table: IBM Model 1 against plain dictionaries, the table's rules, its file."""
+"""Shortlists: IBM Model 1 against plain dictionaries, rules of the table, and the file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def as_dict(table: TranslationTable) -> dict[tuple[int, int], float]:
 def model1_by_hand(
     corpus: Corpus, iterations: int, kept: Collection[tuple[int, int]] | None = None
 ) -> dict[tuple[int, int], float]:
-    """The same EM, a place at a time; END stands for the NULL word. `kept` is a full table."""
+    """Reference implementation of EM, link by link; END is NULL, and `kept` limits the table."""
     probability: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
     if kept is not None:
         probability = defaultdict(float, dict.fromkeys(kept, 1.0))
@@ -113,7 +113,7 @@ def test_iterations_find_which_word_is_which() -> None:
 
 @pytest.mark.parametrize("iterations", [1, 2, 5])
 def test_it_is_the_em_of_the_dictionaries(iterations: int) -> None:
-    corpus = [*random_corpus(40), ([5, 5, 6], [7, 7]), ([8], [9])]  # tokens that come twice
+    corpus = [*random_corpus(40), ([5, 5, 6], [7, 7]), ([8], [9])]  # repeated tokens
     assert as_dict(learn(corpus, iterations)) == pytest.approx(model1_by_hand(corpus, iterations))
 
 
@@ -122,7 +122,7 @@ def test_probabilities_of_a_source_token_sum_to_one() -> None:
     assert np.bincount(table.source, table.probability)[np.unique(table.source)] == pytest.approx(1)
     keys = table.source * V + table.target
     assert (np.diff(keys) > 0).all()
-    assert END not in table.target  # the sentences' ends translate nothing
+    assert END not in table.target  # end symbols are not aligned
 
 
 @pytest.mark.parametrize("places", [1, 60, 1000])
@@ -220,8 +220,8 @@ def test_special_tokens_have_no_row() -> None:
 
 def test_every_source_token_may_be_copied() -> None:
     made = build([([4], [14, 15, 16]), ([4], [14, 15, 16])], frequent=1, best=3)
-    assert made.translations[4].tolist()[2] == 4  # not the third of three equal ones
-    assert made.translations[25].tolist() == [25, PAD, PAD]  # never seen
+    assert made.translations[4].tolist()[2] == 4  # not the third of three equal tokens
+    assert made.translations[25].tolist() == [25, PAD, PAD]  # not in the text
     assert made.probabilities[25].tolist() == [0, 0, 0]
 
 
@@ -367,7 +367,7 @@ Change = Callable[[dict[str, np.ndarray], dict[str, object]], object]
 
 
 def rewrite(path: Path, change: Change) -> None:
-    """The file with other arrays, or another description."""
+    """Rewrite a file with other arrays, or another description."""
     with safetensors.safe_open(path, "numpy") as file:
         ((name, content),) = file.metadata().items()
     arrays, description = safetensors.numpy.load_file(path), json.loads(content)
@@ -420,7 +420,7 @@ def test_files_that_are_nothing(saved: tuple[Shortlist, Path], tmp_path: Path) -
 
 
 def test_a_file_of_a_vocabulary_that_both_share(saved: tuple[Shortlist, Path]) -> None:
-    # The first format had no others, and did not say what is copied.
+    # Format 1 had shared vocabularies only, and did not record copies.
     rewrite(saved[1], lambda a, words: (a.pop("copies"), words.update(format_version=1)))
     same(Shortlist.load(saved[1]), saved[0])
 

@@ -1,4 +1,4 @@
-"""Several processes train as one does: with gloo on the CPU, started by torchrun."""
+"""Distributed training with gloo on the CPU, started by torchrun: equal to a single process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def rows_taken(directory: Path, rounds: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def exact(settings: Settings) -> Settings:
-    """No dropout, since each process draws its own; every step is logged."""
+    """Settings without dropout, which differs between processes; every step is logged."""
     return {
         **settings,
         "dropout": 0.0,
@@ -81,7 +81,7 @@ def exact(settings: Settings) -> Settings:
 
 @pytest.fixture(scope="module")
 def train_alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Text, Settings], Path]:
-    """Train on the text of all tests in this process, once for equal settings."""
+    """Function that trains in this process, once for equal settings."""
     runs: dict[str, Path] = {}
 
     def train(text: Text, settings: Settings) -> Path:
@@ -109,7 +109,7 @@ def test_a_group_trains_like_one_process(
     alone = train_alone(text, exact)
     command = torchrun(processes, str(MEMBER), *flags(text, group, exact))
     done = run(command, ROWS_DIRECTORY=str(rows))
-    assert done.stdout.split() == [str(group / AVERAGED)]  # one process speaks
+    assert done.stdout.split() == [str(group / AVERAGED)]  # only one process prints
     shares = [entry["rows"] for entry in rows_taken(rows, "0")]
     assert any(not share for share in shares) == (batch_tokens == 16)
     assert losses(group) == pytest.approx(losses(alone), rel=1e-5)
@@ -123,7 +123,7 @@ def test_a_group_trains_like_one_process(
                 continue
             torch.testing.assert_close(other[key], tensor, atol=1e-5, rtol=0)
             if name != AVERAGED:
-                assert float((tensor - start[key]).abs().max()) > 1e-4  # they did move
+                assert float((tensor - start[key]).abs().max()) > 1e-4  # the weights changed
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_a_process_that_dies_costs_no_sentence(text: Text, exact: Settings, tmp_
     assert position[0] >= 1  # at least one epoch is whole
     for epoch in range(position[0]):
         assert epochs[epoch] == Counter(range(200))
-    # And it comes to what a run that nobody disturbed comes to, bit by bit.
+    # The result is bit-identical to that of an undisturbed run.
     run(torchrun(2, str(MEMBER), *flags(text, whole, exact)), ROWS_DIRECTORY=str(tmp_path))
     one, other = (
         load_file(path / "checkpoint-00000020/model.safetensors") for path in (out, whole)

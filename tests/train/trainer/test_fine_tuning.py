@@ -1,4 +1,4 @@
-"""`translate-trt train --from`: imported models and one's own are trained further."""
+"""Fine-tuning of imported and trained models (`translate-trt train --from`)."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ Text = TextFiles
 Settings = dict[str, Any]
 CPU = Group(torch.device("cpu"))
 
-#: A recipe that shows its effect in a second.
+#: Recipe with an effect within a second.
 QUICK: Settings = {
     "batch_tokens": 1024, "micro_batch_tokens": 512, "steps": 16, "warmup_steps": 4,
     "learning_rate": 4e-3, "checkpoint_every": 8, "average_checkpoints": 2, "validate_every": 0,
     "log_every": 4, "precision": "fp32",
 }  # fmt: skip
 SIZES = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 48, "heads": 4}
-#: A token of the text, which a model may be made never to say.
+#: Token of the text that the tests can ban.
 SILENT_PIECE = "<0x7A>"
 
 
 def imported(
     directory: Path, tokenizer_model: Path, changes: Settings, prompt: Prompt = NO_PROMPT
 ) -> Path:
-    """A checkpoint of a random model with those changes, some of whose tokens never come."""
+    """Checkpoint of a random model with these changes and some banned tokens."""
     tokenizer = Tokenizer(tokenizer_model, tokenizer_model)
     size = tokenizer.vocabulary_size
     torch.manual_seed(0)
@@ -82,7 +82,7 @@ def imported(
 
 
 def marian(directory: Path, tokenizer_model: Path) -> Path:
-    """A checkpoint that `import marian-hf` makes; the vocabulary lacks two pieces."""
+    """Checkpoint of `import marian-hf`, whose vocabulary lacks two pieces."""
     pytest.importorskip("transformers", reason="transformers, which makes the model, is missing")
     save_random_marian(directory / "marian", tokenizer_model, tokenizer_model, lacking=2)
     arguments = ["import", "marian-hf", str(directory / "marian"), "--languages", "de", "en"]
@@ -93,12 +93,12 @@ def marian(directory: Path, tokenizer_model: Path) -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path, tokenizer_model: Path) -> Path:
-    """An imported checkpoint with a vocabulary for each side."""
+    """Imported checkpoint with a vocabulary per side."""
     return imported(tmp_path, tokenizer_model, EVERYTHING_ELSE)
 
 
 def fine_tune(text: Text, out: Path, start: Path | None, **changes: Any) -> Path:
-    """Trains in this process; without `start` the run in `out` is resumed."""
+    """Function that fine-tunes `start`, or else resumes the run in `out`."""
     resume = start is None
     job = prepare_job(text, out, "fine-tune", {**QUICK, **changes}, resume, start=start)
     averaged = Trainer(job, CPU, resume).run()
@@ -114,7 +114,7 @@ def assert_equal_weights(one: Path, other: Path) -> None:
 
 
 def assert_exports(checkpoint: Checkpoint, bundle: Path, options: BuildOptions) -> None:
-    """Its bundle gives the tokens of the PyTorch search."""
+    """Check that the bundle of a checkpoint gives the tokens of the PyTorch search."""
     compile_bundle(checkpoint, bundle, options)
     translator, tokenizer = Translator(bundle, threads=1), Tokenizer(*checkpoint.tokenizers)
     lines = ["one two", "three four five", "six", "ten nine eight seven"]
@@ -137,7 +137,7 @@ def test_an_imported_model_learns_and_stays_what_it_is(
     out = tmp_path / "run"
     after = open_checkpoint(fine_tune(text, out, before.path))
     assert [path.name for path in numbered_checkpoints(out)][-1] == "checkpoint-00000016"
-    # It begins with the model as it was, and learns.
+    # The run begins with the initial model, and learns.
     entries = read_metrics(out)
     first = next(entry for entry in entries if "validation" in entry)
     job = prepare_job(text, out, "fine-tune", {}, resume=True)
@@ -147,12 +147,12 @@ def test_an_imported_model_learns_and_stays_what_it_is(
     losses = [entry["loss"] for entry in entries if "loss" in entry]
     assert losses[-1] < 0.8 * losses[0]
     assert entries[-1]["averaged"]["loss"] < 0.8 * expected
-    # What it is has not changed.
+    # The shape and the vocabulary are unchanged.
     assert vars(after.model) == {**vars(before.model), "dropout": 0.1}
     contents = [[path.read_bytes() for path in one.tokenizers] for one in (before, after)]
     assert contents[0] == contents[1]
     assert after.decoding.search == before.decoding.search != {}
-    # Tokens that never come are as they were, bit by bit, in every checkpoint.
+    # The weights of banned tokens are bit-identical in every checkpoint.
     model, other = before.load_model(), after.load_model()
     banned_tokens = model.banned_tokens
     assert banned_tokens is not None
@@ -171,7 +171,7 @@ def test_an_imported_model_learns_and_stays_what_it_is(
 
 
 def test_every_weight_gets_a_gradient(text: Text, tmp_path: Path, tokenizer_model: Path) -> None:
-    """So that a group of processes has all of them to exchange."""
+    """All parameters have gradients, as a group of processes requires for the exchange."""
     for number, changes in enumerate((EVERYTHING_ELSE, LEARNED_POSITIONS)):
         (tmp_path / str(number)).mkdir()
         path = imported(tmp_path / str(number), tokenizer_model, changes)
@@ -193,7 +193,7 @@ def test_a_silent_token_costs_nothing(text: Text, start: Path, tmp_path: Path) -
     smoothed, likelihood = trainer.objective(data.batch(np.arange(200)))
     count = data.count_targets(np.arange(200))
     assert count < len(job.data.train.target.tokens)
-    assert float(likelihood) / count < 8  # nats; 10,000 of them for a token that never comes
+    assert float(likelihood) / count < 8  # nats; a banned token has 10,000
     assert float(smoothed.detach()) / count < 8
 
 
@@ -213,7 +213,7 @@ def test_resuming_is_exact_and_needs_the_checkpoint_no_more(
                 expected, found = load_file(file), load_file(other / name / file.name)
                 assert expected.keys() == found.keys()
                 assert all(torch.equal(tensor, found[key]) for key, tensor in expected.items())
-    # Of step 0 is told once, and the average is of what was trained.
+    # Step 0 is logged once, and the average leaves it out.
     assert [entry["step"] for entry in read_metrics(parts) if "validation" in entry] == [0]
     assert [entry["step"] for entry in read_metrics(killed) if "validation" in entry] == [0]
     fine_tune(text, whole, None, steps=12, checkpoint_every=8)
@@ -239,7 +239,7 @@ def test_a_run_without_its_beginning_is_not_resumed(
 
 
 def own(directory: Path, tokenizer_model: Path, dropout: float = 0.3) -> Path:
-    """A checkpoint of our own training."""
+    """Checkpoint of a model that was trained here."""
     size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
     config = ModelConfig(vocabulary_size=size, dropout=dropout, **SIZES)
     return save_model(Transformer(config), directory / "own/checkpoint-00000007", tokenizer_model)
@@ -250,7 +250,7 @@ def test_settings(text: Text, tmp_path: Path, tokenizer_model: Path, start: Path
         return prepare_job(text, tmp_path / name, recipe, changes, start=path).settings
 
     path = own(tmp_path, tokenizer_model)
-    plain = settings("plain", path.parent, "fine-tune")  # the run means its checkpoint
+    plain = settings("plain", path.parent, "fine-tune")  # a run stands for its checkpoint
     assert plain.train == FINE_TUNE
     assert plain.model.dropout == 0.3
     assert (plain.decoding.source_language, plain.decoding.target_language) == ("en", "de")
@@ -367,7 +367,7 @@ def test_tokenizers_of_another_model(text: Text, start: Path, tmp_path: Path) ->
 def test_the_checkpoint_of_a_resumed_run(
     text: Text, start: Path, tmp_path: Path, tokenizer_model: Path
 ) -> None:
-    """As a scheduler repeats a command: the same one is fine, another is not."""
+    """A repeated command may name the same checkpoint, but not another one."""
     other, run, plain = own(tmp_path, tokenizer_model), tmp_path / "run", tmp_path / "plain"
     prepare_job(text, run, "fine-tune", QUICK, resume=True, start=start)
     again = prepare_job(text, run, "fine-tune", QUICK, resume=True, start=start)

@@ -24,7 +24,7 @@ def test_they_are_what_torch_counts(changes: dict[str, int]) -> None:
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         loss, _ = objective(batch)
         loss.backward()  # type: ignore[no-untyped-call]
-    # The loss adds the gradient of the vocabulary in place, by an operator torch does not count.
+    # The loss adds the gradient of the vocabulary in place, which torch does not count.
     found = counter.get_total_flops() + 2 * (3 * 9) * config.d_model * config.vocabulary_size
     assert found == training_flops(config, [7] * 3, [9] * 3)
 

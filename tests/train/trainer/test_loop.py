@@ -1,4 +1,4 @@
-"""Training: it learns, survives being killed, and goes on exactly where it was."""
+"""Training loop: learning, exact resume, signals, damaged checkpoints, full disks."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def entries(out: Path) -> list[dict[str, Any]]:
 
 
 def last_step(out: Path) -> int:
-    """The last step that metrics.jsonl tells of; 0 before the first."""
+    """Last step in metrics.jsonl; 0 before the first."""
     found = entries(out) if (out / "metrics.jsonl").exists() else []
     return int(found[-1]["step"]) if found else 0
 
 
 def saved_step(out: Path) -> int:
-    """The step of the latest checkpoint; 0 before the first."""
+    """Step of the latest checkpoint; 0 before the first."""
     found = numbered_checkpoints(out)
     return int(found[-1].name.rpartition("-")[2]) if found else 0
 
@@ -73,7 +73,7 @@ def assert_equal_tensors(one: Path, other: Path) -> None:
 
 
 def assert_equal(one: Path, other: Path) -> None:
-    """Two checkpoints, what resuming would need of them included, are the same bit by bit."""
+    """Check that two checkpoints, including their training state, are bit-identical."""
     assert_equal_tensors(one / "model.safetensors", other / "model.safetensors")
     assert (one / "training").exists() == (other / "training").exists()
     if (one / "training").exists():
@@ -99,7 +99,7 @@ def command(text: Text, out: Path, settings: Settings, *more: str) -> list[str]:
 def train_until(
     reached: Callable[[], bool], send: signal.Signals, arguments: list[str]
 ) -> tuple[int, str]:
-    """Start that command, send it the signal once `reached`; its return code and stderr."""
+    """Run a command, send it a signal once `reached`; return its exit status and stderr."""
     with subprocess.Popen(
         arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as process:
@@ -143,7 +143,7 @@ def test_the_average_is_of_the_last_checkpoints(run: Run, tmp_path: Path) -> Non
 def test_killed_and_resumed_gives_the_same_weights(
     run: Run, text: Text, settings: Settings, tmp_path: Path
 ) -> None:
-    # Killed while the steps after a checkpoint were under way; they are lost and done again.
+    # Killed some steps after a checkpoint; these steps are lost and repeated.
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     settings |= {"checkpoint_every": 20, "log_every": 1}
     code, _ = train_until(
@@ -205,7 +205,7 @@ def test_a_signal_at_any_moment_stops_only_what_was_saved(
     looks: int, text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Later(trainer_module.StopRequest):
-        """A signal that arrives between one look of the loop and the next."""
+        """Signal that arrives between two polls of the loop."""
 
         left = looks
 
@@ -323,7 +323,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used(
     assert re.search(message + ".*Using the checkpoint before it", caplog.text, re.DOTALL)
     name = "checkpoint-00000013"
     assert_equal(tmp_path / "run" / name, tmp_path / "whole" / name)
-    # The steps that were undone are told of once.
+    # Undone steps are logged once.
     steps = [entry["step"] for entry in entries(tmp_path / "run") if "loss" in entry]
     assert steps == sorted(set(steps))
     shutil.rmtree(earlier, ignore_errors=True)
@@ -405,7 +405,7 @@ def test_a_last_checkpoint_that_does_not_fit_ends_the_run_with_an_error(
 def test_a_checkpoint_is_of_its_step_whatever_comes_while_it_is_written(
     text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The writer is held back until the run is two steps further.
+    # The writer waits until the run is two steps further.
     plain, held = tmp_path / "plain", tmp_path / "held"
     Trainer(prepare_job(text, plain, "tiny", settings), CPU).run()
     trainer = Trainer(prepare_job(text, held, "tiny", settings), CPU)
@@ -441,13 +441,13 @@ def test_what_a_killed_run_left_half_written_is_cleared(run: Run, tmp_path: Path
 
 
 def a_step(job: Job, *slices: tuple[int, int]) -> Step:
-    """One optimizer step of those rows of the training text, a micro-batch each."""
+    """Optimizer step of slices of the training text, a micro-batch each."""
     batches = [job.data.train.batch(np.arange(first, last)) for first, last in slices]
     return Step(batches, sum(len(batch.targets) for batch in batches), (0, 1))
 
 
 def gradients(trainer: Trainer, step: Step) -> tuple[float, list[torch.Tensor]]:
-    """Loss per token and gradients of one step that changes no weight."""
+    """Loss per token and gradients of a step that does not update the weights."""
     found: list[torch.Tensor] = []
     trainer._update = lambda: found.extend(  # type: ignore[method-assign]
         p.grad.clone() for p in trainer.model.parameters() if p.grad is not None
@@ -514,20 +514,20 @@ def test_a_resumed_fp16_run_keeps_its_scale(run: Run, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_compiled_layers_train_like_plain_ones(run: Run, tmp_path: Path) -> None:
-    # A width that no batch has sentences: else that batch is compiled for on its own.
+    # No batch has this many sentences; such a batch would be specialized by the compiler.
     losses, same = [], {"log_every": 1, "dropout": 0.0, "d_model": 24, "d_ff": 40}
     for choice in ("off", "on"):
         run(tmp_path / choice, steps=12, compile=choice, **same)
         losses.append([e["loss"] for e in entries(tmp_path / choice) if "loss" in e])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    # A checkpoint of a compiled model is like any other.
+    # Checkpoints do not depend on compilation.
     one, other = (numbered_checkpoints(tmp_path / choice)[-1] for choice in ("off", "on"))
     assert weights(one).keys() == weights(other).keys()
     run(tmp_path / "on", resume=True, steps=13, compile="on", **same)
 
 
 def poison(trainer: Trainer, steps: Callable[[int], bool]) -> None:
-    """Make the loss of those steps, by number, not a number."""
+    """Make the loss of the selected steps NaN."""
     whole = trainer.objective
 
     class Poisoned(torch.nn.Module):

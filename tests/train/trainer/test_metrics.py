@@ -1,4 +1,4 @@
-"""metrics.jsonl: what a run finds there when it goes on."""
+"""metrics.jsonl of resumed runs: dropped, damaged and failed entries."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_no_file_is_no_entries(tmp_path: Path) -> None:
 
 
 class FullBoard:
-    """TensorBoard's writer, whose thread has failed."""
+    """TensorBoard writer whose thread has failed."""
 
     def add_scalar(self, *_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

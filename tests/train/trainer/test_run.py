@@ -1,4 +1,4 @@
-"""From files on disk to a job: what is read, refused, kept and deleted."""
+"""Preparation of a run: input files, refusals, kept and deleted files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_job_is_what_the_files_and_settings_say(
     assert len(job.data.train) == 200
     assert len(job.data.validation.data) == len(job.data.validation.source) == 10
     assert job.data.validation.reference == text[1].target.read_text().splitlines()
-    assert 260 < job.settings.model.vocabulary_size < 5000  # what the text gave
+    assert 260 < job.settings.model.vocabulary_size < 5000  # limited by the text
     assert (job.settings.model.d_model, job.settings.train.warmup_steps) == (32, 20)
     assert job.settings.train.learning_rate_scale == 0.8  # the preset's
     saved = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -145,8 +145,8 @@ def test_force_does_not_delete_what_is_no_run(
         ("tiny", {"heads": 3}),
         ("tiny", {"steps": 0}),
         ("huge", {}),
-        ("tiny", {"vocabulary_size": 100}),  # fewer than the bytes take
-        ("tiny", {"max_length": 1}),  # leaves no pair
+        ("tiny", {"vocabulary_size": 100}),  # less than the 256 bytes
+        ("tiny", {"max_length": 1}),  # drops all pairs
     ],
 )
 def test_a_mistyped_setting_does_not_cost_the_old_run(
@@ -253,7 +253,7 @@ def test_cuda_without_a_gpu_is_refused() -> None:
 
 @pytest.fixture
 def prepared(text: Text, tmp_path: Path) -> Path:
-    """The same text, prepared with a vocabulary of 330 pieces."""
+    """Directory of the text, prepared with a vocabulary of 330 tokens."""
     command = ["data", "prepare", "--out", str(tmp_path / "data"), "--vocabulary-size", "330"]
     command += ["--from", str(text[0].source), str(text[0].target), "--workers", "1"]
     command += ["--valid", str(text[1].source), str(text[1].target)]
@@ -275,7 +275,7 @@ def test_a_job_of_prepared_data(prepared: Path, settings: Settings, tmp_path: Pa
     assert averaged is not None
     checkpoint = open_checkpoint(averaged)
     assert checkpoint.load_model().embedding.num_embeddings == data.vocabulary_size
-    # Resumed, it goes on; with the text changed and prepared again, it says so.
+    # A resumed run continues; changed data is refused.
     job = prepare_job(open_prepared(prepared), out, "tiny", {"steps": 14}, resume=True)
     trainer = Trainer(job, Group(torch.device("cpu")), resume=True)
     assert trainer.step == 12

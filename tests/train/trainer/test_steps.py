@@ -1,4 +1,4 @@
-"""Which sentences a step takes: all of them, once an epoch, however many processes share them."""
+"""Optimizer steps: every sentence once per epoch, for any number of processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIG = TrainConfig(batch_tokens=100, micro_batch_tokens=30, seed=3)
 
 @pytest.fixture(scope="module")
 def data() -> ParallelData:
-    """137 pairs; the first source token of each is its own number."""
+    """Data of 137 pairs; the first source token of each is its row number."""
     rng = random.Random(0)
     sources = [[row, *([9] * rng.randint(0, 11))] for row in range(137)]
     return encode_parallel(sources, [[8] * rng.randint(1, 12) for _ in sources], None)
@@ -53,9 +53,9 @@ def test_the_work_is_shared_evenly() -> None:
     for size in (1, 2, 4, 8, 16, 40, 80):
         counts = [sum(len(rows) for rows in share(batches, r, size)) for r in range(size)]
         assert counts == [80 // size] * size
-    # Fewer sentences than processes: the last ones get none, and no empty batch.
+    # Fewer sentences than processes: the last processes get no batch.
     assert [share([np.arange(3)], rank, 5) for rank in (3, 4)] == [[], []]
-    # Cut parts keep lengths alike: neighbours in a sorted batch go to different processes.
+    # Parts have similar lengths: neighbours in a sorted batch go to different processes.
     assert [rows.tolist() for rows in share([np.arange(6)], 1, 2)] == [[1, 3, 5]]
 
 
