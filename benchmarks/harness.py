@@ -53,8 +53,10 @@ PACKAGES = (
 # Variables that limit the instructions a peer's library may use; "kernels" names our own.
 LIMITS = ("MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
 
-#: Columns of a JSON file; longer objects are broken, lists of numbers never.
+#: Columns of a JSON file; longer objects are broken, lists of numbers are not.
 _WIDTH = 120
+#: Significant digits of its numbers.
+_DIGITS = 7
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -198,20 +200,23 @@ def read_reports() -> dict[str, dict[str, Any]]:
 
 
 def dumps(value: Any, indent: str = "") -> str:
-    """Format JSON with a list of scalars, or a small object, on one line."""
-    flat = json.dumps(value)
+    """Format JSON with rounded numbers, and with a list or a small object on one line."""
+    if isinstance(value, float):
+        value = float(f"{value:.{_DIGITS}g}")
     if not isinstance(value, dict | list) or not value:
-        return flat
-    inner = value.values() if isinstance(value, dict) else value
-    if not any(isinstance(one, dict | list) for one in inner) and isinstance(value, list):
-        return flat
-    if len(indent) + len(flat) <= _WIDTH and not any(isinstance(one, dict) for one in inner):
-        return flat
+        return json.dumps(value)
+    inner = list(value.values() if isinstance(value, dict) else value)
+    if not any(isinstance(one, dict) for one in inner):
+        flat = [dumps(one) for one in inner]
+        if isinstance(value, dict):
+            pairs = zip(value, flat, strict=True)
+            line = "{" + ", ".join(f"{json.dumps(key)}: {one}" for key, one in pairs) + "}"
+        else:
+            line = f"[{', '.join(flat)}]"
+        if isinstance(value, list) or len(indent) + len(line) <= _WIDTH:
+            return line
     deeper = indent + " "
     if isinstance(value, list):
-        lines = [dumps(one, deeper) for one in value]
-        opened, closed = "[]"
-    else:
-        lines = [f"{json.dumps(key)}: {dumps(one, deeper)}" for key, one in value.items()]
-        opened, closed = "{}"
-    return f"{opened}\n{deeper}" + f",\n{deeper}".join(lines) + f"\n{indent}{closed}"
+        return "[\n" + ",\n".join(deeper + dumps(one, deeper) for one in inner) + f"\n{indent}]"
+    lines = (f"{deeper}{json.dumps(key)}: {dumps(one, deeper)}" for key, one in value.items())
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
