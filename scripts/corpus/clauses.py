@@ -293,17 +293,12 @@ def english_relative(antecedent: NounPhrase, clause: Clause, as_subject: bool) -
 
 def german_relative(antecedent: NounPhrase, clause: Clause, as_subject: bool) -> str:
     """Der den Hund sieht; den der Mann sieht. Verb-final, with the pronoun in its own case."""
-    if as_subject:
-        pronoun = relative_pronoun(antecedent, "nominative")
-        words = [pronoun, _middle(clause, _time(clause)), verb_group(clause, antecedent)]
-    else:
-        assert clause.subject is not None
-        pronoun = relative_pronoun(antecedent, "accusative")
-        subject = german(clause.subject, "nominative")
-        words = [
-            pronoun,
-            subject,
-            _middle(clause, _time(clause)),
-            verb_group(clause, clause.subject),
-        ]
+    subject = antecedent if as_subject else clause.subject
+    assert subject is not None
+    words = [
+        relative_pronoun(antecedent, "nominative" if as_subject else "accusative"),
+        "" if as_subject else german(subject, "nominative"),
+        _middle(clause, _time(clause)),
+        verb_group(clause, subject),
+    ]
     return " ".join(word for word in words if word)
