@@ -1,4 +1,4 @@
-"""`translate-trt verify`: proof that a bundle translates like its checkpoint."""
+"""`translate-trt verify`: compare a bundle with the checkpoint that it was exported from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
     "--checkpoint",
     type=click.Path(path_type=Path),
     required=True,
-    help="What it was exported from: a run or a checkpoint.",
+    help="Run or checkpoint that the bundle was exported from.",
 )
 @click.option(
     "--source", type=click.Path(path_type=Path), required=True, help="Lines to translate."
@@ -28,12 +28,14 @@ from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
 @click.option(
     "--reference",
     type=click.Path(path_type=Path),
-    help="Their translations; --layers needs none.",
+    help="Reference translations of --source; not needed with --layers.",
 )
-@click.option("--target", "targets", multiple=True, help="Only these; default: all of the bundle.")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
 @click.option(
-    "--require-engines", is_flag=True, help="An engine that cannot run here is a failure."
+    "--target", "targets", multiple=True, help="Target to verify; repeatable. Default: all targets."
+)
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads. Default: all cores.")
+@click.option(
+    "--require-engines", is_flag=True, help="Fail if an engine cannot run on this machine."
 )
 @click.option(
     "--layers", is_flag=True, help="Compare tensors layer by layer instead of translations."
@@ -43,7 +45,7 @@ from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="How many lines --layers looks at.",
+    help="Number of lines that --layers compares.",
 )
 @language_flags
 def verify(
@@ -58,23 +60,24 @@ def verify(
     layers_lines: int,
     **languages: str | None,
 ) -> None:
-    """Compare every target of a bundle with the PyTorch model it was compiled from.
+    """Compare every target of a bundle with the PyTorch model that it was exported from.
 
-    Prints per target: identical outputs, largest score difference, BLEU and its difference with a
-    paired bootstrap interval, and speed; writes the same into the bundle's manifest, unless that
-    holds stronger evidence: of more lines, or of an engine that ran. The exit code is 1 if the
-    bundle was not exported from that checkpoint, or a target misses its gate. Where an engine
-    cannot run, the graph it was built from does, in ONNX Runtime, and the result says so.
+    For each target, prints the share of identical translations, the largest score difference, BLEU
+    and its difference with a paired bootstrap interval, and the speed. The same numbers are written
+    to the bundle's manifest, unless the manifest has stronger evidence: an engine that ran, or more
+    lines. An engine that cannot run here is emulated: its graph runs in ONNX Runtime on the CPU,
+    and the result says so. The exit code is 1 if a target misses its acceptance thresholds, or if
+    the bundle was not exported from the checkpoint.
 
-    With --layers, prints how far each layer's tensors depart from PyTorch's, and which is the first
-    to depart further than its precision explains; the exit code is 1 if there is one.
+    With --layers, prints the difference of every layer's tensors from PyTorch's, and the first
+    tensor beyond the tolerance of its precision. The exit code is 1 if there is such a tensor.
     """
     if reference is None and not layers:
         raise click.UsageError(
-            "--reference is missing: give the translations of --source, "
-            "or compare layers alone with --layers."
+            "--reference is missing: pass the translations of --source, "
+            "or compare only layers with --layers."
         )
-    read_manifest(bundle)  # whatever is wrong with the path is said before torch is imported
+    read_manifest(bundle)  # report a wrong path before the slow import of torch
 
     from translate_trt.train.trainer.distributed import use_threads
 
@@ -82,9 +85,9 @@ def verify(
     if reference is None or layers:
         _compare_layers(bundle, checkpoint, source, targets, threads, layers_lines)
         return
-    given = {name: code for name, code in languages.items() if code is not None}
+    chosen = {name: code for name, code in languages.items() if code is not None}
     _compare_translations(
-        bundle, checkpoint, (source, reference), targets, threads, require_engines, given
+        bundle, checkpoint, (source, reference), targets, threads, require_engines, chosen
     )
 
 
@@ -115,13 +118,13 @@ def _compare_translations(
     failed = [name for name, result in found.items() if not result.passed]
     if failed:
         raise TranslateTrtError(
-            f"{', '.join(failed)} missed the gate; do not ship. The numbers stand above."
+            f"{', '.join(failed)} missed the acceptance thresholds above; do not deploy."
         )
     not_run = [name for name, result in found.items() if result.engine_not_run is not None]
     if require_engines and not_run:
         raise TranslateTrtError(
-            f"the engines of {', '.join(not_run)} were not run, which --require-engines asks for; "
-            "the reasons stand above. Verify on a machine that can run them."
+            f"the engines of {', '.join(not_run)} did not run, but --require-engines is set; the "
+            "reasons are above. Verify on a machine that can run them."
         )
 
 
@@ -144,5 +147,5 @@ def _compare_layers(
     drifting = [f"{report.target} (from {report.first})" for report in reports if report.first]
     if drifting:
         raise TranslateTrtError(
-            f"{', '.join(drifting)} departs from PyTorch further than the precision explains."
+            f"{', '.join(drifting)} differs from PyTorch by more than the tolerance."
         )

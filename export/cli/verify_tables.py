@@ -67,8 +67,8 @@ def _layer_table(report: LayerReport) -> list[str]:
             mark = "beyond" if drift.relative > tolerance.largest else ""
             rows.append((drift.tensor, f"{drift.absolute:.2e}", f"{drift.relative:.2e}", mark))
     lines = columns(rows)
-    if report.stand_in:
-        lines.append("the engine's graph, in ONNX Runtime on the CPU")
+    if report.emulated:
+        lines.append("CPU emulation of the engine")
     lines.append(
         f"first beyond {tolerance.largest:.1e} ({report.precision}: {tolerance.reason}): "
         f"{report.first or 'none'}"

@@ -1,1 +1,1 @@
-"""Parity of bundles with their checkpoints, by translations and layer by layer."""
+"""Comparison of bundles with their checkpoints, by translations and layer by layer."""

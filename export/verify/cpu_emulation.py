@@ -1,4 +1,4 @@
-"""What stands in for an engine that cannot run here: its graph, in ONNX Runtime on the CPU."""
+"""CPU emulation of engines: run the graph of an engine in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from translate_trt.runtime.version import version_numbers
 
 log = logging.getLogger("translate_trt")
 
-# 1.24 has no TensorScatter.
-_OLDEST_ONNXRUNTIME = (1, 25)
+# ONNX Runtime 1.24 lacks TensorScatter.
+_MIN_ONNXRUNTIME = (1, 25)
 
 
 def has_engines(entry: TargetEntry) -> bool:
-    """Whether a target's graphs are built into engines."""
+    """Return whether a target's graphs are built into engines."""
     return GRAPH_ROLES["step"] in entry.files
 
 
 def why_engine_cannot_run(entry: TargetEntry, bundle: Path) -> str | None:
-    """The reason, or None: the target can run here, or has no engines at all."""
+    """Return why a target's engines cannot run on this machine, or None."""
     if not has_engines(entry):
         return None
     if entry.backend not in PACKAGES:
@@ -51,74 +51,78 @@ def why_engine_cannot_run(entry: TargetEntry, bundle: Path) -> str | None:
     if machine.version is None:
         return f"the Python package {entry.backend} is not installed"
     if machine.gpu is None:
-        return "there is no NVIDIA GPU, or no driver"
+        return "no NVIDIA GPU or driver was found"
     if native.library() is None:
         return native.status()
     try:
         check_engines(entry, bundle)
-    except BundleError as error:  # of another version, or for another GPU
+    except BundleError as error:  # for another version or GPU
         return str(error).splitlines()[0]
     return None
 
 
 def graphs_of(entry: TargetEntry) -> dict[str, FileEntry]:
-    """The files of a target's two graphs, by "encoder" and "step".
+    """Return the files of a target's graphs, by "encoder" and "step".
 
     Raises:
-        BundleError: a graph is missing.
+        BundleError: A graph is missing.
     """
     roles = GRAPH_ROLES if has_engines(entry) else {role: role for role in GRAPH_ROLES}
     for role in roles.values():
         if role not in entry.files:
             raise BundleError(
-                f"target {entry.name} has no file {role}; make the bundle again with "
+                f"target {entry.name} has no file {role}; export the bundle again with "
                 "translate-trt export."
             )
     return {name: entry.files[role] for name, role in roles.items()}
 
 
 def load_graph(path: Path) -> ir.Model:
-    """A graph that ONNX Runtime can run on a CPU and that rounds as its types say.
+    """Load a graph for ONNX Runtime on a CPU, with the rounding of its 16-bit types.
 
-    Bodies stand in the places of calls, so that there is a name for everything in them.
+    Fused ops are replaced by their function bodies, which gives every tensor a name.
 
     Raises:
-        BundleError: the file is no ONNX graph.
+        BundleError: The file is not an ONNX graph.
     """
     try:
         model = ir.load(path)
-    except Exception as error:  # protobuf's and onnx_ir's classes have no other base
+    except Exception as error:  # errors of protobuf and onnx_ir share no other base class
         raise BundleError(
-            f"cannot read {path}: {error}. Make the bundle again with translate-trt export."
+            f"cannot read {path}: {error}. Export the bundle again with translate-trt export."
         ) from error
     InlinePass()(model)
-    ShapeInferencePass()(model)  # bodies do not say which of their values are in 16 bits
+    ShapeInferencePass()(model)  # values within function bodies have no types
     Emulate().run(model)
     return model
 
 
 def emulated_contract(contract: Contract) -> Contract:
-    """The contract of graphs as `load_graph` gives them."""
+    """Return the contract of graphs that `load_graph` returns."""
     return contract.with_types({"bfloat16": "float32"})
 
 
 @contextmanager
-def stand_in(bundle: Path, manifest: Manifest, entry: TargetEntry) -> Iterator[Path]:
-    """A bundle of that one target whose graphs run in ONNX Runtime; gone when the block ends.
+def emulated_bundle(bundle: Path, manifest: Manifest, entry: TargetEntry) -> Iterator[Path]:
+    """Write a temporary bundle of one target whose graphs run in ONNX Runtime.
 
     Args:
-        bundle: where the target is.
-        manifest: of the bundle.
-        entry: the target.
+        bundle: Directory of the bundle.
+        manifest: Manifest of the bundle.
+        entry: The target to emulate.
+
+    Yields:
+        Directory of the temporary bundle, which is deleted at the end of the block.
 
     Raises:
-        TranslateTrtError: the installed ONNX Runtime is too old for these graphs.
+        TranslateTrtError: The installed ONNX Runtime is too old for these graphs.
     """
-    if version_numbers(onnxruntime.__version__) < _OLDEST_ONNXRUNTIME:
-        oldest = ".".join(map(str, _OLDEST_ONNXRUNTIME))
+    if version_numbers(onnxruntime.__version__) < _MIN_ONNXRUNTIME:
+        minimum = ".".join(map(str, _MIN_ONNXRUNTIME))
         raise TranslateTrtError(
             f"onnxruntime {onnxruntime.__version__} cannot run the graphs of {entry.name}, which "
-            f"needs {oldest} or newer: pip install -U onnxruntime, or verify other targets alone."
+            f"need {minimum} or later: pip install -U onnxruntime, or verify only other targets "
+            "(--target)."
         )
     with tempfile.TemporaryDirectory(prefix="translate-trt-") as name:
         directory = Path(name)
@@ -132,8 +136,8 @@ def stand_in(bundle: Path, manifest: Manifest, entry: TargetEntry) -> Iterator[P
             onnx.save(ir.to_proto(graph), directory / f"{role}.onnx")
             files[role] = hash_file(directory, f"{role}.onnx")
         contract = emulated_contract(entry.contract)
-        standing = replace(
+        emulated = replace(
             entry, backend="onnxruntime", files=files, contract=contract, engine=None
         )
-        write_manifest(directory, replace(manifest, targets={entry.name: standing}))
+        write_manifest(directory, replace(manifest, targets={entry.name: emulated}))
         yield directory

@@ -1,10 +1,10 @@
-"""Graphs meant for a GPU made to run, and to round, in ONNX Runtime on a CPU.
+"""Rewrite of FP16 and BF16 graphs that makes ONNX Runtime's CPU provider round like a GPU.
 
-ONNX Runtime on a CPU has next to none. Without one for an FP16 operator it computes in FP32 and
-drops the casts between such operators, so that what FP16 would round, or could not hold, never
-shows; for BF16 it refuses the graph. Here each operator has casts of its own, which it keeps: up,
-the operator in FP32, down. For a product that is what tensor cores do: 16-bit factors, sums in
-FP32, one rounding of the result. (The operator Attention is rounded once, as a whole.)
+The CPU provider has almost no 16-bit kernels. It runs FP16 operators in FP32 and removes the casts
+between them, which hides rounding and overflow, and it rejects BF16 graphs. The rewrite puts casts
+around every operator: to FP32 before it and to its own type after it. A matmul then computes what
+tensor cores do: 16-bit factors, FP32 accumulation, and a single rounding of the result. Attention
+is rounded once, as a whole.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from translate_trt.runtime.errors import TranslateTrtError
 
 _HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
-# They move values and have kernels for both types (tried with ONNX Runtime 1.31.1; Expand, which
-# moves values too, has none for BF16).
+# Operators that only move values and have kernels for both types (tested with ONNX Runtime 1.31.1;
+# Expand lacks a BF16 kernel).
 _MOVES = {
     "Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Split", "TensorScatter",
     "Transpose", "Unsqueeze",
@@ -26,19 +26,19 @@ _MOVES = {
 
 
 class Emulate(Pass):
-    """No pass of any target: it makes a copy of a target's graph runnable on any CPU.
+    """Emulate 16-bit operators on the CPU; no target contains this pass.
 
-    Inputs and outputs of BF16 become float32 that hold 16-bit values, for numpy has no bfloat16.
+    BF16 inputs and outputs become float32 with 16-bit values, because numpy has no bfloat16.
     """
 
     name = "emulate"
-    summary = "16-bit operators compute in FP32 and round, for a CPU that has none"
+    summary = "compute 16-bit operators in FP32 and round their results"
 
     def run(self, model: ir.Model) -> Outcome:
         """Rewrite the model in place; a match is an operator that now computes in FP32.
 
         Raises:
-            TranslateTrtError: an operator with a graph inside has 16-bit values.
+            TranslateTrtError: An operator with a subgraph has 16-bit values.
         """
         emulator = _Emulator(model.graph)
         for node in list(model.graph):
@@ -52,7 +52,7 @@ class Emulate(Pass):
 
 
 class _Emulator:
-    """One graph on its way."""
+    """Emulation of one graph."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self._graph = graph
@@ -60,7 +60,7 @@ class _Emulator:
         self.matches = 0
 
     def widen(self, node: ir.Node) -> None:
-        """Let an operator read and write float32, between casts."""
+        """Make an operator read and write float32, between casts."""
         inputs = [(i, x) for i, x in enumerate(node.inputs) if x is not None and is_half(x)]
         outputs = [x for x in node.outputs if is_half(x)]
         if not inputs and not outputs:
@@ -68,7 +68,7 @@ class _Emulator:
         if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
                for a in node.attributes.values()):  # fmt: skip
             raise TranslateTrtError(
-                f"cannot emulate {node.op_type} {node.name}: it holds a graph with 16-bit values."
+                f"cannot emulate {node.op_type} {node.name}: it has a subgraph and 16-bit values."
             )
         self.matches += 1
         for index, value in inputs:
@@ -84,7 +84,7 @@ class _Emulator:
         return self._wide[value]
 
     def _down(self, value: ir.Value, node: ir.Node) -> None:
-        """What an operator now writes in FP32, rounded under the old name."""
+        """Round an operator's FP32 output; the rounded value keeps the name."""
         dtype, name = value.dtype, str(value.name)
         assert dtype is not None
         value.name, value.type = f"{name}_unrounded", ir.TensorType(ir.DataType.FLOAT)
@@ -94,7 +94,7 @@ class _Emulator:
         self._graph.insert_after(node, cast)
 
     def repeat_mask(self, node: ir.Node) -> None:
-        """A row of the mask for every query: ONNX Runtime does not repeat a single one itself."""
+        """Expand a mask with a single row to all queries: ONNX Runtime does not broadcast it."""
         query, mask = node.inputs[0], node.inputs[3] if len(node.inputs) > 3 else None
         if mask is None or (mask.shape is not None and mask.shape[-2] != 1):
             return
@@ -108,7 +108,7 @@ class _Emulator:
         node.replace_input_with(3, expand.outputs[0])
 
     def widen_inputs(self) -> None:
-        """Float32 in place of BF16, cast down for whoever reads it."""
+        """Replace BF16 inputs by float32 inputs and a cast to BF16."""
         for value in self._graph.inputs:
             if value.dtype == ir.DataType.BFLOAT16:
                 value.type = ir.TensorType(ir.DataType.FLOAT)
@@ -118,7 +118,7 @@ class _Emulator:
                 self._graph.insert_before(self._graph[0], cast)
 
     def widen_outputs(self) -> None:
-        """Float32 in place of BF16, cast up at the very end."""
+        """Replace BF16 outputs by a cast to float32."""
         for index, value in enumerate(self._graph.outputs):
             if value.dtype == ir.DataType.BFLOAT16:
                 name, value.name = str(value.name), f"{value.name}_half"
@@ -128,7 +128,7 @@ class _Emulator:
 
 
 def is_half(value: ir.Value) -> bool:
-    """Whether a value is known to be of 16 bits."""
+    """Return whether a value is known to be FP16 or BF16."""
     dtype = value.dtype if value.const_value is None else value.const_value.dtype
     return dtype in _HALF
 

@@ -1,8 +1,8 @@
-"""Where a target departs from PyTorch: the same tensors of both, layer by layer.
+"""Layer-by-layer comparison of a target with PyTorch.
 
-The checkpoint encodes a few lines and chooses a few tokens for each; the target's graphs get the
-same lines and are forced to the same tokens, so that one other choice does not spoil what follows.
-Graphs of 16 bits round at every operator (`passes/emulate`), on whatever machine this runs.
+PyTorch encodes a few lines and decodes a few tokens of each. The target's graphs are forced to the
+same tokens, so one differing choice does not affect later steps. 16-bit graphs round at every
+operator, on any machine (`emulation_pass.py`).
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from translate_trt.train.model import Transformer, pad
 Array = NDArray[np.float32]
 Tensors = dict[str, Array]
 
-#: Decoding steps that are compared: enough to read back what earlier steps put into the caches.
+#: Number of decoding steps to compare; later steps read the KV cache of earlier ones.
 STEPS = 4
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a tensor may depart, as a share of its largest magnitude.
+    """Tolerance of a tensor.
 
     Attributes:
-        largest: relative difference.
-        reason: where the number comes from.
+        largest: Maximum difference, relative to the largest magnitude of the tensor.
+        reason: Origin of the number.
     """
 
     largest: float
     reason: str
 
 
-#: By precision. Sound models stay far below: `verify --layers` of what scripts/multi30k.sh trains.
+#: Tolerances per precision. The model of scripts/multi30k.sh stays far below them.
 TOLERANCES = {
-    "fp32": Tolerance(1e-4, "sums in another order"),
+    "fp32": Tolerance(1e-4, "another order of summation"),
     "fp16": Tolerance(10 * 2**-11, "ten roundings to FP16's 11 bits"),
     "bf16": Tolerance(10 * 2**-8, "ten roundings to BF16's 8 bits"),
     "int8": Tolerance(20 * 2**-8, "ten roundings of activations and of weights to 8 bits"),
@@ -69,12 +69,12 @@ TOLERANCES = {
 
 @dataclass(frozen=True)
 class Drift:
-    """One tensor of a target against PyTorch's, over all lines, positions and steps.
+    """Difference of one tensor from PyTorch's, over all lines, positions and steps.
 
     Attributes:
-        tensor: its name.
-        absolute: the largest difference; None: the tensor is not in the graph, it was fused away.
-        relative: that, divided by the largest magnitude of PyTorch's.
+        tensor: Name of the tensor.
+        absolute: Largest absolute difference; None if the tensor was fused away.
+        relative: `absolute` divided by the largest magnitude of PyTorch's tensor.
     """
 
     tensor: str
@@ -84,21 +84,21 @@ class Drift:
 
 @dataclass(frozen=True)
 class LayerReport:
-    """How a target's tensors depart.
+    """Differences of a target's tensors.
 
     Attributes:
-        target: its name.
-        precision: of it.
-        drifts: in the order of computation.
-        first: name of the first that departs further than the precision's tolerance, or None.
-        stand_in: the target is an engine, and what ran is its graph.
+        target: Name of the target.
+        precision: Precision of the target.
+        drifts: Differences in the order of computation.
+        first: Name of the first tensor beyond the tolerance, or None.
+        emulated: Whether the target is an engine, whose graph ran on the CPU.
     """
 
     target: str
     precision: str
     drifts: tuple[Drift, ...]
     first: str | None
-    stand_in: bool
+    emulated: bool
 
     @classmethod
     def of(cls, entry: TargetEntry, reference: Tensors, found: Tensors) -> LayerReport:
@@ -112,7 +112,7 @@ class LayerReport:
 def _drift(name: str, reference: Array, found: Array | None) -> Drift:
     if found is None:
         return Drift(name, None, None)
-    # What is no number in one and is in the other departs infinitely far.
+    # NaN in only one of the tensors counts as an infinite difference.
     difference = np.nan_to_num(np.abs(reference - found), nan=math.inf)
     absolute = float(difference.max())
     largest = float(np.abs(reference).max())
@@ -126,18 +126,18 @@ def compare_layers(
     targets: Sequence[str] | None = None,
     threads: int | None = None,
 ) -> list[LayerReport]:
-    """Run a few lines through PyTorch and every target, and compare what each layer makes of them.
+    """Run a few lines through PyTorch and every target, and compare the output of every layer.
 
     Args:
-        bundle: directory of the bundle.
-        checkpoint: what it was compiled from.
-        source: the lines; a few are enough, and all go into one batch.
-        targets: None takes all.
-        threads: for the targets; PyTorch's are the caller's.
+        bundle: Directory of the bundle.
+        checkpoint: Checkpoint that the bundle was exported from.
+        source: Lines to run, as a single batch.
+        targets: Names of targets; None for all.
+        threads: CPU threads of the targets. PyTorch's threads are not changed.
 
     Raises:
-        BundleError: the bundle is damaged, not of this checkpoint, or its graphs name no layers.
-        InputError: no line has a token.
+        BundleError: The bundle is damaged, does not belong to the checkpoint, or has no taps.
+        InputError: Every line is empty.
     """
     manifest = read_manifest(bundle)
     model = checkpoint.load_model()
@@ -150,7 +150,7 @@ def compare_layers(
     encoded = [tokens[:limit] for tokens in tokenizer.encode_source_batch(source)]
     sources = [tokens for tokens in encoded if tokens]
     if not sources:
-        raise InputError("none of the lines has a token; give verify --layers some text.")
+        raise InputError("the lines of --source are all empty; --layers needs some text.")
     reference = _pytorch(model, sources)
     return [
         _run_target(bundle, manifest, manifest.target(name), sources, reference, threads)
@@ -163,12 +163,12 @@ def compare_layers(
 
 @dataclass(frozen=True)
 class _Reference:
-    """What PyTorch computes.
+    """Tensors and tokens of PyTorch.
 
     Attributes:
-        tensors: by name; what the encoder makes as [positions, features], padding left out, what
-            the decoder makes as [steps, N, features].
-        forced: [N, steps - 1] tokens that the lines were continued with.
+        tensors: Tensors by name: [positions, features] of the encoder, without padding, and
+            [steps, N, features] of the decoder.
+        forced: Decoded tokens [N, steps - 1].
     """
 
     tensors: Tensors
@@ -191,26 +191,26 @@ def _pytorch(model: Transformer, sources: list[list[int]]) -> _Reference:
                 logits = model.decode_next(chosen[-1], cache)
                 rows = {name: x.reshape(len(sources), -1).numpy() for name, x in found.items()}
                 steps.append({**rows, LOGITS: logits.numpy()})
-                # The end symbol is left out: every line is to go on to the last step.
+                # The end token is banned, so that every line reaches the last step.
                 chosen.append(logits.index_fill(1, torch.tensor(END), -math.inf).argmax(-1))
     forced = torch.stack(chosen[1:STEPS], dim=1).numpy()
     return _Reference({**_unpadded(tensors, sources), **_stacked(steps)}, forced)
 
 
 def _positions_first(x: Array) -> Array:
-    """Keys or values [N, H, S, D] as [N, S, H, D]."""
+    """Transpose keys or values [N, H, S, D] to [N, S, H, D]."""
     return np.moveaxis(x, 1, 2)
 
 
 def _unpadded(tensors: Tensors, sources: list[list[int]]) -> Tensors:
-    """[N, S, ...] as [positions, ...], without those behind a line's end symbol."""
+    """Flatten [N, S, ...] to [positions, ...], without padding."""
     lengths = np.array([len(tokens) + 1 for tokens in sources])
     real = np.arange(lengths.max()) < lengths[:, None]  # [N, S]
     return {name: x[real] for name, x in tensors.items()}
 
 
 def _stacked(steps: list[Tensors]) -> Tensors:
-    """Each step's tensors [N, ...] as [steps, N, ...]."""
+    """Stack the tensors [N, ...] of each step to [steps, N, ...]."""
     return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
 
 
@@ -241,21 +241,21 @@ def _run_target(
     for _ in range(reference.forced.shape[1] + 1):
         batch.step()
     found = {**_unpadded(graphs.encoded, sources), **_stacked(graphs.steps)}
-    if LOGITS in found:  # 8-bit ones have columns that only fill up
+    if LOGITS in found:  # int8 logits have padding columns
         found[LOGITS] = found[LOGITS][..., : model.vocabulary_size]
     return LayerReport.of(entry, reference.tensors, found)
 
 
 class _Session:
-    """A graph in ONNX Runtime whose observed tensors are outputs as well."""
+    """ONNX Runtime session of a graph whose taps are additional outputs."""
 
     def __init__(self, path: Path, names: Sequence[str], threads: int | None) -> None:
         model = load_graph(path)
-        self.observed = _expose(model.graph, names)
-        if not self.observed:
+        self.taps = _expose(model.graph, names)
+        if not self.taps:
             raise BundleError(
-                f"{path} names none of its layers: it was made by an older version. "
-                "Export the bundle again to compare layers."
+                f"{path} has no named layers: an older version exported it. Export the bundle "
+                "again to compare layers."
             )
         options = ort.SessionOptions()
         options.log_severity_level = 3
@@ -267,31 +267,31 @@ class _Session:
         )
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """All outputs by name; of the inputs, those the graph has."""
+        """Run the graph and return all outputs by name; other inputs are ignored."""
         names = [value.name for value in self._session.get_outputs()]
         needed = {value.name: inputs[value.name] for value in self._session.get_inputs()}
         return dict(zip(names, self._session.run(names, needed), strict=True))
 
 
 def _expose(graph: ir.Graph, names: Sequence[str]) -> dict[str, str]:
-    """Make values outputs, as float32; returns the output's name by the value's."""
+    """Make values float32 outputs of the graph; return the output names by value name."""
     wanted = set(names)
-    observed = {str(value.name): str(value.name) for value in graph.outputs if value.name in wanted}
+    taps = {str(value.name): str(value.name) for value in graph.outputs if value.name in wanted}
     for node in list(graph):
         for value in node.outputs:
-            if value.name in wanted and value.name not in observed:
+            if value.name in wanted and value.name not in taps:
                 cast = ir.node("Cast", [value], {"to": int(ir.DataType.FLOAT)})
                 output = cast.outputs[0]
-                output.name, output.shape = f"{value.name}.observed", value.shape
+                output.name, output.shape = f"{value.name}.tap", value.shape
                 output.type = ir.TensorType(ir.DataType.FLOAT)
                 graph.append(cast)
                 graph.outputs.append(output)
-                observed[str(value.name)] = output.name
-    return observed
+                taps[str(value.name)] = output.name
+    return taps
 
 
 class _RecordedGraphs:
-    """`Graphs` that keep the observed tensors of each run; of beams, the first alone.
+    """`Graphs` that record the taps of each run, for the first beam.
 
     Forced tokens keep the search on that beam.
     """
@@ -305,7 +305,7 @@ class _RecordedGraphs:
         """See `Graphs`."""
         session = self._sessions["encoder"]
         found = session.run(inputs)
-        for name, output in session.observed.items():
+        for name, output in session.taps.items():
             value = found[output]
             self.encoded[name] = value if value.ndim == 3 else _positions_first(value)
         return found
@@ -314,5 +314,5 @@ class _RecordedGraphs:
         """See `Graphs`."""
         session = self._sessions["step"]
         found = session.run(inputs)
-        self.steps.append({name: found[x][:, 0] for name, x in session.observed.items()})
+        self.steps.append({name: found[x][:, 0] for name, x in session.taps.items()})
         return found

@@ -1,7 +1,7 @@
-"""Proof that a bundle translates like its checkpoint: the same text through both, compared.
+"""Comparison of a bundle's translations with those of its checkpoint.
 
-The yardstick is the PyTorch beam search (train/search.py). A target's gate stands in `GATES`; the
-evidence goes into the manifest, where `translate-trt info` shows it.
+The reference is the PyTorch beam search (train/search.py). `thresholds.py` lists the acceptance
+thresholds. The evidence is recorded in the manifest, and `translate-trt info` prints it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from translate_trt.export.compile import describe
-from translate_trt.export.verify.cpu_emulation import stand_in, why_engine_cannot_run
+from translate_trt.export.verify.cpu_emulation import emulated_bundle, why_engine_cannot_run
 from translate_trt.export.verify.thresholds import SHORTLIST_THRESHOLDS, THRESHOLDS, Thresholds
 from translate_trt.runtime.bundle.manifest import (
     Manifest,
@@ -40,8 +40,8 @@ from translate_trt.train.search import beam_search
 
 log = logging.getLogger("translate_trt")
 
-#: A test set of fewer lines gets a warning.
-FEWEST_LINES = 100
+#: A smaller test set causes a warning.
+MIN_LINES = 100
 
 TranslateIds: TypeAlias = Callable[[Sequence[Sequence[int]], SearchOptions], list[list[Hypothesis]]]
 _NO_LANGUAGES: Mapping[str, Any] = {}
@@ -49,30 +49,29 @@ _NO_LANGUAGES: Mapping[str, Any] = {}
 
 @dataclass(frozen=True)
 class Parity:
-    """The evidence for one target.
+    """Evidence for one target; the fields are keys of the manifest.
 
     Attributes:
-        sentences: how many were translated.
-        identical_percent: of them with the yardstick's very tokens.
-        largest_score_difference: between the best hypotheses' scores, over all sentences.
-        bleu: of the target.
-        reference_bleu: of the yardstick.
-        bleu_difference: target minus yardstick.
-        bleu_difference_interval: 95 % paired bootstrap interval of it.
-        signature: sacrebleu's.
-        sentences_per_second: of the target, tokenization excluded.
-        reference_sentences_per_second: of the PyTorch beam search.
-        beam_size: of both searches.
-        length_penalty: of both.
-        gate: what was asked.
-        passed: whether it was reached.
-        engine_not_run: why the target's engine was not run, but in its place the graph that it is
-            built from, in ONNX Runtime on the CPU; None: the target itself ran.
-        score_error: largest `score_error` over the identical sentences.
-        source_sha256: of the source lines, each with a newline, in UTF-8; of a plain text file it
-            is what sha256sum prints.
-        reference_sha256: the same of their translations by people.
-        date: of the comparison, as 2026-01-31, in UTC.
+        sentences: Number of sentences.
+        identical_percent: Share of sentences with the reference's tokens.
+        largest_score_difference: Largest difference of best scores, over all sentences.
+        bleu: BLEU of the target.
+        reference_bleu: BLEU of the reference.
+        bleu_difference: BLEU of the target minus that of the reference.
+        bleu_difference_interval: 95 % paired bootstrap interval of the difference.
+        signature: Signature of sacrebleu.
+        sentences_per_second: Speed of the target, without tokenization.
+        reference_sentences_per_second: Speed of the PyTorch beam search.
+        beam_size: Beam size of both searches.
+        length_penalty: Length penalty of both searches.
+        gate: Acceptance thresholds as text.
+        passed: Whether the target passed them.
+        engine_not_run: Why the engine was emulated on the CPU; None if the target itself ran.
+        score_error: Largest `score_error` of the identical sentences.
+        source_sha256: SHA-256 of the source lines in UTF-8, each with a newline. For a plain text
+            file, `sha256sum` prints the same value.
+        reference_sha256: SHA-256 of the human translations.
+        date: Date of the comparison in UTC, as 2026-01-31.
     """
 
     sentences: int
@@ -97,23 +96,23 @@ class Parity:
 
 
 def is_weaker(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    """Whether evidence of a target proves less than what the manifest holds of it.
+    """Return whether new evidence is weaker than the evidence in the manifest.
 
-    The engine itself proves more than its graph; after that, more sentences prove more. Whether the
-    gate was passed does not count: else one could try test sets until one passes.
+    An engine counts more than its emulation, and then more sentences count more. Passing does not
+    count: otherwise, failures could be hidden by trying test sets until one passes.
     """
     return _strength(new) < _strength(old)
 
 
 def _strength(evidence: Mapping[str, Any]) -> tuple[bool, int]:
-    sentences = evidence.get("sentences")  # a manifest by other hands may hold anything
+    sentences = evidence.get("sentences")  # untrusted: the manifest may have been edited
     count = sentences if isinstance(sentences, int) else 0
     return evidence.get("engine_not_run") is None and count > 0, count
 
 
 @dataclass(frozen=True)
 class _Output:
-    """What one system made of the test set."""
+    """Translations of the test set by one system."""
 
     hypotheses: list[Hypothesis]  # best of each sentence
     texts: list[str]
@@ -130,49 +129,48 @@ def verify(
     threads: int | None = None,
     languages: Mapping[str, Any] = _NO_LANGUAGES,
 ) -> dict[str, Parity]:
-    """Translate with the checkpoint and with each target, compare, and record it in the manifest.
+    """Compare each target's translations with the checkpoint's, and record the evidence.
 
     Args:
-        bundle: directory of the bundle.
-        checkpoint: what it was compiled from.
-        source: lines to translate.
-        reference: their translations by people.
-        targets: None takes all.
-        threads: for the targets; PyTorch's are the caller's.
-        languages: `source_language` and `target_language` of `SearchOptions`, for a model of
-            several; the bundle's defaults stand for what is left out.
+        bundle: Directory of the bundle.
+        checkpoint: Checkpoint that the bundle was exported from.
+        source: Lines to translate.
+        reference: Human translations of the lines.
+        targets: Names of targets; None for all.
+        threads: CPU threads of the targets. PyTorch's threads are not changed.
+        languages: `source_language` and `target_language` of `SearchOptions`. Default: the
+            bundle's languages.
 
     Returns:
-        The evidence per target, of which the manifest keeps what is not weaker than what it holds.
+        The evidence per target. The manifest keeps stronger evidence that it already has.
 
     Raises:
-        BundleError: the bundle is damaged, or not of this checkpoint, or was replaced meanwhile.
-        InputError: no lines.
-        OptionError: the model does not know a language, or has to be told one.
+        BundleError: The bundle is damaged, does not belong to the checkpoint, or was replaced
+            during the comparison.
+        InputError: There are no lines.
+        OptionError: The model does not support a language, or requires one.
     """
     if not source:
         raise InputError("the test set is empty; verify needs at least one line.")
-    if len(source) < FEWEST_LINES:
+    if len(source) < MIN_LINES:
         log.warning(
-            "%d lines prove little; give verify a test set of at least %d",
-            len(source),
-            FEWEST_LINES,
+            "a test set of %d lines is weak evidence; use at least %d lines", len(source), MIN_LINES
         )
     manifest = read_manifest(bundle)
     model = checkpoint.load_model()
     check_origin(bundle, manifest, checkpoint, model)
     entries = [manifest.target(name) for name in (manifest.targets if targets is None else targets)]
-    for entry in entries:  # before hours of translating
+    for entry in entries:  # before translating, which may take hours
         verify_files(bundle, manifest, entry.name)
     manifest.check_languages(replace(manifest.search_options(), **languages))
     test_set = _TestSet.of(bundle, manifest, source, reference)
-    yardsticks: dict[SearchOptions, _Output] = {}
+    references: dict[SearchOptions, _Output] = {}
     found = {}
     for entry in entries:
         options = replace(_options(manifest, entry), **languages)
-        if options not in yardsticks:
-            yardsticks[options] = test_set.translate(
-                "PyTorch", _yardstick(model, manifest.prompt), options
+        if options not in references:
+            references[options] = test_set.translate(
+                "PyTorch", _reference_search(model, manifest.prompt), options
             )
         reason = why_engine_cannot_run(entry, bundle)
         translator = open_target(bundle, manifest, entry, reason, threads)
@@ -180,7 +178,7 @@ def verify(
         thresholds = THRESHOLDS[entry.precision]
         if entry.contract.shortlist is not None:
             thresholds = SHORTLIST_THRESHOLDS
-        evidence = compare(yardsticks[options], output, reference, options, thresholds)
+        evidence = compare(references[options], output, reference, options, thresholds)
         found[entry.name] = replace(
             evidence,
             engine_not_run=reason,
@@ -194,18 +192,18 @@ def verify(
 
 
 def _record(bundle: Path, verified: Sequence[TargetEntry], found: Mapping[str, Parity]) -> None:
-    """Write evidence into the manifest, which may have changed since `verified` was read from it.
+    """Write evidence to the manifest, which may have changed since `verified` was read.
 
     Raises:
-        BundleError: a target's files are not those that were verified.
+        BundleError: A target's files are no longer those that were verified.
     """
     manifest = read_manifest(bundle)
     for before in verified:
         entry, evidence = manifest.targets.get(before.name), asdict(found[before.name])
         if entry is None or entry.files != before.files:
             raise BundleError(
-                f"{bundle} was replaced while {before.name} was verified, so that the result says "
-                "nothing of it; run verify again."
+                f"{bundle} was replaced while {before.name} was verified, so the result does not "
+                "apply to it; run verify again."
             )
         if entry.parity is not None and is_weaker(evidence, entry.parity):
             log.warning(
@@ -213,16 +211,16 @@ def _record(bundle: Path, verified: Sequence[TargetEntry], found: Mapping[str, P
                 entry.name, _extent(entry.parity), _extent(evidence),
             )  # fmt: skip
             continue
-        proven = replace(entry, parity=evidence)
-        manifest = replace(manifest, targets={**manifest.targets, entry.name: proven})
+        verified_entry = replace(entry, parity=evidence)
+        manifest = replace(manifest, targets={**manifest.targets, entry.name: verified_entry})
     write_manifest(bundle, manifest)
 
 
 def _extent(evidence: Mapping[str, Any]) -> str:
-    """Describe the extent of evidence: sentences, engine or graph, date."""
-    of = "" if evidence.get("engine_not_run") is None else " of its graph"
+    """Describe evidence by its sentences, CPU emulation and date."""
+    emulated = "" if evidence.get("engine_not_run") is None else " in CPU emulation"
     date = evidence.get("date")
-    return f"{evidence.get('sentences')} sentences{of}{f', {date}' if date else ''}"
+    return f"{evidence.get('sentences')} sentences{emulated}{f', {date}' if date else ''}"
 
 
 def _hash_lines(lines: Sequence[str]) -> str:
@@ -232,8 +230,8 @@ def _hash_lines(lines: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _yardstick(model: Transformer, prompt: Prompt) -> TranslateIds:
-    """The PyTorch beam search of texts, as `Translator.translate_ids` takes them."""
+def _reference_search(model: Transformer, prompt: Prompt) -> TranslateIds:
+    """Return the PyTorch beam search with the signature of `Translator.translate_ids`."""
 
     def translate_ids(
         texts: Sequence[Sequence[int]], options: SearchOptions
@@ -248,20 +246,20 @@ def _yardstick(model: Transformer, prompt: Prompt) -> TranslateIds:
 def check_origin(
     bundle: Path, manifest: Manifest, checkpoint: Checkpoint, model: Transformer
 ) -> None:
-    """Raise a BundleError if the bundle was not exported from that checkpoint.
+    """Raise a BundleError if the bundle was not exported from the checkpoint.
 
-    Of a bundle that does not say which weights it was exported from, shape and tokenizers are
-    compared, with a warning.
+    Bundles of older versions do not record the hash of their weights. For these, only shape and
+    tokenizers are compared, with a warning.
     """
     pairs = zip(("source", "target"), checkpoint.tokenizers, strict=True)
     if manifest.model != describe(model):
         difference = "the models differ in shape"
-    elif any(manifest.tokenizer[side].sha256 != _sha256(path) for side, path in pairs):
+    elif any(manifest.tokenizer[side].sha256 != sha256_of_file(path)[0] for side, path in pairs):
         difference = "the tokenizers differ"
     elif manifest.weights_sha256 is None:
         log.warning(
-            "%s does not say which weights it was exported from (an older version made it): that "
-            "%s holds them was not checked; export it again",
+            "%s was exported by an older version, which did not record the hash of the weights: "
+            "whether %s has the same weights was not checked; export it again",
             bundle, checkpoint.path,
         )  # fmt: skip
         return
@@ -271,12 +269,8 @@ def check_origin(
         return
     raise BundleError(
         f"{bundle} was not exported from this checkpoint, {checkpoint.path}: {difference}. "
-        "Give the checkpoint that the bundle was exported from, or export this one."
+        "Pass the checkpoint that the bundle was exported from, or export this one."
     )
-
-
-def _sha256(path: Path) -> str:
-    return sha256_of_file(path)[0]
 
 
 def open_target(
@@ -286,16 +280,16 @@ def open_target(
     engine_not_run: str | None,
     threads: int | None,
 ) -> Translator:
-    """A translator for a target or, if there is a reason for that, for what stands in for it."""
+    """Open a translator for a target, or for its CPU emulation if the engine cannot run."""
     if engine_not_run is None:
         return Translator(bundle, entry.name, threads=threads)
-    log.info("%s: the graph stands in for the engine: %s", entry.name, engine_not_run)
-    with stand_in(bundle, manifest, entry) as directory:
+    log.info("%s: emulating the engine on the CPU: %s", entry.name, engine_not_run)
+    with emulated_bundle(bundle, manifest, entry) as directory:
         return Translator(directory, threads=threads)
 
 
 def _options(manifest: Manifest, entry: TargetEntry) -> SearchOptions:
-    """The manifest's, with the number of beams that an engine was made for."""
+    """Return the manifest's search options, with the beam size of the engine."""
     options, beams = manifest.search_options(), entry.contract.beams
     if beams is None or beams == options.beam_size:
         return options
@@ -304,9 +298,9 @@ def _options(manifest: Manifest, entry: TargetEntry) -> SearchOptions:
 
 @dataclass(frozen=True)
 class _TestSet:
-    """Lines to translate, as tokens, and their translations by people."""
+    """Tokenized source lines and their human translations."""
 
-    sources: list[list[int]]  # of texts alone
+    sources: list[list[int]]  # without the prompt
     reference: Sequence[str]
     tokenizer: Tokenizer
 
@@ -314,7 +308,7 @@ class _TestSet:
     def of(
         cls, bundle: Path, manifest: Manifest, source: Sequence[str], reference: Sequence[str]
     ) -> _TestSet:
-        """Tokenize; a line that is too long for the bundle is cut off."""
+        """Tokenize the lines, and truncate those that are too long for the bundle."""
         sides = manifest.tokenizer
         tokenizer = Tokenizer(sides["source"].locate(bundle), sides["target"].locate(bundle))
         limit = manifest.limits.max_source_length - 1 - manifest.prompt.source_length
@@ -327,7 +321,7 @@ class _TestSet:
         search: TranslateIds,
         options: SearchOptions,
     ) -> _Output:
-        """What a system makes of it, and how fast."""
+        """Translate the lines and measure the speed."""
         log.info("translating %d lines with %s", len(self.sources), name)
         begin = time.perf_counter()
         results = search(self.sources, options)
@@ -338,29 +332,29 @@ class _TestSet:
 
 
 def compare(
-    yardstick: _Output,
+    expected: _Output,
     output: _Output,
     reference: Sequence[str],
     options: SearchOptions,
     thresholds: Thresholds,
 ) -> Parity:
-    """The evidence from two systems' output on one test set."""
-    pairs = list(zip(yardstick.hypotheses, output.hypotheses, strict=True))
+    """Compare a target's output with the expected output of the PyTorch beam search."""
+    pairs = list(zip(expected.hypotheses, output.hypotheses, strict=True))
     same = [(a, b) for a, b in pairs if a.tokens == b.tokens]
     identical = 100 * len(same) / len(pairs)
     error = max((score_error(a.score, b.score) for a, b in same), default=0.0)
-    (difference,) = paired_bootstrap([yardstick.texts, output.texts], reference)
+    (difference,) = paired_bootstrap([expected.texts, output.texts], reference)
     return Parity(
         sentences=len(pairs),
         identical_percent=identical,
         largest_score_difference=max(abs(a.score - b.score) for a, b in pairs),
         bleu=output.bleu.score,
-        reference_bleu=yardstick.bleu.score,
+        reference_bleu=expected.bleu.score,
         bleu_difference=difference.bleu,
         bleu_difference_interval=difference.interval,
         signature=output.bleu.signature,
         sentences_per_second=output.sentences_per_second,
-        reference_sentences_per_second=yardstick.sentences_per_second,
+        reference_sentences_per_second=expected.sentences_per_second,
         beam_size=options.beam_size,
         length_penalty=options.length_penalty,
         gate=str(thresholds),
@@ -370,8 +364,8 @@ def compare(
 
 
 def score_error(expected: float, found: float) -> float:
-    """The difference of two scores, relative to those beyond 1.
+    """Return the difference of two scores, relative to scores beyond 1.
 
-    Without a length penalty scores are sums over the sentence, and so are their errors.
+    Without a length penalty, scores and their errors are sums over the sentence.
     """
     return abs(expected - found) / max(1.0, abs(expected))

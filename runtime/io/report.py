@@ -15,5 +15,5 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def engine_not_run_note(reason: str) -> str:
-    """Describe evidence that is not an engine's own, and why."""
-    return f"graph in ONNX Runtime on the CPU; the engine itself was not run: {reason}"
+    """Describe evidence that comes from the CPU emulation of an engine."""
+    return f"CPU emulation of the engine, which was not run: {reason}"

@@ -17,7 +17,11 @@ from support.models import forget_hashes, lively_model, save_model
 
 from translate_trt.export.cli.verify_tables import parity_table
 from translate_trt.export.verify import parity
-from translate_trt.export.verify.cpu_emulation import graphs_of, stand_in, why_engine_cannot_run
+from translate_trt.export.verify.cpu_emulation import (
+    emulated_bundle,
+    graphs_of,
+    why_engine_cannot_run,
+)
 from translate_trt.export.verify.layers import compare_layers
 from translate_trt.export.verify.parity import is_weaker, score_error, verify
 from translate_trt.export.verify.thresholds import THRESHOLDS, Thresholds
@@ -123,7 +127,7 @@ def test_a_wrong_graph_misses_the_gate(
     )  # fmt: skip
     assert done.exit_code == 1
     assert "FAILED" in done.stdout
-    assert "onnx-fp32 missed the gate" in done.stderr
+    assert "onnx-fp32 missed the acceptance thresholds" in done.stderr
     recorded = read_manifest(bundle).target("onnx-fp32").parity
     assert recorded is not None
     assert recorded["passed"] is False
@@ -160,7 +164,7 @@ def test_another_checkpoint_of_the_same_shape_is_refused(
     # A bundle of an older version does not say: then the gate has to notice it.
     write_manifest(bundle, dataclasses.replace(read_manifest(bundle), weights_sha256=None))
     found = verify(bundle, other, SOURCE, REFERENCE, ["onnx-fp32"], threads=1)["onnx-fp32"]
-    assert "does not say which weights it was exported from" in caplog.text
+    assert "did not record the hash of the weights" in caplog.text
     assert not found.passed
     assert found.score_error is not None
     assert found.score_error > 1e-3
@@ -182,7 +186,7 @@ def test_weaker_evidence_does_not_replace_stronger(
 ) -> None:
     target = ["onnx-fp32"]
     verify(bundle, checkpoint, SOURCE, REFERENCE, target, threads=1)
-    assert "20 lines prove little; give verify a test set of at least 100" in caplog.text
+    assert "a test set of 20 lines is weak evidence; use at least 100" in caplog.text
     found = verify(bundle, checkpoint, SOURCE[:3], REFERENCE[:3], target, threads=1)
     assert found["onnx-fp32"].sentences == 3
     kept = read_manifest(bundle).target("onnx-fp32").parity
@@ -247,7 +251,7 @@ def test_score_errors_are_relative_to_large_scores() -> None:
     assert score_error(-100.0, -100.05) == pytest.approx(5e-4)
 
 
-NO_GPU = "there is no NVIDIA GPU, or no driver"
+NO_GPU = "no NVIDIA GPU or driver was found"
 
 
 @pytest.fixture
@@ -255,7 +259,7 @@ def engines(engine_bundle: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(engine_bundle, tmp_path / "engines"))
 
 
-def test_graphs_stand_in_for_engines_and_it_is_said(engines: Path, checkpoint: Checkpoint) -> None:
+def test_engines_are_emulated_and_reported_so(engines: Path, checkpoint: Checkpoint) -> None:
     found = verify(engines, checkpoint, SOURCE, REFERENCE, threads=1)
     assert list(found) == ["tensorrt-rtx-fp16", "tensorrt-rtx-bf16"]
     shown = CliRunner().invoke(main, ["info", "--bundle", str(engines)]).output
@@ -269,12 +273,12 @@ def test_graphs_stand_in_for_engines_and_it_is_said(engines: Path, checkpoint: C
         recorded = read_manifest(engines).target(name).parity
         assert recorded is not None
         assert recorded["engine_not_run"] == NO_GPU
-        line = f"graph in ONNX Runtime on the CPU; the engine itself was not run: {NO_GPU}"
+        line = f"CPU emulation of the engine, which was not run: {NO_GPU}"
         assert f"{name}: {line}" in parity_table(found)
     assert words.count(line) == 2
 
 
-def test_each_beam_has_its_yardstick(bundle: Path, engines: Path, checkpoint: Checkpoint) -> None:
+def test_beam_sizes_have_references(bundle: Path, engines: Path, checkpoint: Checkpoint) -> None:
     shutil.copytree(engines / "targets/tensorrt-rtx-fp16", bundle / "targets/tensorrt-rtx-fp16")
     manifest, other = read_manifest(bundle), read_manifest(engines)
     targets = {
@@ -304,11 +308,11 @@ def test_engines_can_be_required(
          str(tmp_path / "r.de"), "--threads", "1", *(["--require-engines"] if required else [])],
     )  # fmt: skip
     assert done.exit_code == int(required), done.output
-    assert ("the engines of tensorrt-rtx-fp16 were not run" in done.stderr) == required
+    assert ("the engines of tensorrt-rtx-fp16 did not run" in done.stderr) == required
     assert NO_GPU in done.stdout
 
 
-def test_a_wrong_stand_in_misses_the_gate(engines: Path, checkpoint: Checkpoint) -> None:
+def test_a_wrong_emulated_graph_fails(engines: Path, checkpoint: Checkpoint) -> None:
     spoil(engines, "tensorrt-rtx-bf16", "step_graph")
     found = verify(engines, checkpoint, SOURCE, REFERENCE, ["tensorrt-rtx-bf16"], threads=1)
     assert found["tensorrt-rtx-bf16"].identical_percent < 50
@@ -328,7 +332,7 @@ def test_why_an_engine_cannot_run(
     built_with = entry.engine["step"]["version"]
     for version, gpu, reason in (
         (None, "8.6", "the Python package tensorrt_rtx is not installed"),
-        (built_with, None, "there is no NVIDIA GPU, or no driver"),
+        (built_with, None, "no NVIDIA GPU or driver was found"),
         ("1.0.0", "8.6", f"made by tensorrt_rtx {built_with}; installed is 1.0.0"),
         (built_with, "8.6", None),
     ):
@@ -338,9 +342,9 @@ def test_why_an_engine_cannot_run(
         assert reason == found if reason is None else reason in str(found)
 
 
-def test_a_stand_in_is_a_bundle_of_one_target_and_goes(engines: Path) -> None:
+def test_an_emulated_bundle_is_temporary(engines: Path) -> None:
     manifest = read_manifest(engines)
-    with stand_in(engines, manifest, manifest.target("tensorrt-rtx-bf16")) as directory:
+    with emulated_bundle(engines, manifest, manifest.target("tensorrt-rtx-bf16")) as directory:
         standing = read_manifest(directory)
         assert list(standing.targets) == ["tensorrt-rtx-bf16"]
         assert standing.target().backend == "onnxruntime"
@@ -350,7 +354,7 @@ def test_a_stand_in_is_a_bundle_of_one_target_and_goes(engines: Path) -> None:
     assert not directory.exists()
 
 
-def test_a_missing_or_damaged_graph_is_no_stand_in(engines: Path) -> None:
+def test_a_missing_or_damaged_graph_cannot_be_emulated(engines: Path) -> None:
     manifest = read_manifest(engines)
     entry = manifest.target("tensorrt-rtx-fp16")
     files = {"step_graph": entry.files["step_graph"]}
@@ -359,6 +363,6 @@ def test_a_missing_or_damaged_graph_is_no_stand_in(engines: Path) -> None:
     entry.files["step_graph"].locate(engines).write_bytes(b"no graph")
     with (
         pytest.raises(BundleError, match=r"cannot read .*step_graph.onnx"),
-        stand_in(engines, manifest, entry),
+        emulated_bundle(engines, manifest, entry),
     ):
         pass
