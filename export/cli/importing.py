@@ -1,4 +1,4 @@
-"""`translate-trt import`: models that other toolkits trained become checkpoints."""
+"""`translate-trt import`: convert models of other toolkits to checkpoints."""
 
 from __future__ import annotations
 
@@ -19,60 +19,60 @@ _PATH = click.Path(path_type=Path)
 
 
 def _destination(importer: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that every importer has; all its other paths are inputs."""
+    """Add the options of every importer; all other paths are inputs."""
 
     @functools.wraps(importer)
-    def command(**given: Any) -> Any:
-        check_apart(given["out"], _inputs(given))  # before a large model is read
-        return importer(**given)
+    def command(**arguments: Any) -> Any:
+        check_apart(arguments["out"], _inputs(arguments))  # before a large model is read
+        return importer(**arguments)
 
     for option in (
         click.option("--force", is_flag=True, help="Replace the checkpoint at --output."),
         click.option(
             "--languages", nargs=2, metavar="SOURCE TARGET", default=(None, None),
-            help="Codes of the two languages, for the record.",
+            help="Codes of the two languages, stored in the checkpoint.",
         ),
-        output_option("The checkpoint to make."),
+        output_option("The checkpoint to write."),
     ):  # fmt: skip
         command = option(command)
     return command
 
 
-def _inputs(given: Mapping[str, Any]) -> list[Path]:
-    """The files and directories among an importer's arguments that it reads."""
-    return [one for name, one in given.items() if name != "out" and isinstance(one, Path)]
+def _inputs(arguments: Mapping[str, Any]) -> list[Path]:
+    """Return the files and directories that an importer reads."""
+    return [x for name, x in arguments.items() if name != "out" and isinstance(x, Path)]
 
 
-def _pieces(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of importers whose files have no SentencePiece model with them."""
+def _spm_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for separate SentencePiece models."""
     for option in (
         click.option(
-            "--target-spm", type=_PATH, help="Of the target. Default: as of the source."
+            "--target-spm", type=_PATH,
+            help="SentencePiece model of the target. Default: the source's.",
         ),
         click.option(
             "--source-spm", type=_PATH,
-            help="SentencePiece model of the source. Default: tokens are what stands between "
-            "spaces.",
+            help="SentencePiece model of the source. Default: split text at spaces.",
         ),
     ):  # fmt: skip
         command = option(command)
     return command
 
 
-def _shared_pieces(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option of models whose source and target have one tokenizer."""
+def _shared_spm_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option for a SentencePiece model that source and target share."""
     return click.option(
         "--spm", type=_PATH,
-        help="The SentencePiece model. Default: sentencepiece.bpe.model in DIRECTORY, which "
-        "tokenizers saved by transformers 5 lack.",
+        help="SentencePiece model. Default: sentencepiece.bpe.model in DIRECTORY, which "
+        "transformers 5 does not save.",
     )(command)  # fmt: skip
 
 
 @click.group("import")
 def import_() -> None:
-    """Make a checkpoint of a model that another toolkit trained (docs/import.md).
+    """Convert a model of another toolkit to a checkpoint (docs/import.md).
 
-    No code of the model's files is run. What translate-trt does not support is refused by name.
+    No code in the model's files is run. Unsupported models are refused with the reason.
     """
 
 
@@ -80,18 +80,18 @@ def import_() -> None:
 @click.argument("directory", type=_PATH)
 @click.option(
     "--source-spm", type=_PATH,
-    help="SentencePiece model of the source. Default: source.spm or sentencepiece.model in "
-    "DIRECTORY, else tokens are what stands between spaces.",
+    help="SentencePiece model of the source. Default: source.spm, sentencepiece.model or "
+    "sentencepiece.bpe.model in DIRECTORY; without these, split text at spaces.",
 )  # fmt: skip
 @click.option(
     "--target-spm", type=_PATH,
-    help="Of the target. Default: target.spm in DIRECTORY, else as of the source.",
+    help="SentencePiece model of the target. Default: target.spm in DIRECTORY, or the source's.",
 )  # fmt: skip
 @click.option(
     "--source-format", metavar="FORMAT",
-    help="Tokens that the model reads around a text, where the caller of CTranslate2 adds them, "
-    "such as '<s> {text} </s>' or '{source_language} {text} </s>'. Default: as the files say, or "
-    "as of a known family of models; docs/import.md.",
+    help="Tokens around a source text that callers of CTranslate2 add, such as "
+    "'<s> {text} </s>' or '{source_language} {text} </s>'. Default: taken from the model's files, "
+    "or from a known model family; see docs/import.md.",
 )  # fmt: skip
 @click.option(
     "--target-prefix", metavar="TOKENS",
@@ -106,7 +106,7 @@ def ctranslate2(
     target_prefix: str | None,
     **destination: Any,
 ) -> None:
-    """Import DIRECTORY, which a converter of CTranslate2 made, in any precision."""
+    """Import DIRECTORY, which a converter of CTranslate2 wrote, in any precision."""
     from translate_trt.export.importers.ctranslate2.converted import import_ctranslate2
 
     imported = import_ctranslate2(directory, source_spm, target_spm, source_format, target_prefix)
@@ -117,7 +117,7 @@ def ctranslate2(
 @click.argument("directory", type=_PATH)
 @_destination
 def marian_hf(directory: Path, **destination: Any) -> None:
-    """Import DIRECTORY, a Marian model as Hugging Face's transformers saves it."""
+    """Import DIRECTORY, a Marian model saved by Hugging Face transformers."""
     from translate_trt.export.importers.hugging_face.marian import import_marian
 
     _save(import_marian(directory), **destination)
@@ -125,10 +125,10 @@ def marian_hf(directory: Path, **destination: Any) -> None:
 
 @import_.command()
 @click.argument("directory", type=_PATH)
-@_shared_pieces
+@_shared_spm_option
 @_destination
 def m2m100_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
-    """Import DIRECTORY, an M2M100 or NLLB-200 model as Hugging Face's transformers saves it."""
+    """Import DIRECTORY, an M2M100 or NLLB-200 model saved by Hugging Face transformers."""
     from translate_trt.export.importers.hugging_face.m2m100 import import_m2m100
 
     _save(import_m2m100(directory, spm), **destination)
@@ -136,12 +136,12 @@ def m2m100_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
 
 @import_.command()
 @click.argument("directory", type=_PATH)
-@_shared_pieces
+@_shared_spm_option
 @_destination
 def bart_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
-    """Import DIRECTORY, a BART or mBART-50 model as Hugging Face's transformers saves it.
+    """Import DIRECTORY, a BART or mBART-50 model saved by Hugging Face transformers.
 
-    Its tokenizer must be a SentencePiece model, as BARThez's and mBART-50's are.
+    The tokenizer must be a SentencePiece model, like those of BARThez and mBART-50.
     """
     from translate_trt.export.importers.hugging_face.bart import import_bart
 
@@ -152,10 +152,10 @@ def bart_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
 @click.argument("checkpoint", type=_PATH)
 @click.option(
     "--dict", "dictionary", type=_PATH, required=True,
-    help="dict.*.txt of the source, which fairseq-preprocess made.",
+    help="dict.*.txt of the source, from fairseq-preprocess.",
 )  # fmt: skip
-@click.option("--target-dict", type=_PATH, help="Of the target. Default: both share the source's.")
-@_pieces
+@click.option("--target-dict", type=_PATH, help="dict.*.txt of the target. Default: the source's.")
+@_spm_options
 @_destination
 def fairseq(
     checkpoint: Path,
@@ -165,21 +165,21 @@ def fairseq(
     target_spm: Path | None,
     **destination: Any,
 ) -> None:
-    """Import CHECKPOINT, which fairseq-train wrote: a Transformer for translation."""
+    """Import CHECKPOINT, a Transformer that fairseq-train wrote."""
     from translate_trt.export.importers.fairseq import import_fairseq
 
-    pieces = source_spm, target_spm
-    _save(import_fairseq(checkpoint, dictionary, target_dict, pieces), **destination)
+    tokenizers = source_spm, target_spm
+    _save(import_fairseq(checkpoint, dictionary, target_dict, tokenizers), **destination)
 
 
 @import_.command()
 @click.argument("checkpoint", type=_PATH)
-@_pieces
+@_spm_options
 @_destination
 def opennmt_py(
     checkpoint: Path, source_spm: Path | None, target_spm: Path | None, **destination: Any
 ) -> None:
-    """Import CHECKPOINT, which OpenNMT-py's onmt_train wrote: a Transformer for translation."""
+    """Import CHECKPOINT, a Transformer that OpenNMT-py's onmt_train wrote."""
     from translate_trt.export.importers.opennmt_py import import_opennmt_py
 
     _save(import_opennmt_py(checkpoint, (source_spm, target_spm)), **destination)
@@ -189,10 +189,10 @@ def opennmt_py(
 @click.argument("model", type=_PATH)
 @click.option(
     "--vocab", type=_PATH, required=True,
-    help="Vocabulary of the source: .yml, .json, .txt, or .spm, which is its tokenizer too.",
+    help="Vocabulary of the source: .yml, .json, .txt, or .spm, which is also its tokenizer.",
 )  # fmt: skip
-@click.option("--target-vocab", type=_PATH, help="Of the target. Default: both share the source's.")
-@_pieces
+@click.option("--target-vocab", type=_PATH, help="Vocabulary of the target. Default: the source's.")
+@_spm_options
 @_destination
 def marian(
     model: Path,
@@ -205,8 +205,8 @@ def marian(
     """Import MODEL, the model.npz of a Transformer that Marian trained."""
     from translate_trt.export.importers.marian.npz import import_marian_npz
 
-    pieces = source_spm, target_spm
-    _save(import_marian_npz(model, vocab, target_vocab, pieces), **destination)
+    tokenizers = source_spm, target_spm
+    _save(import_marian_npz(model, vocab, target_vocab, tokenizers), **destination)
 
 
 def _save(
