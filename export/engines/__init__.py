@@ -1,1 +1,1 @@
-"""ONNX graphs to engines of TensorRT and TensorRT-RTX: one builder, as their APIs agree."""
+"""Builder of TensorRT and TensorRT-RTX engines, which share an API."""

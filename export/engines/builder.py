@@ -1,7 +1,7 @@
-"""ONNX graphs to engines.
+"""Building of engines from ONNX graphs.
 
-Networks are strongly typed: every precision stands in the graph (export/precision.py), none is
-chosen here.
+Networks are strongly typed: the graph fixes every precision (export/precision.py), and the builder
+chooses none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from translate_trt.export.engines.network import (
     parse,
 )
 from translate_trt.export.engines.options import CURRENT, PORTABLE, EngineOptions
-from translate_trt.export.engines.progress import Progress, monitor, shown
+from translate_trt.export.engines.progress import Progress, monitor, progress_bar
 from translate_trt.runtime.backends.engines import (
     EngineRecord,
     Profile,
@@ -40,44 +40,44 @@ from translate_trt.runtime.errors import OptionError
 
 log = logging.getLogger("translate_trt")
 
-# Of TensorRT's log, what the bundle keeps: its notes on each layer alone are megabytes.
+# Severities that the bundle's log keeps; verbose messages on layers take megabytes.
 _KEPT = ("INTERNAL_ERROR", "ERROR", "WARNING", "INFO")
 _LAYERS = "Engine Layer Information"
 
-# The logger is one per process, and so are the lines it collects.
+# The process has a single logger, so builds must not overlap.
 _BUILDING = threading.Lock()
 
 
 def build_engine(
     builder: Builder, graph: Graph, profiles: Sequence[Profile], options: EngineOptions
 ) -> Engine:
-    """Build an engine, or take it from the cache.
+    """Build an engine, or load it from the cache.
 
     Args:
-        builder: from `load_builder`.
-        graph: what to build.
-        profiles: from `EngineOptions.buckets`.
-        options: how to build.
+        builder: Result of `load_builder`.
+        graph: Graph to build.
+        profiles: Result of `EngineOptions.buckets`.
+        options: Build options.
 
     Raises:
-        OptionError: an option is for the other package, or names a GPU that the package lacks.
-        EngineError: the graph does not parse, departs from the contract or does not build.
-        KeyboardInterrupt: Ctrl-C; nothing was written.
+        OptionError: An option belongs to the other package, or names an unsupported GPU.
+        EngineError: The graph does not parse, violates the contract, or does not build.
+        KeyboardInterrupt: Ctrl-C was pressed; nothing was written.
     """
     options.check_package(builder.package)
     content = graph.content()
     record = _record(builder, options, profiles)
     key = cache.engine_key(content, record.to_json())
     if options.cache is not None and (found := cache.load_engine(options.cache, key)):
-        log.info("the engine of the %s graph comes from %s", graph.name, options.cache)
+        log.info("loaded the engine of the %s graph from %s", graph.name, options.cache)
         return found
-    with _BUILDING, shown(f"{builder.package} {graph.name}") as progress:
+    with _BUILDING, progress_bar(f"{builder.package} {graph.name}") as progress:
         engine = _build(builder, graph, content, record, options, progress)
     if engine is None:
         reasons = logger(builder.package).reasons()
         raise EngineError(
             f"{builder.package} {builder.version} cannot build the {graph.name} graph: {reasons} "
-            f"{_build_mend(reasons, options)}"
+            f"{_build_advice(reasons, options)}"
         )
     if options.cache is not None:
         cache.store_engine(options.cache, key, engine)
@@ -92,7 +92,7 @@ def _build(
     options: EngineOptions,
     progress: Progress,
 ) -> Engine | None:
-    """The engine; None if there is none: whether it was stopped is looked at first."""
+    """Build an engine; None after a failure or Ctrl-C, which the caller distinguishes."""
     lines = logger(builder.package)
     lines.start()
     trt_builder = builder.module.Builder(lines)
@@ -115,37 +115,37 @@ def _build(
 def _add_profile(
     trt_builder: Any, config: Any, inputs: Sequence[TensorSpec], profile: Profile, index: int
 ) -> None:
-    """Give the builder one bucket of shapes.
+    """Add an optimization profile for one bucket of shapes.
 
     Raises:
-        EngineError: an input has a dynamic axis other than N and S, or TensorRT refuses the shapes.
+        EngineError: An input has a dynamic axis other than N and S, or TensorRT rejects the shapes.
     """
     shapes = trt_builder.create_optimization_profile()
-    ranges = profile.ranges()
+    bounds = profile.ranges()
     for spec in inputs:
         letters = {axis for axis in spec.axes if isinstance(axis, str)}
-        if unknown := letters - ranges.keys():
+        if unknown := letters - bounds.keys():
             raise EngineError(
-                f"input {spec.name} has the dynamic axes {', '.join(sorted(unknown))}; engines "
-                "take N and S alone: trace the graph with `beams` and `slots`."
+                f"input {spec.name} has the dynamic axes {', '.join(sorted(unknown))}, but engines "
+                "support only N and S: trace the graph with `beams` and `slots`."
             )
         if letters:
             shapes.set_shape(
                 spec.name,
                 *(
-                    [ranges[axis][end] if isinstance(axis, str) else axis for axis in spec.axes]
+                    [bounds[axis][end] if isinstance(axis, str) else axis for axis in spec.axes]
                     for end in range(3)
                 ),
             )
     if config.add_optimization_profile(shapes) != index:
-        raise EngineError(f"profile {profile} is refused; its shapes contradict each other.")
+        raise EngineError(f"TensorRT rejects profile {profile}: its shapes contradict each other.")
 
 
 def _configure(builder: Builder, config: Any, options: EngineOptions) -> None:
     trt = builder.module
     config.builder_optimization_level = options.optimization_level
     if not options.tf32:
-        config.clear_flag(trt.BuilderFlag.TF32)  # it is on by default
+        config.clear_flag(trt.BuilderFlag.TF32)  # on by default
     if options.version_compatible:
         config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
     if options.strip_weights:
@@ -156,7 +156,7 @@ def _configure(builder: Builder, config: Any, options: EngineOptions) -> None:
     if options.workspace_mib is not None:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_mib << 20)
     if builder.is_rtx:
-        # No memory of its own while it runs: else a step could not be captured as a CUDA graph.
+        # CUDA graph capture requires that the engine allocates no memory while it runs.
         config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)
         targets = _rtx_targets(builder, options)
         config.num_compute_capabilities = len(targets)
@@ -165,10 +165,10 @@ def _configure(builder: Builder, config: Any, options: EngineOptions) -> None:
 
 
 def _rtx_targets(builder: Builder, options: EngineOptions) -> list[Any]:
-    """Members of ComputeCapability to build for; none: the package's default, 8.0 and later.
+    """Return the members of ComputeCapability to build for; empty for 8.0 and later.
 
     Raises:
-        OptionError: the package has none of that name.
+        OptionError: The package does not support a compute capability.
     """
     members = builder.module.ComputeCapability.__members__
     targets = []
@@ -180,46 +180,47 @@ def _rtx_targets(builder: Builder, options: EngineOptions) -> list[Any]:
             known = [f"{m[2:-1]}.{m[-1]}" for m in members if m.startswith("SM")]
             raise OptionError(
                 f"{builder.package} {builder.version} does not build for compute capability "
-                f"{name}; it has {', '.join(known)}, {CURRENT} and {PORTABLE}."
+                f"{name}; choose from {', '.join(known)}, {CURRENT} and {PORTABLE}."
             )
         targets.append(members[member])
     return targets
 
 
 def _chosen(options: EngineOptions) -> str:
-    """The GPUs to build for as the options have it, their default resolved."""
+    """Return the compute capabilities of the options, with the default resolved."""
     default = CURRENT if compute_capability() else PORTABLE
     return " ".join(options.compute_capabilities or (default,))
 
 
 def _architectures(builder: Builder, options: EngineOptions) -> tuple[str, ...]:
-    """Compute capabilities that the engine will be made for; empty: portable, of TensorRT-RTX.
+    """Return the compute capabilities of the engine; empty for a portable TensorRT-RTX engine.
 
     Raises:
-        OptionError: the package has none of that name.
-        EngineError: the GPU to build on, or for, is not there.
+        OptionError: The package does not support a compute capability.
+        EngineError: This machine lacks the GPU to build on or for.
     """
     gpu = compute_capability()
     if builder.is_rtx:
-        _rtx_targets(builder, options)  # refuses what the package does not have
+        _rtx_targets(builder, options)  # raises for an unsupported compute capability
         if (chosen := _chosen(options)) != CURRENT:
             return () if chosen == PORTABLE else tuple(chosen.split())
-        mend = f"name a compute capability such as 8.6, or {PORTABLE}."
+        advice = f"name a compute capability such as 8.6, or {PORTABLE}."
     else:
-        mend = "build on the machine that will run it, or choose a tensorrt-rtx target."
+        advice = "build on the machine that will run the engine, or choose a tensorrt-rtx target."
     if gpu is None:
         raise EngineError(
-            f"{builder.package} would build for the GPU that is here, and no GPU or driver was "
-            f"found (nvidia-smi shows what the driver sees); {mend}"
+            f"{builder.package} builds for the GPU of this machine, but no GPU or driver was found "
+            f"(nvidia-smi lists the GPUs); {advice}"
         )
     return (gpu,)
 
 
 def _record(builder: Builder, options: EngineOptions, profiles: Sequence[Profile]) -> EngineRecord:
-    """All that decides what is made of a graph: it is the cache's key too.
+    """Record everything that determines the engine of a graph; it is also the cache key.
 
     Raises:
-        OptionError: see `_architectures`; so EngineError.
+        OptionError: See `_architectures`.
+        EngineError: See `_architectures`.
     """
     return EngineRecord(
         package=builder.package,
@@ -231,7 +232,7 @@ def _record(builder: Builder, options: EngineOptions, profiles: Sequence[Profile
         weights_stripped=options.strip_weights,
         profiles=tuple(profiles),
         options={
-            # One GPU named and the one that is here give engines of different kinds.
+            # A named GPU and the current one give different engines, even if they are equal.
             "compute_capabilities": _chosen(options) if builder.is_rtx else CURRENT,
             "optimization_level": str(options.optimization_level),
             "tf32": str(options.tf32).lower(),
@@ -242,37 +243,37 @@ def _record(builder: Builder, options: EngineOptions, profiles: Sequence[Profile
 
 
 def _with_facts(record: EngineRecord, network: Any) -> EngineRecord:
-    """The record, with what the parser made of the graph."""
+    """Add the layers and tensors of the parsed network to the record."""
     layers = Counter(network.get_layer(i).type.name for i in range(network.num_layers))
     inputs, outputs = inputs_outputs(network)
     return replace(
         record,
         layers=dict(sorted(layers.items())),
-        tensors={one.name: f"{dtype_name(one)} {axes(one)}" for one in (*inputs, *outputs)},
+        tensors={t.name: f"{dtype_name(t)} {axes(t)}" for t in (*inputs, *outputs)},
     )
 
 
-def _build_mend(reasons: str, options: EngineOptions) -> str:
-    """What to change after a failed build, as far as its reasons tell."""
+def _build_advice(reasons: str, options: EngineOptions) -> str:
+    """Return advice on a failed build, derived from its reasons."""
     if "workspace" in reasons and options.workspace_mib is not None:
-        return f"Raise workspace_mib, now {options.workspace_mib}, or leave it out."
+        return f"Raise workspace_mib, now {options.workspace_mib}, or omit it."
     if options.strip_weights:
         return (
-            "Leave strip_weights out, or build on a machine with a GPU: stripping runs parts of "
-            "the graph on it."
+            "Omit strip_weights, or build on a machine with a GPU: stripping runs parts of the "
+            "graph on the GPU."
         )
     if "Turing" in reasons or "sm75" in reasons:
-        return "Compute capability 7.5 takes float16 products alone: choose tensorrt-rtx-fp16."
+        return "Compute capability 7.5 supports only FP16 matmuls: choose tensorrt-rtx-fp16."
     if "element type" in reasons:
-        return "Cast both inputs of that operation to one type: none is converted silently."
-    return "Try a lower optimization_level, or another precision."
+        return "Cast both inputs of that operation to one type: casts are never implicit."
+    return "Try a lower optimization_level or another precision."
 
 
 class _TimingCache:
-    """TensorRT's measured kernels, kept per version and GPU between builds.
+    """TensorRT's timing cache, stored per version and GPU.
 
-    For TensorRT-RTX there is nothing to keep: kernels are chosen where the engine is loaded, and
-    the operations of its timing cache do nothing, as the package itself warns since 1.2.
+    TensorRT-RTX chooses kernels when an engine is loaded; its timing cache has been without effect
+    since version 1.2.
     """
 
     def __init__(self, builder: Builder, config: Any, directory: Path | None) -> None:
@@ -286,7 +287,7 @@ class _TimingCache:
         config.set_timing_cache(known, ignore_mismatch=False)
 
     def save(self) -> None:
-        """Keep what was measured, together with what others have kept since."""
+        """Store the timings, merged with those that other processes stored meanwhile."""
         if self._path is None:
             return
         timings = self._config.get_timing_cache()

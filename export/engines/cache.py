@@ -1,7 +1,7 @@
-"""What earlier builds left: whole engines, and TensorRT's timings of kernels.
+"""Cache of engines and of TensorRT's kernel timings.
 
-Every file begins with the SHA-256 of the rest and is written beside its place and renamed into it,
-so that a reader finds a whole file, the old one or none, whoever else is building.
+Every file begins with the SHA-256 of its content and is replaced atomically: concurrent readers
+find the old file, the new file or none.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from translate_trt.runtime.io.atomic_files import clear_leftovers, write_bytes_a
 
 log = logging.getLogger("translate_trt")
 
-# Raise it when `Engine` or what a key stands for changes: old entries are then never looked at.
+# Increment when `Engine` or the meaning of a key changes; old entries are then ignored.
 _FORMAT = 1
 _DIGEST = 64  # hexadecimal digits
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A built engine.
+    """Built engine.
 
     Attributes:
-        plan: what TensorRT deserializes.
-        record: for the manifest.
-        log: what the builder said, without its notes on single layers.
-        cached: it was not built now but taken from the cache.
+        plan: Serialized engine.
+        record: Record for the manifest.
+        log: Messages of the builder, without those on single layers.
+        cached: Whether the engine came from the cache.
     """
 
     plan: bytes
@@ -42,11 +42,11 @@ class Engine:
 
 
 def engine_key(graph: bytes, request: dict[str, object]) -> str:
-    """Name of an engine: SHA-256 over the graph and all that decides what is made of it.
+    """Return the cache key of an engine, a SHA-256.
 
     Args:
-        graph: the ONNX file.
-        request: package, version, system, architecture, options and profiles, as JSON knows them.
+        graph: Content of the ONNX file.
+        request: Package, version, system, architecture, options and profiles as JSON values.
     """
     description = json.dumps([_FORMAT, request], sort_keys=True, allow_nan=False)
     digest = hashlib.sha256(description.encode())
@@ -56,23 +56,23 @@ def engine_key(graph: bytes, request: dict[str, object]) -> str:
 
 
 def load(path: Path) -> bytes | None:
-    """The content of a file that `store` wrote; None if it is not there or was damaged."""
+    """Load a file that `store` wrote; None if it is missing or damaged."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
-        log.warning("cannot read %s (%s); building anew.", path, error.strerror)
+        log.warning("cannot read %s (%s); rebuilding.", path, error.strerror)
         return None
     digest, content = content[:_DIGEST], content[_DIGEST:]
     if hashlib.sha256(content).hexdigest().encode() != digest:
-        log.warning("%s is damaged; building anew.", path)
+        log.warning("%s is damaged; rebuilding.", path)
         return None
     return content
 
 
 def store(path: Path, content: bytes) -> None:
-    """Keep content for `load`. A cache that cannot be written costs time, not the export."""
+    """Store content for `load`; failures are logged and do not stop the export."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         clear_leftovers(path)
@@ -82,7 +82,7 @@ def store(path: Path, content: bytes) -> None:
 
 
 def load_engine(directory: Path, key: str) -> Engine | None:
-    """The engine of that key; None if there is none that is whole."""
+    """Load the engine of a key; None if it is missing or damaged."""
     path = directory / f"{key}.engine"
     content = load(path)
     if content is None:
@@ -93,11 +93,11 @@ def load_engine(directory: Path, key: str) -> Engine | None:
         record = EngineRecord.from_json(fields.object("record"))
         return Engine(plan, record, fields.text("log"), cached=True)
     except (BundleError, ValueError) as error:
-        log.warning("%s is not an entry of this version (%s); building anew.", path, error)
+        log.warning("%s is not an entry of this version (%s); rebuilding.", path, error)
         return None
 
 
 def store_engine(directory: Path, key: str, engine: Engine) -> None:
-    """Keep an engine under that key."""
+    """Store an engine under a key."""
     head = json.dumps({"record": engine.record.to_json(), "log": engine.log})
     store(directory / f"{key}.engine", head.encode() + b"\n" + engine.plan)

@@ -1,4 +1,4 @@
-"""TensorRT's own progress as a bar, and Ctrl-C as its way to stop."""
+"""Progress bar and cancellation by Ctrl-C of an engine build."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class _Phase:
 
 
 class Progress:
-    """Phases inside phases as one fraction between 0 and 1.
+    """Progress of nested phases as a fraction between 0 and 1.
 
-    The builder reports from several threads. `stopped` ends the build at the next report; so does
-    an exception from the bar, which must not travel through the builder's own code.
+    The builder reports from several threads. Setting `stopped` ends the build at the next report.
+    An exception of the bar does the same, and must not propagate through the builder's code.
     """
 
     def __init__(self, bar: tqdm[Any]) -> None:
@@ -34,13 +34,13 @@ class Progress:
         self._lock = threading.Lock()
 
     def start(self, name: str, parent: str | None, steps: int) -> None:
-        """A phase of so many steps begins, inside another one unless that is None."""
+        """Start a phase, nested in `parent` unless that is None."""
         with self._lock:
             self._phases[name] = _Phase(parent, max(1, steps))
             self._show(name)
 
     def step(self, name: str, index: int) -> bool:
-        """Step `index` of a phase is done; False stops the build."""
+        """Record that a step is done; return False to stop the build."""
         with self._lock:
             if name in self._phases:
                 self._phases[name].done = index + 1
@@ -48,12 +48,12 @@ class Progress:
             return not self.stopped and self.failure is None
 
     def finish(self, name: str) -> None:
-        """A phase is over."""
+        """End a phase."""
         with self._lock:
             self._phases.pop(name, None)
 
     def fraction(self) -> float:
-        """How much of the outermost phase is done, the phases inside it counted."""
+        """Return the finished fraction of the outermost phase, including nested phases."""
         total, weight = 0.0, 1.0
         name = next((n for n, phase in self._phases.items() if phase.parent is None), None)
         while name is not None:
@@ -66,14 +66,14 @@ class Progress:
     def _show(self, name: str) -> None:
         try:
             self._bar.set_postfix_str(name, refresh=False)
-            # A phase may start inside one whose last step is already counted: never go back.
+            # A phase may start in a parent whose last step is already counted: never move back.
             self._bar.update(max(0.0, round(100 * self.fraction(), 1) - self._bar.n))
         except Exception as error:
             self.failure = error
 
 
 def monitor(module: Any, progress: Progress) -> Any:
-    """An IProgressMonitor of that package that tells `progress`."""
+    """Return an IProgressMonitor of the package that forwards to `progress`."""
 
     class Monitor(module.IProgressMonitor):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -92,18 +92,18 @@ def monitor(module: Any, progress: Progress) -> Any:
 
 
 @contextmanager
-def shown(description: str) -> Iterator[Progress]:
-    """A bar on stderr while the block builds, none where stderr is not a terminal.
+def progress_bar(description: str) -> Iterator[Progress]:
+    """Show a progress bar on stderr if it is a terminal, and defer Ctrl-C.
 
     Raises:
-        KeyboardInterrupt: at the end of the block, if Ctrl-C came: the builder stops at its next
-            step, where an exception in the middle of its own code would end the process.
+        KeyboardInterrupt: At the end of the block, if Ctrl-C was pressed. The builder stops at its
+            next step, because an exception within its code would end the process.
     """
     layout = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}{postfix}"
     with tqdm(total=100, desc=description, disable=None, leave=False, bar_format=layout) as bar:
         progress = Progress(bar)
         if threading.current_thread() is not threading.main_thread():
-            yield progress  # signals go to the main thread alone
+            yield progress  # only the main thread receives signals
         else:
             previous = signal.signal(signal.SIGINT, lambda *_: setattr(progress, "stopped", True))
             try:
