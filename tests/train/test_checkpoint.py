@@ -39,7 +39,7 @@ def saved(tmp_path: Path, tokenizer_model: Path) -> Path:
     return save_model(Transformer(CONFIG), tmp_path / "checkpoint-00000010", tokenizer_model)
 
 
-def test_what_was_saved_comes_back(saved: Path) -> None:
+def test_a_checkpoint_loads_unchanged(saved: Path) -> None:
     torch.manual_seed(0)
     expected = Transformer(CONFIG).state_dict()
     opened = open_checkpoint(saved)
@@ -55,7 +55,7 @@ def test_what_was_saved_comes_back(saved: Path) -> None:
     assert not (saved / "training").exists()
 
 
-def test_the_training_state_comes_back(tmp_path: Path) -> None:
+def test_the_training_state_loads_unchanged(tmp_path: Path) -> None:
     torch.manual_seed(1)
     optimizer = {"a.exp_avg": torch.randn(3, 2), "a.step": torch.tensor(7.0)}
     state = TrainingState(7, 2, 5, 2**32 - 1, 3, {"scale": 64.0}, dict(optimizer))
@@ -221,7 +221,7 @@ def test_the_average(saved: Path, tokenizer_model: Path) -> None:
         assert torch.equal(tensor, states[0][name])
 
 
-def test_a_full_disk_leaves_what_was_there(
+def test_a_full_disk_leaves_the_old_checkpoint(
     saved: Path, tokenizer_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = (saved / "model.safetensors").read_bytes()

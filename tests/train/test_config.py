@@ -150,13 +150,13 @@ def test_every_setting_is_a_flag_with_its_description() -> None:
             assert described in text.partition(f" {flag} ")[2]
 
 
-def test_training_refuses_what_only_imported_models_have() -> None:
+def test_training_refuses_settings_of_imported_models() -> None:
     check_trainable(ModelConfig(norm="pre", positions="learned"))
     with pytest.raises(OptionError, match="activation gelu: only imported models"):
         check_trainable(ModelConfig(activation="gelu"))
 
 
-def test_what_imported_models_have_is_checked() -> None:
+def test_settings_of_imported_models_are_checked() -> None:
     with pytest.raises(OptionError, match="tied all: a separate source vocabulary"):
         ModelConfig(source_vocabulary_size=9)
     with pytest.raises(OptionError, match="d_model 2: tensor2tensor's positions need 4"):

@@ -327,7 +327,7 @@ def test_dropout_scales_its_gradient_like_its_output() -> None:
     torch.testing.assert_close(x.grad * x, y)
 
 
-def test_dropout_is_where_the_paper_puts_it() -> None:
+def test_dropout_is_applied_as_in_the_paper() -> None:
     model = Transformer(SMALL)
     assert sum(isinstance(module, Dropout) for module in model.modules()) == 1 + 2 * 2 + 2 * 3
     for encoder_layer, decoder_layer in zip(

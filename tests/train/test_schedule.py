@@ -20,7 +20,7 @@ def test_equation_3(step: int, expected: float) -> None:
     assert learning_rate(step, 512, 4000, scale=2.0) == pytest.approx(2 * expected, rel=1e-12)
 
 
-def test_it_peaks_at_the_end_of_warmup() -> None:
+def test_the_learning_rate_peaks_at_the_end_of_warmup() -> None:
     rates = [learning_rate(step, 256, 50) for step in range(1, 200)]
     assert max(rates) == rates[49]
     assert rates[:50] == sorted(rates[:50])

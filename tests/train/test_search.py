@@ -52,7 +52,7 @@ def test_written_traces(case: Case) -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
 @pytest.mark.parametrize("form", ["gnmt", "length"])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_beam_wide_enough_finds_the_best_there_is(alpha: float, form: str, seed: int) -> None:
+def test_a_wide_beam_equals_exhaustive_search(alpha: float, form: str, seed: int) -> None:
     vocabulary, max_length = 7, 4
     options = SearchOptions(
         beam_size=300,  # 6 ** 3 live prefixes at most: nothing is ever dropped

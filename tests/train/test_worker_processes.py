@@ -106,7 +106,7 @@ def test_an_error_here_ends_the_process_apart(capfd: pytest.CaptureFixture[str])
         os.kill(int(str(raised.value).split()[0]), 0)
 
 
-def test_a_process_apart_that_is_killed_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_separate_process_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
     def lines() -> Iterator[bytes]:
         yield 100_000 * b"x"
         os.kill(int(first_line(capfd).split()[0]), signal.SIGKILL)

@@ -104,7 +104,7 @@ def test_a_function_of_seed_and_epoch() -> None:
     assert {frozenset(rows) for rows in plan(1, 0)} != {frozenset(rows) for rows in plan(1, 1)}
 
 
-def test_batches_come_in_random_order_of_length() -> None:
+def test_batches_are_in_random_order_of_length() -> None:
     data = random_data(3000)
     longest = [int(data.source.lengths[rows].max()) for rows in epoch_batches(data, 400, 1, 0)]
     # In random order half of the steps go down; in the order of length hardly one does.

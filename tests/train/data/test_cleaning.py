@@ -41,7 +41,7 @@ def test_the_ratio_is_of_characters_and_has_an_allowance() -> None:
     assert clean(("a", "x" * 19), max_length_ratio=9).dropped == {}
 
 
-def test_what_cannot_have_few_enough_tokens_is_too_long() -> None:
+def test_lines_of_too_many_characters_are_too_long() -> None:
     assert clean(("a" * 160, "b" * 160), max_length=10).dropped == {}
     assert clean(("a" * 161, "b" * 160), max_length=10).dropped == {"too_long": 1}
 

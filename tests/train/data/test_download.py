@@ -60,7 +60,7 @@ def test_a_file_is_fetched_once_and_recorded(site: Site, fetch: Callable[..., Pa
     assert site.requests == [("/corpora/a.tgz", None)]
 
 
-def test_a_cut_download_goes_on_where_it_was(
+def test_an_interrupted_download_resumes(
     site: Site, fetch: Callable[..., Path], pauses: list[float]
 ) -> None:
     site.cuts = [1000, 500]
@@ -69,7 +69,7 @@ def test_a_cut_download_goes_on_where_it_was(
     assert pauses == [1.0, 1.0]  # each try received bytes
 
 
-def test_the_next_run_goes_on_too(site: Site, fetch: Callable[..., Path]) -> None:
+def test_the_next_run_resumes_a_download(site: Site, fetch: Callable[..., Path]) -> None:
     site.cuts = [1000] + [0] * 5
     with pytest.raises(DownloadError, match=r"1,000 bytes are kept .* run the command again"):
         fetch()
@@ -105,9 +105,7 @@ def test_a_server_that_does_not_tell_the_length(site: Site, fetch: Callable[...,
     assert fetch(Archive(ARCHIVE.path, sha256=SHA256)).read_bytes() == CONTENT
 
 
-def test_a_part_that_is_whole_already(
-    site: Site, fetch: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_complete_partial_file(site: Site, fetch: Callable[..., Path], tmp_path: Path) -> None:
     directory = tmp_path / "downloads"
     directory.mkdir()
     (directory / "a.tgz.part").write_bytes(CONTENT)
@@ -163,7 +161,7 @@ def test_a_wrong_size_is_known_before_the_download(
     assert names(tmp_path / "downloads") == []
 
 
-def test_a_file_on_disk_is_held_to_what_was_first_found(fetch: Callable[..., Path]) -> None:
+def test_a_file_on_disk_is_checked_against_its_record(fetch: Callable[..., Path]) -> None:
     unknown = Archive(ARCHIVE.path, md5=MD5)
     path = fetch(unknown)
     assert fetch(unknown) == path
@@ -174,7 +172,7 @@ def test_a_file_on_disk_is_held_to_what_was_first_found(fetch: Callable[..., Pat
         fetch(Archive(ARCHIVE.path))
 
 
-def test_a_damaged_record_is_told(fetch: Callable[..., Path]) -> None:
+def test_a_damaged_record_is_reported(fetch: Callable[..., Path]) -> None:
     path = fetch()
     (path.parent / RECORD).write_text("{")
     with pytest.raises(DownloadError, match=r"downloads\.json is damaged"):

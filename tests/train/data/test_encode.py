@@ -35,7 +35,7 @@ def test_pairs_with_an_empty_side_are_left_out(tokenizer_model: Path, kind: str)
         assert encoded.lengths[side].tolist() == [len(sentence) for sentence in sentences]
 
 
-def test_the_longest_that_may_be_counts_its_end_symbol(tokenizer_model: Path) -> None:
+def test_the_length_limit_includes_the_end_symbol(tokenizer_model: Path) -> None:
     rows = [0, 2, 4]
     source, target = [SOURCE[row] for row in rows], [TARGET[row] for row in rows]
     longest = encode_lines(
@@ -60,7 +60,7 @@ def test_another_model_of_the_same_name_is_noticed(tokenizer_model: Path, tmp_pa
     assert before.tokens != after.tokens
 
 
-def test_written_in_pieces_it_is_the_same_split(tokenizer_model: Path, tmp_path: Path) -> None:
+def test_a_split_written_in_chunks_is_the_same(tokenizer_model: Path, tmp_path: Path) -> None:
     entries = []
     for name, parts in (("whole", [slice(0, 5)]), ("parts", [slice(0, 2), slice(2, 5)])):
         (tmp_path / name).mkdir()

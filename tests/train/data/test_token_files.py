@@ -257,7 +257,7 @@ def test_unequal_numbers_of_lines(
         prepare(job, tmp_path / "out", 1)
 
 
-def test_gzip_without_its_name_and_utf16(tmp_path: Path) -> None:
+def test_gzip_without_its_ending_and_utf16(tmp_path: Path) -> None:
     path = tmp_path / "train.en"
     path.write_bytes(gzip.compress(b"one\ntwo\n"))
     with TextSource(path).open() as lines:
@@ -281,7 +281,7 @@ def test_a_cut_gzip_file(
 
 
 @pytest.mark.parametrize("broken", [("valid", 0), ("test", 1), ("train", 1)])
-def test_what_is_missing_is_known_before_any_work(
+def test_missing_files_are_reported_before_any_work(
     tmp_path: Path,
     write: Callable[..., tuple[TextSource, TextSource]],
     broken: tuple[str, int],
@@ -324,7 +324,7 @@ def test_validation_text_without_a_pair(
         ("data.json", lambda old: old.replace(b'version": 1', b'version": 2'), "pip install -U"),
     ],
 )
-def test_damage_is_told(
+def test_damage_is_reported(
     make: Callable[..., PreparedData],
     name: str,
     change: Callable[[bytes], bytes] | None,

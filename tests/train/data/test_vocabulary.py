@@ -48,14 +48,14 @@ def test_a_sample_is_of_different_rows_in_their_order_and_by_the_seed() -> None:
     assert sample_rows(5, 10, 3).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_special_pieces_and_bytes_come_first(tmp_path: Path) -> None:
+def test_special_tokens_and_bytes_are_first(tmp_path: Path) -> None:
     train_tokenizer(LINES, 320, tmp_path / "t.spm")
     model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "t.spm"))
     assert [model.id_to_piece(index) for index in range(4)] == ["<pad>", "<unk>", "<s>", "</s>"]
     assert [model.is_byte(index) for index in (3, 4, 259, 260)] == [False, True, True, False]
 
 
-def test_one_more_piece_than_the_smallest_is_enough(tmp_path: Path) -> None:
+def test_the_smallest_vocabulary(tmp_path: Path) -> None:
     # SentencePiece requires a piece for every character of the text.
     with pytest.raises(InputError, match="take 260"):
         train_tokenizer(LINES, SMALLEST_VOCABULARY, tmp_path / "t.spm")
@@ -78,7 +78,7 @@ def test_a_newline_in_a_line_ends_no_text(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_an_error_in_the_text_comes_out_and_leaves_no_file(tmp_path: Path) -> None:
+def test_an_error_in_the_text_is_raised_and_leaves_no_file(tmp_path: Path) -> None:
     def lines() -> Iterator[str]:
         yield from LINES
         raise InputError("the text is damaged")
@@ -88,7 +88,7 @@ def test_an_error_in_the_text_comes_out_and_leaves_no_file(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_end_of_the_process_that_trains_is_told(
+def test_the_death_of_the_training_process_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "run_apart", lambda *_: (-9, b""))

@@ -60,7 +60,7 @@ def batch() -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_weights_times_values_is_what_each_layer_attends(
+def test_weights_times_values_equal_each_layers_attention(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model(changes)
@@ -92,7 +92,7 @@ def test_weights_times_values_is_what_each_layer_attends(
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_rows_sum_to_one_and_what_is_hidden_gets_nothing(changes: dict[str, Any]) -> None:
+def test_rows_sum_to_one_and_hidden_keys_have_zero_weight(changes: dict[str, Any]) -> None:
     source, lengths, bias, target = batch()
     found = attention_weights(make_model(changes), source, bias, target)
     assert [tuple(weights.shape) for weights in found.encoder] == [(2, 4, 6, 6)] * 2
@@ -125,7 +125,7 @@ def attend(
     return attend_sentence(model, tokenizer, sentence, target, SearchOptions())
 
 
-def test_pieces_stand_where_the_weights_are(model: Transformer, tokenizer: Tokenizer) -> None:
+def test_tokens_are_drawn_at_their_weights(model: Transformer, tokenizer: Tokenizer) -> None:
     found = attend(model, tokenizer, "the cat runs", "der Hund").maps
     read = (*tokenizer.source_pieces(tokenizer.encode_source("the cat runs")), "</s>")
     said = tuple(tokenizer.target_pieces(tokenizer.encode_target("der Hund")))

@@ -67,7 +67,7 @@ def test_probabilities_are_averaged_not_their_logarithms() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_two_members_against_every_hypothesis_there_is(seed: int) -> None:
+def test_two_members_against_exhaustive_search(seed: int) -> None:
     vocabulary, max_length = 7, 4
     options = SearchOptions(beam_size=300, max_length=max_length, num_hypotheses=20)
     first, second = random_script(seed, vocabulary), random_script(seed + 100, vocabulary)
@@ -123,7 +123,7 @@ def test_attention_is_the_members_mean() -> None:
     np.testing.assert_allclose(found.attention, np.mean(np.stack(every), 0), atol=1e-6)  # type: ignore[arg-type]
 
 
-def test_one_checkpoint_is_its_model_and_two_an_ensemble(checkpoint: Checkpoint) -> None:
+def test_one_checkpoint_is_a_model_and_two_are_an_ensemble(checkpoint: Checkpoint) -> None:
     one, _ = load_as_one([checkpoint], torch.device("cpu"))
     assert isinstance(one, Transformer)
     two, tokenizer = load_as_one([checkpoint, checkpoint], torch.device("cpu"))

@@ -175,7 +175,7 @@ def test_tokenized_bleu_is_the_plain_formula(reference: list[str], share: float)
 # ---- the metrics and their labels ----
 
 
-def test_every_metric_says_what_it_is(reference: list[str]) -> None:
+def test_every_metric_has_a_label_and_a_signature(reference: list[str]) -> None:
     found = {name: make_metric(name, reference)(noisy(reference, 0.1, 1)) for name in METRICS}
     assert [score.label for score in found.values()] == [
         "BLEU", "chrF2", "chrF2++", "TER", "tokenized BLEU",
@@ -237,7 +237,7 @@ def test_bootstrap_of_an_unclear_difference(reference: list[str]) -> None:
     assert 0.05 < found.p_value < 1
 
 
-def test_bootstrap_draws_what_sacrebleu_draws(reference: list[str]) -> None:
+def test_bootstrap_draws_the_same_sentences_as_sacrebleu(reference: list[str]) -> None:
     # Its p-value is one-sided and of absolute differences, but of the same test sets.
     first, second = noisy(reference, 0.2, 1), noisy(reference, 0.21, 7)
     systems = [("first", first), ("second", second)]

@@ -104,7 +104,7 @@ def test_a_run_has_one_colour_and_its_name_in_the_legend(make_run: Callable[...,
         assert lines == [of_run[0]] * half + [of_run[1]] * half
 
 
-def test_runs_of_one_name_are_told_apart(make_run: Callable[..., Path]) -> None:
+def test_runs_of_the_same_name_are_distinguished(make_run: Callable[..., Path]) -> None:
     paths = [make_run("a/run", entries(8.0)), make_run("b/run", entries(9.0))]
     assert [run.name for run in read_runs(paths)] == [str(path) for path in paths]
     assert [run.name for run in read_runs(paths[:1])] == ["run"]
@@ -149,7 +149,7 @@ def test_metrics_that_cannot_be_drawn(tmp_path: Path, text: str | None, message:
         read_runs([tmp_path])
 
 
-def test_where_a_picture_can_go(tmp_path: Path) -> None:
+def test_valid_paths_of_pictures(tmp_path: Path) -> None:
     (tmp_path / "there.png").write_bytes(b"old")
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "run").mkdir()
@@ -195,7 +195,7 @@ def test_a_picture_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_characters_that_the_font_lacks_are_told_once(
+def test_characters_that_the_font_lacks_are_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     figure = Figure(layout="constrained")

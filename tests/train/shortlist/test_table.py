@@ -112,7 +112,7 @@ def test_iterations_find_which_word_is_which() -> None:
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 5])
-def test_it_is_the_em_of_the_dictionaries(iterations: int) -> None:
+def test_em_equals_the_reference_implementation(iterations: int) -> None:
     corpus = [*random_corpus(40), ([5, 5, 6], [7, 7]), ([8], [9])]  # repeated tokens
     assert as_dict(learn(corpus, iterations)) == pytest.approx(model1_by_hand(corpus, iterations))
 
@@ -142,7 +142,7 @@ def test_several_processes_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -
     assert as_dict(learn(corpus, 2, workers=2)) == as_dict(learn(corpus, 2))
 
 
-def test_a_table_that_is_full_keeps_what_is_frequent_beside_its_source_token(
+def test_a_full_table_keeps_the_largest_shares_of_source_tokens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ibm_model1, "_CHUNK_LINKS", 50)
@@ -280,7 +280,7 @@ def test_the_list_of_a_sentence_is_the_sorted_union() -> None:
 
 
 @pytest.mark.parametrize(("frequent", "best"), [(9, 8), (9, 3), (4, 8), (1, 1), (5, 5)])
-def test_truncated_is_what_building_it_smaller_gives(frequent: int, best: int) -> None:
+def test_truncated_equals_a_smaller_build(frequent: int, best: int) -> None:
     corpus = random_corpus(80)
     found = build(corpus, frequent=9, best=8).truncated(frequent, best)
     same(found, build(corpus, frequent=frequent, best=best))
@@ -326,7 +326,7 @@ def saved(tmp_path: Path) -> tuple[Shortlist, Path]:
     return made, tmp_path / "s.safetensors"
 
 
-def test_saved_and_loaded_it_is_the_same(saved: tuple[Shortlist, Path]) -> None:
+def test_a_saved_shortlist_loads_unchanged(saved: tuple[Shortlist, Path]) -> None:
     same(Shortlist.load(saved[1]), saved[0])
     same(Shortlist.load(saved[1], "ab" * 32), saved[0])
     with safetensors.safe_open(saved[1], "numpy") as file:
@@ -460,7 +460,7 @@ def test_text_without_pairs(tokenizer_model: Path, tmp_path: Path) -> None:
             read_pairs(short, empty, models, pool)
 
 
-def test_where_the_tokenizer_is(
+def test_finding_the_tokenizer(
     make_bundle: Callable[..., Path], tokenizer_model: Path, tmp_path: Path
 ) -> None:
     run, models = tmp_path / "run", (tokenizer_model, tokenizer_model)

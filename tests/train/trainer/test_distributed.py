@@ -164,7 +164,7 @@ def test_a_process_that_dies_costs_no_sentence(text: Text, exact: Settings, tmp_
 
 
 @pytest.mark.slow
-def test_a_run_of_two_processes_goes_on_with_three(
+def test_a_run_of_two_processes_resumes_with_three(
     text: Text, exact: Settings, tmp_path: Path, train_alone: Callable[[Text, Settings], Path]
 ) -> None:
     changed, rows = tmp_path / "changed", tmp_path / "rows"
@@ -207,7 +207,7 @@ def test_alone_nothing_is_exchanged() -> None:
     alone.wait()
 
 
-def test_a_process_without_a_gpu_of_its_own_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_a_gpu_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "2")

@@ -125,7 +125,7 @@ def assert_exports(checkpoint: Checkpoint, bundle: Path, options: BuildOptions) 
 
 
 @pytest.mark.parametrize("kind", ["marian", "everything else", "learned positions"])
-def test_an_imported_model_learns_and_stays_what_it_is(
+def test_an_imported_model_learns_and_keeps_its_shape(
     kind: str, text: Text, tmp_path: Path, tokenizer_model: Path
 ) -> None:
     makers: dict[str, Callable[[], Path]] = {
@@ -228,7 +228,7 @@ def test_the_average_leaves_the_beginning_out(text: Text, start: Path, tmp_path:
     assert_equal_weights(tmp_path / "run" / names[0], start)
 
 
-def test_a_run_without_its_beginning_is_not_resumed(
+def test_a_run_without_its_initial_model_is_not_resumed(
     text: Text, start: Path, tmp_path: Path
 ) -> None:
     prepare_job(text, tmp_path / "run", "fine-tune", QUICK, start=start)
@@ -310,7 +310,7 @@ def test_a_prompt(text: Text, tmp_path: Path, tokenizer_model: Path) -> None:
     assert (again.settings.decoding, again.fingerprint) == (job.settings.decoding, job.fingerprint)
 
 
-def test_a_model_that_must_be_told_a_language(
+def test_a_multilingual_model_needs_a_language(
     text: Text, tmp_path: Path, tokenizer_model: Path
 ) -> None:
     prompt = Prompt(target_languages={"deu": 7, "fra": 8})
@@ -338,7 +338,7 @@ def test_without_a_checkpoint_nothing_imported_is_trained(text: Text, tmp_path: 
         prepare_job(text, tmp_path / "run", "fine-tune", {})
 
 
-def test_what_is_no_checkpoint(
+def test_paths_without_a_checkpoint(
     text: Text, start: Path, tmp_path: Path, make_bundle: Callable[..., Path]
 ) -> None:
     def refused(path: Path) -> str:

@@ -13,7 +13,7 @@ from translate_trt.train.trainer.objective import Objective
 
 
 @pytest.mark.parametrize("changes", [{}, {"key_size": 3}, {"norm": "pre", "decoder_layers": 3}])
-def test_they_are_what_torch_counts(changes: dict[str, int]) -> None:
+def test_flops_equal_those_counted_by_torch(changes: dict[str, int]) -> None:
     config = ModelConfig(
         **{"vocabulary_size": 50, "encoder_layers": 2, "decoder_layers": 1, "d_model": 16,
            "d_ff": 24, "heads": 4, "dropout": 0.0, **changes},  # type: ignore[arg-type]

@@ -116,7 +116,7 @@ def train_until(
     return process.returncode, errors
 
 
-def test_it_learns(run: Run, tmp_path: Path) -> None:
+def test_training_reduces_the_loss(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "run"
     averaged = run(out, steps=120, checkpoint_every=60, validate_every=60, dropout=0.0)
     assert averaged == out / AVERAGED
@@ -298,7 +298,7 @@ def test_the_seed_decides(run: Run, tmp_path: Path) -> None:
         ("missing tensor", r"lacks embedding\.weight\.exp_avg; it is damaged"),
     ],
 )
-def test_of_a_damaged_checkpoint_the_one_before_is_used(
+def test_a_damaged_checkpoint_is_skipped_on_resume(
     name: str, message: str, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(tmp_path / "whole", steps=13)
@@ -352,7 +352,7 @@ def test_a_run_of_an_older_version_is_resumed(run: Run, tmp_path: Path) -> None:
     assert_equal(tmp_path / "run" / name, tmp_path / "whole" / name)
 
 
-def test_the_average_goes_without_a_damaged_checkpoint(
+def test_a_damaged_checkpoint_is_left_out_of_the_average(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(tmp_path / "run", average_checkpoints=3)
@@ -402,7 +402,7 @@ def test_a_last_checkpoint_that_does_not_fit_ends_the_run_with_an_error(
     assert kept == ["checkpoint-00000004", "checkpoint-00000008"]
 
 
-def test_a_checkpoint_is_of_its_step_whatever_comes_while_it_is_written(
+def test_a_checkpoint_has_the_weights_of_its_step(
     text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The writer waits until the run is two steps further.
@@ -431,7 +431,7 @@ def test_a_checkpoint_is_of_its_step_whatever_comes_while_it_is_written(
         assert_equal(plain / name, held / name)
 
 
-def test_what_a_killed_run_left_half_written_is_cleared(run: Run, tmp_path: Path) -> None:
+def test_partial_files_of_a_killed_run_are_removed(run: Run, tmp_path: Path) -> None:
     run(tmp_path / "run", steps=4)
     (tmp_path / "run/.checkpoint-00000008.0a1b2c3d.partial").mkdir()
     (tmp_path / "run/.checkpoint-00000008.0a1b2c3d.partial/model.safetensors").write_text("half")
@@ -538,7 +538,7 @@ def poison(trainer: Trainer, steps: Callable[[int], bool]) -> None:
     trainer.objective = Poisoned()
 
 
-def test_a_gradient_that_is_no_number_costs_its_step_alone(
+def test_a_non_finite_gradient_skips_only_its_step(
     text: Text, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = prepare_job(text, tmp_path / "run", "tiny", {**settings, "steps": 3, "log_every": 1})
@@ -564,7 +564,7 @@ def test_a_gradient_that_is_no_number_costs_its_step_alone(
     assert state["skipped"] == 1
 
 
-def test_ten_such_steps_in_a_row_stop_the_run(
+def test_ten_skipped_steps_in_a_row_stop_the_run(
     text: Text, settings: Settings, tmp_path: Path
 ) -> None:
     job = prepare_job(text, tmp_path / "run", "tiny", {**settings, "steps": 40})

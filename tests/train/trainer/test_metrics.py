@@ -68,7 +68,7 @@ def test_a_damaged_line_is_set_aside(
     assert caplog.text.count("damaged lines (2) were moved to metrics.damaged") == 2
 
 
-def test_many_damaged_lines_are_one_warning(
+def test_many_damaged_lines_give_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path, raw(4), *DAMAGE.values())
@@ -114,7 +114,7 @@ def test_a_full_disk_does_not_stop_the_run(
     assert "Free some space" in caplog.text
 
 
-def test_once_there_is_room_again_what_was_missing_is_written(
+def test_missing_entries_are_written_when_the_disk_has_space(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Raw(io.FileIO):
@@ -136,7 +136,7 @@ def test_once_there_is_room_again_what_was_missing_is_written(
     metrics.close()
 
 
-def test_a_run_goes_on_past_a_damaged_line(
+def test_a_run_continues_after_a_damaged_line(
     run: Callable[..., Path],
     text: TextFiles,
     settings: dict[str, Any],

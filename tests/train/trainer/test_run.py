@@ -44,9 +44,7 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_a_job_is_what_the_files_and_settings_say(
-    text: Text, settings: Settings, tmp_path: Path
-) -> None:
+def test_a_job_has_the_data_and_settings(text: Text, settings: Settings, tmp_path: Path) -> None:
     job = prepare_job(text, tmp_path / "run", "tiny", {**settings, "vocabulary_size": 5000})
     assert job.settings.decoding == DecodingDefaults("en", "de")
     assert len(job.data.train) == 200
@@ -126,7 +124,7 @@ def test_an_existing_run_is_refused_and_with_force_replaced(
     prepare_job(text, tmp_path / "empty", "tiny", settings)
 
 
-def test_force_does_not_delete_what_is_no_run(
+def test_force_does_not_delete_other_directories(
     text: Text, settings: Settings, tmp_path: Path
 ) -> None:
     precious = tmp_path / "precious"
@@ -166,7 +164,7 @@ def test_resume_and_force_exclude_each_other(run: Run, text: Text, tmp_path: Pat
     assert (tmp_path / "run" / AVERAGED).exists()
 
 
-def test_resume_without_a_run_says_so_and_starts_one(
+def test_resume_without_a_run_warns_and_starts_a_run(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="translate_trt"):
@@ -335,7 +333,7 @@ def test_the_papers_recipe_for_a_corpus(prepared: Path, settings: Settings, tmp_
     assert job.settings.model.dropout == 0.2
 
 
-def test_a_named_corpus_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
+def test_a_missing_named_corpus_says_how_to_prepare_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"data prepare wmt14-en-de --output .*/wmt14-en-de$"):
         prepare_job(open_prepared(tmp_path / "wmt14-en-de"), tmp_path / "run", "base", {})
 

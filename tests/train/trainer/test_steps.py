@@ -75,7 +75,7 @@ def test_a_micro_batch_fits_and_a_step_takes_as_many_as_fit(data: ParallelData) 
             assert max(batch.source.numel(), batch.previous.numel()) <= places
 
 
-def test_the_loader_goes_through_epochs_without_end(data: ParallelData) -> None:
+def test_the_loader_iterates_over_epochs_endlessly(data: ParallelData) -> None:
     loader = StepLoader(data, CONFIG, rank=0, size=1, start=(0, 0))
     count = [len(plan_epoch(data, CONFIG, epoch)) for epoch in (0, 1)]
     steps = list(itertools.islice(loader, sum(count) + 1))
@@ -88,7 +88,7 @@ def test_the_loader_goes_through_epochs_without_end(data: ParallelData) -> None:
         assert step.target_tokens == sum(len(batch.targets) for batch in step.batches)
 
 
-def test_the_loader_goes_on_where_it_is_told(data: ParallelData) -> None:
+def test_the_loader_starts_at_a_given_position(data: ParallelData) -> None:
     whole = StepLoader(data, CONFIG, rank=0, size=1, start=(0, 0))
     steps = list(itertools.islice(whole, 40))
     whole.close()
@@ -111,7 +111,7 @@ def test_all_processes_know_the_whole_steps_tokens(data: ParallelData) -> None:
         assert own == steps[0].target_tokens
 
 
-def test_an_error_in_the_thread_comes_out(data: ParallelData) -> None:
+def test_an_error_in_the_thread_is_raised(data: ParallelData) -> None:
     broken = dataclasses.replace(data, target=None)  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
         next(iter(StepLoader(broken, CONFIG, 0, 1, start=(0, 0))))
