@@ -238,12 +238,12 @@ def test_a_sentence_is_selected_for_as_it_is_alone(both: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("choices", (24, 4, 8), "candidates and beams do not fit"),
-        ("log_probs", (24, 3), "candidates and beams do not fit"),
-        ("done", (23,), "not one value for each sentence"),
-        ("length_penalty_alpha", (), "not one value for each sentence"),
-        ("early_stopping", (1,), "not one value for each sentence"),
-        ("finished_parents", (24, 5), "the pool has not the shape"),
+        ("choices", (24, 4, 8), "candidates and beams do not match"),
+        ("log_probs", (24, 3), "candidates and beams do not match"),
+        ("done", (23,), "must be one value for each sentence"),
+        ("length_penalty_alpha", (), "must be one value for each sentence"),
+        ("early_stopping", (1,), "must be one value for each sentence"),
+        ("finished_parents", (24, 5), "the pool and the beams must have the same shape"),
     ],
 )
 def test_selection_refuses_what_does_not_fit(
@@ -309,10 +309,14 @@ def test_each_beam_sees_its_own_slot(both: Any, n: int, k: int, p: int, seen: fl
     [
         ("ExtendAncestry", {"slots": [[0, 5]]}, "a slot is out of range"),
         ("ExtendAncestry", {"slots": [[-1, 0]]}, "a slot is out of range"),
-        ("ExtendAncestry", {"slots": [[0, 1, 2]]}, "do not fit each other"),
+        ("ExtendAncestry", {"slots": [[0, 1, 2]]}, "do not match"),
         ("FollowAncestry", {"parents": [[0, 2]]}, "a parent is out of range"),
         ("FollowAncestry", {"parents": [[0, -1]]}, "a parent is out of range"),
-        ("FollowAncestry", {"ancestry": np.zeros((1, 2, 1), np.float32)}, "fewer slots than beams"),
+        (
+            "FollowAncestry",
+            {"ancestry": np.zeros((1, 2, 1), np.float32)},
+            "must be a slot for each beam",
+        ),
     ],
 )
 def test_ancestry_refuses_what_is_out_of_range(
@@ -374,8 +378,8 @@ def test_embedding_refuses_what_is_out_of_range(
 
 def test_embedding_refuses_what_does_not_fit(kernel: Any) -> None:
     inputs = embedding("Embed8")
-    with pytest.raises(Exception, match="not one scale for each row"):
+    with pytest.raises(Exception, match="must be a scale for each row of the table"):
         kernel("Embed8", inputs | {"scales": inputs["scales"][:28]})
     for name, width in (("position_table", 20), ("table", 20)):
-        with pytest.raises(Exception, match="do not fit each other"):
+        with pytest.raises(Exception, match="do not match"):
             kernel("Embed8", inputs | {name: inputs[name][:, :width]})

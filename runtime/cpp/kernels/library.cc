@@ -44,7 +44,7 @@ const Kernels& host_kernels() {
 
 #define TRANSLATE_TRT_EXPORT extern "C" __attribute__((visibility("default")))
 
-// Which kernels RegisterCustomOps registers on this processor; empty: none.
+// Name of the kernels that RegisterCustomOps registers on this processor.
 TRANSLATE_TRT_EXPORT const char* translate_trt_kernels() {
   return translate_trt::host_kernels().name;
 }

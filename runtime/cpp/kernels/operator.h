@@ -27,10 +27,10 @@ using Types = std::vector<ONNXTensorElementDataType>;
 using Shape = std::vector<std::int64_t>;
 
 // A running operator: its inputs and outputs, and the executor of its kernel.
-class Call final : public Executor {
+class OperatorContext final : public Executor {
  public:
-  Call(OrtKernelContext* context, WorkspacePool& workspaces)
-      : context_(context), workspaces_(workspaces) {}
+  OperatorContext(OrtKernelContext* raw, WorkspacePool& workspaces)
+      : context_(raw), workspaces_(workspaces) {}
 
   Shape shape(std::size_t input) const {
     return context_.GetInput(input).GetTensorTypeAndShapeInfo().GetShape();
@@ -81,7 +81,7 @@ inline void require(bool holds, const char* what) {
   }
 }
 
-inline std::size_t product(const Shape& shape, std::size_t first, std::size_t last) {
+inline std::size_t element_count(const Shape& shape, std::size_t first, std::size_t last) {
   std::size_t result = 1;
   for (auto i = first; i < last; ++i) {
     result *= static_cast<std::size_t>(shape[i]);
@@ -141,17 +141,17 @@ class NodeInfo {
 };
 
 // The kernel of one node in a session. Node(kernels, variant, info) is made with the session;
-// run(call) is called at every step, by several threads at once.
+// run(context) is called at every step, by several threads at once.
 template <class Node>
 class Compiled {
  public:
   Compiled(const Kernels& kernels, const typename Node::Variant& variant, const NodeInfo& info)
       : node_(kernels, variant, info) {}
 
-  OrtStatusPtr ComputeV2(OrtKernelContext* context) noexcept {
+  OrtStatusPtr ComputeV2(OrtKernelContext* raw) noexcept {
     try {
-      Call call(context, *workspaces_);
-      node_.run(call);
+      OperatorContext context(raw, *workspaces_);
+      node_.run(context);
       return nullptr;
     } catch (const std::exception& error) {
       return Ort::GetApi().CreateStatus(ORT_RUNTIME_EXCEPTION, error.what());

@@ -24,11 +24,11 @@ struct ConstantFloats {
   }
 };
 
-// A constant matrix in 8 bits and the sums of its columns.
+// A constant 8-bit matrix and its column sums.
 class Weights8 {
  public:
   Weights8(const Kernels& kernels, const NodeInfo& info, std::size_t input) {
-    const auto tensor = info.constant(input, "the weights of a product must be constant");
+    const auto tensor = info.constant(input, "the weights of a matmul must be constant");
     shape_ = tensor.GetTensorTypeAndShapeInfo().GetShape();
     require(shape_.size() == 4 && shape_[2] == 16 && shape_[3] == 4,
             "weights must be [outputs / 16, inputs / 4, 16, 4]");
@@ -50,7 +50,7 @@ class Weights8 {
   std::vector<std::int32_t> sums_;
 };
 
-// The last gives the sum and, as a second output, what its norm makes of it.
+// add_and_norm returns the residual sum and, as a second output, its LayerNorm.
 enum class EpilogueKind { nothing, relu, gelu, swish, add, add_norm, add_and_norm };
 
 Activation activation(EpilogueKind kind) {
@@ -66,7 +66,7 @@ Activation activation(EpilogueKind kind) {
   }
 }
 
-// What follows the product of an operator: its further inputs, from the bias on, and attributes.
+// The epilogue of a matmul: inputs from the bias on, and attributes.
 class EpilogueSpec {
  public:
   EpilogueSpec(EpilogueKind kind, std::size_t bias, const NodeInfo& info)
@@ -74,23 +74,24 @@ class EpilogueSpec {
         bias_(bias),
         norm_{nullptr, nullptr, norms(kind) ? info.attribute<float>("epsilon") : 0} {}
 
-  std::int64_t outputs(const Call& call) const { return call.shape(bias_).at(0); }
+  std::int64_t outputs(const OperatorContext& context) const { return context.shape(bias_).at(0); }
 
-  // Of a result of this shape; `norm` is where it keeps a normalization.
-  Epilogue read(Call& call, const Shape& shape, Norm& norm) const {
-    Epilogue epilogue{call.input<float>(bias_), activation(kind_), nullptr, nullptr, nullptr};
+  // Reads the epilogue of a result of this shape. `norm` is storage for epilogue.norm.
+  Epilogue read(OperatorContext& context, const Shape& shape, Norm& norm) const {
+    Epilogue epilogue{context.input<float>(bias_), activation(kind_), nullptr, nullptr, nullptr};
     if (kind_ == EpilogueKind::add || norms(kind_)) {
-      require(call.shape(bias_ + 1) == shape, "the residual has another shape than the product");
-      epilogue.residual = call.input<float>(bias_ + 1);
+      require(context.shape(bias_ + 1) == shape,
+              "the residual and the result of the matmul must have the same shape");
+      epilogue.residual = context.input<float>(bias_ + 1);
     }
     if (norms(kind_)) {
       norm = norm_;
-      norm.gamma = call.input<float>(bias_ + 2);
-      norm.beta = call.input<float>(bias_ + 3);
+      norm.gamma = context.input<float>(bias_ + 2);
+      norm.beta = context.input<float>(bias_ + 3);
       epilogue.norm = &norm;
     }
     if (kind_ == EpilogueKind::add_and_norm) {
-      epilogue.normalized = call.output<float>(1, shape);
+      epilogue.normalized = context.output<float>(1, shape);
     }
     return epilogue;
   }
@@ -120,18 +121,19 @@ class Linear8Node {
         weights_(kernels, info, 1),
         epilogue_(variant.epilogue, 3, info) {}
 
-  void run(Call& call) const {
-    auto shape = call.shape(0);
-    const auto outputs = epilogue_.outputs(call);
-    const auto rows = product(shape, 0, shape.size() - 1);
-    const auto matrix = weights_.with(call.input<std::int8_t>(1), call.input<float>(2),
+  void run(OperatorContext& context) const {
+    auto shape = context.shape(0);
+    const auto outputs = epilogue_.outputs(context);
+    const auto rows = element_count(shape, 0, shape.size() - 1);
+    const auto matrix = weights_.with(context.input<std::int8_t>(1), context.input<float>(2),
                                       static_cast<std::size_t>(outputs));
     require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
-            "the input has not the columns that the weights want");
+            "the input must have as many columns as the weights have rows");
     shape.back() = outputs;
     Norm norm;
-    const Linear8 linear{matrix, positive_, epilogue_.read(call, shape, norm)};
-    kernels_.linear8(linear, call.input<float>(0), rows, call.output<float>(0, shape), call);
+    const Linear8 linear{matrix, positive_, epilogue_.read(context, shape, norm)};
+    kernels_.linear8(linear, context.input<float>(0), rows, context.output<float>(0, shape),
+                     context);
   }
 
  private:
@@ -141,15 +143,15 @@ class Linear8Node {
   const EpilogueSpec epilogue_;
 };
 
-// Weights in panels.
-Matrix panels(const Call& call, std::size_t input, std::int64_t outputs) {
-  const auto shape = call.shape(input);
+// Reads a float matrix in panels.
+Matrix panels(const OperatorContext& context, std::size_t input, std::int64_t outputs) {
+  const auto shape = context.shape(input);
   require(shape.size() == 3 && shape[1] > 0 && shape[2] == 64,
           "weights must be [outputs / 64, inputs, 64]");
   require(outputs > (shape[0] - 1) * 64 && outputs <= shape[0] * 64,
-          "the weights have not the columns that are asked for");
-  return {call.input<float>(input), product(shape, 1, 2), static_cast<std::size_t>(outputs),
-          product(shape, 0, 1)};
+          "the bias and the weights must have the same number of columns");
+  return {context.input<float>(input), element_count(shape, 1, 2),
+          static_cast<std::size_t>(outputs), element_count(shape, 0, 1)};
 }
 
 class LinearNode {
@@ -159,17 +161,18 @@ class LinearNode {
   LinearNode(const Kernels& kernels, const Variant& kind, const NodeInfo& info)
       : kernels_(kernels), epilogue_(kind, 2, info) {}
 
-  void run(Call& call) const {
-    auto shape = call.shape(0);
-    const auto outputs = epilogue_.outputs(call);
-    const auto rows = product(shape, 0, shape.size() - 1);
-    const auto matrix = panels(call, 1, outputs);
+  void run(OperatorContext& context) const {
+    auto shape = context.shape(0);
+    const auto outputs = epilogue_.outputs(context);
+    const auto rows = element_count(shape, 0, shape.size() - 1);
+    const auto matrix = panels(context, 1, outputs);
     require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
-            "the input has not the columns that the weights want");
+            "the input must have as many columns as the weights have rows");
     shape.back() = outputs;
     Norm norm;
-    const Linear linear{matrix, epilogue_.read(call, shape, norm)};
-    kernels_.linear(linear, call.input<float>(0), rows, call.output<float>(0, shape), call);
+    const Linear linear{matrix, epilogue_.read(context, shape, norm)};
+    kernels_.linear(linear, context.input<float>(0), rows, context.output<float>(0, shape),
+                    context);
   }
 
  private:
@@ -177,23 +180,23 @@ class LinearNode {
   const EpilogueSpec epilogue_;
 };
 
-// Outputs of candidates for logits or inputs of shape [N, K, ...].
-Candidates candidates(Call& call, const Shape& shape, std::size_t columns, std::size_t column,
-                      std::size_t count) {
-  require(shape.size() == 3, "candidates are of [N, K] rows");
+// Allocates the outputs of a candidate operator for rows of shape [N, K, ...].
+Candidates candidates(OperatorContext& context, const Shape& shape, std::size_t columns,
+                      std::size_t column, std::size_t count) {
+  require(shape.size() == 3, "the input of a candidate operator must be [N, K, ...]");
   const Shape one = {shape[0], shape[1], 1};
-  require(call.shape(column) == one, "the looked up columns must be [N, K, 1]");
-  const auto wanted = *call.input<std::int64_t>(count);
+  require(context.shape(column) == one, "the columns to look up must be [N, K, 1]");
+  const auto wanted = *context.input<std::int64_t>(count);
   require(wanted >= 1 && static_cast<std::size_t>(wanted) <= columns,
-          "more candidates than columns were asked for");
-  const auto* looked_up = call.input<std::int64_t>(column);
-  const auto rows = product(shape, 0, 2);
+          "the number of candidates must be from 1 to the number of columns");
+  const auto* looked_up = context.input<std::int64_t>(column);
+  const auto rows = element_count(shape, 0, 2);
   require(std::all_of(looked_up, looked_up + rows,
                       [&](auto c) { return c >= 0 && static_cast<std::size_t>(c) < columns; }),
-          "a looked up column is out of range");
+          "a column to look up is out of range");
   const Shape many = {shape[0], shape[1], wanted};
-  return {static_cast<std::size_t>(wanted), looked_up, call.output<float>(0, many),
-          call.output<std::int64_t>(1, many), call.output<float>(2, one)};
+  return {static_cast<std::size_t>(wanted), looked_up, context.output<float>(0, many),
+          context.output<std::int64_t>(1, many), context.output<float>(2, one)};
 }
 
 // Whether logits have a bias.
@@ -201,29 +204,32 @@ struct LogitsVariant {
   bool biased = false;
 };
 
-// In 8 bits. What is added to logits also hides columns, with and without a bias of the model's.
+// Candidates8. The input that is added to logits is the bias of the model, if it has one; in
+// padding columns it hides the logit.
 class Candidates8Node {
  public:
   using Variant = NoVariant;
 
   Candidates8Node(const Kernels& kernels, const Variant&, const NodeInfo& info)
       : kernels_(kernels), weights_(kernels, info, 1) {
-    const ConstantFloats bias(info, 3, "which columns are hidden must be constant");
-    require(bias.count == weights_.columns(), "each column must have a bias");
-    // Hidden are those that fill up the last block.
+    const ConstantFloats bias(info, 3, "the input that hides columns must be constant");
+    require(bias.count == weights_.columns(),
+            "the input that hides columns must have a value per column");
+    // The hidden columns pad the last block.
     const auto* end = bias.values + bias.count;
     const auto* first = std::find_if(bias.values, end, [](float b) { return b < kMostHidden; });
     columns_ = static_cast<std::size_t>(first - bias.values);
   }
 
-  void run(Call& call) const {
-    const auto shape = call.shape(0);
-    const auto matrix = weights_.with(call.input<std::int8_t>(1), call.input<float>(2), columns_);
+  void run(OperatorContext& context) const {
+    const auto shape = context.shape(0);
+    const auto matrix =
+        weights_.with(context.input<std::int8_t>(1), context.input<float>(2), columns_);
     require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
-            "the input has not the columns that the weights want");
-    const auto found = candidates(call, shape, columns_, 4, 5);
-    kernels_.candidates8(matrix, call.input<float>(3), call.input<float>(0), product(shape, 0, 2),
-                         found, call);
+            "the input must have as many columns as the weights have rows");
+    const auto found = candidates(context, shape, columns_, 4, 5);
+    kernels_.candidates8(matrix, context.input<float>(3), context.input<float>(0),
+                         element_count(shape, 0, 2), found, context);
   }
 
  private:
@@ -243,34 +249,34 @@ class VocabularyCandidatesNode {
         column_(variant.biased ? 3 : 2),
         vocabulary_(read(kernels, variant, info, memory_)) {}
 
-  void run(Call& call) const {
-    const auto shape = call.shape(0);
+  void run(OperatorContext& context) const {
+    const auto shape = context.shape(0);
     require(static_cast<std::size_t>(shape.back()) == vocabulary_.inputs,
-            "the input has not the columns that the vocabulary's matrix has");
-    const auto found = candidates(call, shape, vocabulary_.outputs, column_, column_ + 1);
-    kernels_.candidates(vocabulary_, call.input<float>(1), call.input<float>(0),
-                        product(shape, 0, 2), found, call);
+            "the input and the vocabulary projection must have the same number of columns");
+    const auto found = candidates(context, shape, vocabulary_.outputs, column_, column_ + 1);
+    kernels_.candidates(vocabulary_, context.input<float>(1), context.input<float>(0),
+                        element_count(shape, 0, 2), found, context);
   }
 
  private:
   static Vocabulary read(const Kernels& kernels, const Variant& variant, const NodeInfo& info,
                          Arena& memory) {
-    const auto matrix = info.constant(1, "the vocabulary's matrix must be constant");
+    const auto matrix = info.constant(1, "the vocabulary projection must be constant");
     const auto shape = matrix.GetTensorTypeAndShapeInfo().GetShape();
-    require(shape.size() == 2, "the vocabulary's matrix must be [V, inputs]");
-    const auto outputs = product(shape, 0, 1);
+    require(shape.size() == 2, "the vocabulary projection must be [V, inputs]");
+    const auto outputs = element_count(shape, 0, 1);
     const float* bias = nullptr;
     if (variant.biased) {
-      const ConstantFloats constants(info, 2, "the logits' bias must be constant");
-      require(constants.count == outputs, "each logit must have a bias");
+      const ConstantFloats constants(info, 2, "the bias of the logits must be constant");
+      require(constants.count == outputs, "the bias of the logits must have a value per token");
       bias = constants.values;
     }
-    return kernels.vocabulary(matrix.GetTensorData<float>(), bias, outputs, product(shape, 1, 2),
-                              memory);
+    return kernels.vocabulary(matrix.GetTensorData<float>(), bias, outputs,
+                              element_count(shape, 1, 2), memory);
   }
 
   const Kernels& kernels_;
-  const std::size_t column_;  // which input is looked up
+  const std::size_t column_;  // index of the input
   Arena memory_;
   const Vocabulary vocabulary_;
 };
@@ -281,31 +287,32 @@ class TopLogitsNode {
 
   TopLogitsNode(const Kernels& kernels, const Variant&, const NodeInfo&) : kernels_(kernels) {}
 
-  void run(Call& call) const {
-    const auto shape = call.shape(0);
+  void run(OperatorContext& context) const {
+    const auto shape = context.shape(0);
     const auto columns = static_cast<std::size_t>(shape.back());
-    const auto found = candidates(call, shape, columns, 1, 2);
-    kernels_.top_logits(call.input<float>(0), product(shape, 0, 2), columns, found, call);
+    const auto found = candidates(context, shape, columns, 1, 2);
+    kernels_.top_logits(context.input<float>(0), element_count(shape, 0, 2), columns, found,
+                        context);
   }
 
  private:
   const Kernels& kernels_;
 };
 
-// Candidates from the tokens of a list; in 8 bits if the matrix is.
+// Candidates from the shortlist of each sentence, with a float or 8-bit projection.
 template <class Weight>
 class ShortlistNode {
  public:
   using Variant = LogitsVariant;
   static constexpr bool kBytes = std::is_same_v<Weight, std::int8_t>;
-  static constexpr std::size_t kBias = kBytes ? 3 : 2;  // which input it is, if there is one
+  static constexpr std::size_t kBias = kBytes ? 3 : 2;  // index of the input, if present
 
   ShortlistNode(const Kernels& kernels, const Variant& variant, const NodeInfo& info)
       : kernels_(kernels), tokens_(kBias + (variant.biased ? 1 : 0)) {
     if constexpr (kBytes) {
-      const auto matrix = info.constant(1, "the vocabulary's matrix must be constant");
+      const auto matrix = info.constant(1, "the vocabulary projection must be constant");
       const auto shape = matrix.GetTensorTypeAndShapeInfo().GetShape();
-      require(shape.size() == 2, "the vocabulary's matrix must be [V, inputs]");
+      require(shape.size() == 2, "the vocabulary projection must be [V, inputs]");
       const auto* row = matrix.template GetTensorData<std::int8_t>();
       for (std::int64_t token = 0; token < shape[0]; ++token, row += shape[1]) {
         row_sums_.push_back(std::accumulate(row, row + shape[1], std::int32_t{0}));
@@ -313,41 +320,40 @@ class ShortlistNode {
     }
   }
 
-  void run(Call& call) const {
-    const auto shape = call.shape(0), matrix = call.shape(1), list = call.shape(tokens_);
+  void run(OperatorContext& context) const {
+    const auto shape = context.shape(0), matrix = context.shape(1), list = context.shape(tokens_);
     require(shape.size() == 3 && matrix.at(1) == shape[2],
-            "the input has not the columns that the vocabulary's matrix has");
-    require(list.size() == 2 && list[0] == shape[0], "there must be a list for each sentence");
+            "the input and the vocabulary projection must have the same number of columns");
+    require(list.size() == 2 && list[0] == shape[0], "there must be a shortlist for each sentence");
     const auto size = static_cast<std::size_t>(matrix[0]);
     const float* bias = nullptr;
     if (tokens_ > kBias) {
-      require(call.shape(kBias) == Shape{matrix[0]}, "each logit must have a bias");
-      bias = call.input<float>(kBias);
+      require(context.shape(kBias) == Shape{matrix[0]},
+              "the bias of the logits must have a value per token");
+      bias = context.input<float>(kBias);
     }
-    const Shortlists lists{product(shape, 0, 1),
-                           product(shape, 1, 2),
-                           product(list, 1, 2),
-                           product(shape, 2, 3),
-                           call.input<std::int64_t>(tokens_),
-                           bias};
+    const Shortlists lists{
+        element_count(shape, 0, 1), element_count(shape, 1, 2),           element_count(list, 1, 2),
+        element_count(shape, 2, 3), context.input<std::int64_t>(tokens_), bias};
     require(std::all_of(lists.tokens, lists.tokens + lists.sentences * lists.entries,
                         [&](auto t) { return t >= 0 && static_cast<std::size_t>(t) < size; }),
-            "a listed token is out of range");
-    const auto found = candidates(call, shape, size, tokens_ + 1, tokens_ + 2);
-    require(found.count <= lists.entries, "more candidates than places were asked for");
-    const auto* weights = call.input<Weight>(1);
-    const auto* x = call.input<float>(0);
+            "a token of the shortlist is out of range");
+    const auto found = candidates(context, shape, size, tokens_ + 1, tokens_ + 2);
+    require(found.count <= lists.entries,
+            "the number of candidates must not exceed the width of the shortlist");
+    const auto* weights = context.input<Weight>(1);
+    const auto* x = context.input<float>(0);
     if constexpr (kBytes) {
-      kernels_.shortlist_candidates8(lists, weights, call.input<float>(2), row_sums_.data(), x,
-                                     found, call);
+      kernels_.shortlist_candidates8(lists, weights, context.input<float>(2), row_sums_.data(), x,
+                                     found, context);
     } else {
-      kernels_.shortlist_candidates(lists, weights, x, found, call);
+      kernels_.shortlist_candidates(lists, weights, x, found, context);
     }
   }
 
  private:
   const Kernels& kernels_;
-  const std::size_t tokens_;  // which input they are
+  const std::size_t tokens_;  // index of the input
   std::vector<std::int32_t> row_sums_;
 };
 
@@ -358,13 +364,13 @@ class AddNormNode {
   AddNormNode(const Kernels& kernels, const Variant&, const NodeInfo& info)
       : kernels_(kernels), epsilon_(info.attribute<float>("epsilon")) {}
 
-  void run(Call& call) const {
-    const auto shape = call.shape(0);
-    require(call.shape(1) == shape, "the residual has another shape than the input");
-    const Norm norm{call.input<float>(2), call.input<float>(3), epsilon_};
-    kernels_.add_norm(call.input<float>(0), call.input<float>(1),
-                      product(shape, 0, shape.size() - 1), static_cast<std::size_t>(shape.back()),
-                      norm, call.output<float>(0, shape), call);
+  void run(OperatorContext& context) const {
+    const auto shape = context.shape(0);
+    require(context.shape(1) == shape, "the residual and the input must have the same shape");
+    const Norm norm{context.input<float>(2), context.input<float>(3), epsilon_};
+    kernels_.add_norm(
+        context.input<float>(0), context.input<float>(1), element_count(shape, 0, shape.size() - 1),
+        static_cast<std::size_t>(shape.back()), norm, context.output<float>(0, shape), context);
   }
 
  private:

@@ -1,4 +1,4 @@
-// Operators of the embedding, the beam search and the slots, which any processor computes alike.
+// Operators of the embedding, the beam search and the cache slots, for every processor.
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@ bool within(const std::int64_t* values, std::size_t count, std::int64_t end) {
   return std::all_of(values, values + count, [=](auto v) { return v >= 0 && v < end; });
 }
 
-// What nodes that no kernel of a processor and no attribute belongs to have in common.
+// Base of nodes that need neither the processor's kernels nor attributes.
 class PortableNode {
  public:
   using Variant = NoVariant;
@@ -26,31 +26,33 @@ class EmbedNode {
   EmbedNode(const Kernels&, const Variant&, const NodeInfo& info)
       : factor_(info.attribute<float>("factor")) {}
 
-  void run(Call& call) const {
-    constexpr std::size_t kPositions = kEightBits ? 2 : 1;  // the table of them
-    const auto table = call.shape(0), positions = call.shape(kPositions);
-    const auto tokens = call.shape(kPositions + 1);
+  void run(OperatorContext& context) const {
+    constexpr std::size_t kPositions = kEightBits ? 2 : 1;  // index of the position table
+    const auto table = context.shape(0), positions = context.shape(kPositions);
+    const auto tokens = context.shape(kPositions + 1);
     require(table.size() == 2 && positions.size() == 2 && tokens.size() == 2 &&
-                positions[1] == table[1] && call.shape(kPositions + 2) == Shape{tokens[0]},
-            "tables, tokens and positions do not fit each other");
+                positions[1] == table[1] && context.shape(kPositions + 2) == Shape{tokens[0]},
+            "the shapes of tables, tokens and positions do not match");
     const Embedding embedding{
-        product(tokens, 0, 1),
-        product(tokens, 1, 2),
-        product(table, 1, 2),
-        call.input<std::int64_t>(kPositions + 1),
-        call.input<std::int64_t>(kPositions + 2),
-        call.input<float>(kPositions),
+        element_count(tokens, 0, 1),
+        element_count(tokens, 1, 2),
+        element_count(table, 1, 2),
+        context.input<std::int64_t>(kPositions + 1),
+        context.input<std::int64_t>(kPositions + 2),
+        context.input<float>(kPositions),
         factor_,
     };
-    require(within(embedding.tokens, product(tokens, 0, 2), table[0]), "a token is out of range");
+    require(within(embedding.tokens, element_count(tokens, 0, 2), table[0]),
+            "a token is out of range");
     require(within(embedding.positions, embedding.sentences, positions[0]),
             "a position is out of range");
-    auto* y = call.output<float>(0, {tokens[0], tokens[1], table[1]});
+    auto* y = context.output<float>(0, {tokens[0], tokens[1], table[1]});
     if constexpr (kEightBits) {
-      require(call.shape(1) == Shape{table[0], 1}, "there is not one scale for each row");
-      embed8(embedding, call.input<std::int8_t>(0), call.input<float>(1), y);
+      require(context.shape(1) == Shape{table[0], 1},
+              "there must be a scale for each row of the table");
+      embed8(embedding, context.input<std::int8_t>(0), context.input<float>(1), y);
     } else {
-      embed(embedding, call.input<float>(0), y);
+      embed(embedding, context.input<float>(0), y);
     }
   }
 
@@ -62,16 +64,16 @@ class ForcedColumnsNode : public PortableNode {
  public:
   using PortableNode::PortableNode;
 
-  void run(Call& call) const {
-    const auto beams = call.shape(1);
-    require(beams.size() == 2 && call.shape(0) == Shape{beams[0]},
-            "forced tokens and beams do not fit each other");
-    const auto* forced = call.input<std::int64_t>(0);
-    auto* columns = call.output<std::int64_t>(0, {beams[0], beams[1], 1});
+  void run(OperatorContext& context) const {
+    const auto beams = context.shape(1);
+    require(beams.size() == 2 && context.shape(0) == Shape{beams[0]},
+            "the shapes of forced tokens and beams do not match");
+    const auto* forced = context.input<std::int64_t>(0);
+    auto* columns = context.output<std::int64_t>(0, {beams[0], beams[1], 1});
     for (std::int64_t n = 0; n < beams[0]; ++n) {
       columns = std::fill_n(columns, beams[1], forced_column(forced[n]));
     }
-    *call.output<std::int64_t>(1, {1}) = 2 * beams[1] + 1;
+    *context.output<std::int64_t>(1, {1}) = 2 * beams[1] + 1;
   }
 };
 
@@ -79,72 +81,75 @@ class SelectBeamsNode : public PortableNode {
  public:
   using PortableNode::PortableNode;
 
-  void run(Call& call) const {
-    const auto shape = call.shape(0), beams = call.shape(10);
-    require(shape.size() == 3 && beams.size() == 2, "wrong number of axes");
+  void run(OperatorContext& context) const {
+    const auto shape = context.shape(0), beams = context.shape(10);
+    require(shape.size() == 3 && beams.size() == 2,
+            "candidates must be [N, K, C], and beams [N, K]");
     const Shape rows = {shape[0]};
-    require(beams == Shape{shape[0], shape[1]} && call.shape(1) == shape &&
-                call.shape(2) == Shape{shape[0], shape[1], 1},
-            "candidates and beams do not fit each other");
+    require(beams == Shape{shape[0], shape[1]} && context.shape(1) == shape &&
+                context.shape(2) == Shape{shape[0], shape[1], 1},
+            "the shapes of candidates and beams do not match");
     for (const std::size_t input : {4, 5, 6, 7, 8, 9, 11, 12}) {
-      require(call.shape(input) == rows, "there is not one value for each sentence");
+      require(context.shape(input) == rows, "there must be one value for each sentence");
     }
     for (const std::size_t input : {13, 14, 15, 16}) {
-      require(call.shape(input) == beams, "the pool has not the shape of the beams");
+      require(context.shape(input) == beams, "the pool and the beams must have the same shape");
     }
-    require(shape[2] >= 1 && shape[1] >= 1, "there are no candidates");
+    require(shape[2] >= 1 && shape[1] >= 1, "there must be a candidate for each beam");
     const Selection selection{
-        product(shape, 0, 1),
-        product(shape, 1, 2),
-        product(shape, 2, 3),
-        call.input<float>(0),
-        call.input<std::int64_t>(1),
-        call.input<float>(2),
-        *call.input<std::int64_t>(3),
-        call.input<std::int64_t>(4),
-        call.input<std::int64_t>(5),
-        call.input<std::int64_t>(6),
-        call.input<float>(7),
-        call.input<float>(8),
-        call.input<bool>(9),
-        call.input<float>(10),
-        call.input<std::int64_t>(11),
-        call.input<bool>(12),
-        call.input<float>(13),
-        call.input<std::int64_t>(14),
-        call.input<std::int64_t>(15),
-        call.input<bool>(16),
-        call.output<std::int64_t>(0, beams),
-        call.output<std::int64_t>(1, beams),
-        call.output<float>(2, beams),
-        call.output<std::int64_t>(3, rows),
-        call.output<bool>(4, rows),
-        call.output<float>(5, beams),
-        call.output<std::int64_t>(6, beams),
-        call.output<std::int64_t>(7, beams),
-        call.output<bool>(8, beams),
+        element_count(shape, 0, 1),
+        element_count(shape, 1, 2),
+        element_count(shape, 2, 3),
+        context.input<float>(0),
+        context.input<std::int64_t>(1),
+        context.input<float>(2),
+        *context.input<std::int64_t>(3),
+        context.input<std::int64_t>(4),
+        context.input<std::int64_t>(5),
+        context.input<std::int64_t>(6),
+        context.input<float>(7),
+        context.input<float>(8),
+        context.input<bool>(9),
+        context.input<float>(10),
+        context.input<std::int64_t>(11),
+        context.input<bool>(12),
+        context.input<float>(13),
+        context.input<std::int64_t>(14),
+        context.input<std::int64_t>(15),
+        context.input<bool>(16),
+        context.output<std::int64_t>(0, beams),
+        context.output<std::int64_t>(1, beams),
+        context.output<float>(2, beams),
+        context.output<std::int64_t>(3, rows),
+        context.output<bool>(4, rows),
+        context.output<float>(5, beams),
+        context.output<std::int64_t>(6, beams),
+        context.output<std::int64_t>(7, beams),
+        context.output<bool>(8, beams),
     };
     select_beams(selection);
   }
 };
 
-// Of ancestry [N, K, P] and numbers [N, K], which are below `end`.
-Ancestry ancestry(Call& call, const Shape& shape, std::int64_t end, const char* what) {
-  require(call.shape(1) == Shape{shape[0], shape[1]}, "ancestry and beams do not fit each other");
-  require(within(call.input<std::int64_t>(1), product(shape, 0, 2), end), what);
-  return {product(shape, 0, 1), product(shape, 1, 2), product(shape, 2, 3), call.input<float>(0),
-          call.output<float>(0, shape)};
+// Reads ancestry [N, K, P], and checks that input 1 is [N, K] with values below `end`.
+Ancestry ancestry(OperatorContext& context, const Shape& shape, std::int64_t end,
+                  const char* what) {
+  require(context.shape(1) == Shape{shape[0], shape[1]},
+          "the shapes of ancestry and beams do not match");
+  require(within(context.input<std::int64_t>(1), element_count(shape, 0, 2), end), what);
+  return {element_count(shape, 0, 1), element_count(shape, 1, 2), element_count(shape, 2, 3),
+          context.input<float>(0), context.output<float>(0, shape)};
 }
 
 class ExtendAncestryNode : public PortableNode {
  public:
   using PortableNode::PortableNode;
 
-  void run(Call& call) const {
-    const auto shape = call.shape(0);
-    require(shape.size() == 3, "ancestry is [N, K, P]");
-    extend_ancestry(ancestry(call, shape, shape[2], "a slot is out of range"),
-                    call.input<std::int64_t>(1));
+  void run(OperatorContext& context) const {
+    const auto shape = context.shape(0);
+    require(shape.size() == 3, "ancestry must be [N, K, P]");
+    extend_ancestry(ancestry(context, shape, shape[2], "a slot is out of range"),
+                    context.input<std::int64_t>(1));
   }
 };
 
@@ -152,13 +157,14 @@ class FollowAncestryNode : public PortableNode {
  public:
   using PortableNode::PortableNode;
 
-  void run(Call& call) const {
-    const auto shape = call.shape(0);
-    require(shape.size() == 3, "ancestry is [N, K, P]");
-    require(shape[2] >= shape[1], "there are fewer slots than beams");
-    follow_ancestry(ancestry(call, shape, shape[1], "a parent is out of range"),
-                    call.input<std::int64_t>(1), call.output<std::int64_t>(1, {shape[0], shape[1]}),
-                    call.output<bool>(2, {shape[0]}));
+  void run(OperatorContext& context) const {
+    const auto shape = context.shape(0);
+    require(shape.size() == 3, "ancestry must be [N, K, P]");
+    require(shape[2] >= shape[1], "there must be a slot for each beam");
+    follow_ancestry(ancestry(context, shape, shape[1], "a parent is out of range"),
+                    context.input<std::int64_t>(1),
+                    context.output<std::int64_t>(1, {shape[0], shape[1]}),
+                    context.output<bool>(2, {shape[0]}));
   }
 };
 

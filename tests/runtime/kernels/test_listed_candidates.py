@@ -104,12 +104,12 @@ def test_a_sentence_that_is_done_has_no_list_and_harms_no_other(
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"lists": np.full((1, 12), 20)}, "listed token is out of range"),
-        ({"lists": np.full((1, 12), -1)}, "listed token is out of range"),
-        ({"lists": np.zeros((2, 12), np.int64)}, "a list for each sentence"),
-        ({"lists": np.zeros((1, 8), np.int64)}, "more candidates than places"),
-        ({"column": np.full((1, 4, 1), 20)}, "looked up column is out of range"),
-        ({"x": np.zeros((1, 4, 9), np.float32)}, "has not the columns"),
+        ({"lists": np.full((1, 12), 20)}, "token of the shortlist is out of range"),
+        ({"lists": np.full((1, 12), -1)}, "token of the shortlist is out of range"),
+        ({"lists": np.zeros((2, 12), np.int64)}, "a shortlist for each sentence"),
+        ({"lists": np.zeros((1, 8), np.int64)}, "must not exceed the width of the shortlist"),
+        ({"column": np.full((1, 4, 1), 20)}, "column to look up is out of range"),
+        ({"x": np.zeros((1, 4, 9), np.float32)}, "must have the same number of columns"),
     ],
 )
 def test_lists_refuse_what_does_not_fit(

@@ -138,8 +138,11 @@ def test_weights_must_be_constant(make_session: Callable[..., Session]) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"x": np.ones((2, 1, 12), np.float32)}, "has not the columns"),
-        ({"residual": np.ones((2, 1, 15), np.float32)}, "residual has another shape"),
+        (
+            {"x": np.ones((2, 1, 12), np.float32)},
+            "must have as many columns as the weights have rows",
+        ),
+        ({"residual": np.ones((2, 1, 15), np.float32)}, "must have the same shape"),
     ],
 )
 def test_products_refuse_what_does_not_fit(
@@ -216,11 +219,14 @@ def test_equal_rows_of_floats_are_finished_apart(
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"x": np.ones((2, 1, 12), np.float32)}, "has not the columns"),
-        ({"residual": np.ones((2, 1, 15), np.float32)}, "residual has another shape"),
+        (
+            {"x": np.ones((2, 1, 12), np.float32)},
+            "must have as many columns as the weights have rows",
+        ),
+        ({"residual": np.ones((2, 1, 15), np.float32)}, "must have the same shape"),
         ({"w": np.ones((1, 16, 16), np.float32)}, "must be"),
-        ({"b": np.ones(65, np.float32)}, "have not the columns that are asked for"),
-        ({"w": np.ones((2, 16, 64), np.float32)}, "have not the columns that are asked for"),
+        ({"b": np.ones(65, np.float32)}, "must have the same number of columns"),
+        ({"w": np.ones((2, 16, 64), np.float32)}, "must have the same number of columns"),
     ],
 )
 def test_products_of_floats_refuse_what_does_not_fit(
