@@ -45,6 +45,10 @@ HEAD = """# Results
 hold the machine, the versions, the settings, and medians with extremes (`--samples` of each script
 keeps all measurements). Ratios compare systems that ran in turn, in one run: the median, and in
 brackets the smallest and largest. Absolute times are those of the machine named.
+
+In the tables of trained models, *difference* is BLEU minus PyTorch's BLEU with a 95 % interval,
+*identical* counts sentences that are translated as by PyTorch, token for token, and *gate* tells
+whether a target meets the thresholds of `translate-trt verify`.
 """
 
 #: Sections of docs/results.md by the report's name: title, and what renders it.

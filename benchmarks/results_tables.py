@@ -79,9 +79,7 @@ def render_run(report: Report) -> str:
         f"tokens{time if quiet else ''}.\n\n"
         f"{table(header, rows)}\n"
         f"{parity['sentences']} sentences, beam {parity['beam_size']}, length penalty "
-        f"{parity['length_penalty']}, `{parity['signature']}`. Difference: of BLEU to PyTorch's, "
-        "with its 95 % interval. Identical: sentences translated as by PyTorch, token for token. "
-        "Gate: the thresholds of `translate-trt verify`.\n"
+        f"{parity['length_penalty']}, `{parity['signature']}`.\n"
     )
 
 
