@@ -88,7 +88,7 @@ inline void configure() { emulated() = Tiles{true, {}}; }
 inline void release() { emulated() = Tiles{}; }
 
 // Aborts like a CPU, which raises a fault for tiles that are not configured.
-inline std::uint8_t (&emulated(int tile)) [kTileRows][kTileBytes] {
+inline auto& emulated(int tile) {
   if (!emulated().configured) {
     std::abort();
   }
