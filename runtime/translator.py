@@ -167,7 +167,7 @@ class Translator:
         self._verify_files()
         model = self.manifest.model
         for size, expected in (
-            (self.tokenizer.source_vocabulary_size, model.source_pieces),
+            (self.tokenizer.source_vocabulary_size, model.input_vocabulary_size),
             (self.tokenizer.vocabulary_size, model.vocabulary_size),
         ):
             if size != expected:

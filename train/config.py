@@ -175,7 +175,7 @@ class ModelConfig:
         return self.tied in ("all", "output")
 
     @property
-    def source_pieces(self) -> int:
+    def input_vocabulary_size(self) -> int:
         """Size of the source vocabulary."""
         return self.source_vocabulary_size or self.vocabulary_size
 

@@ -362,7 +362,7 @@ class Transformer(nn.Module):
         size, width = config.vocabulary_size, config.d_model
         self.embedding = nn.Embedding(size, width)
         self.source_embedding = (
-            None if config.shares_input else nn.Embedding(config.source_pieces, width)
+            None if config.shares_input else nn.Embedding(config.input_vocabulary_size, width)
         )
         self.output_weight = (
             None if config.shares_output else nn.Parameter(torch.empty(size, width))

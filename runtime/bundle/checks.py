@@ -74,7 +74,7 @@ def check_tokens(
             "and the end symbol. Split it, or export with a larger --max-source-length."
         )
     for side, tokens, vocabulary_size in (
-        (name, source, model.source_pieces),
+        (name, source, model.input_vocabulary_size),
         (f"the target prefix of {name}", prefix, model.vocabulary_size),
     ):
         wrong = [token for token in tokens if not 0 <= token < vocabulary_size]

@@ -82,7 +82,7 @@ class ModelDescription:
         return cls(**numbers, source_end=fields.boolean("source_end"))
 
     @property
-    def source_pieces(self) -> int:
+    def input_vocabulary_size(self) -> int:
         """Size of the source vocabulary, shared or separate."""
         return self.source_vocabulary_size or self.vocabulary_size
 
@@ -444,7 +444,7 @@ def _prompt(fields: Fields) -> Prompt:
     """Read the prompt, and check its tokens and that its length leaves tokens for a text."""
     prompt = Prompt.from_json(fields.object("prompt"))
     model = ModelDescription.from_json(fields.object("model"))
-    sizes = model.source_pieces, model.vocabulary_size
+    sizes = model.input_vocabulary_size, model.vocabulary_size
     if any(token >= size for token, size in zip(prompt.largest(), sizes, strict=True)):
         fields.fail("prompt", "tokens of the vocabulary", max(prompt.largest()))
     limits = fields.object("limits")

@@ -103,7 +103,7 @@ def test_each_side_has_its_vocabulary(everything_else: Checkpoint) -> None:
     bundle = bundle_of(everything_else)
     manifest = read_manifest(bundle)
     size = manifest.model.vocabulary_size
-    assert manifest.model.source_pieces == 300 < size
+    assert manifest.model.input_vocabulary_size == 300 < size
     assert manifest.search_options() == SearchOptions(length_penalty=1.0)
     assert manifest.limits.max_source_length == 48
     assert sorted(file.path for file in manifest.tokenizer.values()) == ["source.spm", "target.spm"]

@@ -95,7 +95,7 @@ def save_imported_model(
 ) -> Path:
     """Save an imported checkpoint; its source vocabulary is smaller if the model has two."""
     pieces = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.read_bytes())
-    del pieces.pieces[model.config.source_pieces :]
+    del pieces.pieces[model.config.input_vocabulary_size :]
     tokenizers = pieces.SerializeToString(), tokenizer.read_bytes()
     if not model.config.source_vocabulary_size:
         tokenizers = tokenizers[1], tokenizers[1]

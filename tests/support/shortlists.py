@@ -18,7 +18,7 @@ TARGETS = ("onnx-fp32-shortlist", "onnx-int8-shortlist")
 def random_table(checkpoint: Checkpoint, frequent: int = 19, best: int = 4) -> Shortlist:
     """Return a shortlist of each token and some others, for a model that reverses its source."""
     rng = np.random.default_rng(1)
-    size = checkpoint.model.source_pieces
+    size = checkpoint.model.input_vocabulary_size
     others = np.sort(rng.choice(np.arange(4, 60), frequent - 1, replace=False))
     always = np.concatenate(([END], others)).astype(np.int32)
     translations = rng.integers(4, 60, (size, best)).astype(np.int32)

@@ -141,7 +141,7 @@ class ParallelData:
             self,
             source_end=model.config.source_end,
             banned_tokens=banned_tokens,
-            vocabulary_sizes=(model.config.source_pieces, model.config.vocabulary_size),
+            vocabulary_sizes=(model.config.input_vocabulary_size, model.config.vocabulary_size),
         )
 
     def count_targets(self, rows: NDArray[np.int64]) -> int:

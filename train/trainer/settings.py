@@ -195,7 +195,7 @@ def _check_vocabularies(checkpoint: Checkpoint) -> None:
     for path, size, expected in zip(
         checkpoint.tokenizers,
         (tokenizer.source_vocabulary_size, tokenizer.vocabulary_size),
-        (model.source_pieces, model.vocabulary_size),
+        (model.input_vocabulary_size, model.vocabulary_size),
         strict=True,
     ):
         if size != expected:

@@ -476,7 +476,7 @@ def test_two_vocabularies(both: Pair, copied: Path) -> None:
     theirs.save_pretrained(copied)
     ours = import_marian(copied).model
     assert ours.config.tied == "none"
-    assert (ours.config.source_pieces, ours.config.vocabulary_size) == (len(vocabulary) + 1,
+    assert (ours.config.input_vocabulary_size, ours.config.vocabulary_size) == (len(vocabulary) + 1,
                                                                         len(own) + 1)  # fmt: skip
     source, target = [5, 9, 7], [3, 8, 4, 4]
     with torch.inference_mode():

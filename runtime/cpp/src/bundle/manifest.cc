@@ -77,7 +77,7 @@ ModelDescription read_model(const Fields& fields) {
 Prompt read_prompt(const Fields& fields, const Fields& limits, const ModelDescription& model) {
   const Prompt prompt = Prompt::read(fields.object("prompt"));
   const auto [source, target] = prompt.largest();
-  if (source >= model.source_pieces || target >= model.vocabulary_size) {
+  if (source >= model.input_vocabulary_size || target >= model.vocabulary_size) {
     fields.fail("prompt", "tokens of the vocabulary", Json(std::max(source, target)));
   }
   const std::int64_t least = prompt.source_length() + 2;  // plus one token and the end symbol

@@ -19,7 +19,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 // The part of Python's `ModelDescription` that a search needs.
 struct ModelDescription {
   std::int64_t vocabulary_size, start_token, end_token;
-  std::int64_t source_pieces;  // size of the source vocabulary
+  std::int64_t input_vocabulary_size;  // size of the source vocabulary
   bool source_end;             // whether the decoder attends to the source's end symbol
 };
 

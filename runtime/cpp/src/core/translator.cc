@@ -236,7 +236,7 @@ Translation Translator::join(const std::vector<std::vector<Hypothesis>>& sentenc
 void Translator::check_tokenizer() const {
   const ModelDescription& model = manifest_.model;
   for (const auto& [pieces, expected] :
-       {std::pair{tokenizer_->source_vocabulary_size(), model.source_pieces},
+       {std::pair{tokenizer_->source_vocabulary_size(), model.input_vocabulary_size},
         std::pair{tokenizer_->vocabulary_size(), model.vocabulary_size}}) {
     if (pieces == expected) continue;
     throw bundle_error("the tokenizer has " + number(pieces) + " pieces, the model " +
@@ -295,7 +295,7 @@ void Translator::check_tokens(const std::string& name, const Tokens& source,
   }
   const std::string prefix_name = "the target prefix of " + name;
   for (const auto& [side, list, pieces] :
-       {std::tuple{&name, &source, model.source_pieces},
+       {std::tuple{&name, &source, model.input_vocabulary_size},
         std::tuple{&prefix_name, &prefix, model.vocabulary_size}}) {
     for (const std::int64_t token : *list) {
       if (token >= 0 && token < pieces) continue;
