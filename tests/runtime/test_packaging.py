@@ -230,6 +230,8 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> Non
     expected -= {"translate_trt/runtime/namespace/__main__.py"}
     expected |= {"translate_trt/__main__.py"}
     expected |= {f"translate_trt/{folder}/py.typed" for folder in FOLDERS}
+    bodies = (ROOT / "export/fused_ops/bodies").iterdir()
+    expected |= {f"translate_trt/{path.relative_to(ROOT)}" for path in bodies}
     assert names == expected
     assert wheel.name.endswith("-py3-none-any.whl")
 
