@@ -1,4 +1,4 @@
-"""The search inside the step graph, as ONNX, on the same scripts as the reference."""
+"""The search of the step graph, as ONNX, compared with the reference on scripted logits."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def traced_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", params=["operators", "kernels"])
 def graph_search(request: pytest.FixtureRequest, traced_search: Path) -> SearchStep:
-    """It, run by ONNX Runtime: as it was traced, and as a call of the compiled kernel."""
+    """`BeamSearchStep` in ONNX Runtime: as traced, and with the compiled kernel."""
     path, options = traced_search, ort.SessionOptions()
     if request.param == "kernels":
         status = kernels.status()
@@ -90,7 +90,7 @@ def graph_search(request: pytest.FixtureRequest, traced_search: Path) -> SearchS
         calls = [node.op_type for node in model.graph]
         assert calls == ["ForcedColumns", "TopLogits", "SelectBeams"]
         path = path.with_name("calls.onnx")
-        # The kernel of TopLogits sums in another order, and what should tie would not.
+        # The kernel of TopLogits sums in another order, which would break ties.
         summed = [(DOMAIN, "TopLogits")]
         onnx.save(onnx.inliner.inline_selected_functions(ir.to_proto(model), summed), path)
         options.register_custom_ops_library(str(kernels.library()))
@@ -183,8 +183,8 @@ def test_minimum_length_and_prefixes(graph_search: SearchStep) -> None:
 
 
 def test_the_best_of_everything(graph_search: SearchStep) -> None:
-    # Tokens 0, 1, 2 and the end symbol have a chance: 9 beams hold all prefixes of two tokens, so
-    # none is ever dropped. (What is cut off may score higher: rule 6 has it fill the pool's room.)
+    # Only tokens 0, 1, 2 and the end symbol are likely: 9 beams hold all prefixes of two tokens, so
+    # none is dropped. (Truncated hypotheses may score higher: rule 6 fills the pool with them.)
     options = SearchOptions(beam_size=9, num_hypotheses=9, length_penalty=0.6, max_length=3)
     lengths = set()
     for seed in range(20):
@@ -220,7 +220,7 @@ def test_neighbours_do_not_matter(graph_search: SearchStep) -> None:
 
 
 def test_a_finished_sentence_no_longer_changes(graph_search: SearchStep) -> None:
-    # Done already, and the logits now offer an end symbol better than anything in the pool.
+    # The sentence is done, and an end symbol now scores better than every entry of the pool.
     beams, size = 2, 11
     logits = np.full((1, beams, size), -20, np.float32)
     logits[:, :, END] = 20
@@ -249,16 +249,16 @@ def test_dead_beams_make_no_nan(graph_search: SearchStep) -> None:
     assert all(math.isfinite(hypothesis.score) for hypothesis in found)
 
 
-# ---- one step at a time, by the numbers of docs/beam-search.md ----
+# ---- single steps, by the rules of docs/beam-search.md ----
 #
-# Logits and scores are small multiples of powers of two, and each beam's logits are the same
-# numbers in some order, so that what should tie ties to the bit.
+# Logits and scores are small multiples of powers of two, and the logits of all beams are
+# permutations of the same numbers, so ties are exact.
 
 LOWEST = -np.inf
 
 
 def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[Any]]:
-    """Outputs of one step of N sentences; what is not given is a search amid, its pool empty.
+    """Outputs of one step of N sentences; by default in the middle of a search with an empty pool.
 
     One number is that of all sentences.
     """
@@ -297,7 +297,7 @@ def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[
 
 
 def row(size: int = 24, **named: float) -> NDArray[np.float32]:
-    """Logits of one beam: `t5=2.0` for token 5, zero for what is not named."""
+    """Logits of one beam: `t5=2.0` for token 5, and zero for all other tokens."""
     logits = np.zeros(size, np.float32)
     for name, value in named.items():
         logits[int(name[1:])] = value
@@ -441,13 +441,13 @@ def test_rule_3_early_stopping_takes_ends_of_the_best_alone(
     assert out["tokens"].tolist() == [[5, 6]]
     end = LOWEST if early else pytest.approx(-9, abs=1e-5)
     assert out["finished_scores"].tolist() == [[end, LOWEST]]
-    # Nor is it lost if it is among them.
+    # It counts if it is among them.
     out = one_step(graph_search, logits, log_probs=[[-1, -1.2]], early_stopping=early)
     assert out["finished_scores"][0].tolist() == [pytest.approx(-1.2, abs=1e-5), LOWEST]
 
 
 def test_rule_5_a_sentence_that_is_done_waits_where_it_is(graph_search: SearchStep) -> None:
-    # The position after the last may have no place in the table, nor in a static cache.
+    # Neither the table of positions nor a static cache may have a further position.
     for maximum, done, following in ((5, False, 4), (5, True, 4), (6, False, 5), (6, True, 4)):
         out = one_step(
             graph_search, row(t5=1)[None, None], positions=[4], max_lengths=[maximum], done=[done]
@@ -479,7 +479,7 @@ LIVE = np.stack([row(t5=90), row(t6=90)])[None]
 def cut_off(
     graph: SearchStep, scores: Sequence[float], log_probs: Sequence[float] = (-4, -12), **given: Any
 ) -> list[tuple[float, int, int, bool]]:
-    """Score, length, parent and mark of each place of the pool after the last step."""
+    """Score, length, parent and truncation of each entry of the pool after the last step."""
     given = {"max_lengths": [5], "finished_lengths": [[3, 2]], "finished_parents": [[1, 1]]} | given
     out = one_step(graph, LIVE, finished_scores=[scores], log_probs=[log_probs], **given)
     names = ("scores", "lengths", "parents", "truncated")
@@ -489,7 +489,7 @@ def cut_off(
 def test_rule_6_what_is_cut_off_fills_the_pool_in_order(graph_search: SearchStep) -> None:
     both = cut_off(graph_search, (LOWEST, LOWEST))
     assert both == [(-4, 5, 0, True), (-12, 5, 1, True)]
-    # Room for one: the best of the live ones, behind what ended, even if that scores less.
+    # One empty entry: the best live hypothesis fills it, even if it scores more than what ended.
     both = cut_off(graph_search, (-7, LOWEST))
     assert both == [(-7, 3, 1, False), (-4, 5, 0, True)]
 
@@ -521,7 +521,7 @@ def test_rule_6_what_was_cut_off_stays_so_while_neighbours_go_on(graph_search: S
     given: dict[str, Any] = {"done": [True], "finished_truncated": [[False, True]]}
     after = cut_off(graph_search, (-7, -4), (-1, -2), finished_lengths=[[3, 5]], **given)
     assert sorted(after) == [(-7, 3, 1, False), (-4, 5, 1, True)]
-    # Nor does one that has waited take what is live now.
+    # A sentence that was done before takes no live hypotheses.
     after = cut_off(graph_search, (-7, LOWEST), (-1, -2), done=[True])
     assert [score for score, *_ in after] == [-7, LOWEST]
 
@@ -529,7 +529,7 @@ def test_rule_6_what_was_cut_off_stays_so_while_neighbours_go_on(graph_search: S
 def test_rule_8_ties_go_to_the_smaller_beam_then_the_smaller_token(
     graph_search: SearchStep,
 ) -> None:
-    # Every beam has the same numbers at other places; all of the best 2K = 6 tie, and more.
+    # The logits of all beams are permutations; more than the best 2K = 6 tie.
     logits = np.stack([row(t9=4, t5=4), row(t4=4, t8=4), row(t7=4, t6=4)])[None]
     out = one_step(graph_search, logits, log_probs=[[-1, -1, -1]])
     assert out["log_probs"].min() == out["log_probs"].max()
@@ -540,7 +540,7 @@ def test_rule_8_ties_go_to_the_smaller_beam_then_the_smaller_token(
 @pytest.mark.parametrize("beams", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("size", [40, 320, 5000])
 def test_rule_8_however_many_tie(beams: int, size: int, graph_search: SearchStep) -> None:
-    # Library routines for the top k differ by k and size; each has to keep the order of indices.
+    # Top-k implementations differ by k and size; all must keep the order of indices.
     out = one_step(graph_search, np.zeros((2, beams, size)), log_probs=np.zeros((2, beams)))
     # The best 2K are beam 0's first tokens; the end symbol is one of them, if K is large enough.
     ended = 2 * beams > END and beams > 1
@@ -583,7 +583,7 @@ def test_rule_10_each_sentence_has_options_of_its_own(graph_search: SearchStep) 
     for place, one in enumerate(combinations):
         for name, value in step([one]).items():
             np.testing.assert_array_equal(together[name][place], value[0], str((name, one)))
-    # They are of consequence.
+    # The options matter.
     assert len(np.unique(together["finished_scores"], axis=0)) > 10
     assert 0 < together["done"].sum() < len(combinations)
 
@@ -593,7 +593,7 @@ def test_rule_10_a_forced_token_though_it_be_the_worst(graph_search: SearchStep)
     out = one_step(graph_search, logits, forced_tokens=[23, -1], log_probs=[[-1, -2]] * 2)
     assert out["tokens"][0].tolist() == [23, 23]
     assert out["parents"][0].tolist() == [0, 1]
-    # It is scored as any other, and nothing else is: no hypothesis ends beside it.
+    # The forced token is scored like any other, and is the only candidate: nothing ends.
     assert out["log_probs"][0, 0] == pytest.approx(
         -1 - math.log(math.exp(9) + math.exp(8) + 22), abs=1e-5
     )

@@ -1,4 +1,4 @@
-"""The graphs through ONNX Runtime against the PyTorch reference, for every option."""
+"""Graphs in ONNX Runtime compared with the PyTorch reference, for every option."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_every_kind_of_model_is_equal_to_its_reference(
 
 
 def test_the_model_of_these_tests_finishes_and_is_cut_off(translator: Translator) -> None:
-    # Otherwise the tests above would say little of pools, penalties and stops.
+    # The tests above cover pools, penalties and stops only with such a model.
     sources = random_sources(24)
     found = translator.translate_ids(sources, SearchOptions(num_hypotheses=4, max_length=9))
     truncated = [h.truncated for hypotheses in found for h in hypotheses]
@@ -119,7 +119,7 @@ def test_the_model_of_these_tests_finishes_and_is_cut_off(translator: Translator
 
 
 def unscored_prefixes(prefixes: list[list[int]]) -> list[list[int]]:
-    """Forced tokens as callers' prefixes are: their log-probabilities do not count."""
+    """Prefixes of unscored tokens, as callers' prefixes are forced."""
     return [[unscored(token) for token in prefix] for prefix in prefixes]
 
 
@@ -219,16 +219,16 @@ def test_sources_of_all_lengths_in_one_batch(compiled_bundle: Path, model: Trans
             assert (rows, columns) == (len(hypothesis.token_log_probs), len(source) + 1)
 
 
-# ---- batches whose rows wait, in caches that grow ----
+# ---- batches whose rows are done at different steps, and caches that grow ----
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("batch_tokens", [1, 60, 250, 2000])
-def test_whoever_runs_beside_whom(
+def test_results_do_not_depend_on_the_batch(
     batch_tokens: int, workers: int, compiled_bundle: Path, model: Transformer
 ) -> None:
-    # Sentences of all lengths and limits; where rows come and go, others take the places of those
-    # that end.
+    # Sentences of all lengths and limits; with continuous batching, pending sentences replace
+    # finished ones.
     chosen = Translator(
         compiled_bundle, "onnx-fp32", threads=1, batch_tokens=batch_tokens, workers=workers
     )
@@ -265,7 +265,7 @@ def test_a_cache_that_grows_and_one_large_from_the_start(
         grown[first] = sizes
     if target == "onnx-fp32":
         assert_same(found[12], found[6 * 61])
-    # Sums over more hidden slots round otherwise, and what is rounded to 8 bits may then differ.
+    # Sums over more masked slots round differently, which can change 8-bit values.
     same = [
         small[0].tokens == large[0].tokens for small, large in zip(*found.values(), strict=True)
     ]
@@ -279,8 +279,8 @@ def test_a_cache_that_grows_and_one_large_from_the_start(
 def test_a_sentence_that_is_done_waits_at_the_last_position_there_is(
     compiled_bundle: Path, model: Transformer
 ) -> None:
-    # The table of positions ends with the longest target. Whoever ends there, and whoever ended
-    # long before, waits for the other in one batch.
+    # The table of positions ends with the longest target. A sentence that ends there and sentences
+    # that ended long before stay in the same batch.
     translator = Translator(compiled_bundle, "onnx-fp32", threads=1, batch_tokens=10_000)
     longest = translator.manifest.limits.max_target_length
     plain = translator._reference
@@ -307,7 +307,7 @@ def test_a_sentence_that_is_done_waits_at_the_last_position_there_is(
 def numpy_slots(
     ancestry: NDArray[np.float32], beams: int
 ) -> tuple[list[set[int]], NDArray[np.bool_]]:
-    """Free slots of each sentence, and whether they are too few, as a loop would say it."""
+    """Free slots of each sentence, and whether they are too few, in numpy."""
     free = [
         {slot for slot in range(row.shape[1]) if not (row[:, slot] == 0).any()} for row in ancestry
     ]

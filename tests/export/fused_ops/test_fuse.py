@@ -1,4 +1,4 @@
-"""Calls that kernels can take over: where they are made, that bodies compute what was there."""
+"""Fused operators: which subgraphs they replace, and that their bodies compute the same."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.bundle.contract import MASKED
 
 ROWS = 24
-# The second fills a block of columns up.
+# The second needs padding columns.
 COLUMNS = [32, 20]
 
 
-def calls(model: ir.Model) -> list[ir.Node]:
+def fused(model: ir.Model) -> list[ir.Node]:
     return [n for n in model.graph if n.domain == DOMAIN]
 
 
@@ -50,31 +50,31 @@ def assert_same_bits(model: ir.Model, matches: int, *refused: str) -> Counter[st
     return left
 
 
-# ---- products ----
+# ---- matmuls ----
 
-AFTER: dict[str, list[NodeProto]] = {
-    "": [node("Add", "b product", "y")],
-    "Relu": [node("Add", "product b", "biased"), node("Relu", "biased", "y")],
-    "Gelu": [node("Add", "product b", "biased"), node("Gelu", "biased", "y")],
+EPILOGUES: dict[str, list[NodeProto]] = {
+    "": [node("Add", "b matmul", "y")],
+    "Relu": [node("Add", "matmul b", "biased"), node("Relu", "biased", "y")],
+    "Gelu": [node("Add", "matmul b", "biased"), node("Gelu", "biased", "y")],
     "Swish": [
-        node("Add", "product b", "biased"), node("Sigmoid", "biased", "share"),
+        node("Add", "matmul b", "biased"), node("Sigmoid", "biased", "share"),
         node("Mul", "share biased", "y"),
     ],
-    "Add": [node("Add", "product b", "biased"), node("Add", "r biased", "y")],
+    "Add": [node("Add", "matmul b", "biased"), node("Add", "r biased", "y")],
     "AddNorm": [
-        node("Add", "product b", "biased"), node("Add", "biased r", "sum"),
+        node("Add", "matmul b", "biased"), node("Add", "biased r", "sum"),
         node("LayerNormalization", "sum gamma beta", "y", axis=-1, epsilon=1e-3),
     ],
 }  # fmt: skip
-#: A sum that goes on beside its norm, as models with norms first have it.
-AND_NORM = [*AFTER["AddNorm"], node("Neg", "sum", "z")]
+#: A sum that is read beside its LayerNorm, as in models with norms first.
+AND_NORM = [*EPILOGUES["AddNorm"], node("Neg", "sum", "z")]
 
 
-def product(
+def matmul(
     *nodes: NodeProto, rows: int = ROWS, columns: int = 32, positive: bool = False,
     outputs: tuple[str, ...] = ("y",), residual: Axes | None = None, int8: bool = True,
 ) -> ir.Model:  # fmt: skip
-    """x W and what is done to it, in 8 bits or not."""
+    """A matmul x W with an epilogue, in 8 bits or not."""
     constants = {
         "w": weights(rows, columns), "b": weights(columns), "beta": weights(columns, seed=1),
         "gamma": weights(columns, seed=2),
@@ -86,7 +86,7 @@ def product(
     if "r" in used:
         inputs["r"] = whole if residual is None else residual
     model = build(
-        [*first, node("MatMul", "rows w", "product"), *nodes], inputs,
+        [*first, node("MatMul", "rows w", "matmul"), *nodes], inputs,
         dict.fromkeys(outputs, whole),
         {name: array for name, array in constants.items() if name in used | {"w"}},
         opset=DYNAMIC_OPSET,
@@ -98,44 +98,44 @@ def product(
 
 @pytest.mark.parametrize("columns", COLUMNS)
 @pytest.mark.parametrize("positive", [False, True])
-@pytest.mark.parametrize("after", AFTER)
-def test_products_take_along_what_follows(after: str, positive: bool, columns: int) -> None:
-    model = product(*AFTER[after], positive=positive, columns=columns)
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_8_bit_matmuls_include_their_epilogue(epilogue: str, positive: bool, columns: int) -> None:
+    model = matmul(*EPILOGUES[epilogue], positive=positive, columns=columns)
     left = assert_same_bits(model, 1)
-    name = f"Linear8{'Positive' if positive else ''}{after}"
+    name = f"Linear8{'Positive' if positive else ''}{epilogue}"
     assert left == {"Relu" if positive else "Neg": 1, name: 1}
     assert set(model.functions) == {(DOMAIN, name, "")}
     assert model.opset_imports[DOMAIN] == 1
-    if after == "AddNorm":
-        assert calls(model)[0].attributes["epsilon"].as_float() == pytest.approx(1e-3)
+    if epilogue == "AddNorm":
+        assert fused(model)[0].attributes["epsilon"].as_float() == pytest.approx(1e-3)
 
 
 @pytest.mark.parametrize("int8", [True, False])
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_a_sum_that_is_read_beside_its_norm_is_an_output_too(columns: int, int8: bool) -> None:
-    model = product(*AND_NORM, columns=columns, int8=int8, outputs=("y", "z"))
+    model = matmul(*AND_NORM, columns=columns, int8=int8, outputs=("y", "z"))
     name = "Linear8AddAndNorm" if int8 else "LinearAddAndNorm"
     assert assert_same_bits(model, 1) == {"Neg": 2, name: 1}
-    (call,) = calls(model)
-    assert [x.name for x in call.outputs] == ["sum", "y"]
-    assert call.attributes["epsilon"].as_float() == pytest.approx(1e-3)
+    (one,) = fused(model)
+    assert [x.name for x in one.outputs] == ["sum", "y"]
+    assert one.attributes["epsilon"].as_float() == pytest.approx(1e-3)
 
 
 @pytest.mark.parametrize("int8", [True, False])
-def test_of_two_norms_of_a_sum_a_product_takes_none_along(int8: bool) -> None:
+def test_a_matmul_includes_neither_of_two_norms(int8: bool) -> None:
     another = node("LayerNormalization", "sum beta gamma", "z", axis=-1)
-    model = product(*AFTER["AddNorm"], another, int8=int8, outputs=("y", "z"))
+    model = matmul(*EPILOGUES["AddNorm"], another, int8=int8, outputs=("y", "z"))
     name = "Linear8Add" if int8 else "LinearAdd"
     assert assert_same_bits(model, 1) == {"Neg": 1, name: 1, "LayerNormalization": 2}
 
 
 @pytest.mark.parametrize("columns", COLUMNS)
-def test_weights_are_blocked_and_everything_is_filled_up(columns: int) -> None:
-    model = product(*AFTER[""], columns=columns)
+def test_8_bit_weights_are_stored_in_padded_blocks(columns: int) -> None:
+    model = matmul(*EPILOGUES[""], columns=columns)
     before = {name: x.const_value.numpy() for name, x in model.graph.initializers.items()}  # type: ignore[union-attr]
     matrix, scales = before["w_int8"], before["w_scale"]
     FuseOps().run(model)
-    found = [x.const_value.numpy() for x in calls(model)[0].inputs[1:]]  # type: ignore[union-attr]
+    found = [x.const_value.numpy() for x in fused(model)[0].inputs[1:]]  # type: ignore[union-attr]
     assert found[0].shape == (2, ROWS // 4, 16, 4)
     assert found[0].dtype == np.int8
     for i in range(ROWS):
@@ -143,27 +143,27 @@ def test_weights_are_blocked_and_everything_is_filled_up(columns: int) -> None:
             assert found[0][o // 16, i // 4, o % 16, i % 4] == matrix[i, o]
     np.testing.assert_array_equal(found[1], [*scales, *[0.0] * (32 - columns)])
     np.testing.assert_array_equal(found[2], before["b"])
-    assert set(model.graph.initializers) == {str(x.name) for x in calls(model)[0].inputs[1:]}
+    assert set(model.graph.initializers) == {str(x.name) for x in fused(model)[0].inputs[1:]}
 
 
 @pytest.mark.parametrize("columns", [64, 20])
 @pytest.mark.parametrize("rows", [ROWS, 7])
-@pytest.mark.parametrize("after", AFTER)
-def test_products_of_floats_take_along_what_follows(after: str, rows: int, columns: int) -> None:
-    model = product(*AFTER[after], rows=rows, columns=columns, int8=False)
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_float_matmuls_include_their_epilogue(epilogue: str, rows: int, columns: int) -> None:
+    model = matmul(*EPILOGUES[epilogue], rows=rows, columns=columns, int8=False)
     left = assert_same_bits(model, 1)
-    assert left == {"Neg": 1, f"Linear{after}": 1}
-    assert set(model.functions) == {(DOMAIN, f"Linear{after}", "")}
-    if after == "AddNorm":
-        assert calls(model)[0].attributes["epsilon"].as_float() == pytest.approx(1e-3)
+    assert left == {"Neg": 1, f"Linear{epilogue}": 1}
+    assert set(model.functions) == {(DOMAIN, f"Linear{epilogue}", "")}
+    if epilogue == "AddNorm":
+        assert fused(model)[0].attributes["epsilon"].as_float() == pytest.approx(1e-3)
 
 
 @pytest.mark.parametrize("columns", [64, 100])
-def test_weights_are_in_panels_and_filled_up(columns: int) -> None:
-    model = product(*AFTER[""], columns=columns, int8=False)
+def test_float_weights_are_stored_in_padded_panels(columns: int) -> None:
+    model = matmul(*EPILOGUES[""], columns=columns, int8=False)
     before = {name: x.const_value.numpy() for name, x in model.graph.initializers.items()}  # type: ignore[union-attr]
     FuseOps().run(model)
-    stored, bias = [x.const_value.numpy() for x in calls(model)[0].inputs[1:]]  # type: ignore[union-attr]
+    stored, bias = [x.const_value.numpy() for x in fused(model)[0].inputs[1:]]  # type: ignore[union-attr]
     panels = -(-columns // 64)
     assert stored.shape == (panels, ROWS, 64)
     assert stored.dtype == np.float32
@@ -171,7 +171,7 @@ def test_weights_are_in_panels_and_filled_up(columns: int) -> None:
         for o in range(64 * panels):
             assert stored[o // 64, i, o % 64] == (before["w"][i, o] if o < columns else 0)
     np.testing.assert_array_equal(bias, before["b"])
-    assert set(model.graph.initializers) == {str(x.name) for x in calls(model)[0].inputs[1:]}
+    assert set(model.graph.initializers) == {str(x.name) for x in fused(model)[0].inputs[1:]}
 
 
 def test_a_matrix_that_is_no_constant_of_two_axes_is_left_alone() -> None:
@@ -187,21 +187,21 @@ def test_a_matrix_that_is_no_constant_of_two_axes_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("int8", [True, False])
-def test_a_product_without_a_bias_gets_zeros(int8: bool) -> None:
-    model = product(node("Neg", "product", "y"), int8=int8)
+def test_a_matmul_without_a_bias_gets_zeros(int8: bool) -> None:
+    model = matmul(node("Neg", "matmul", "y"), int8=int8)
     assert assert_same_bits(model, 1) == {"Neg": 2, "Linear8" if int8 else "Linear": 1}
 
 
 def test_a_row_of_zeros_gives_the_bias() -> None:
-    model = product(*AFTER[""])
+    model = matmul(*EPILOGUES[""])
     FuseOps().run(model)
     found = run(model, {"x": np.zeros((2, 5, ROWS), np.float32)})["y"]
     np.testing.assert_array_equal(found, np.broadcast_to(weights(32), found.shape))
 
 
-SUM = [node("Add", "product b", "biased"), node("Add", "biased r", "sum")]
-# What is done to a product, the end of the name of the function that takes along as much as it can,
-# what it leaves.
+SUM = [node("Add", "matmul b", "biased"), node("Add", "biased r", "sum")]
+# Nodes after the matmul, suffix of the operator that includes as many of them as it can, and the
+# nodes that are left.
 NEAR_MISSES: dict[str, tuple[list[NodeProto], str, Counter[str]]] = {
     "the norm is over two axes": (
         [*SUM, node("LayerNormalization", "sum gamma beta", "y", axis=1), node("Neg", "y", "z")],
@@ -211,33 +211,33 @@ NEAR_MISSES: dict[str, tuple[list[NodeProto], str, Counter[str]]] = {
         [*SUM, node("LayerNormalization", "sum gamma", "y", axis=-1), node("Neg", "y", "z")],
         "Add", Counter(LayerNormalization=1, Neg=2),
     ),
-    "the product is read twice": (
-        [node("Add", "product b", "y"), node("Neg", "product", "z")], "",
+    "the matmul is read twice": (
+        [node("Add", "matmul b", "y"), node("Neg", "matmul", "z")], "",
         Counter(Add=1, Neg=2),
     ),
-    "the biased product is read twice": (
-        [node("Add", "product b", "biased"), node("Relu", "biased", "y"),
+    "the biased matmul is read twice": (
+        [node("Add", "matmul b", "biased"), node("Relu", "biased", "y"),
          node("Neg", "biased", "z")],
         "", Counter(Relu=1, Neg=2),
     ),
     "GELU is the approximation": (
-        [node("Add", "product b", "biased"), node("Gelu", "biased", "y", approximate="tanh"),
+        [node("Add", "matmul b", "biased"), node("Gelu", "biased", "y", approximate="tanh"),
          node("Neg", "y", "z")],
         "", Counter(Gelu=1, Neg=2),
     ),
     "swish's share is read elsewhere": (
-        [node("Add", "product b", "biased"), node("Sigmoid", "biased", "share"),
+        [node("Add", "matmul b", "biased"), node("Sigmoid", "biased", "share"),
          node("Mul", "biased share", "y"), node("Neg", "share", "z")],
         "", Counter(Sigmoid=1, Mul=1, Neg=2),
     ),
     "the share is of something else": (
-        [node("Add", "product b", "biased"), node("Sigmoid", "rows", "share"),
+        [node("Add", "matmul b", "biased"), node("Sigmoid", "rows", "share"),
          node("ReduceMax", "share", "most", keepdims=1), node("Mul", "biased most", "y"),
          node("Neg", "y", "z")],
         "", Counter(Sigmoid=1, ReduceMax=1, Mul=1, Neg=2),
     ),
     "it is added to itself": (
-        [node("Add", "product b", "biased"), node("Add", "biased biased", "y"),
+        [node("Add", "matmul b", "biased"), node("Add", "biased biased", "y"),
          node("Neg", "y", "z")],
         "", Counter(Add=1, Neg=2),
     ),
@@ -246,11 +246,11 @@ NEAR_MISSES: dict[str, tuple[list[NodeProto], str, Counter[str]]] = {
 
 @pytest.mark.parametrize("int8", [True, False])
 @pytest.mark.parametrize("case", NEAR_MISSES)
-def test_nothing_that_is_needed_elsewhere_is_taken_along(case: str, int8: bool) -> None:
-    nodes, after, left = NEAR_MISSES[case]
-    name = ("Linear8" if int8 else "Linear") + after
+def test_values_that_are_read_elsewhere_are_not_fused(case: str, int8: bool) -> None:
+    nodes, epilogue, left = NEAR_MISSES[case]
+    name = ("Linear8" if int8 else "Linear") + epilogue
     two_axes = "two axes" in case
-    model = product(*nodes, outputs=("y", "z"), int8=int8)
+    model = matmul(*nodes, outputs=("y", "z"), int8=int8)
     if two_axes:  # gamma and beta are then of both
         for constant in ("gamma", "beta"):
             value = model.graph.initializers[constant]
@@ -261,35 +261,35 @@ def test_nothing_that_is_needed_elsewhere_is_taken_along(case: str, int8: bool) 
 
 @pytest.mark.parametrize("int8", [True, False])
 def test_a_sum_that_is_observed_keeps_its_name(int8: bool) -> None:
-    model = product(*AFTER["AddNorm"], int8=int8)
+    model = matmul(*EPILOGUES["AddNorm"], int8=int8)
     total = next(n for n in model.graph if n.op_type == "LayerNormalization").inputs[0]
     assert total is not None
     total.name = "decoder.5.feed_forward"
     left = assert_same_bits(model, 1)
     name = "Linear8AddAndNorm" if int8 else "LinearAddAndNorm"
     assert left == {"Neg": 1, name: 1}
-    assert calls(model)[0].outputs[0].name == "decoder.5.feed_forward"
+    assert fused(model)[0].outputs[0].name == "decoder.5.feed_forward"
 
 
 @pytest.mark.parametrize("int8", [True, False])
-def test_what_is_added_must_have_the_axes_of_the_product(int8: bool) -> None:
-    model = product(*AFTER["Add"], residual=["N", 1, 32], int8=int8)
+def test_a_residual_must_have_the_axes_of_the_matmul(int8: bool) -> None:
+    model = matmul(*EPILOGUES["Add"], residual=["N", 1, 32], int8=int8)
     name = "Linear8" if int8 else "Linear"
     assert assert_same_bits(model, 1) == {"Neg": 1, name: 1, "Add": 1}
 
 
 @pytest.mark.parametrize("int8", [True, False])
-def test_a_product_that_is_an_output(int8: bool) -> None:
-    model = product(*AFTER["Relu"], outputs=("y", "product", "biased"), int8=int8)
+def test_a_matmul_that_is_a_graph_output(int8: bool) -> None:
+    model = matmul(*EPILOGUES["Relu"], outputs=("y", "matmul", "biased"), int8=int8)
     name = "Linear8" if int8 else "Linear"
     assert assert_same_bits(model, 1) == {"Neg": 1, name: 1, "Add": 1, "Relu": 1}
 
 
 def test_a_matrix_that_has_no_blocks_is_left_alone() -> None:
-    model = product(*AFTER["AddNorm"], rows=30)
+    model = matmul(*EPILOGUES["AddNorm"], rows=30)
     left = assert_same_bits(model, 1, "the matrix has 30 rows, which is no multiple of 4")
     assert left["MatMulInteger"] == 1
-    assert left["AddNorm"] == 1  # which any product may have
+    assert left["AddNorm"] == 1  # which any matmul may have
 
 
 # ---- candidates ----
@@ -300,17 +300,17 @@ def ranked(
     lookups: tuple[str, ...] = ("at",), given: bool = False, count: int = 5,
     bias: Array | None = None,
 ) -> ir.Model:  # fmt: skip
-    """The best of a vocabulary's log-probabilities, and those at a column.
+    """Top-k of a vocabulary's log-probabilities, and those at a column.
 
     Args:
-        given: logits are an input instead of a product.
-        bias: is added to the product.
+        given: Whether logits are an input instead of the result of a matmul.
+        bias: Bias of the logits.
     """
-    product = [node("MatMul", "x w", "logits")]
+    matmul = [node("MatMul", "x w", "logits")]
     if bias is not None:
-        product = [node("MatMul", "x w", "product"), node("Add", "product b", "logits")]
+        matmul = [node("MatMul", "x w", "matmul"), node("Add", "matmul b", "logits")]
     nodes = [
-        *([] if given else product),
+        *([] if given else matmul),
         node("LogSoftmax", "logits", "p", axis=-1),
         node("TopK", "p count", "values indices", axis=-1),
         *(node("GatherElements", f"p {name}_column", name, axis=-1) for name in lookups), *more,
@@ -336,7 +336,7 @@ def ranked(
 @pytest.mark.parametrize("columns", [32, 37, 64])
 def test_candidates(columns: int, int8: bool) -> None:
     model = ranked(int8=int8, columns=columns)
-    # One call more than is left: candidates begin as TopLogits.
+    # One match more than is left: candidates are first fused as TopLogits.
     name = "Candidates8" if int8 else "VocabularyCandidates"
     assert assert_same_bits(model, 2) == {name: 1}
     assert {name for _, name, _ in model.functions} == {name, "TopLogits"}
@@ -365,7 +365,7 @@ def test_a_bias_for_all_columns_alike_is_no_bias_of_candidates(int8: bool) -> No
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("int8", [True, False])
 def test_columns_that_fill_up_are_no_candidates(int8: bool, biased: bool) -> None:
-    # 15 of 32 fill up, or 47 of 64
+    # 15 of 32 columns are padding, or 47 of 64.
     bias = np.full(17, BANNED_BIAS, np.float32) if biased else None
     model = ranked(int8=int8, columns=17, count=17, bias=bias)
     FuseOps().run(model)
@@ -385,7 +385,7 @@ def test_best_logits() -> None:
 def test_of_equal_logits_the_first_is_better() -> None:
     model = ranked()
     FuseOps().run(model)
-    stored = calls(model)[0].inputs[1]
+    stored = fused(model)[0].inputs[1]
     assert stored is not None
     stored.const_value = ir.tensor(np.zeros((37, ROWS), np.float32), name=stored.name)
     found = run(model, feeds(model))
@@ -403,7 +403,7 @@ def test_another_number_of_lookups_is_left_alone(lookups: tuple[str, ...]) -> No
 def test_logits_that_are_read_elsewhere_are_made() -> None:
     model = ranked(node("Neg", "logits", "z"), int8=True, outputs=("z",))
     left = assert_same_bits(model, 2)
-    assert left["TopLogits"] == 1  # the product has not become one that hides columns
+    assert left["TopLogits"] == 1  # the matmul has not become one that hides columns
     assert left["Linear8"] == 1
     model = ranked(node("Neg", "logits", "z"), outputs=("z",))
     left = assert_same_bits(model, 2)
@@ -427,7 +427,7 @@ WIDTH = HEADS * SIZE
 
 
 def places(slots: str = "slots") -> list[NodeProto]:
-    """As a step writes them: sentence, head and slot."""
+    """Indices of sentence, head and slot, as a step computes them."""
     return [
         node("Shape", slots, "rows"), node("Concat", "rows heads", "sizes", axis=0),
         node("Expand", "sentence sizes", "each_sentence"),
@@ -439,7 +439,7 @@ def places(slots: str = "slots") -> list[NodeProto]:
 
 
 def cached(parts: str = "q k v", value_places: str = "places", made: bool = True) -> ir.Model:
-    """Attention over caches that a merged projection is written into."""
+    """Attention over caches into which a merged projection is written."""
     taken = np.array([[4, 0, 7], [8, 1, 2]])
     constants = {
         "splits": np.array([WIDTH] * 3), "by_head": np.array([0, 0, HEADS, SIZE]),
@@ -476,8 +476,8 @@ def test_attention_over_caches() -> None:
     given: dict[str, Array] = {**SLOTS, "bias": hidden.astype(np.float32)}
     left = assert_rewrites(FuseOps(), model, 1, given=given)
     assert left == {"CachedAttention": 1}
-    assert [x.name for x in calls(model)[0].inputs] == ["qkv", "pk", "pv", "slots", "bias"]
-    assert [x.name for x in calls(model)[0].outputs] == ["y", "ks", "vs"]
+    assert [x.name for x in fused(model)[0].inputs] == ["qkv", "pk", "pv", "slots", "bias"]
+    assert [x.name for x in fused(model)[0].outputs] == ["y", "ks", "vs"]
 
 
 def test_attention_over_caches_of_16_bits() -> None:
@@ -491,9 +491,9 @@ def test_attention_over_caches_of_16_bits() -> None:
     given: dict[str, Array] = {**SLOTS, "bias": hidden.astype(np.float32)}
     assert assert_rewrites(FuseOps(), model, 1, given=given) == {"CachedAttention16": 1}
     names = ["qkv", "self_key_0", "self_value_0", "slots", "bias"]
-    assert [x.name for x in calls(model)[0].inputs] == names
+    assert [x.name for x in fused(model)[0].inputs] == names
     outputs = ["y", "next_self_key_0", "next_self_value_0"]
-    assert [x.name for x in calls(model)[0].outputs] == outputs
+    assert [x.name for x in fused(model)[0].outputs] == outputs
 
 
 def test_caches_in_another_order_or_in_other_places_are_left_alone() -> None:
@@ -522,16 +522,16 @@ def test_attention_over_the_source() -> None:
     heads: Axes = ["N", HEADS, "S", SIZE]
     model = over_source(["N", 1, 1, "S"], heads)
     assert assert_same_bits(model, 1) == {"BeamAttention": 1}
-    assert [x.name for x in calls(model)[0].inputs] == ["q", "k", "v", "bias"]
+    assert [x.name for x in fused(model)[0].inputs] == ["q", "k", "v", "bias"]
     reason = "beams have different biases"
     assert_left_alone(FuseOps(), over_source(["N", 1, "K", "S"], heads), reason)
-    # Keys without heads are an encoder's.
+    # Keys without heads belong to an encoder.
     reason = "queries, keys and values are not the outputs of one matmul, in this order"
     assert_left_alone(FuseOps(), over_source(["N", 1, 1, "S"], ["N", "S", WIDTH]), reason)
 
 
 def halves_over_source(*kept: str) -> ir.Model:
-    """Over the source, with some of keys and values in 16 bits."""
+    """Attention over the source, with keys, values or both in FP16."""
     model = over_source(["N", 1, 1, "S"], ["N", HEADS, "S", SIZE])
     for value in model.graph.inputs:
         if value.name in kept:
@@ -543,13 +543,13 @@ def halves_over_source(*kept: str) -> ir.Model:
 def test_attention_over_a_source_of_16_bits() -> None:
     model = halves_over_source("k", "v")
     assert assert_same_bits(model, 1) == {"BeamAttention16": 1}
-    assert [x.name for x in calls(model)[0].inputs] == ["q", "cross_k", "cross_v", "bias"]
+    assert [x.name for x in fused(model)[0].inputs] == ["q", "cross_k", "cross_v", "bias"]
     reason = "keys and values have different element types"
     assert_left_alone(FuseOps(), halves_over_source("k"), reason)
 
 
 def of_tokens(parts: str = "q k v", bias: Axes | None = None, value_size: int = SIZE) -> ir.Model:
-    """Attention of an encoder over what one projection writes."""
+    """Self-attention of an encoder over the result of one projection."""
     bias = bias or ["N", 1, 1, "S"]
     repeated, joined = bias[2] == 1, HEADS * value_size
     nodes = [
@@ -574,7 +574,7 @@ def of_tokens(parts: str = "q k v", bias: Axes | None = None, value_size: int = 
 def test_attention_of_tokens_over_each_other() -> None:
     model = of_tokens()
     assert assert_same_bits(model, 1) == {"SelfAttention": 1}
-    assert [x.name for x in calls(model)[0].inputs] == ["qkv", "bias"]
+    assert [x.name for x in fused(model)[0].inputs] == ["qkv", "bias"]
     reason = "queries, keys and values are not the outputs of one matmul, in this order"
     assert_left_alone(FuseOps(), of_tokens("k q v"), reason)
     reason = "tokens have different biases"
@@ -585,7 +585,7 @@ def test_attention_of_tokens_over_each_other() -> None:
 
 def handed_on(*more: NodeProto, outputs: tuple[str, ...] = ("cross_key_0", "cross_value_0"),
               perm: tuple[int, ...] = (0, 2, 1, 3)) -> ir.Model:  # fmt: skip
-    """What an encoder does to the product of all keys and values."""
+    """The encoder's split of one matmul for all keys and values into heads."""
     constants = {"splits": np.array([WIDTH, WIDTH]), "by_head": np.array([0, 0, HEADS, SIZE])}
     nodes = [node("Split", "x splits", "k v", axis=-1)]
     for part, name in (("k", "cross_key_0"), ("v", "cross_value_0")):
@@ -606,7 +606,7 @@ def test_heads_that_an_encoder_hands_on(half: bool) -> None:
         Fp16KvCache().run(model)
     name = "SplitHeads16" if half else "SplitHeads"
     assert assert_same_bits(model, 2) == {name: 2}
-    key, value = calls(model)
+    key, value = fused(model)
     assert [key.inputs[0].name, value.inputs[0].name] == ["x", "x"]
     ends = [
         [one.attributes[name].as_ints()[0] for name in ("begin", "end")] for one in (key, value)
@@ -637,7 +637,7 @@ def residual(*more: NodeProto, other: Axes | None = None, **attributes: float) -
 def test_a_sum_and_its_norm() -> None:
     model = residual(epsilon=0.5)
     assert assert_same_bits(model, 1) == {"AddNorm": 1}
-    assert calls(model)[0].attributes["epsilon"].as_float() == 0.5
+    assert fused(model)[0].attributes["epsilon"].as_float() == 0.5
     assert "com.microsoft" not in function("AddNorm", DYNAMIC_OPSET).opset_imports
 
 
@@ -664,7 +664,7 @@ def embedded(
     table: str = "table",
     scaled: str | None = None,
 ) -> ir.Model:
-    """Rows of a table at tokens, with the position of their sentence; scaled: a Mul's operands."""
+    """Rows of a table at tokens plus the position of their sentence; scaled: operands of a Mul."""
     found = "found" if scaled else "rows"
     nodes = [
         node("Gather", f"{table} tokens", found, axis=0),
@@ -679,7 +679,7 @@ def embedded(
                  "c": np.array(0.5, np.float32)}  # fmt: skip
     rows: Axes = (None, None, 8)
     names = ["y", *(n.output[0] for n in more)]
-    # Without a product the int8 pass has nothing to do.
+    # Without a matmul the int8 pass has nothing to do.
     last = node("MatMul", "x w", "z") if int8 else node("Neg", "x", "z")
     model = build(
         [*nodes, last], inputs,
@@ -695,12 +695,12 @@ def test_embedding() -> None:
     model = embedded()
     assert assert_same_bits(model, 1) == {"Embed": 1, "Neg": 1}
     inputs = ["table", "position_table", "tokens", "positions"]
-    assert [x.name for x in calls(model)[0].inputs] == inputs
+    assert [x.name for x in fused(model)[0].inputs] == inputs
     model = embedded(int8=True)
     assert assert_same_bits(model, 2) == {"Embed8": 1, "Linear8": 1}
     inputs[:1] = ["table_int8", "table_scale"]
-    (call,) = (one for one in calls(model) if one.op_type == "Embed8")
-    assert [x.name for x in call.inputs] == inputs
+    (one,) = (node for node in fused(model) if node.op_type == "Embed8")
+    assert [x.name for x in one.inputs] == inputs
 
 
 @pytest.mark.parametrize("int8", [False, True])
@@ -709,8 +709,8 @@ def test_an_embedding_takes_its_factor_along(operands: str, int8: bool) -> None:
     model = embedded(int8=int8, scaled=operands)
     counts = {"Embed8": 1, "Linear8": 1} if int8 else {"Embed": 1, "Neg": 1}
     assert assert_same_bits(model, 1 + int8) == counts
-    (call,) = (one for one in calls(model) if one.op_type.startswith("Embed"))
-    assert call.attributes["factor"].value == 0.5
+    (one,) = (node for node in fused(model) if node.op_type.startswith("Embed"))
+    assert one.attributes["factor"].value == 0.5
 
 
 def test_another_embedding_is_left_alone() -> None:
@@ -733,7 +733,7 @@ def test_a_function_imports_what_its_body_uses(name: str) -> None:
     onnx.checker.check_function(ir.to_proto(one))
 
 
-def test_a_graph_without_calls_has_no_functions() -> None:
+def test_a_graph_without_fused_operators_has_no_functions() -> None:
     model = build([node("Relu", "x", "y")], {"x": ["N"]}, {"y": ["N"]})
     assert FuseOps().run(model) == Outcome(0)
     assert not model.functions

@@ -1,4 +1,4 @@
-"""Regions of a graph that become bodies of functions, and the beam search as such."""
+"""Subgraphs that become bodies of fused operators, those of the beam search among them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def graph(nodes: Sequence[NodeProto], constants: dict[str, Array] | None = None)
     return build(nodes, inputs, outputs, constants, DYNAMIC_OPSET)
 
 
-def region(model: ir.Model, *names: str, **inputs: str) -> FusedNode | str:
-    """The region from values to values, by their names."""
+def fuse(model: ir.Model, *names: str, **inputs: str) -> FusedNode | str:
+    """Fuse the subgraph between values, given by their names."""
     values = {str(value.name): value for value in model.graph.inputs}
     values |= {str(x.name): x for one in model.graph for x in one.outputs}
     parameters = {name: values[value] for name, value in inputs.items()}
@@ -41,7 +41,7 @@ def region(model: ir.Model, *names: str, **inputs: str) -> FusedNode | str:
 
 
 def assert_same_bits_within(model: ir.Model, call: FusedNode | str) -> ir.Function:
-    """The call in its place computes what was there; returns its function."""
+    """The fused operator computes what it replaces; returns its function."""
     assert isinstance(call, FusedNode)
     inputs = feeds(model)
     right = run(model, inputs)
@@ -56,13 +56,13 @@ def assert_same_bits_within(model: ir.Model, call: FusedNode | str) -> ir.Functi
     return function
 
 
-def test_a_region_becomes_a_function() -> None:
+def test_a_subgraph_becomes_a_function() -> None:
     nodes = [
         node("Relu", "x", "a"), node("Add", "a one", "b"), node("Mul", "b y", "z"),
         node("Neg", "b", "w"),
     ]  # fmt: skip
     model = graph(nodes, {"one": np.array(1, np.float32)})
-    function = assert_same_bits_within(model, region(model, "z", "b", first="x", second="y"))
+    function = assert_same_bits_within(model, fuse(model, "z", "b", first="x", second="y"))
     assert [x.name for x in function.inputs] == ["first", "second"]
     assert [x.name for x in function.outputs] == ["z", "b"]
     assert [n.op_type for n in function] == ["Relu", "Constant", "Add", "Mul"]
@@ -73,22 +73,22 @@ def test_a_region_becomes_a_function() -> None:
 def test_what_others_read_stays_and_is_computed_inside_as_well() -> None:
     nodes = [node("Relu", "x", "a"), node("Mul", "a y", "z"), node("Neg", "a", "w")]
     model = graph(nodes)
-    function = assert_same_bits_within(model, region(model, "z", x="x", y="y"))
+    function = assert_same_bits_within(model, fuse(model, "z", x="x", y="y"))
     assert [n.op_type for n in function] == ["Relu", "Mul"]
     assert operators(model) == {"Part": 1, "Relu": 1, "Neg": 1}
 
 
-def test_a_region_may_begin_amid_the_graph() -> None:
+def test_a_subgraph_may_begin_within_the_graph() -> None:
     nodes = [node("Relu", "x", "a"), node("Exp", "a", "b"), node("Mul", "b y", "z"),
              node("Neg", "y", "w")]  # fmt: skip
     model = graph(nodes)
-    function = assert_same_bits_within(model, region(model, "z", begin="a", y="y"))
+    function = assert_same_bits_within(model, fuse(model, "z", begin="a", y="y"))
     assert [n.op_type for n in function] == ["Exp", "Mul"]
 
 
 def test_names_inside_are_not_those_of_parameters() -> None:
     model = graph([node("Relu", "x", "y_"), node("Mul", "y_ y", "z"), node("Neg", "y", "w")])
-    function = assert_same_bits_within(model, region(model, "z", x="x", y_="y"))
+    function = assert_same_bits_within(model, fuse(model, "z", x="x", y_="y"))
     names = [x.name for x in (*function.inputs, *(x for n in function for x in n.outputs))]
     assert len(set(names)) == len(names) == 4
 
@@ -99,7 +99,7 @@ def test_sizes_are_those_of_a_parameter_with_the_same_letter() -> None:
         node("Mul", "x count", "z"), node("Neg", "y", "w"),
     ]  # fmt: skip
     model = graph(nodes)
-    function = assert_same_bits_within(model, region(model, "z", x="x"))
+    function = assert_same_bits_within(model, fuse(model, "z", x="x"))
     (shape,) = [n for n in function if n.op_type == "Shape"]
     assert list(shape.inputs) == [function.inputs[0]]
 
@@ -111,27 +111,27 @@ def test_other_sizes_are_refused(start: int, end: int) -> None:
         node("Cast", "sizes", "counts", to=1), node("ReduceMax", "counts", "count", keepdims=0),
         node("Mul", "x count", "z"), node("Neg", "y", "w"),
     ]  # fmt: skip
-    assert region(graph(nodes), "z", x="x") == "the subgraph also reads sizes of other"
+    assert fuse(graph(nodes), "z", x="x") == "the subgraph also reads sizes of other"
 
 
-def test_what_is_no_region_is_refused() -> None:
+def test_a_subgraph_that_reads_more_is_refused() -> None:
     model = graph([node("Mul", "x y", "z"), node("Neg", "y", "w")])
-    assert region(model, "z", x="x") == "the subgraph also reads y"
+    assert fuse(model, "z", x="x") == "the subgraph also reads y"
     large = {"table": np.zeros((13, 5), np.float32), "sum": np.array([1])}
     nodes = [node("ReduceMax", "table", "most", keepdims=0), node("Mul", "x most", "z"),
              node("Neg", "y", "w")]  # fmt: skip
-    assert region(graph(nodes, large), "z", x="x") == "the subgraph also reads table"
+    assert fuse(graph(nodes, large), "z", x="x") == "the subgraph also reads table"
 
 
-def test_a_call_inside_is_refused() -> None:
+def test_a_fused_operator_inside_is_refused() -> None:
     model = graph([node("Relu", "x", "a"), node("Mul", "a y", "z"), node("Neg", "y", "w")])
-    call = region(model, "a", x="x")
+    call = fuse(model, "a", x="x")
     assert isinstance(call, FusedNode)
     call.insert(model)
-    assert region(model, "z", x="x", y="y") == "the subgraph contains a Part"
+    assert fuse(model, "z", x="x", y="y") == "the subgraph contains a Part"
 
 
-def test_functions_stand_in_the_same_order_in_every_process() -> None:
+def test_functions_have_the_same_order_in_every_process() -> None:
     names = ["Linear", "VocabularyCandidates", "AddNorm", "Linear8", "LinearAddNorm"]
     model = build([node("Relu", "x", "y")], {"x": ["N"]}, {"y": ["N"]}, opset=DYNAMIC_OPSET)
     for name in names:
@@ -160,7 +160,7 @@ def called(traced: ir.Model) -> ir.Model:
     return model
 
 
-def test_the_search_of_a_step_is_called(called: ir.Model) -> None:
+def test_the_search_of_a_step_is_fused(called: ir.Model) -> None:
     found = {n.op_type: n for n in called.graph}
     for name in ("Embed", "ForcedColumns", "SelectBeams", "ExtendAncestry", "FollowAncestry"):
         assert (DOMAIN, name, "") in called.functions
@@ -169,9 +169,9 @@ def test_the_search_of_a_step_is_called(called: ir.Model) -> None:
     assert selected == ["parents", *(NEXT + name for name in State._fields)]
     followed = [x.name for x in found["FollowAncestry"].outputs]
     assert followed == [NEXT + "ancestry", NEXT + "slots", "full"]
-    # Nothing of it is left.
-    products = {"MatMul", "Add", "Relu", "Unsqueeze", "Reshape"}
-    assert {n.op_type for n in called.graph if not n.domain} <= products
+    # No node of the search is left.
+    matmuls = {"MatMul", "Add", "Relu", "Unsqueeze", "Reshape"}
+    assert {n.op_type for n in called.graph if not n.domain} <= matmuls
 
 
 def test_its_parameters_are_inputs_of_the_graph_or_of_candidates(called: ir.Model) -> None:
@@ -211,7 +211,7 @@ def test_a_search_that_reads_something_else_is_left_alone(traced: ir.Model) -> N
     model = traced.clone()
     *others, last = passes_for("onnxruntime", None)
     run_passes(model, others)
-    # Candidates of another sentence than the contract's: the source has a say in what may end.
+    # `done` also depends on the source, which is no input of SelectBeams.
     done = next(x for x in model.graph.inputs if x.name == "done")
     bias = next(x for x in model.graph.inputs if x.name == "source_bias")
     flag = ir.node("ReduceMax", [bias], {"keepdims": 0})
