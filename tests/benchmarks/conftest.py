@@ -11,7 +11,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 @pytest.fixture(autouse=True)
 def benchmarks_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Python puts a script's own folder on the path; so do these tests of its modules."""
+    """Put the folder of the scripts on the path, as Python does when it runs them."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
     for path in BENCHMARKS.glob("*.py"):

@@ -1,4 +1,4 @@
-"""How a comparison chooses settings, and what it counts as work."""
+"""Choice of settings and count of work in comparisons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from translate_trt.train.config import ModelConfig
 
 
-def test_each_stage_goes_on_from_the_best_of_the_one_before() -> None:
+def test_each_stage_starts_from_the_best_setting_of_the_last() -> None:
     from comparison import best_setting
     from systems import Setting
 
@@ -28,7 +28,7 @@ def test_each_stage_goes_on_from_the_best_of_the_one_before() -> None:
     assert [trial.figure for trial in trials] == [measure(trial.setting) for trial in trials]
 
 
-def test_of_settings_that_noise_could_have_ordered_the_first_is_taken() -> None:
+def test_the_first_of_settings_within_noise_is_chosen() -> None:
     from comparison import best_setting
     from systems import Setting
 
@@ -45,7 +45,7 @@ def test_of_settings_that_noise_could_have_ordered_the_first_is_taken() -> None:
     assert best.batch_tokens == 512
 
 
-def test_all_lines_decide_among_those_that_some_like_best() -> None:
+def test_all_lines_decide_among_the_best_of_some_lines() -> None:
     from comparison import best_setting
     from systems import Setting
 

@@ -1,4 +1,4 @@
-"""Every system of the comparisons translates as the reference does, each in its own process."""
+"""Systems of the comparisons translate like the reference, each in its own process."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def process(models: Models, request: pytest.FixtureRequest) -> Iterator[Any]:
 
     name, precision = request.param
     if (name, precision) == ("ctranslate2", "int8") and saturates():
-        pytest.skip(
-            "CTranslate2 in 8 bits translates this model otherwise on processors without VNNI"
-        )
+        pytest.skip("int8 translations of CTranslate2 differ on processors without VNNI")
     if name == "translate-trt":
         options = BuildOptions((f"onnx-{precision}",))
         compile_bundle(open_checkpoint(models.checkpoint), models.bundle, options)

@@ -1,4 +1,4 @@
-"""The plan on paper: its figures by hand, and that docs/deploy.md shows those of the script."""
+"""Plan of a large corpus: figures by hand, and the table of docs/deploy.md."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_plan_by_hand() -> None:
     assert plan.dollars(given) == pytest.approx(10 * 36_043.5 / 3600 * 2)
 
 
-def test_what_makes_it_slower() -> None:
+def test_slow_gpus_and_failures_make_the_run_longer() -> None:
     from dataclasses import replace
 
     import plan

@@ -1,4 +1,4 @@
-"""The table and the plot of a server, from the JSON of its benchmark."""
+"""Table and plot of a server, from the report of its benchmark."""
 
 from __future__ import annotations
 

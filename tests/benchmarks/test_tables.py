@@ -1,4 +1,4 @@
-"""Tables, pages and plots from the JSON of benchmarks, and the JSON itself."""
+"""Tables, pages and plots made from reports, and the format of reports."""
 
 from __future__ import annotations
 

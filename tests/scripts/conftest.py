@@ -12,7 +12,7 @@ SCRIPTS = ROOT / "scripts"
 
 @pytest.fixture(autouse=True)
 def scripts_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Python puts a script's own folder on the path; so do these tests of its modules."""
+    """Put the folder of the scripts on the path, as Python does when it runs them."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] == "corpus"]:

@@ -1,4 +1,4 @@
-"""The generated corpus: correct German, determined by the English, nothing held out seen."""
+"""Generated corpus: correct German, determined by the English, held-out text unseen."""
 
 from __future__ import annotations
 
