@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
+from typing import Self
 
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.native_service import CoreService
@@ -114,7 +115,7 @@ class TranslationService:
         """
         self._service.close(cancel_futures)
 
-    def __enter__(self) -> TranslationService:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

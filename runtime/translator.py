@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, overload
+from typing import Any, Self, overload
 
 from translate_trt.runtime import native
 from translate_trt.runtime.arguments import checked_iterable, checked_texts, shown, token_ids
@@ -204,7 +204,7 @@ class Translator:
         """
         self._reference = self.core = None
 
-    def __enter__(self) -> Translator:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from translate_trt.runtime.errors import TranslateTrtError
 
@@ -34,7 +34,7 @@ class WorkerPool:
         self.count = count
         self._executor: concurrent.futures.ProcessPoolExecutor | None = None
 
-    def __enter__(self) -> WorkerPool:
+    def __enter__(self) -> Self:
         if self.count > 1:
             # Forking a process with threads (of SentencePiece, of tqdm) can deadlock.
             self._executor = concurrent.futures.ProcessPoolExecutor(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import click
 
@@ -216,7 +216,7 @@ class _Prefixes:
         self._path = path
         self._taken = 0
 
-    def __enter__(self) -> _Prefixes:
+    def __enter__(self) -> Self:
         if self._path is not None:
             self._stream = open_input(str(self._path))
             self._lines = read_lines(self._stream, str(self._path))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +116,7 @@ class SplitWriter:
         self._total = [0, 0]
         self._longest = [0, 0]
 
-    def __enter__(self) -> SplitWriter:
+    def __enter__(self) -> Self:
         for name in self._names:
             self._tokens.append(self._open(f"{name}.tokens"))
             self._offsets.append(self._open(f"{name}.offsets"))

@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from translate_trt.runtime.bundle.manifest import Manifest
 from translate_trt.runtime.errors import InputError, OutputError
@@ -50,8 +50,6 @@ log = logging.getLogger("translate_trt")
 
 _FORMAT_VERSION = 1
 _READERS = 16  # threads that read small files, which hides the latency of network file systems
-
-T = TypeVar("T", bound="_Record")
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class _Record:
     sha256: str
 
     @classmethod
-    def read(cls: type[T], path: Path) -> T | None:
+    def read(cls, path: Path) -> Self | None:
         """Read a record; None if it is missing or was written by another version."""
         value = read_object(path)
         try:

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, Self
 
 from translate_trt.runtime.io.atomic_files import new_file, write_json, write_text_atomically
 from translate_trt.runtime.options import SearchOptions
@@ -153,7 +153,7 @@ class ParquetOutput:
         arrays = [*chunk.table.columns, column]
         self._writer.write_batch(pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema))
 
-    def __enter__(self) -> ParquetOutput:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
