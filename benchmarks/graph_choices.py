@@ -24,9 +24,8 @@ from translate_trt.export.contract import model_contract
 from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
 from translate_trt.export.passes.base import Pass
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
-from translate_trt.export.passes.pipeline import passes_for, run_passes
-from translate_trt.export.precision import precision_pass
-from translate_trt.export.targets import DYNAMIC_OPSET
+from translate_trt.export.passes.pipeline import run_passes
+from translate_trt.export.targets import DYNAMIC_OPSET, TARGETS
 from translate_trt.export.trace import check
 from translate_trt.export.verify.emulation_pass import Emulate
 from translate_trt.runtime import kernels
@@ -46,7 +45,7 @@ PORTABLE = "without compiled kernels"
 
 def variants(precision: str) -> dict[str, tuple[Sequence[Pass], Sequence[str]]]:
     """Return the passes of each variant, and the names of those left out."""
-    shipped = passes_for("onnxruntime", precision_pass(precision, {}))
+    shipped = TARGETS[f"onnx-{precision}"].passes
     standard: list[Pass] = []
     for one in shipped:
         # Emulate repeats the mask for every query, which ONNX Runtime's Attention requires.

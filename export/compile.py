@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -21,10 +21,9 @@ from translate_trt.export.engines.cache import Engine
 from translate_trt.export.engines.network import Graph, load_builder
 from translate_trt.export.fused_ops.matching import add_functions
 from translate_trt.export.graphs import EncoderGraph, StepGraph
-from translate_trt.export.passes.mixed_precision import MixedPrecision
-from translate_trt.export.passes.pipeline import Report, passes_for, run_passes
+from translate_trt.export.passes.base import NO_BOUNDS
+from translate_trt.export.passes.pipeline import Report, run_passes
 from translate_trt.export.passes.value_bounds import Bound
-from translate_trt.export.precision import precision_pass
 from translate_trt.export.taps import observed
 from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, declare, trace
@@ -149,6 +148,14 @@ def _check_beams(beams: int, vocabulary_size: int) -> None:
         )
 
 
+class _Lowered(NamedTuple):
+    """One graph after all passes of a target."""
+
+    model: ir.Model
+    reports: list[Report]
+    output_bounds: Mapping[str, Bound]
+
+
 class Compiler:
     """Compiles one model for one target after another; what they share is traced once.
 
@@ -225,38 +232,39 @@ class Compiler:
         return TARGETS[name].layout(options.beam_size, self._limits.max_target_length, shortlist)
 
     def graphs(self, name: str) -> dict[str, ir.Model]:
-        """Both graphs of the target of that name, every pass applied."""
-        target, contract = TARGETS[name], self.contract(name)
-        layout = replace(self.layout(name), cache_type="float32")  # which it gets from a pass
-        traced = self._trace(
-            model_contract(self._model.config, self._options.attention, layout), target.opset
-        )
-        dump = self._dumps.get(name)
-        bounds: Mapping[str, Bound] = {}
-        graphs, self.reports[name] = {}, []
-        for role, original in traced.items():
-            log.info("%s: the %s graph", name, role)
-            model = original.clone()
-            if dump is not None:
-                dump.stage("traced", model)
-            precision = precision_pass(target.precision, bounds)
-            self.reports[name] += run_passes(
-                model,
-                passes_for(target.backend, precision),
-                self._options.disabled_passes,
-                None if dump is None else dump.stage,
-            )
-            add_functions(model)  # to calls that were there before any pass
-            for values, specs in zip(
-                (model.graph.inputs, model.graph.outputs), contract.graphs[role], strict=True
-            ):
-                declare(values, specs, role)
-            if isinstance(precision, MixedPrecision):
-                bounds = precision.outputs
-            graphs[role] = model
-        return graphs
+        """Apply every pass of the target of that name to both graphs."""
+        traced = self._trace(name)
+        # FP16 needs to know how large the keys and values can be that the step gets.
+        encoder = self._lower(name, traced["encoder"], NO_BOUNDS)
+        step = self._lower(name, traced["step"], encoder.output_bounds)
+        self.reports[name] = [*encoder.reports, *step.reports]
+        return {"encoder": encoder.model, "step": step.model}
 
-    def _trace(self, contract: Contract, opset: int) -> dict[str, ir.Model]:
+    def _lower(self, name: str, traced: ir.Model, input_bounds: Mapping[str, Bound]) -> _Lowered:
+        """Apply every pass of the target of that name to a copy of one traced graph."""
+        role, dump = str(traced.graph.name), self._dumps.get(name)
+        log.info("%s: the %s graph", name, role)
+        model = traced.clone()
+        if dump is not None:
+            dump.stage("traced", model)
+        reports, output_bounds = run_passes(
+            model,
+            TARGETS[name].passes,
+            self._options.disabled_passes,
+            None if dump is None else dump.stage,
+            input_bounds,
+        )
+        add_functions(model)  # of fused ops that were traced, not inserted by a pass
+        inputs, outputs = self.contract(name).graphs[role]
+        declare(model.graph.inputs, inputs, role)
+        declare(model.graph.outputs, outputs, role)
+        return _Lowered(model, reports, output_bounds)
+
+    def _trace(self, name: str) -> dict[str, ir.Model]:
+        """Trace both graphs in FP32, once for all targets of the same layout and opset."""
+        layout = replace(self.layout(name), cache_type="float32")  # passes narrow the caches
+        contract = model_contract(self._model.config, self._options.attention, layout)
+        opset = TARGETS[name].opset
         if (contract, opset) not in self._traced:
             self._traced[contract, opset] = trace_graphs(
                 self._model, self._limits, contract, opset, self._shortlist

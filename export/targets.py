@@ -1,21 +1,67 @@
-"""What a bundle can be compiled for, and the layout of its graphs."""
+"""Targets: the kinds of graphs that a bundle can hold, each with its passes and its layout."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+
+import onnx_ir as ir
 
 from translate_trt.export.contract import GraphLayout
+from translate_trt.export.fused_ops.fuse import FuseOps
+from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
+from translate_trt.export.passes.base import Pass
+from translate_trt.export.passes.fp16_kv_cache import Fp16KvCache
+from translate_trt.export.passes.int8 import DynamicInt8
+from translate_trt.export.passes.mixed_precision import MixedPrecision
+from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
+from translate_trt.export.passes.simplify import KeepSizes, Simplify
+from translate_trt.export.passes.top_k import TopKFirst
+from translate_trt.export.passes.weights import (
+    FoldMatmulScales,
+    FoldScales,
+    MergeMatmuls,
+    StoreWeights,
+)
 from translate_trt.runtime.bundle.contract import ShortlistForm
 from translate_trt.runtime.bundle.manifest import SHORTLIST
+from translate_trt.runtime.errors import OptionError
 
-#: 21 quantizes row by row, and is the newest whose every operator ONNX Runtime 1.21 runs on a CPU.
+#: The newest opset whose operators ONNX Runtime 1.21 all runs on a CPU; it quantizes row by row.
 DYNAMIC_OPSET = 21
-#: TensorScatter, which writes static caches in place, came in 24.
+#: The first opset with TensorScatter, which writes static caches in place.
 STATIC_OPSET = 24
 
 # KV-cache dtype per precision; float32 by default.
 _CACHE_TYPES = {"fp16": "float16", "bf16": "bfloat16", "int8": "float16"}
+
+# ---- passes, in order ----
+
+_BEFORE_SCALES: tuple[Pass, ...] = (StoreWeights(), Simplify())
+_AFTER_SCALES: tuple[Pass, ...] = (MergeMatmuls(), TopKFirst(), KeepSizes())
+_COMMON: tuple[Pass, ...] = (*_BEFORE_SCALES, FoldScales(), *_AFTER_SCALES)
+# The last Simplify also infers the types that a precision pass reads.
+# ONNX Runtime on a CPU, in FP32 and before fused operators. Kernels of Embed and of the vocabulary
+# matmul share one matrix, so the scale of embeddings is not folded into it.
+_CPU_PASSES: tuple[Pass, ...] = (
+    *_BEFORE_SCALES, FoldMatmulScales(), *_AFTER_SCALES, FuseMultiHeadAttention(), Simplify(),
+)  # fmt: skip
+# ONNX Runtime on a GPU, in FP32.
+_GPU_PASSES: tuple[Pass, ...] = (*_COMMON, FuseMultiHeadAttention(), Simplify())
+# TensorRT's attention layer is made from ONNX's operator; ONNX Runtime is fastest with its own.
+_TENSORRT_PASSES: tuple[Pass, ...] = (*_COMMON, FuseAttention(), FuseTransposes(), Simplify())
+
+_CPU = {
+    "fp32": (*_CPU_PASSES, FuseOps()),
+    "int8": (*_CPU_PASSES, DynamicInt8(), Simplify(), Fp16KvCache(), FuseOps()),
+}
+_FP16: tuple[Pass, ...] = (MixedPrecision(ir.DataType.FLOAT16), Simplify())
+_BF16: tuple[Pass, ...] = (MixedPrecision(ir.DataType.BFLOAT16), Simplify())
+_TENSORRT = {
+    "fp16": (*_TENSORRT_PASSES, *_FP16),
+    "bf16": (*_TENSORRT_PASSES, *_BF16),
+    "fp32": _TENSORRT_PASSES,
+}
 
 
 @dataclass(frozen=True)
@@ -23,62 +69,81 @@ class Target:
     """One kind of entry of a bundle.
 
     Attributes:
-        backend: of the runtime, as the manifest names it.
-        precision: of weights and products.
-        package: that builds engines; None: the graphs themselves are what runs.
-        description: for people.
-        shortlist: a translation is made of tokens that its source makes likely, and no others.
+        backend: Name of the runtime's backend in the manifest.
+        precision: Precision of weights and matmuls: "fp32", "fp16", "bf16" or "int8".
+        passes: Passes that turn the traced FP32 graphs into this target's, in order.
+        description: One line for people.
+        package: Package that builds engines; None if the graphs themselves run.
+        shortlist: Whether translations are restricted to a lexical shortlist.
     """
 
     backend: str
     precision: str
-    package: str | None
+    passes: tuple[Pass, ...]
     description: str
+    package: str | None = None
     shortlist: bool = False
 
     @property
     def opset(self) -> int:
-        """Of the graphs."""
+        """Opset of the graphs."""
         return DYNAMIC_OPSET if self.package is None else STATIC_OPSET
 
     def layout(
         self, beam_size: int, max_target_length: int, shortlist: ShortlistForm | None = None
     ) -> GraphLayout:
-        """How its graphs are laid out.
+        """Layout of the graphs.
 
         Args:
-            beam_size: the one that an engine is made for.
-            max_target_length: the longest translation an engine's caches must hold.
-            shortlist: of the table, for a target that has one.
+            beam_size: Beam size that engines are built for.
+            max_target_length: Longest translation that an engine's caches must hold.
+            shortlist: Sizes of the shortlist table, for targets with a shortlist.
         """
         cache_type = _CACHE_TYPES.get(self.precision, "float32")
         if self.package is None:
-            return GraphLayout(
-                cache_type=cache_type, shortlist=shortlist if self.shortlist else None
-            )
+            shortlist = shortlist if self.shortlist else None
+            return GraphLayout(cache_type=cache_type, shortlist=shortlist)
         return GraphLayout(beam_size, beam_size * max_target_length, cache_type)
 
 
-def _engine(package: str, precision: str) -> dict[str, Any]:
-    name = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT-RTX"}[package]
-    return {"backend": package, "precision": precision, "package": package,
-            "description": f"{name} engines"}  # fmt: skip
-
-
-#: By the name that `--target` takes.
+#: Targets by the name that `--target` takes.
 TARGETS: dict[str, Target] = {
-    "onnx-fp32": Target("onnxruntime", "fp32", None, "ONNX Runtime, CPU"),
-    "onnx-int8": Target("onnxruntime", "int8", None, "ONNX Runtime, CPU, products in 8 bits"),
+    "onnx-fp32": Target("onnxruntime", "fp32", _CPU["fp32"], "ONNX Runtime, CPU"),
+    "onnx-int8": Target("onnxruntime", "int8", _CPU["int8"], "ONNX Runtime, CPU, 8-bit matmuls"),
     **{
         f"onnx-{precision}{SHORTLIST}": Target(
-            "onnxruntime", precision, None, f"as onnx-{precision}, with a shortlist", shortlist=True
+            "onnxruntime", precision, passes, f"as onnx-{precision}, with a shortlist",
+            shortlist=True,
         )
-        for precision in ("fp32", "int8")
+        for precision, passes in _CPU.items()
     },
-    "onnx-fp16": Target("onnxruntime", "fp16", None, "ONNX Runtime, GPU (a CPU computes in FP32)"),
+    "onnx-fp16": Target(
+        "onnxruntime", "fp16", (*_GPU_PASSES, *_FP16),
+        "ONNX Runtime, GPU (a CPU computes in FP32)",
+    ),
     **{
-        f"{package.replace('_', '-')}-{precision}": Target(**_engine(package, precision))
-        for package in ("tensorrt", "tensorrt_rtx")
-        for precision in ("fp16", "bf16", "fp32")
+        f"{package.replace('_', '-')}-{precision}": Target(
+            package, precision, passes, f"{name} engines", package
+        )
+        for package, name in (("tensorrt", "TensorRT"), ("tensorrt_rtx", "TensorRT-RTX"))
+        for precision, passes in _TENSORRT.items()
     },
+}  # fmt: skip
+
+#: Every pass that `--disable-pass` can leave out, by name.
+PASSES: dict[str, Pass] = {
+    one.name: one for target in TARGETS.values() for one in target.passes if not one.required
 }
+
+
+def check_pass_names(disabled: Collection[str]) -> None:
+    """Check that every name is that of a pass that can be left out.
+
+    Raises:
+        OptionError: A name is not in PASSES.
+    """
+    for name in disabled:
+        if name not in PASSES:
+            raise OptionError(
+                f"there is no pass {name!r} to switch off; choose from {', '.join(PASSES)}."
+            )

@@ -1,7 +1,7 @@
 """Building of engines from ONNX graphs.
 
-Networks are strongly typed: the graph fixes every precision (export/precision.py), and the builder
-chooses none.
+Networks are strongly typed: passes fix every precision in the graph, and the builder chooses
+none.
 """
 
 from __future__ import annotations

@@ -7,15 +7,22 @@ and the replacement. `Rule` and `RewritePass` are the thin layer over it that ke
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 from onnxscript.rewriter import pattern
 from onnxscript.rewriter._basics import MatchResult
+
+if TYPE_CHECKING:
+    from translate_trt.export.passes.value_bounds import Bound
+
+#: Bounds of a graph of which none are known.
+NO_BOUNDS: Mapping[str, Bound] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -25,10 +32,12 @@ class Outcome:
     Attributes:
         matches: places that were rewritten.
         refused: why places that looked right were left alone, one reason each.
+        output_bounds: Bounds of the graph's outputs by name, from a pass that computes bounds.
     """
 
     matches: int
     refused: tuple[str, ...] = ()
+    output_bounds: Mapping[str, Bound] = field(default_factory=dict)
 
 
 class Pass(ABC):
@@ -43,6 +52,10 @@ class Pass(ABC):
     name: str
     summary: str
     required = False
+
+    def with_input_bounds(self, bounds: Mapping[str, Bound]) -> Pass:
+        """Return the pass for a graph whose inputs have these bounds; most passes need none."""
+        return self
 
     @abstractmethod
     def run(self, model: ir.Model) -> Outcome:

@@ -9,7 +9,6 @@ search. In FP16 a product whose result could pass 65,504 for some input (`ranges
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +16,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
 from translate_trt.export.passes.base import (
+    NO_BOUNDS,
     Outcome,
     Pass,
     add_constant,
@@ -51,24 +51,25 @@ def is_cache(value: ir.Value) -> bool:
     return str(value.name).startswith(_CACHES)
 
 
-@dataclass
 class MixedPrecision(Pass):
-    """Casts one graph to 16 bits where that is safe.
+    """Cast one graph to 16 bits where that is safe.
 
-    Attributes:
+    Args:
         dtype: FLOAT16 or BFLOAT16.
-        inputs: bounds of the graph's inputs, by name.
-        outputs: after `run` in FP16, bounds of its outputs: the encoder's are the step's inputs.
+        input_bounds: Bounds of the graph's inputs by name. The step's inputs have the bounds that
+            the encoder's outputs have.
     """
 
-    dtype: ir.DataType
-    inputs: Mapping[str, Bound] = field(default_factory=dict)
-    outputs: dict[str, Bound] = field(default_factory=dict)
+    summary = "16-bit products, attention, weights and caches; islands of FP32"
     required = True
 
-    def __post_init__(self) -> None:
-        self.name = {ir.DataType.FLOAT16: "fp16", ir.DataType.BFLOAT16: "bf16"}[self.dtype]
-        self.summary = "16-bit products, attention, weights and caches; islands of FP32"
+    def __init__(self, dtype: ir.DataType, input_bounds: Mapping[str, Bound] = NO_BOUNDS) -> None:
+        self.name = {ir.DataType.FLOAT16: "fp16", ir.DataType.BFLOAT16: "bf16"}[dtype]
+        self._dtype, self._input_bounds = dtype, input_bounds
+
+    def with_input_bounds(self, bounds: Mapping[str, Bound]) -> MixedPrecision:
+        """Return the pass for a graph whose inputs have these bounds."""
+        return MixedPrecision(self._dtype, bounds)
 
     def run(self, model: ir.Model) -> Outcome:
         """Rewrite the model in place; a match is a product in 16 bits.
@@ -78,13 +79,14 @@ class MixedPrecision(Pass):
         """
         ShapeInferencePass()(model)  # values that rewrites made have no type yet
         # BF16 reaches as far as FP32.
-        bounds = bounds_of(model, self.inputs) if self.dtype == ir.DataType.FLOAT16 else {}
-        self.outputs = {
+        fp16 = self._dtype == ir.DataType.FLOAT16
+        bounds = bounds_of(model, self._input_bounds) if fp16 else {}
+        outputs = {
             str(value.name): bounds[value] for value in model.graph.outputs if value in bounds
         }
-        caster = _Caster(model.graph, self.dtype, bounds)
+        caster = _Caster(model.graph, self._dtype, bounds)
         caster.run()
-        return Outcome(caster.products, tuple(caster.refused))
+        return Outcome(caster.products, tuple(caster.refused), outputs)
 
 
 class _Caster:

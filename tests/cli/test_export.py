@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from translate_trt.export.passes.pipeline import PASSES
+from translate_trt.export.targets import PASSES
 from translate_trt.runtime.backends import engines
 from translate_trt.runtime.backends.engines import check_engines
 from translate_trt.runtime.bundle.manifest import read_manifest

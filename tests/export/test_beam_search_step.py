@@ -30,10 +30,9 @@ from support.scripted import (
 )
 
 from translate_trt.export.fused_ops.declarations import DOMAIN
-from translate_trt.export.fused_ops.fuse import FuseOps
 from translate_trt.export.graphs import BeamSearchStep, State
-from translate_trt.export.passes.pipeline import COMMON, run_passes
-from translate_trt.export.targets import DYNAMIC_OPSET
+from translate_trt.export.passes.pipeline import run_passes
+from translate_trt.export.targets import DYNAMIC_OPSET, TARGETS
 from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle.contract import NEXT, unscored
 from translate_trt.runtime.options import SearchOptions
@@ -86,7 +85,7 @@ def graph_search(request: pytest.FixtureRequest, traced_search: Path) -> SearchS
         axes = {spec.name: spec.axes for spec in ScriptedGraphs.CONTRACT.step_inputs}
         for value in model.graph.inputs:  # as in a whole step
             value.shape = ir.Shape(axes.get(str(value.name), ("N", "K", "V")))
-        run_passes(model, (*COMMON, FuseOps()))
+        run_passes(model, TARGETS["onnx-fp32"].passes)
         calls = [node.op_type for node in model.graph]
         assert calls == ["ForcedColumns", "TopLogits", "SelectBeams"]
         path = path.with_name("calls.onnx")

@@ -19,7 +19,7 @@ from translate_trt.export.fused_ops.fuse import FuseOps
 from translate_trt.export.fused_ops.matching import FusedNode, add_functions
 from translate_trt.export.fused_ops.subgraph import Subgraph
 from translate_trt.export.graphs import State
-from translate_trt.export.passes.pipeline import passes_for, run_passes
+from translate_trt.export.passes.pipeline import run_passes
 from translate_trt.export.targets import DYNAMIC_OPSET, STATIC_OPSET, TARGETS
 from translate_trt.runtime.bundle.contract import NEXT
 from translate_trt.runtime.bundle.manifest import Limits
@@ -156,7 +156,7 @@ def traced(checkpoint: Checkpoint) -> ir.Model:
 @pytest.fixture(scope="module")
 def called(traced: ir.Model) -> ir.Model:
     model = traced.clone()
-    run_passes(model, passes_for("onnxruntime", None))
+    run_passes(model, TARGETS["onnx-fp32"].passes)
     return model
 
 
@@ -209,7 +209,7 @@ def test_a_second_run_changes_nothing(called: ir.Model) -> None:
 
 def test_a_search_that_reads_something_else_is_left_alone(traced: ir.Model) -> None:
     model = traced.clone()
-    *others, last = passes_for("onnxruntime", None)
+    *others, last = TARGETS["onnx-fp32"].passes
     run_passes(model, others)
     # `done` also depends on the source, which is no input of SelectBeams.
     done = next(x for x in model.graph.inputs if x.name == "done")
@@ -231,5 +231,5 @@ def test_a_search_that_reads_something_else_is_left_alone(traced: ir.Model) -> N
 def test_static_caches_have_no_slots_to_follow(checkpoint: Checkpoint) -> None:
     layout = TARGETS["tensorrt-fp32"].layout(beam_size=3, max_target_length=98)
     model = trace_step(checkpoint, layout, STATIC_OPSET)
-    run_passes(model, passes_for("onnxruntime", None))
+    run_passes(model, TARGETS["onnx-fp32"].passes)
     assert not {"ExtendAncestry", "FollowAncestry"} & operators(model).keys()

@@ -348,11 +348,11 @@ def test_what_leaves_an_encoder_in_32_bits_is_cast_at_its_end() -> None:
     nodes = [node("MatMul", "x w", "cross_key_0")]
     rows: Axes = ["N", "T", SIZE]
     model = build(nodes, {"x": rows}, {"cross_key_0": rows}, {"w": 1e-3 * weights(SIZE, SIZE)})
-    half = MixedPrecision(FP16, {"x": Bound.of(np.full(SIZE, 4e4))})
-    assert half.run(model).matches == 0
+    outcome = MixedPrecision(FP16, {"x": Bound.of(np.full(SIZE, 4e4))}).run(model)
+    assert outcome.matches == 0
     assert types(model)["cross_key_0"] == FP16
     assert operators(model) == {"MatMul": 1, "Cast": 1}
-    assert half.outputs["cross_key_0"].largest < 65504  # which the step graph goes by
+    assert outcome.output_bounds["cross_key_0"].largest < 65504  # which the step graph goes by
     x = np.full((1, 2, SIZE), 4e4, np.float32)
     assert np.isfinite(run(model, {"x": x})["cross_key_0"]).all()
 

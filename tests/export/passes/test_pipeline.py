@@ -16,9 +16,8 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle, trace_graphs
 from translate_trt.export.contract import model_contract
 from translate_trt.export.passes.base import Outcome, Pass
-from translate_trt.export.passes.pipeline import PASSES, Report, check_names, passes_for, run_passes
-from translate_trt.export.precision import precision_pass
-from translate_trt.export.targets import TARGETS
+from translate_trt.export.passes.pipeline import Report, run_passes
+from translate_trt.export.targets import PASSES, TARGETS, Target, check_pass_names
 from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.runtime.options import SearchOptions
@@ -57,16 +56,15 @@ FUSED = {
 }
 
 
-@pytest.mark.parametrize("backend", FUSED)
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "int8"])
-def test_order(backend: str, precision: str) -> None:
-    names = [one.name for one in passes_for(backend, precision_pass(precision, {}))]
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_order(target: Target) -> None:
+    precision = target.precision
     end = [] if precision == "fp32" else [precision, "simplify"]
-    # Kernels are for CPUs; of the graphs for ONNX Runtime, those in 16 bits are for GPUs.
-    calls = backend == "onnxruntime" and precision in ("fp32", "int8")
-    if calls:
+    # Fused ops are for CPUs; of the graphs for ONNX Runtime, those in 16 bits are for GPUs.
+    if target.backend == "onnxruntime" and precision in ("fp32", "int8"):
         end += [*(["half-caches"] if precision == "int8" else []), "kernels"]
-    assert names == [*COMMON, *FUSED[backend], "simplify", *end]
+    names = [one.name for one in target.passes]
+    assert names == [*COMMON, *FUSED[target.backend], "simplify", *end]
 
 
 def test_every_pass_that_can_be_switched_off_has_a_name_and_a_summary() -> None:
@@ -75,14 +73,15 @@ def test_every_pass_that_can_be_switched_off_has_a_name_and_a_summary() -> None:
         assert one.name == name
         assert one.summary
         assert not one.required
-    assert precision_pass("fp16", {}).required  # type: ignore[union-attr]
+    required = {one.name for target in TARGETS.values() for one in target.passes if one.required}
+    assert required == {"int8", "fp16", "bf16", "half-caches"}
 
 
 def test_unknown_names_are_refused() -> None:
-    check_names(PASSES)
+    check_pass_names(PASSES)
     for name in ("fuse", "int8", "fp16", ""):
         with pytest.raises(OptionError, match=f"no pass {name!r} .*fuse-multi-head"):
-            check_names(["simplify", name])
+            check_pass_names(["simplify", name])
     with pytest.raises(OptionError, match="no pass 'folding' to switch off; choose from store"):
         BuildOptions(disabled_passes=("folding",))
 
@@ -91,7 +90,7 @@ def test_reports_and_what_is_called_after_each_pass() -> None:
     seen: list[str] = []
     model = small()
     passes = [Named("first"), Named("second"), Named("third")]
-    reports = run_passes(model, passes, ["second"], lambda name, _: seen.append(name))
+    reports, _ = run_passes(model, passes, ["second"], lambda name, _: seen.append(name))
     assert seen == ["first", "third"]
     assert reports == [
         Report("encoder", "first", "for tests", 3, ("y: why",), 1, 1),
@@ -140,7 +139,6 @@ class Compiled(NamedTuple):
 def compiled(config: ModelConfig, target: str, attention: bool = False) -> dict[str, Compiled]:
     layout = TARGETS[target].layout(beam_size=3, max_target_length=98)
     layout = dataclasses.replace(layout, cache_type="float32")  # as it is traced
-    passes = passes_for(TARGETS[target].backend, precision_pass(TARGETS[target].precision, {}))
     graphs = {}
     traced = trace_graphs(
         Transformer(config).eval(), Limits(48, 98), model_contract(config, attention, layout),
@@ -148,7 +146,7 @@ def compiled(config: ModelConfig, target: str, attention: bool = False) -> dict[
     )  # fmt: skip
     for role, model in traced.items():
         before = len(model.graph)
-        reports = run_passes(model, passes)
+        reports, _ = run_passes(model, TARGETS[target].passes)
         counts = [before]
         for report in reports:
             assert report.nodes_before == counts[-1], report
