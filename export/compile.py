@@ -22,6 +22,7 @@ from translate_trt.export.engines.network import Graph, load_builder
 from translate_trt.export.fused_ops.matching import add_functions
 from translate_trt.export.graphs import EncoderGraph, StepGraph
 from translate_trt.export.passes.base import NO_BOUNDS
+from translate_trt.export.passes.expectations import ModelShape
 from translate_trt.export.passes.pipeline import Report, run_passes
 from translate_trt.export.passes.value_bounds import Bound
 from translate_trt.export.taps import observed
@@ -253,6 +254,7 @@ class Compiler:
             self._options.disabled_passes,
             None if dump is None else dump.stage,
             input_bounds,
+            ModelShape.of(self._model.config, self.contract(name)),
         )
         add_functions(model)  # of fused ops that were traced, not inserted by a pass
         inputs, outputs = self.contract(name).graphs[role]

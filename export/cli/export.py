@@ -172,12 +172,13 @@ def export(
 
 def _table(reports: list[Report]) -> str:
     """What each pass did, and under it why it left places alone."""
-    rows = [("graph", "pass", "matches", "nodes before", "nodes after", "what it does")]
+    rows = [("graph", "pass", "matches", "expected", "nodes before", "nodes after", "what it does")]
     rows += [
         (
             report.graph,
             report.name,
             "off" if report.matches is None else str(report.matches),
+            "-" if report.expected is None else str(report.expected),
             str(report.nodes_before),
             str(report.nodes_after),
             report.summary,

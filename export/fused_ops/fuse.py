@@ -35,6 +35,7 @@ from translate_trt.export.fused_ops.match_search import (
 )
 from translate_trt.export.fused_ops.matching import (
     FusedNode,
+    Unavoidable,
     add_functions,
     check_declared,
     norm_of_rows,
@@ -44,6 +45,7 @@ from translate_trt.export.fused_ops.matching import (
     same_axes,
 )
 from translate_trt.export.passes.base import Outcome, Pass
+from translate_trt.export.passes.expectations import Expected
 from translate_trt.export.residual_stream import is_observed
 
 
@@ -56,9 +58,22 @@ class FuseOps(Pass):
     name = "kernels"
     summary = "matmuls, attention, candidates and the beam search become fused operators"
 
+    expected = Expected(
+        # The matmuls and the attention of a layer; one matmul of all cross-attentions, and the
+        # keys and values that are split from it.
+        encoder=lambda model: (
+            (4 + model.equal_heads) * model.encoder_layers + 1 + 2 * model.decoder_layers
+        ),
+        # The matmuls and both attentions of a layer; the embedding, two of the search, two of the
+        # ancestry; and, unless a shortlist is traced as a fused op, two for the candidates.
+        step=lambda model: (
+            (6 + 2 * model.equal_heads) * model.decoder_layers + (5 if model.shortlist else 7)
+        ),
+    )
+
     def run(self, model: ir.Model) -> Outcome:
         """Rewrite the model in place; each fused operator is a match."""
-        fused, refused = 0, []
+        fused, unavoidable, refused = 0, 0, []
         for operator, rule in RULES:
             for node in [node for node in model.graph if node.op_type == operator]:
                 found = rule(node)
@@ -68,10 +83,20 @@ class FuseOps(Pass):
                     fused += 1
                 elif found:
                     refused.append(f"{node.outputs[0].name}: {found}")
+                    unavoidable += isinstance(found, Unavoidable)
             # Nodes inside a fused operator are dead; the next rule must not match them.
             common.RemoveUnusedNodesPass()(model)
         add_functions(model)
-        return Outcome(fused, tuple(refused))
+        return Outcome(fused, tuple(refused), unavoidable)
+
+    def near_misses(self, model: ir.Model) -> list[str]:
+        """List the operators that a rule looks at and that are still in the graph."""
+        operators = {operator for operator, _ in RULES}
+        return [
+            f"{node.op_type} {node.outputs[0].name} is left"
+            for node in model.graph
+            if node.op_type in operators
+        ]
 
 
 def add_norm(node: ir.Node) -> FusedNode | str | None:

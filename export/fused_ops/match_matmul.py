@@ -18,6 +18,7 @@ from translate_trt.export.fused_ops.declarations import (
 from translate_trt.export.fused_ops.matching import (
     Constant,
     FusedNode,
+    Unavoidable,
     norm_of_rows,
     operand,
     other,
@@ -48,7 +49,7 @@ def _blocks(weights: ir.Value) -> _Blocks | str | None:
     rows, columns = array.shape
     for size, block, name in ((rows, BLOCK_ROWS, "rows"), (columns, BLOCK_COLUMNS, "columns")):
         if size % block:
-            return f"the matrix has {size} {name}, which is no multiple of {block}"
+            return Unavoidable(f"the matrix has {size} {name}, which is no multiple of {block}")
     by_block = array.reshape(
         rows // BLOCK_ROWS, BLOCK_ROWS, columns // BLOCK_COLUMNS, BLOCK_COLUMNS
     )

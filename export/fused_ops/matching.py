@@ -13,6 +13,12 @@ from translate_trt.export.fused_ops.declarations import DOMAIN, OPERATORS, VERSI
 from translate_trt.export.passes.base import add_constant, axes, take_place
 
 
+class Unavoidable(str):
+    """A reason not to fuse that lies in the sizes of the model, not in how it was traced."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Constant:
     """A constant that a rule adds to the graph."""

@@ -7,6 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from translate_trt.export.passes.base import RewritePass, Rule, axes
+from translate_trt.export.passes.expectations import Expected
 
 _OPSET = 23  # in which the operator came
 
@@ -55,6 +56,11 @@ class FuseAttention(RewritePass):
 
     name = "fuse-attention"
     summary = "products, bias and softmax of an attention become one operator"
+    expected = Expected(
+        encoder=lambda model: model.encoder_layers,
+        # The last cross-attention stays as it is if its weights are an output.
+        step=lambda model: 2 * model.decoder_layers - model.attention,
+    )
     rules = (_FuseAttention,)
 
 
@@ -63,4 +69,5 @@ class FuseTransposes(RewritePass):
 
     name = "fuse-transposes"
     summary = "two transpositions in a row become one or none"
+    expected = FuseAttention.expected  # one per attention
     rules = (_TransposedTwice,)

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from onnxscript.rewriter import pattern
 from onnxscript.rewriter._basics import MatchResult
 
+from translate_trt.export.passes.expectations import Expected
+
 if TYPE_CHECKING:
     from translate_trt.export.passes.value_bounds import Bound
 
@@ -32,11 +34,13 @@ class Outcome:
     Attributes:
         matches: places that were rewritten.
         refused: why places that looked right were left alone, one reason each.
+        unavoidable: Number of refusals whose reason is the model itself, its weights or sizes.
         output_bounds: Bounds of the graph's outputs by name, from a pass that computes bounds.
     """
 
     matches: int
     refused: tuple[str, ...] = ()
+    unavoidable: int = 0
     output_bounds: Mapping[str, Bound] = field(default_factory=dict)
 
 
@@ -47,11 +51,16 @@ class Pass(ABC):
         name: as --disable-pass and --explain have it.
         summary: one line for --explain.
         required: without it the graphs do not do what the target needs; it cannot be switched off.
+        expected: Number of matches in a model; None for a pass that rewrites whatever there is, so
+            that no count is meaningful.
+        roots: Types of the operators at which a match begins, for the report of a missing match.
     """
 
     name: str
     summary: str
     required = False
+    expected: Expected | None
+    roots: tuple[str, ...] = ()
 
     def with_input_bounds(self, bounds: Mapping[str, Bound]) -> Pass:
         """Return the pass for a graph whose inputs have these bounds; most passes need none."""
@@ -60,6 +69,14 @@ class Pass(ABC):
     @abstractmethod
     def run(self, model: ir.Model) -> Outcome:
         """Rewrite the model in place."""
+
+    def near_misses(self, model: ir.Model) -> list[str]:
+        """Describe, after `run`, what came close to being a match but was not one."""
+        return [
+            f"{node.op_type} {node.outputs[0].name} is left"
+            for node in model.graph
+            if node.op_type in self.roots
+        ]
 
 
 class Rule(pattern.RewriteRuleClassBase, ABC):
@@ -143,6 +160,22 @@ class RewritePass(Pass):
         remaining = {name for rule in rules for name in rule.refused} & _value_names(model)
         reasons = {name: reason for rule in rules for name, reason in rule.refused.items()}
         return Outcome(matches, tuple(f"{name}: {reasons[name]}" for name in sorted(remaining)))
+
+    def near_misses(self, model: ir.Model) -> list[str]:
+        """Describe, after `run`, the partial matches that cover the most nodes of a pattern."""
+        tracer = pattern.MatchingTracer()
+        rules = [_as_rewrite_rule(rule()) for rule in self.rules]
+        # With a tracer, the rewriter changes nothing.
+        pattern.RewriteRuleSet(rules, commute=self.commute).apply_to_model(model, tracer=tracer)
+        found = [miss for misses in tracer.best_matches_map.values() for miss in misses]
+        found.sort(key=lambda miss: miss.score(), reverse=True)
+        return list(
+            dict.fromkeys(
+                f"{miss.root_node.op_type} {miss.root_node.outputs[0].name}: the first "
+                f"{len(miss.match_result.nodes)} nodes match, then: {miss.match_result.reason}"
+                for miss in found
+            )
+        )
 
 
 def _as_rewrite_rule(rule: Rule) -> pattern.RewriteRule:

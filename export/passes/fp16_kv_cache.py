@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from translate_trt.export.fused_ops.declarations import FP16_MAX
 from translate_trt.export.passes.base import Outcome, Pass, add_constant
+from translate_trt.export.passes.expectations import Expected
 from translate_trt.export.passes.mixed_precision import is_cache
 
 # Operators that only move what they read at these places among their inputs.
@@ -29,7 +30,11 @@ class Fp16KvCache(Pass):
 
     name = "half-caches"
     summary = "keys and values are kept in 16 bits"
-    required = True  # the target's form says so
+    required = True  # the layout of the target's graphs says so
+    # Keys and values of cross-attention; in the step also of self-attention, read and written.
+    expected = Expected(
+        encoder=lambda model: 2 * model.decoder_layers, step=lambda model: 6 * model.decoder_layers
+    )
 
     def run(self, model: ir.Model) -> Outcome:
         """Rewrite the model in place; a match is an input or output that becomes FP16."""

@@ -33,6 +33,7 @@ from translate_trt.export.passes.base import (
     matrix,
     take_place,
 )
+from translate_trt.export.passes.expectations import Expected
 from translate_trt.runtime.errors import TranslateTrtError
 
 _LARGEST = 127  # of a signed byte, symmetric
@@ -97,6 +98,13 @@ class DynamicInt8(Pass):
     name = "int8"
     summary = "8-bit products: weights per output channel, activations per row; 8-bit tables"
     required = True
+    # Matmuls of a layer; in the encoder one of all cross-attentions, in the step the vocabulary's;
+    # and the embedding table.
+    expected = Expected(
+        encoder=lambda model: 4 * model.encoder_layers + 2,
+        step=lambda model: 6 * model.decoder_layers + 2,
+    )
+    roots = ("MatMul", "Gather")
 
     def run(self, model: ir.Model) -> Outcome:
         """Rewrite the model in place; a match is a product or a table in 8 bits.

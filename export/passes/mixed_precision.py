@@ -24,6 +24,7 @@ from translate_trt.export.passes.base import (
     drop_unused_constants,
     is_embedding,
 )
+from translate_trt.export.passes.expectations import Expected
 from translate_trt.export.passes.value_bounds import Bound, bounds_of, is_softmax, largest_score
 from translate_trt.runtime.errors import TranslateTrtError
 
@@ -66,6 +67,12 @@ class MixedPrecision(Pass):
     def __init__(self, dtype: ir.DataType, input_bounds: Mapping[str, Bound] = NO_BOUNDS) -> None:
         self.name = {ir.DataType.FLOAT16: "fp16", ir.DataType.BFLOAT16: "bf16"}[dtype]
         self._dtype, self._input_bounds = dtype, input_bounds
+        logits = dtype == ir.DataType.FLOAT16  # too coarse in BF16
+        self.expected = Expected(
+            encoder=lambda model: 5 * model.encoder_layers + 1,
+            # The attention whose weights are an output is two matmuls, or computes them beside it.
+            step=lambda model: 8 * model.decoder_layers + model.attention + logits,
+        )
 
     def with_input_bounds(self, bounds: Mapping[str, Bound]) -> MixedPrecision:
         """Return the pass for a graph whose inputs have these bounds."""
@@ -86,7 +93,7 @@ class MixedPrecision(Pass):
         }
         caster = _Caster(model.graph, self._dtype, bounds)
         caster.run()
-        return Outcome(caster.products, tuple(caster.refused), outputs)
+        return Outcome(caster.products, tuple(caster.refused), caster.too_large, outputs)
 
 
 class _Caster:
@@ -98,6 +105,7 @@ class _Caster:
         self.graph, self.dtype, self.bounds = graph, dtype, bounds
         self.products = 0
         self.refused: list[str] = []
+        self.too_large = 0  # of these, how many the weights' magnitude rules out
         self._half: set[ir.Value] = set()
         self._casts: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
 
@@ -163,6 +171,7 @@ class _Caster:
             if bound is None:
                 return f"kept in FP32: no bound is known for {name}"
             if not bound.largest <= _LARGEST_FP16:
+                self.too_large += 1
                 return f"kept in FP32: {name} could reach {bound.largest:.3g}"
         return None
 

@@ -15,6 +15,7 @@ from typing import Any
 import onnx_ir as ir
 
 from translate_trt.export.passes.base import RewritePass, Rule, axes
+from translate_trt.export.passes.expectations import Expected
 
 _HEADS_FIRST = [0, 2, 1, 3]  # [N, T, H, D] <-> [N, H, T, D]
 
@@ -114,4 +115,8 @@ class FuseMultiHeadAttention(RewritePass):
 
     name = "fuse-multi-head"
     summary = "heads, products, bias and softmax become one operator of ONNX Runtime"
+    expected = Expected(
+        encoder=lambda model: model.encoder_layers,
+        step=lambda model: 2 * model.decoder_layers if model.equal_heads else 0,
+    )
     rules = (_Encoder, _Step)

@@ -8,9 +8,13 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from translate_trt.export.passes.base import NO_BOUNDS, Pass
+from translate_trt.export.passes.base import NO_BOUNDS, Outcome, Pass
+from translate_trt.export.passes.expectations import ModelShape
 from translate_trt.export.passes.value_bounds import Bound
 from translate_trt.runtime.errors import TranslateTrtError
+
+# Near misses in the message about a missing match.
+_REASONS = 5
 
 
 @dataclass(frozen=True)
@@ -21,16 +25,18 @@ class Report:
         graph: "encoder" or "step".
         name: of the pass.
         summary: what it does.
-        matches: places rewritten; None: the pass was switched off.
-        refused: why places that looked right were left alone.
-        nodes_before: of the graph.
-        nodes_after: of the graph.
+        matches: Number of subgraphs rewritten; None if the pass was left out.
+        expected: Number of matches that such a model has; None if it is not known.
+        refused: Reasons why subgraphs that matched were left alone.
+        nodes_before: Number of nodes before the pass.
+        nodes_after: Number of nodes after the pass.
     """
 
     graph: str
     name: str
     summary: str
     matches: int | None
+    expected: int | None
     refused: tuple[str, ...]
     nodes_before: int
     nodes_after: int
@@ -54,6 +60,7 @@ def run_passes(
     disabled: Collection[str] = (),
     after: Callable[[str, ir.Model], None] | None = None,
     input_bounds: Mapping[str, Bound] = NO_BOUNDS,
+    shape: ModelShape | None = None,
 ) -> Applied:
     """Apply passes to a graph, in place and in order.
 
@@ -63,9 +70,12 @@ def run_passes(
         disabled: Names of passes to leave out.
         after: Called with each pass's name and the graph after that pass.
         input_bounds: Known bounds of the graph's inputs, by name.
+        shape: Shape of the model, from which passes know how many matches there are. The numbers
+            are not enforced if a pass is left out, since other passes may build on its rewrites.
 
     Raises:
-        TranslateTrtError: A pass fails; the message names the pass and the graph.
+        TranslateTrtError: A pass fails or has too few matches; the message names the pass and the
+            graph.
     """
     graph = str(model.graph.name)
     reports = []
@@ -73,7 +83,7 @@ def run_passes(
     for one in passes:
         before = len(model.graph)
         if one.name in disabled:
-            reports.append(Report(graph, one.name, one.summary, None, (), before, before))
+            reports.append(Report(graph, one.name, one.summary, None, None, (), before, before))
             continue
         try:
             outcome = one.with_input_bounds(input_bounds).run(model)
@@ -85,12 +95,16 @@ def run_passes(
                 f"Leave it out with --disable-pass {one.name}, and please report it."
             ) from error
         output_bounds = outcome.output_bounds or output_bounds
+        expected = None
+        if shape is not None and one.expected is not None:
+            expected = one.expected.of(graph, shape)
         reports.append(
             Report(
                 graph,
                 one.name,
                 one.summary,
                 outcome.matches,
+                expected,
                 outcome.refused,
                 before,
                 len(model.graph),
@@ -98,4 +112,25 @@ def run_passes(
         )
         if after is not None:
             after(one.name, model)
+        found = outcome.matches + outcome.unavoidable
+        if expected is not None and found < expected and not disabled:
+            raise TranslateTrtError(_too_few(one, model, outcome, expected))
     return Applied(reports, output_bounds)
+
+
+def _too_few(one: Pass, model: ir.Model, outcome: Outcome, expected: int) -> str:
+    """Message for a pass that has fewer matches than such a model should have."""
+    reasons = [*outcome.refused, *one.near_misses(model)]
+    shown = "".join(f"\n  {reason}" for reason in reasons[:_REASONS]) or " nothing."
+    remedy = (
+        "Choose a target of another precision"
+        if one.required
+        else f"Export without it by --disable-pass {one.name}"
+    )
+    return (
+        f"the pass {one.name} has {outcome.matches} matches in the {model.graph.name} graph "
+        f"instead of {expected}: PyTorch or an earlier pass wrote something that it does not "
+        f"recognize. "
+        f"{remedy}, and please report it with the versions of torch and onnxscript. "
+        f"What came closest:{shown}"
+    )

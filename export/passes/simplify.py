@@ -10,6 +10,7 @@ from onnx_ir.passes import common
 from onnxscript import optimizer
 
 from translate_trt.export.passes.base import Outcome, Pass, RewritePass, Rule
+from translate_trt.export.passes.expectations import Expected
 
 # Elements. What is folded here are shapes, masks and scalars; what is done to weights has a pass
 # with a name of its own.
@@ -21,6 +22,7 @@ class Simplify(Pass):
 
     name = "simplify"
     summary = "fold constants, merge equal nodes and constants, drop dead ones"
+    expected = None
 
     def run(self, model: ir.Model) -> Outcome:
         """Rewrite the model in place; a match is a node less."""
@@ -83,5 +85,11 @@ class KeepSizes(RewritePass):
 
     name = "keep-sizes"
     summary = "reshape by constant shapes where only the batch and the beams are unknown"
+    expected = Expected(
+        # Queries, keys, values and the joined heads of a layer; keys and values for the decoder.
+        encoder=lambda model: 4 * model.encoder_layers + 2 * model.decoder_layers + model.shortlist,
+        # The heads of a layer; the candidates of all beams. Sizes of static caches are constant.
+        step=lambda model: 0 if model.static_caches else 6 * model.decoder_layers + 2,
+    )
     rules = (_KeepSizes,)
     commute = False

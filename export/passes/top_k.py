@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from translate_trt.export.passes.base import Outcome, Pass, add_constant, take_place
+from translate_trt.export.passes.expectations import Expected
 
 
 class TopKFirst(Pass):
@@ -22,6 +23,8 @@ class TopKFirst(Pass):
 
     name = "top-k-first"
     summary = "take the best logits first, and log-probabilities of those alone"
+    expected = Expected(encoder=lambda _: 0, step=lambda model: not model.shortlist)
+    roots = ("LogSoftmax",)
 
     def run(self, model: ir.Model) -> Outcome:
         """Rewrite the model in place."""

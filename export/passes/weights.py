@@ -19,6 +19,7 @@ from translate_trt.export.passes.base import (
     scalar,
     take_place,
 )
+from translate_trt.export.passes.expectations import Expected, ModelShape
 
 
 class _TransposeOnce(Rule):
@@ -70,6 +71,11 @@ class StoreWeights(RewritePass):
 
     name = "store-weights"
     summary = "store matrices as products read them; Gemm becomes MatMul and Add"
+    expected = Expected(
+        encoder=lambda model: 6 * model.encoder_layers + 2 * model.decoder_layers,
+        # A shortlist reads the rows of the vocabulary matrix as they are.
+        step=lambda model: 8 * model.decoder_layers + (not model.shortlist),
+    )
     rules = (_TransposeOnce, _GemmToMatMul)
     commute = False
 
@@ -158,11 +164,20 @@ class _IntoTable(_IntoWeights):
         return op.Gather(self.scaled(op, table, factor), ids, axis=0)
 
 
+def _query_scales(attentions: int, model: ModelShape) -> int:
+    """Number of rewrites that move the scale of queries past a transposition and a reshape."""
+    return 3 * attentions * model.scaled_queries
+
+
 class FoldScales(RewritePass):
     """1 / sqrt(d_k) into the queries' projection, sqrt(d_model) into the embedding table."""
 
     name = "fold-scales"
     summary = "multiply constant factors into the weights beforehand"
+    expected = Expected(
+        encoder=lambda model: _query_scales(model.encoder_layers, model) + model.scaled_embeddings,
+        step=lambda model: _query_scales(2 * model.decoder_layers, model) + model.scaled_embeddings,
+    )
     rules: tuple[type[Rule], ...] = (
         _BeforeTranspose,
         _BeforeReshape,
@@ -174,6 +189,10 @@ class FoldScales(RewritePass):
 class FoldMatmulScales(FoldScales):
     """The same but for the table, where a call of a kernel takes the factor along."""
 
+    expected = Expected(
+        encoder=lambda model: _query_scales(model.encoder_layers, model),
+        step=lambda model: _query_scales(2 * model.decoder_layers, model),
+    )
     rules = (_BeforeTranspose, _BeforeReshape, _IntoBiasedProduct)
 
 
@@ -207,6 +226,10 @@ class MergeMatmuls(Pass):
 
     name = "merge-products"
     summary = "one product for all projections of the same input"
+    expected = Expected(
+        encoder=lambda model: model.encoder_layers + 1, step=lambda model: model.decoder_layers
+    )
+    roots = ("MatMul",)
 
     def run(self, model: ir.Model) -> Outcome:
         """Rewrite the model in place; a match is a set of products merged."""

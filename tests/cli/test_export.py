@@ -32,12 +32,14 @@ def test_explain_has_a_line_for_every_pass_and_graph(
                   "--disable-pass", "keep-sizes")  # fmt: skip
     assert done.exit_code == 0, done.output
     rows = [line.split() for line in done.stdout.splitlines()]
-    found = {(row[0], row[1]): row[2:5] for row in rows if row and row[0] in ("encoder", "step")}
+    found = {(row[0], row[1]): row[2:6] for row in rows if row and row[0] in ("encoder", "step")}
     for graph in ("encoder", "step"):
         assert found[graph, "keep-sizes"][0] == "off"
         for name in ("store-weights", "merge-products", "fuse-multi-head", "int8"):
             assert int(found[graph, name][0]) > 0, (graph, name)
-    matches, before, after = map(int, found["step", "merge-products"])
+    assert found["step", "simplify"][1] == "-"
+    matches, expected, before, after = map(int, found["step", "merge-products"])
+    assert matches == expected
     assert matches > 0
     assert after < before
     reason = "logits: nothing, or more than one bias, is added to the product"

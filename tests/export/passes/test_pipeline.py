@@ -93,9 +93,9 @@ def test_reports_and_what_is_called_after_each_pass() -> None:
     reports, _ = run_passes(model, passes, ["second"], lambda name, _: seen.append(name))
     assert seen == ["first", "third"]
     assert reports == [
-        Report("encoder", "first", "for tests", 3, ("y: why",), 1, 1),
-        Report("encoder", "second", "for tests", None, (), 1, 1),
-        Report("encoder", "third", "for tests", 3, ("y: why",), 1, 1),
+        Report("encoder", "first", "for tests", 3, None, ("y: why",), 1, 1),
+        Report("encoder", "second", "for tests", None, None, (), 1, 1),
+        Report("encoder", "third", "for tests", 3, None, ("y: why",), 1, 1),
     ]
 
 

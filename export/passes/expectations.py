@@ -1,0 +1,69 @@
+"""Expected matches: how many subgraphs a pass rewrites in a model of a given shape.
+
+A pattern that no longer recognizes what PyTorch traces costs a fusion and breaks nothing. Each pass
+therefore declares its number of matches, and an export that finds fewer fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from translate_trt.runtime.bundle.contract import Contract
+from translate_trt.train.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Properties of a model and a target that decide how many matches each pass has.
+
+    Attributes:
+        encoder_layers: Number of encoder layers.
+        decoder_layers: Number of decoder layers.
+        scaled_queries: Whether queries are multiplied by 1 / sqrt(d_k), which is 1 if d_k is 1.
+        scaled_embeddings: Whether embeddings are multiplied by sqrt(d_model).
+        equal_heads: Whether keys and values have the same size.
+        attention: Whether the step returns cross-attention weights.
+        shortlist: Whether the encoder makes a shortlist and the step chooses from it.
+        static_caches: Whether the KV caches have a fixed size.
+    """
+
+    encoder_layers: int
+    decoder_layers: int
+    scaled_queries: bool
+    scaled_embeddings: bool
+    equal_heads: bool
+    attention: bool
+    shortlist: bool
+    static_caches: bool
+
+    @classmethod
+    def of(cls, config: ModelConfig, contract: Contract) -> ModelShape:
+        """Shape of the graphs of a model under a contract."""
+        return cls(
+            encoder_layers=config.encoder_layers,
+            decoder_layers=config.decoder_layers,
+            scaled_queries=config.d_k > 1,
+            scaled_embeddings=config.scale_embedding,
+            equal_heads=config.d_k == config.d_v,
+            attention=contract.attention,
+            shortlist=contract.shortlist is not None,
+            static_caches=contract.slots is not None,
+        )
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Number of matches that a pass has in each graph of a model.
+
+    Attributes:
+        encoder: Matches in the encoder graph.
+        step: Matches in the step graph.
+    """
+
+    encoder: Callable[[ModelShape], int]
+    step: Callable[[ModelShape], int]
+
+    def of(self, graph: str, shape: ModelShape) -> int:
+        """Number of matches in one graph, "encoder" or "step"."""
+        return (self.encoder if graph == "encoder" else self.step)(shape)
