@@ -25,6 +25,8 @@ from translate_trt.export.passes.base import NO_BOUNDS
 from translate_trt.export.passes.expectations import ModelShape
 from translate_trt.export.passes.pipeline import Report, run_passes
 from translate_trt.export.passes.value_bounds import Bound
+from translate_trt.export.residual_stream import LOGITS
+from translate_trt.export.roles import EMBEDDING, RESIDUAL, set_roles
 from translate_trt.export.taps import observed
 from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, declare, trace
@@ -302,7 +304,7 @@ def trace_graphs(
     opset: int,
     shortlist: Shortlist | None = None,
 ) -> dict[str, ir.Model]:
-    """Both graphs in float32 as torch gives them, by name."""
+    """Trace both graphs in FP32, and mark the roles of tensors that passes ask for."""
     table = shortlist if contract.shortlist is not None else None
     modules = {
         "encoder": EncoderGraph(model, limits.max_source_length, table),
@@ -311,8 +313,18 @@ def trace_graphs(
     traced = {}
     for name, (inputs, outputs) in contract.graphs.items():
         log.info("tracing the %s graph", name)
-        with observed(modules[name], model, name) as tensors:
-            traced[name] = trace(modules[name], inputs, outputs, name, opset, tensors)
+        module = modules[name]
+        with observed(module, model, name) as tensors:
+            graph = trace(module, inputs, outputs, name, opset, tensors)
+        tables = (model.source_table.weight, model.embedding.weight)
+        names = {
+            name
+            for name, tensor in module.state_dict(keep_vars=True).items()
+            if any(tensor is table for table in tables)
+        }
+        set_roles(graph, EMBEDDING, names)
+        set_roles(graph, RESIDUAL, set(tensors) - {LOGITS})
+        traced[name] = graph
     return traced
 
 

@@ -23,9 +23,3 @@ def stream(stack: str, layers: int) -> tuple[str, ...]:
     """Names of a stack's residual stream: embedding, then after each sub-layer, bottom first."""
     sublayers = (f"{stack}.{i}.{name}" for i in range(layers) for name in SUBLAYERS[stack])
     return (f"{stack}.embedding", *sublayers)
-
-
-def is_observed(name: str | None) -> bool:
-    """Whether a tensor of that name belongs to a residual stream."""
-    stack, _, place = str(name).partition(".")
-    return stack in SUBLAYERS and place.rpartition(".")[2] in ("embedding", *SUBLAYERS[stack])

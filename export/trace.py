@@ -12,6 +12,7 @@ import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
 
+from translate_trt.export.roles import remove_roles
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.bundle.contract import TensorSpec
 from translate_trt.runtime.errors import TranslateTrtError
@@ -124,6 +125,7 @@ def check(model: ir.Model) -> onnx.ModelProto:
     """
     model = model.clone()
     ClearMetadataAndDocStringPass()(model)
+    remove_roles(model)
     proto = ir.to_proto(model)
     onnx.checker.check_model(proto, full_check=True)
     return proto

@@ -46,7 +46,7 @@ from translate_trt.export.fused_ops.matching import (
 )
 from translate_trt.export.passes.base import Outcome, Pass
 from translate_trt.export.passes.expectations import Expected
-from translate_trt.export.residual_stream import is_observed
+from translate_trt.export.roles import RESIDUAL, has_role
 
 
 class FuseOps(Pass):
@@ -107,8 +107,8 @@ def add_norm(node: ir.Node) -> FusedNode | str | None:
     x, residual = operand(addition, 0), operand(addition, 1)
     if reader(addition.outputs[0], node.op_type) is None:
         return "the sum is read elsewhere too"
-    if is_observed(addition.outputs[0].name):
-        return "verify --layers compares the sum"
+    if has_role(addition.outputs[0], RESIDUAL):
+        return "the sum is part of the residual stream"
     if not same_axes(x, residual):
         return "the operands of the sum are not known to have the same axes"
     inputs = (x, residual, operand(node, 1), operand(node, 2))

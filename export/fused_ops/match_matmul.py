@@ -27,7 +27,7 @@ from translate_trt.export.fused_ops.matching import (
     same_axes,
 )
 from translate_trt.export.passes.base import constant, matrix
-from translate_trt.export.residual_stream import is_observed
+from translate_trt.export.roles import RESIDUAL, has_role
 
 # Larger than any axis.
 _NO_END = int(np.iinfo(np.int64).max)
@@ -175,7 +175,7 @@ def _epilogue(result: ir.Value) -> _Epilogue:
     if norm is None or attributes is None:
         return _Epilogue("Add", (total,), (residual,))
     inputs, normalized = (residual, operand(norm, 1), operand(norm, 2)), norm.outputs[0]
-    if reader(total, norm.op_type) is None or is_observed(total.name):
+    if reader(total, norm.op_type) is None or has_role(total, RESIDUAL):
         return _Epilogue("AddAndNorm", (total, normalized), inputs, attributes)
     return _Epilogue("AddNorm", (normalized,), inputs, attributes)
 

@@ -19,6 +19,7 @@ from onnxscript.rewriter import pattern
 from onnxscript.rewriter._basics import MatchResult
 
 from translate_trt.export.passes.expectations import Expected
+from translate_trt.export.roles import EMBEDDING, copy_role, has_role
 
 if TYPE_CHECKING:
     from translate_trt.export.passes.value_bounds import Bound
@@ -221,12 +222,9 @@ def axes(value: ir.Value) -> Sequence[int | ir.SymbolicDim] | None:
 
 
 def is_embedding(node: ir.Node) -> bool:
-    """Whether a Gather looks tokens up: tables of positions keep their precision.
-
-    They are small, and their rows are as precise as sentences are long.
-    """
+    """Whether a Gather looks tokens up in a constant embedding table."""
     table = node.inputs[0]
-    return matrix(table) is not None and "position" not in str(table.name)  # type: ignore[union-attr]
+    return matrix(table) is not None and has_role(table, EMBEDDING)
 
 
 def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
@@ -243,10 +241,11 @@ def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
 
 
 def take_place(new: ir.Value, old: ir.Value) -> None:
-    """Let every reader of a value, and the graph's outputs, have another in its place.
+    """Replace a value for all its readers and among the graph's outputs.
 
-    The new one gets the name, type and axes of the old one, which is dead then.
+    The new value gets the name, role, type and axes of the old value, which is dead then.
     """
+    copy_role(old, new)
     new.shape, new.type, name = old.shape, old.type, old.name
     old.name = f"{name}_replaced"
     new.name = name

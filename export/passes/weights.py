@@ -20,6 +20,7 @@ from translate_trt.export.passes.base import (
     take_place,
 )
 from translate_trt.export.passes.expectations import Expected, ModelShape
+from translate_trt.export.roles import copy_role
 
 
 class _TransposeOnce(Rule):
@@ -161,7 +162,9 @@ class _IntoTable(_IntoWeights):
         return None if matrix(table) is not None else "what is looked up is not a constant matrix"
 
     def rewrite(self, op: Any, table: ir.Value, ids: ir.Value, factor: ir.Value) -> Any:
-        return op.Gather(self.scaled(op, table, factor), ids, axis=0)
+        scaled = self.scaled(op, table, factor)
+        copy_role(table, scaled)
+        return op.Gather(scaled, ids, axis=0)
 
 
 def _query_scales(attentions: int, model: ModelShape) -> int:
