@@ -8,7 +8,7 @@ search. In FP16 a product whose result could pass 65,504 for some input (`ranges
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import ml_dtypes
 import numpy as np
@@ -41,10 +41,10 @@ _MOVES = {
     "Reshape", "Transpose", "Split", "Slice", "Concat", "Unsqueeze", "Squeeze", "Expand",
     "Identity", "ScatterND", "TensorScatter", "Relu",
 }  # fmt: skip
-_WRITES = {"ScatterND", "TensorScatter"}  # into caches
+_CACHE_WRITES = {"ScatterND", "TensorScatter"}
 # The place of the bias among an attention's inputs.
 _ATTENTION = {"Attention": 3, "MultiHeadAttention": 5}
-_PRODUCTS = {"MatMul", *_ATTENTION}
+_MATMULS = {"MatMul", *_ATTENTION}
 
 
 def is_cache(value: ir.Value) -> bool:
@@ -93,72 +93,83 @@ class MixedPrecision(Pass):
         }
         caster = _Caster(model.graph, self._dtype, bounds)
         caster.run()
-        return Outcome(caster.products, tuple(caster.refused), caster.too_large, outputs)
+        return Outcome(caster.matmuls, tuple(caster.refused), caster.too_large, outputs)
 
 
 class _Caster:
-    """One graph on its way to 16 bits."""
+    """Cast of one graph to 16 bits, node by node."""
 
     def __init__(
         self, graph: ir.Graph, dtype: ir.DataType, bounds: Mapping[ir.Value, Bound]
     ) -> None:
         self.graph, self.dtype, self.bounds = graph, dtype, bounds
-        self.products = 0
+        self.matmuls = 0
         self.refused: list[str] = []
-        self.too_large = 0  # of these, how many the weights' magnitude rules out
-        self._half: set[ir.Value] = set()
+        self.too_large = 0  # refusals due to the magnitude of the weights
+        self._narrow: set[ir.Value] = set()
         self._casts: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
 
     def run(self) -> None:
-        for value in self.graph.inputs:
-            if is_cache(value):
-                # Not `dtype =`, which would change the type that a copy of the graph shares.
-                value.type = ir.TensorType(self.dtype)
-                self._half.add(value)
-        self._half |= {x for node in self.graph for x in node.inputs if x and x.dtype == self.dtype}
+        self._narrow_caches()
         for node in list(self.graph):
-            # A cast is to what it says, from anything; and what is in 16 bits has been here before.
+            # A Cast keeps its type, and a node that writes 16 bits has been rewritten before.
             if node.op_type == "Cast" or node.outputs[0].dtype == self.dtype:
                 continue
-            if self._is_half(node):
-                self._to_half(node)
+            rule = _RULES.get(node.op_type)
+            if rule is not None and rule(self, node):
+                self._to_16_bits(node)
             else:
-                self._to_full(node)
+                self._to_fp32(node)
+        self._cast_outputs()
+        drop_unused_constants(self.graph)
+
+    def _narrow_caches(self) -> None:
+        for value in self.graph.inputs:
+            if is_cache(value):
+                # Setting `dtype` would change the type object, which a copy of the graph shares.
+                value.type = ir.TensorType(self.dtype)
+                self._narrow.add(value)
+        for node in self.graph:
+            self._narrow |= {x for x in node.inputs if x is not None and x.dtype == self.dtype}
+
+    def _cast_outputs(self) -> None:
         for index, value in enumerate(self.graph.outputs):
             cache = is_cache(value)
             if cache:
                 self._check_cache(value)
-            if cache and value not in self._half:
+            if cache and value not in self._narrow:
                 self._cast_output(index, value, self.dtype)
-            elif not cache and value in self._half:
+            elif not cache and value in self._narrow:
                 self._cast_output(index, value, ir.DataType.FLOAT)
-        drop_unused_constants(self.graph)
 
-    # ---- which ----
+    # ---- rules: whether a node is in 16 bits ----
 
-    def _is_half(self, node: ir.Node) -> bool:
-        if node.op_type in _PRODUCTS:
-            reason = self._too_large(node) or self._too_coarse(node)
-            if reason is not None:
-                self.refused.append(f"{node.outputs[0].name}: {reason}")
-            return reason is None
-        data = [x for x in node.inputs if x in self._half or _is_float(x)]
-        if node.op_type == "Gather":  # an embedding table, unless it is of positions
-            return is_embedding(node)
-        if node.op_type in _WRITES:
-            return True
-        if node.op_type in _MOVES:
-            return bool(data) and any(x in self._half for x in data)
-        if node.op_type in ("Add", "Mul"):  # of a bias: with what reads it
-            rest = [x for x in data if constant(x) is None]
-            readers = {use.node.op_type for use in node.outputs[0].uses()}
-            return (
-                len(data) == 2
-                and len(rest) == 1
-                and rest[0] in self._half
-                and bool(readers & (_MOVES | _PRODUCTS))
-            )
-        return False
+    def always(self, node: ir.Node) -> bool:
+        return True
+
+    def if_embedding(self, node: ir.Node) -> bool:
+        return is_embedding(node)
+
+    def if_input_is(self, node: ir.Node) -> bool:
+        return any(x in self._narrow for x in node.inputs)
+
+    def if_readers_are(self, node: ir.Node) -> bool:
+        """A bias is added in 16 bits if what reads the sum is in 16 bits, as its matmul is."""
+        values = [x for x in node.inputs if x in self._narrow or _is_float(x)]
+        variable = [x for x in values if constant(x) is None]
+        readers = {use.node.op_type for use in node.outputs[0].uses()}
+        return (
+            len(values) == 2
+            and len(variable) == 1
+            and variable[0] in self._narrow
+            and not readers.isdisjoint(_MOVES | _MATMULS)
+        )
+
+    def if_exact_enough(self, node: ir.Node) -> bool:
+        reason = self._too_large(node) or self._too_coarse(node)
+        if reason is not None:
+            self.refused.append(f"{node.outputs[0].name}: {reason}")
+        return reason is None
 
     def _too_large(self, node: ir.Node) -> str | None:
         if self.dtype != ir.DataType.FLOAT16:
@@ -205,10 +216,10 @@ class _Caster:
 
     # ---- casts ----
 
-    def _to_half(self, node: ir.Node) -> None:
-        self.products += node.op_type in _PRODUCTS
+    def _to_16_bits(self, node: ir.Node) -> None:
+        self.matmuls += node.op_type in _MATMULS
         for index, value in enumerate(node.inputs):
-            if not _is_float(value) or value in self._half:
+            if not _is_float(value) or value in self._narrow:
                 continue
             assert value is not None
             if _ATTENTION.get(node.op_type) == index:
@@ -216,11 +227,11 @@ class _Caster:
             node.replace_input_with(index, self._as(value, self.dtype, node))
         for output in node.outputs:
             output.type = ir.TensorType(self.dtype)
-            self._half.add(output)
+            self._narrow.add(output)
 
-    def _to_full(self, node: ir.Node) -> None:
+    def _to_fp32(self, node: ir.Node) -> None:
         for index, value in enumerate(node.inputs):
-            if value in self._half:
+            if value in self._narrow:
                 assert value is not None
                 node.replace_input_with(index, self._as(value, ir.DataType.FLOAT, node))
 
@@ -291,3 +302,13 @@ def _is_float(value: ir.Value | None) -> bool:
     array = constant(value) if value.dtype is None else None
     dtype = value.dtype if array is None else ir.DataType.from_numpy(array.dtype)
     return dtype in (ir.DataType.FLOAT, *_NUMPY)
+
+
+#: By operator, the rule for its nodes; every other operator is in FP32.
+_RULES: dict[str, Callable[[_Caster, ir.Node], bool]] = {
+    **dict.fromkeys(_MOVES, _Caster.if_input_is),
+    **dict.fromkeys(_CACHE_WRITES, _Caster.always),
+    **dict.fromkeys(_MATMULS, _Caster.if_exact_enough),
+    **dict.fromkeys(("Add", "Mul"), _Caster.if_readers_are),
+    "Gather": _Caster.if_embedding,
+}
