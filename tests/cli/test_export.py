@@ -42,7 +42,7 @@ def test_explain_has_a_line_for_every_pass_and_graph(
     assert matches == expected
     assert matches > 0
     assert after < before
-    reason = "logits: nothing, or more than one bias, is added to the product"
+    reason = "logits: the matmul does not have exactly one bias"
     assert f"step, merge-products left alone {reason}" in done.stdout
 
 

@@ -28,6 +28,7 @@ from translate_trt.export.passes.base import Outcome
 from translate_trt.export.passes.fp16_kv_cache import Fp16KvCache
 from translate_trt.export.passes.int8 import DynamicInt8
 from translate_trt.export.passes.top_k import TopKFirst
+from translate_trt.export.roles import EMBEDDING, RESIDUAL, set_roles
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.bundle.contract import MASKED
 
@@ -260,11 +261,12 @@ def test_values_that_are_read_elsewhere_are_not_fused(case: str, int8: bool) -> 
 
 
 @pytest.mark.parametrize("int8", [True, False])
-def test_a_sum_that_is_observed_keeps_its_name(int8: bool) -> None:
+def test_a_sum_of_the_residual_stream_stays_an_output(int8: bool) -> None:
     model = matmul(*EPILOGUES["AddNorm"], int8=int8)
     total = next(n for n in model.graph if n.op_type == "LayerNormalization").inputs[0]
     assert total is not None
     total.name = "decoder.5.feed_forward"
+    set_roles(model, RESIDUAL, {total.name})
     left = assert_same_bits(model, 1)
     name = "Linear8AddAndNorm" if int8 else "LinearAddAndNorm"
     assert left == {"Neg": 1, name: 1}
@@ -646,7 +648,8 @@ def test_other_sums_are_left_alone() -> None:
     assert_left_alone(one, residual(node("Neg", "sum", "z")), "the sum is read elsewhere too")
     model = residual()
     model.graph[0].outputs[0].name = "encoder.embedding"
-    assert_left_alone(one, model, "verify --layers compares the sum")
+    set_roles(model, RESIDUAL, {"encoder.embedding"})
+    assert_left_alone(one, model, "the sum is part of the residual stream")
     reason = "the operands of the sum are not known to have the same axes"
     assert_left_alone(one, residual(other=["T", 8]), reason)
     flat = build([node("LayerNormalization", "x gamma", "y", axis=-1)], {"x": ["N", 8]},
@@ -687,6 +690,7 @@ def embedded(
         {"tokens": "int", "positions": "int"},
     )  # fmt: skip
     if int8:
+        set_roles(model, EMBEDDING, {table})
         DynamicInt8().run(model)
     return model
 

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from translate_trt.export.fused_ops.declarations import DOMAIN, SHORTLIST_CANDIDATES
 from translate_trt.export.passes import int8 as dynamic_int8
 from translate_trt.export.passes.int8 import DynamicInt8, quantize_weights
+from translate_trt.export.roles import EMBEDDING, set_roles
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
 from translate_trt.runtime.bundle.manifest import read_manifest
@@ -42,7 +43,9 @@ def model(
     # No other pass may have brought operators.
     opset = [helper.make_opsetid("", DYNAMIC_OPSET), helper.make_opsetid(DOMAIN, 1)]
     proto = helper.make_model(graph, opset_imports=opset, ir_version=10)
-    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+    given = ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+    set_roles(given, EMBEDDING, {"embedding.table"})
+    return given
 
 
 def run(given: ir.Model, x: NDArray[np.float32], tokens: NDArray[np.int64] | None = None):
@@ -359,7 +362,7 @@ def test_a_second_run_finds_nothing_and_changes_nothing() -> None:
     given = products()
     DynamicInt8().run(given)
     before = operators(given)
-    with pytest.raises(TranslateTrtError, match="no product with a constant matrix"):
+    with pytest.raises(TranslateTrtError, match="no matmul with a constant matrix"):
         DynamicInt8().run(given)
     assert operators(given) == before
 

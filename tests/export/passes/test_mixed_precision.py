@@ -27,6 +27,7 @@ from support.graphs import (
 
 from translate_trt.export.passes.mixed_precision import MixedPrecision
 from translate_trt.export.passes.value_bounds import Bound
+from translate_trt.export.roles import EMBEDDING, set_roles
 from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.errors import TranslateTrtError
 
@@ -92,9 +93,11 @@ def layer(**changes: Array) -> ir.Model:
         "log_probs": ["N", "K", 11], "attention": ["N", HEADS, "K", "P"],
         "next_self_key_0": past, "next_self_value_0": past,
     }  # fmt: skip
-    return build(
+    model = build(
         nodes, inputs, outputs, {**constants, **changes}, types={"ids": "int", "at": "int"}
     )
+    set_roles(model, EMBEDDING, {"embedding"})
+    return model
 
 
 def types(model: ir.Model) -> dict[str, ir.DataType | None]:

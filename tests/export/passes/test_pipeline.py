@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +13,12 @@ import pytest
 from support.graphs import build, node
 from support.translations import assert_same, random_sources
 
+from translate_trt.export import compile as compile_module
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle, trace_graphs
+from translate_trt.export.compile import Compiler, compile_bundle, trace_graphs
 from translate_trt.export.contract import model_contract
 from translate_trt.export.passes.base import Outcome, Pass
+from translate_trt.export.passes.expectations import Expected, ModelShape
 from translate_trt.export.passes.pipeline import Report, run_passes
 from translate_trt.export.targets import PASSES, TARGETS, Target, check_pass_names
 from translate_trt.runtime.bundle.manifest import Limits
@@ -32,6 +35,9 @@ class Named(Pass):
     """Fails, or does nothing."""
 
     summary = "for tests"
+
+    expected: Expected | None = None
+    roots = ("Relu",)
 
     def __init__(self, name: str, error: Exception | None = None) -> None:
         self.name, self.error = name, error
@@ -115,6 +121,93 @@ def test_an_exception_of_a_library_is_reported_with_the_pass() -> None:
         run_passes(small(), [Named("wild", KeyboardInterrupt())])  # type: ignore[arg-type]
 
 
+# ---- expected matches ----
+
+SHAPE = ModelShape(
+    encoder_layers=2, decoder_layers=2, scaled_queries=True, scaled_embeddings=True,
+    equal_heads=True, attention=False, shortlist=False, static_caches=False,
+)  # fmt: skip
+
+
+def expecting(matches: int) -> Named:
+    """A pass that has three matches and should have as many as that in an encoder."""
+    one = Named("watched")
+    one.expected = Expected(encoder=lambda _: matches, step=lambda _: 0)
+    return one
+
+
+def test_every_pass_declares_its_matches_but_for_simplification() -> None:
+    passes = [one for target in TARGETS.values() for one in target.passes]
+    assert {one.name for one in passes if one.expected is None} == {"simplify"}
+
+
+def test_too_few_matches_are_an_error_that_says_what_came_closest() -> None:
+    message = (
+        "the pass watched has 3 matches in the encoder graph instead of 4: PyTorch or an earlier "
+        "pass wrote something that it does not recognize. Export without it by --disable-pass "
+        "watched, and please report it with the versions of torch and onnxscript. "
+        "What came closest:\n  y: why\n  Relu y is left"
+    )
+    seen: list[str] = []
+    with pytest.raises(TranslateTrtError) as raised:
+        run_passes(small(), [expecting(4)], (), lambda name, _: seen.append(name), shape=SHAPE)
+    assert str(raised.value) == message
+    assert seen == ["watched"]  # the graph is dumped, too
+    needed = expecting(4)
+    needed.required = True
+    with pytest.raises(TranslateTrtError, match="Choose a target of another precision, and"):
+        run_passes(small(), [needed], shape=SHAPE)
+
+
+def test_enough_matches_are_reported_with_their_number() -> None:
+    for expected in (2, 3):
+        (report,), _ = run_passes(small(), [expecting(expected)], shape=SHAPE)
+        assert (report.matches, report.expected) == (3, expected)
+
+
+def test_refusals_that_the_model_causes_count_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Named, "run", lambda *_: Outcome(3, ("y: why",), unavoidable=1))
+    run_passes(small(), [expecting(4)], shape=SHAPE)
+    with pytest.raises(TranslateTrtError, match="has 3 matches"):
+        run_passes(small(), [expecting(5)], shape=SHAPE)
+
+
+def test_matches_are_not_enforced_where_a_pass_is_left_out() -> None:
+    passes = [Named("other"), expecting(4)]
+    reports, _ = run_passes(small(), passes, ["other"], shape=SHAPE)
+    assert [report.expected for report in reports] == [None, 4]
+    run_passes(small(), passes)  # nor without a model's shape
+
+
+@pytest.mark.parametrize(
+    ("target", "operator", "message", "miss"),
+    [
+        ("onnx-fp32", "Softmax", "fuse-multi-head has 3 matches in the step graph instead of 4",
+         r"MatMul \w+: the first \d nodes match"),
+        ("tensorrt-fp32", "Softmax", "fuse-attention has 3 matches in the step graph instead of 4",
+         r"MatMul \w+: the first \d nodes match"),
+        ("onnx-fp32", "LogSoftmax", "top-k-first has 0 matches in the step graph instead of 1",
+         "log_softmax: its axis is not known to be the last one"),
+    ],
+)  # fmt: skip
+def test_a_graph_that_is_traced_in_another_way_fails_the_export(
+    target: str, operator: str, message: str, miss: str, checkpoint: Checkpoint,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def traced(*arguments: Any) -> dict[str, ir.Model]:
+        graphs = trace_graphs(*arguments)
+        broken = next(node for node in graphs["step"].graph if node.op_type == operator)
+        broken.attributes["axis"] = ir.AttrInt64("axis", 1)
+        return graphs
+
+    monkeypatch.setattr(compile_module, "trace_graphs", traced)
+    model, options = checkpoint.load_model(), BuildOptions(("onnx-fp32",))
+    compiler = Compiler(model, Limits(48, 98), options)
+    with pytest.raises(TranslateTrtError, match=message) as raised:
+        compiler.graphs(target)
+    assert re.search(miss, str(raised.value))
+
+
 # ---- whole graphs ----
 
 #: What Marian's models have, whatever their activation.
@@ -140,13 +233,15 @@ def compiled(config: ModelConfig, target: str, attention: bool = False) -> dict[
     layout = TARGETS[target].layout(beam_size=3, max_target_length=98)
     layout = dataclasses.replace(layout, cache_type="float32")  # as it is traced
     graphs = {}
+    contract = model_contract(config, attention, layout)
     traced = trace_graphs(
-        Transformer(config).eval(), Limits(48, 98), model_contract(config, attention, layout),
-        TARGETS[target].opset,
-    )  # fmt: skip
+        Transformer(config).eval(), Limits(48, 98), contract, TARGETS[target].opset
+    )
     for role, model in traced.items():
         before = len(model.graph)
-        reports, _ = run_passes(model, TARGETS[target].passes)
+        shape = ModelShape.of(config, contract)
+        reports, _ = run_passes(model, TARGETS[target].passes, shape=shape)
+        assert all(r.expected in (None, r.matches) for r in reports), reports
         counts = [before]
         for report in reports:
             assert report.nodes_before == counts[-1], report
