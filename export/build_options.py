@@ -1,4 +1,4 @@
-"""Options of a build, checked without importing PyTorch."""
+"""Options of a build, validated without importing PyTorch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from translate_trt.export.targets import TARGETS, check_pass_names
 from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError
 
-# An engine's caches hold that many tokens for each of a translation's; 256 beams of a base model
-# take a gigabyte and more per sentence already.
+# An engine's caches hold a token per beam and position: with 256 beams, a base model already needs
+# more than a gigabyte per sentence.
 _MOST_BEAMS = 256
 
 
@@ -20,21 +20,21 @@ class BuildOptions:
     """Options of `compile_bundle`.
 
     Raises:
-        OptionError: a value is out of range.
+        OptionError: A value is out of range.
     """
 
     targets: tuple[str, ...] = ("onnx-fp32",)  # the first is the bundle's default
-    # Tokens with the end symbol. Sinusoidal positions allow any; a model is at its best up to the
-    # lengths it was trained on, so None takes the training's --max-pair-length.
+    # Tokens including the end symbol. Sinusoidal positions allow any length, but a model is at its
+    # best up to the lengths it was trained on: None takes the training's --max-pair-length.
     max_source_length: int | None = None
     max_target_length: int | None = None  # None: max_source_length + 50
     attention: bool = False  # the step graph also returns cross-attention weights
-    # Beams that engines are made for; graphs for ONNX Runtime take any.
+    # Beam size of engines; graphs for ONNX Runtime take any.
     beam_size: int = 4
-    disabled_passes: tuple[str, ...] = ()  # optimizations to leave out, by name
-    dump: Path | None = None  # directory for each graph after each pass
+    disabled_passes: tuple[str, ...] = ()  # names of passes to leave out
+    dump: Path | None = None  # directory for every graph after every pass
     engines: EngineOptions = field(default_factory=EngineOptions)  # how engines are built
-    shortlist: Path | None = None  # the table, for targets that have a shortlist
+    shortlist: Path | None = None  # shortlist table, for targets with a shortlist
 
     def __post_init__(self) -> None:
         if not self.targets:
@@ -44,13 +44,13 @@ class BuildOptions:
                 raise OptionError(f"no target {name!r}; choose from {', '.join(TARGETS)}.")
         if len(set(self.targets)) < len(self.targets):
             raise OptionError(f"a target is named twice in {', '.join(self.targets)}.")
-        listed = [name for name in self.targets if TARGETS[name].shortlist]
-        if listed and self.shortlist is None:
+        with_shortlist = [name for name in self.targets if TARGETS[name].shortlist]
+        if with_shortlist and self.shortlist is None:
             raise OptionError(
-                f"{listed[0]} needs a table: make one with translate-trt shortlist and give it "
-                "with --shortlist."
+                f"{with_shortlist[0]} needs a table: make one with translate-trt shortlist and "
+                "give it with --shortlist."
             )
-        if self.shortlist is not None and not listed:
+        if self.shortlist is not None and not with_shortlist:
             raise OptionError(
                 "there is a shortlist, but no target that uses one; name "
                 + " or ".join(name for name, target in TARGETS.items() if target.shortlist)
@@ -67,15 +67,15 @@ class BuildOptions:
             )
 
     def limits(self, trained_length: int, longest: int | None) -> Limits:
-        """The lengths to compile for.
+        """Compute the lengths to compile for.
 
         Args:
-            trained_length: of the longest sentence in training.
-            longest: the model has positions for so many tokens; None: for any.
+            trained_length: Length of the longest sentence in training.
+            longest: Number of positions that the model has; None if there is no limit.
 
         Raises:
-            OptionError: the target limit leaves no room for the default maximum, source + 50, or
-                the model has too few positions.
+            OptionError: The target limit is below the default maximum, source + 50, or the model
+                has too few positions.
         """
         default = trained_length if longest is None else min(trained_length, longest - 50)
         source = self.max_source_length or max(2, default)

@@ -1,4 +1,4 @@
-"""Checkpoint to bundle: trace, set the precision, check, write, describe."""
+"""Compile a checkpoint into a bundle: trace, run passes, check, write, describe."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from translate_trt.export.passes.pipeline import Report, run_passes
 from translate_trt.export.passes.value_bounds import Bound
 from translate_trt.export.residual_stream import LOGITS
 from translate_trt.export.roles import EMBEDDING, RESIDUAL, set_roles
-from translate_trt.export.taps import observed
+from translate_trt.export.taps import tapped
 from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, declare, trace
 from translate_trt.runtime.bundle.contract import Contract, ShortlistForm, max_beams
@@ -53,23 +53,23 @@ from translate_trt.train.shortlist.table import Shortlist, tokenizer_hash
 
 log = logging.getLogger("translate_trt")
 
-#: The tokenizer's file, where source and target have the same.
+#: File of the tokenizer that source and target share.
 TOKENIZER = "shared.spm"
 
-# What models are decoded with that do not say: the paper's (section 6.1).
+# Decoding defaults of models that have none of their own: the paper's (section 6.1).
 _SEARCH = {"beam_size": 4, "length_penalty": 0.6, "length_penalty_form": "gnmt"}
 
-#: By the role of an engine, that of the graph it is built from.
+#: Role of the graph that each engine is built from, by the role of the engine.
 GRAPH_ROLES = {"encoder": "encoder_graph", "step": "step_graph"}
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a compilation made.
+    """Result of a compilation.
 
     Attributes:
-        manifest: of the bundle.
-        reports: by target, what each pass did to each graph.
+        manifest: Manifest of the bundle.
+        reports: Reports of the passes on both graphs, by target.
     """
 
     manifest: Manifest
@@ -82,21 +82,21 @@ def compile_bundle(
     """Compile a checkpoint for every target and write the bundle.
 
     Args:
-        checkpoint: the trained model.
-        out: directory of the bundle; it appears complete or not at all.
-        options: how to compile.
-        force: replace a bundle that is there.
+        checkpoint: The trained model.
+        out: Directory of the bundle; it appears complete or not at all.
+        options: Options of the build.
+        force: Replace an existing bundle.
 
     Raises:
-        CheckpointError: the checkpoint is damaged.
-        OutputError: `out` exists, is not apart from what it is made of, or the disk is full.
-        TranslateTrtError: the model cannot be compiled for a target, and why.
+        CheckpointError: The checkpoint is damaged.
+        OutputError: `out` exists, overlaps an input, or the disk is full.
+        TranslateTrtError: The model cannot be compiled for a target; the message says why.
     """
     limits = options.limits(int(checkpoint.train.get("max_length", 256)), checkpoint.model.longest)
     if limits.max_source_length < checkpoint.prompt.source_length + 2:
         raise OptionError(
             f"max_source_length is {limits.max_source_length}; with the tokens that this model "
-            f"wants before a text it must be at least {checkpoint.prompt.source_length + 2}."
+            f"needs before a text it must be at least {checkpoint.prompt.source_length + 2}."
         )
     packages = {package for name in options.targets if (package := TARGETS[name].package)}
     if packages:
@@ -104,7 +104,7 @@ def compile_bundle(
         _check_beams(options.beam_size, checkpoint.model.vocabulary_size)
     for package in packages:
         options.engines.check_package(package)
-        load_builder(package)  # known to be there before minutes of work
+        load_builder(package)  # fail now if it is missing, not after minutes of work
     shortlist = None
     if options.shortlist is not None:
         shortlist = Shortlist.load(options.shortlist, tokenizer_hash(*checkpoint.tokenizers))
@@ -133,7 +133,7 @@ def compile_bundle(
 
 
 def _copy_tokenizers(checkpoint: Checkpoint, bundle: Path) -> dict[str, FileEntry]:
-    """The manifest's entries of "source" and "target"."""
+    """Copy the tokenizers into the bundle; return their manifest entries by side."""
     source, target = checkpoint.tokenizers
     names = (TOKENIZER, TOKENIZER) if source == target else ("source.spm", "target.spm")
     entries = {}
@@ -146,7 +146,7 @@ def _copy_tokenizers(checkpoint: Checkpoint, bundle: Path) -> dict[str, FileEntr
 def _check_beams(beams: int, vocabulary_size: int) -> None:
     if beams > max_beams(vocabulary_size):
         raise OptionError(
-            f"beam_size {beams} is too large for a vocabulary of {vocabulary_size} pieces; at most "
+            f"beam_size {beams} is too large for a vocabulary of {vocabulary_size} tokens; at most "
             f"{max_beams(vocabulary_size)}."
         )
 
@@ -160,16 +160,16 @@ class _Lowered(NamedTuple):
 
 
 class Compiler:
-    """Compiles one model for one target after another; what they share is traced once.
+    """Compile one model for one target after another; graphs that targets share are traced once.
 
     Args:
-        model: the weights.
-        limits: the largest lengths.
-        options: how to compile.
-        shortlist: the table for targets that have one.
+        model: The model.
+        limits: Largest lengths of source and target.
+        options: Options of the build.
+        shortlist: Shortlist table, for targets with a shortlist.
 
     Attributes:
-        reports: by target, what each pass did to each graph.
+        reports: Reports of the passes on both graphs, by target.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Compiler:
         self.reports: dict[str, list[Report]] = {}
 
     def write(self, name: str, directory: Path) -> TargetEntry:
-        """Compile for the target of that name into a bundle's directory."""
+        """Compile for the target of that name; write its files into the directory of a bundle."""
         target, contract = TARGETS[name], self.contract(name)
         files = _Files(directory, f"targets/{name}")
         records: dict[str, Any] | None = None if target.package is None else {}
@@ -220,12 +220,12 @@ class Compiler:
         return build_engine(load_builder(package), graph, profiles, options)
 
     def contract(self, name: str) -> Contract:
-        """Inputs and outputs of the graphs of the target of that name."""
+        """Contract of the graphs of the target of that name."""
         layout = self.layout(name)
         return model_contract(self._model.config, self._options.attention, layout)
 
     def layout(self, name: str) -> GraphLayout:
-        """How the graphs of the target of that name are laid out."""
+        """Layout of the graphs of the target of that name."""
         options = self._options
         shortlist = None
         if self._shortlist is not None:
@@ -277,7 +277,11 @@ class Compiler:
 
 
 class _Files:
-    """What is written for one target, and the manifest's entries of it by role."""
+    """Files written for one target.
+
+    Attributes:
+        entries: Manifest entries of the files, by role.
+    """
 
     def __init__(self, bundle: Path, folder: str) -> None:
         self._bundle, self._folder = bundle, folder
@@ -285,7 +289,7 @@ class _Files:
         (bundle / folder).mkdir(parents=True)
 
     def write_graph(self, role: str, proto: onnx.ModelProto) -> Path:
-        """Write a graph as `<role>.onnx`, and say where that is."""
+        """Write a graph as `<role>.onnx`; return the path."""
         path = self._bundle / self._folder / f"{role}.onnx"
         onnx.save(proto, path)
         self.entries[role] = hash_file(self._bundle, f"{self._folder}/{role}.onnx")
@@ -304,7 +308,7 @@ def trace_graphs(
     opset: int,
     shortlist: Shortlist | None = None,
 ) -> dict[str, ir.Model]:
-    """Trace both graphs in FP32, and mark the roles of tensors that passes ask for."""
+    """Trace both graphs in FP32 and set the roles of their tensors."""
     table = shortlist if contract.shortlist is not None else None
     modules = {
         "encoder": EncoderGraph(model, limits.max_source_length, table),
@@ -314,7 +318,7 @@ def trace_graphs(
     for name, (inputs, outputs) in contract.graphs.items():
         log.info("tracing the %s graph", name)
         module = modules[name]
-        with observed(module, model, name) as tensors:
+        with tapped(module, model, name) as tensors:
             graph = trace(module, inputs, outputs, name, opset, tensors)
         tables = (model.source_table.weight, model.embedding.weight)
         names = {
@@ -329,7 +333,7 @@ def trace_graphs(
 
 
 def describe(model: Transformer) -> ModelDescription:
-    """What the manifest says of a model."""
+    """Describe a model for the manifest."""
     config: ModelConfig = model.config
     return ModelDescription(
         encoder_layers=config.encoder_layers,

@@ -1,4 +1,4 @@
-"""What the graphs of a target take and give: the contract of a model, as export declares it.
+"""Contract of a model's graphs: their inputs and outputs, as export declares them.
 
 Letters as in `translate_trt.runtime.bundle.contract`, and L decoder layers, H heads, D head size.
 """
@@ -13,13 +13,13 @@ from translate_trt.train.config import ModelConfig
 
 @dataclass(frozen=True)
 class GraphLayout:
-    """How a target lays its graphs out.
+    """Layout of a target's graphs: sizes and types that the model leaves open.
 
     Attributes:
-        beams: `Contract.beams`.
-        slots: `Contract.slots`.
-        cache_type: of self- and cross-attention keys and values, one of CACHE_TYPES.
-        shortlist: of the lists that the encoder makes; None: any token may come next.
+        beams: Beam size that the graphs are made for; None for any (`Contract.beams`).
+        slots: Slots of a cache; None for any number (`Contract.slots`).
+        cache_type: Type of self- and cross-attention keys and values, one of CACHE_TYPES.
+        shortlist: Sizes of the encoder's shortlists; None if translations are not restricted.
     """
 
     beams: int | None = None
@@ -34,9 +34,9 @@ def model_contract(
     """The contract of a model's graphs.
 
     Args:
-        config: of the model.
-        attention: the step graph also returns cross-attention weights.
-        layout: how the graphs are laid out.
+        config: Configuration of the model.
+        attention: Whether the step graph also returns cross-attention weights.
+        layout: Layout of the graphs.
     """
     sizes = (config.decoder_layers, config.heads, config.d_k, config.d_v)
     return make_contract(*sizes, attention=attention, layout=layout)
@@ -50,15 +50,15 @@ def make_contract(
     attention: bool = False,
     layout: GraphLayout = GraphLayout(),
 ) -> Contract:
-    """The contract of a decoder of that many layers.
+    """The contract of a model with these sizes.
 
     Args:
-        decoder_layers: L.
-        heads: H.
-        key_size: columns of a head's queries and keys.
-        value_size: columns of a head's values.
-        attention: the step graph also returns cross-attention weights.
-        layout: how the graphs are laid out.
+        decoder_layers: Number of decoder layers, L.
+        heads: Number of attention heads, H.
+        key_size: Columns of a head's queries and keys.
+        value_size: Columns of a head's values.
+        attention: Whether the step graph also returns cross-attention weights.
+        layout: Layout of the graphs.
     """
     k: str | int = layout.beams or "K"
     p: str | int = layout.slots or "P"
@@ -68,7 +68,7 @@ def make_contract(
         for kind, size in (("key", key_size), ("value", value_size))
     ]
     shortlist = (TensorSpec("shortlist", "int64", ("N", "W")),)
-    # Where the tokens of the live beams go: K free slots.
+    # Cache slots for the tokens of the live beams: K free ones.
     slots = (TensorSpec("slots", "int64", ("N", k), "ascending"),)
     return Contract(
         encoder_inputs=(
@@ -89,23 +89,23 @@ def make_contract(
             TensorSpec("max_lengths", "int64", ("N",)),
             TensorSpec("length_penalty_alpha", "float32", ("N",)),
             TensorSpec("length_penalty_beta", "float32", ("N",)),
-            TensorSpec("early_stopping", "bool", ("N",)),  # a full pool ends the search
+            TensorSpec("early_stopping", "bool", ("N",)),  # whether a full pool ends the search
         ),
         state=(
-            # Token that each live beam ended with.
+            # Last token of each live beam.
             TensorSpec("tokens", "int64", ("N", k), "start_token"),
-            # Cumulative, of the live beams.
+            # Cumulative log-probabilities of the live beams.
             TensorSpec("log_probs", "float32", ("N", k), "first_lives"),
             TensorSpec("positions", "int64", ("N",)),  # tokens generated so far, until done
             TensorSpec("done", "bool", ("N",)),
-            # The pool of finished hypotheses, best first, behind them those that were cut off (rule
-            # 6); empty places score minus infinity.
+            # The pool of finished hypotheses, best first, then those that were cut off (rule 6);
+            # empty entries score minus infinity.
             TensorSpec("finished_scores", "float32", ("N", k), "minus_infinity"),
-            TensorSpec("finished_lengths", "int64", ("N", k)),  # with the end symbol
-            # The live beam that each ended from, or is.
+            TensorSpec("finished_lengths", "int64", ("N", k)),  # including the end symbol
+            # The live beam that each hypothesis ended from or, if it was cut off, is.
             TensorSpec("finished_parents", "int64", ("N", k)),
-            TensorSpec("finished_truncated", "bool", ("N", k)),  # cut off
-            # 0 for what is in a beam's past, MASKED all else.
+            TensorSpec("finished_truncated", "bool", ("N", k)),  # whether it was cut off
+            # 0 for slots in a beam's past, MASKED for all others.
             TensorSpec("ancestry", "float32", ("N", k, p), "masked"),
             *(slots if layout.slots is None else ()),
             *(
@@ -117,7 +117,7 @@ def make_contract(
         ),
         results=(
             TensorSpec("parents", "int64", ("N", k)),
-            # Fewer than K slots are free: the next step needs a larger P.
+            # Whether fewer than K slots are free, so that the next step needs a larger P.
             *((TensorSpec("full", "bool", ("N",)),) if layout.slots is None else ()),
             *((TensorSpec("attention", "float32", ("N", k, "S")),) if attention else ()),
         ),

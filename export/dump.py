@@ -1,4 +1,4 @@
-"""Stages of a compilation as ONNX files, for looking at and for running."""
+"""Dump the graph after every pass as an ONNX file, to inspect or to run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.io.atomic_files import output_error
 
 _WEIGHTS = "weights"
-_INLINE = 1024  # bytes; larger constants are files of their own
+_INLINE = 1024  # bytes; larger constants are written to files of their own
 
 
 class Dump:
-    """Writes `DIR/<graph>-<number>-<pass>.onnx`, one for each stage.
+    """Writer of `DIR/<graph>-<number>-<pass>.onnx`, one file per stage.
 
-    Constants of more than a kilobyte are files in `DIR/weights`, named by their content, so that
-    stages share what they have in common.
+    Constants of more than a kilobyte are files in `DIR/weights`, named by a hash of their content:
+    stages share them.
 
-    Args of the constructor:
-        directory: made if it is not there.
+    Args:
+        directory: Directory to write to, created if missing.
 
     Raises:
-        OutputError: it holds something already, or cannot be written.
+        OutputError: The directory is not empty or cannot be written.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -39,7 +39,7 @@ class Dump:
             raise output_error(directory, error) from error
 
     def stage(self, name: str, model: ir.Model) -> None:
-        """Write the graph as it is after the pass of that name."""
+        """Write the graph after the pass of that name."""
         graph = str(model.graph.name)
         number = self._stages.setdefault(graph, 0)
         self._stages[graph] += 1

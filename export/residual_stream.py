@@ -1,18 +1,18 @@
-"""The residual stream: the tensors that PyTorch and every graph have in common, and their names.
+"""Names of the residual stream: the tensors that PyTorch and every graph have in common.
 
-A stack's residual stream is its embedding and what each sub-layer leaves behind (sections 3.1 and
-5.4). Fusions are made between its tensors and not across them, so that they outlive every pass; a
-pass hands on the names of values it replaces. `compile` names them in the graphs, where
-`verify --layers`, Polygraphy and Netron find them; `observe` records them in PyTorch.
+The residual stream of a stack is its embedding and the result of each sub-layer (sections 3.1 and
+5.4). Fusions never cross one of its tensors, and a pass hands on the names of values it replaces,
+so the tensors survive every pass. `compile` names them in the graphs, where `verify --layers`,
+Polygraphy and Netron find them; `taps` records them in PyTorch.
 """
 
 from __future__ import annotations
 
-#: Of the tensor behind the last one, where a graph computes logits of the whole vocabulary.
+#: Name of the tensor after the residual stream, in graphs with logits of the whole vocabulary.
 LOGITS = "logits"
-#: By the graph's name, the stack that it runs.
+#: Stack that each graph runs, by the name of the graph.
 STACKS = {"encoder": "encoder", "step": "decoder"}
-#: By stack, the sub-layers of a layer in order.
+#: Sub-layers of a layer in order, by stack.
 SUBLAYERS = {
     "encoder": ("self_attention", "feed_forward"),
     "decoder": ("self_attention", "cross_attention", "feed_forward"),
@@ -20,6 +20,6 @@ SUBLAYERS = {
 
 
 def stream(stack: str, layers: int) -> tuple[str, ...]:
-    """Names of a stack's residual stream: embedding, then after each sub-layer, bottom first."""
+    """Names of a stack's residual stream: the embedding, then each sub-layer, bottom first."""
     sublayers = (f"{stack}.{i}.{name}" for i in range(layers) for name in SUBLAYERS[stack])
     return (f"{stack}.embedding", *sublayers)

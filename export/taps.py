@@ -1,4 +1,4 @@
-"""Record the residual stream of PyTorch's model, or let a graph's module return it."""
+"""Taps: record the residual stream of a PyTorch model, or make a graph's module return it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def recording(model: Transformer, stack: str) -> Iterator[dict[str, Tensor]]:
     """Record the residual stream of a stack, by name, each time it runs.
 
     Args:
-        model: PyTorch's; it may be part of a module that is being traced.
-        stack: "encoder" or "decoder".
+        model: The PyTorch model, possibly part of a module that is being traced.
+        stack: Name of the stack, "encoder" or "decoder".
 
     Yields:
-        The tensors of the latest run, in the order of `stream`.
+        The tensors of the latest run by name, in the order of `stream`.
     """
     layers: list[Any] = getattr(model, f"{stack}_layers")
     residuals: list[Residual] = [
@@ -30,7 +30,7 @@ def recording(model: Transformer, stack: str) -> Iterator[dict[str, Tensor]]:
     ]
     names = stream(stack, len(layers))
     found: dict[str, Tensor] = {}
-    if model.config.norm == "pre":  # the sum goes on as it is: it is what the next norm reads
+    if model.config.norm == "pre":  # the residual sum is the input of the next norm
         norms = [*(residual.norm for residual in residuals), getattr(model, f"{stack}_norm")]
         hooks = [_on_input(norm, name, found) for norm, name in zip(norms, names, strict=True)]
     else:
@@ -47,21 +47,21 @@ def recording(model: Transformer, stack: str) -> Iterator[dict[str, Tensor]]:
 
 
 @contextmanager
-def observed(module: nn.Module, model: Transformer, graph: str) -> Iterator[tuple[str, ...]]:
-    """Let a graph's module return its observed tensors too, behind its own outputs.
+def tapped(module: nn.Module, model: Transformer, graph: str) -> Iterator[tuple[str, ...]]:
+    """Make a graph's module return its tapped tensors after its own outputs.
 
     Args:
-        module: an `EncoderGraph` or a `StepGraph`.
-        model: inside it.
-        graph: "encoder" or "step".
+        module: An `EncoderGraph` or a `StepGraph`.
+        model: The model inside the module.
+        graph: Name of the graph, "encoder" or "step".
 
     Yields:
-        The tensors' names, in order.
+        The names of the tapped tensors, in order.
     """
     names = stream(STACKS[graph], len(getattr(model, f"{STACKS[graph]}_layers")))
     with recording(model, STACKS[graph]) as found:
         hooks = []
-        # A shortlist has no logits of the vocabulary.
+        # With a shortlist there are no logits of the whole vocabulary.
         if isinstance(module, StepGraph) and module.contract.shortlist is None:
             names = (*names, LOGITS)
             hooks.append(_on_input(module.search, LOGITS, found))
@@ -78,7 +78,7 @@ def observed(module: nn.Module, model: Transformer, graph: str) -> Iterator[tupl
 
 
 def _on_input(module: nn.Module, name: str, found: dict[str, Tensor]) -> Callable[[], None]:
-    """Record what a module reads; returns what ends it."""
+    """Record a module's input; return a function that removes the hook."""
 
     def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         found[name] = inputs[0]
@@ -87,7 +87,7 @@ def _on_input(module: nn.Module, name: str, found: dict[str, Tensor]) -> Callabl
 
 
 def _on_output(module: nn.Module, name: str, found: dict[str, Tensor]) -> Callable[[], None]:
-    """Record what a module returns; returns what ends it."""
+    """Record a module's output; return a function that removes the hook."""
 
     def hook(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> None:
         found[name] = output

@@ -1,4 +1,4 @@
-"""PyTorch modules to ONNX graphs with the contract's names, types and dynamic axes."""
+"""Trace PyTorch modules into ONNX graphs with the contract's names, types and dynamic axes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TYPES = {
     "bool": ir.DataType.BOOL,
 }
 
-# Sizes of the example inputs. All differ, so that no two axes can be taken for one.
+# Sizes of the example inputs. They all differ, or torch would take two axes for the same.
 _EXAMPLE_SIZES = {"N": 2, "K": 3, "S": 5, "P": 7, "W": 23}
 
 
@@ -50,19 +50,19 @@ def trace(
     opset: int = DYNAMIC_OPSET,
     named: Sequence[str] = (),
 ) -> ir.Model:
-    """Trace a module whose arguments and results are those of the contract.
+    """Trace a module whose arguments and results are those of a contract.
 
     Args:
-        module: takes the inputs in order, returns a tuple of the outputs in order.
-        inputs: the graph's inputs.
-        outputs: the graph's outputs.
-        name: of the graph.
-        opset: version of ONNX's operators.
-        named: the module returns these tensors too, behind the outputs; the graph does not, but
-            calls them so.
+        module: Module that takes the inputs in order and returns a tuple of the outputs in order.
+        inputs: Inputs of the graph.
+        outputs: Outputs of the graph.
+        name: Name of the graph.
+        opset: Version of ONNX's operator set.
+        named: Names of further tensors that the module returns after the outputs. The graph has
+            them under these names, but not as outputs.
 
     Raises:
-        TranslateTrtError: the traced graph departs from the contract.
+        TranslateTrtError: The traced graph does not match the contract.
     """
     arguments = tuple(_example(spec) for spec in inputs)
     axes = tuple(_dynamic_axes(spec) for spec in inputs)
@@ -70,8 +70,8 @@ def trace(
         warnings.catch_warnings(),
         torch.inference_mode(mode=False),
         torch.no_grad(),
-        # With symbolic sizes a cached result takes longer to find than to compute: a quarter of the
-        # time of tracing, and the graph is the same.
+        # With symbolic sizes, looking up a cached fake tensor takes longer than computing it:
+        # without the cache, tracing takes a quarter less time and gives the same graph.
         torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
     ):
         warnings.simplefilter("ignore")
@@ -80,7 +80,7 @@ def trace(
             module.eval(),
             arguments,
             dynamo=True,
-            # A module with a variable argument list wants its tuple of axes inside one more tuple.
+            # For a module with a variable argument list, torch expects one more tuple around axes.
             dynamic_shapes=(axes,) if len(inputs) > 2 else axes,
             input_names=[spec.name for spec in inputs],
             output_names=[*(spec.name for spec in outputs), *named],
@@ -92,7 +92,7 @@ def trace(
         raise TranslateTrtError(f"torch.onnx.export gave no program for the {name} graph.")
     model = program.model
     model.graph.name = name
-    # Not `del`, after which the values would go on saying that they are outputs.
+    # After `del`, the removed values would still claim to be outputs.
     model.graph.outputs[len(outputs) :] = []
     declare(model.graph.inputs, inputs, name)
     declare(model.graph.outputs, outputs, name)
@@ -100,11 +100,11 @@ def trace(
 
 
 def declare(values: Sequence[ir.Value], specs: Sequence[TensorSpec], name: str) -> None:
-    """Hold the graph's values against the contract and write the contract's axis names on them."""
+    """Check the inputs or outputs of a graph against the contract and name their axes."""
     found = [value.name for value in values]
     if found != [spec.name for spec in specs]:
         raise TranslateTrtError(
-            f"the {name} graph has {found} where the contract says {[spec.name for spec in specs]}."
+            f"the {name} graph has {found}, but the contract has {[spec.name for spec in specs]}."
         )
     for value, spec in zip(values, specs, strict=True):
         dtype = _TYPES[spec.dtype]
@@ -112,16 +112,16 @@ def declare(values: Sequence[ir.Value], specs: Sequence[TensorSpec], name: str) 
             raise TranslateTrtError(
                 f"{spec.name} of the {name} graph is {value.dtype}, not {spec.dtype}."
             )
-        # Not `dtype =`, which would change the type that a copy of the graph shares.
+        # Setting `dtype` would change the type object, which a copy of the graph shares.
         value.type = ir.TensorType(dtype)
         value.shape = ir.Shape(spec.axes)
 
 
 def check(model: ir.Model) -> onnx.ModelProto:
-    """The model as a protobuf that `onnx.checker` accepts, shapes inferred and checked.
+    """Convert a model to a protobuf and check it, shapes included, with `onnx.checker`.
 
-    What torch and the rewriter noted on nodes is left out: stack traces hold the paths of whoever
-    compiled, and are a good part of a small graph.
+    Metadata is removed: torch's stack traces contain local paths and are a large part of a small
+    graph.
     """
     model = model.clone()
     ClearMetadataAndDocStringPass()(model)

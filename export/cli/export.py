@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("checkpoint", type=click.Path(path_type=Path))
-@output_option("The bundle to make.")
+@output_option("The bundle to write.")
 @click.option(
     "--target",
     "targets",
@@ -29,63 +29,67 @@ if TYPE_CHECKING:
 @click.option(
     "--shortlist",
     type=click.Path(path_type=Path),
-    help="Table of translate-trt shortlist, for targets that end in -shortlist.",
+    help="Table made by translate-trt shortlist, for targets that end in -shortlist.",
 )
 @click.option(
     "--max-source-length",
     type=int,
-    help="Longest source in tokens with the end symbol. Default: the --max-pair-length that the "
+    help="Longest source in tokens, end symbol included. Default: the --max-pair-length that the "
     "model was trained with.",
 )
 @click.option(
     "--max-target-length",
     type=int,
-    help="Longest translation in tokens with the end symbol. Default: the source's and 50.",
+    help="Longest translation in tokens, end symbol included. Default: that of the source plus 50.",
 )
-@click.option("--attention", is_flag=True, help="Let translations come with attention weights.")
+@click.option("--attention", is_flag=True, help="Return attention weights with translations.")
 @click.option(
     "--beam-size",
     type=int,
     default=4,
     show_default=True,
-    help="Beams that engines are made for; the other targets take any.",
+    help="Beam size of engines; other targets take any.",
 )
 @click.option(
-    "--explain", is_flag=True, help="Print what each pass did to each graph, and why it did not."
+    "--explain",
+    is_flag=True,
+    help="Print what each pass did to each graph and what it left alone.",
 )
 @click.option(
     "--disable-pass",
     "disabled_passes",
     multiple=True,
-    help="Leave an optimization out, by the name that --explain has for it.",
+    help="Leave out an optimization pass, by its name in --explain; may be given several times.",
 )
 @click.option(
     "--dump-passes",
     "dump",
     type=click.Path(path_type=Path),
-    help="Keep every graph after every pass in this directory, as ONNX.",
+    help="Write every graph after every pass to this directory, as ONNX.",
 )
 @click.option(
-    "--max-batch", type=int, help="Engines: sentences at most. Default: of the profiles, or 64."
+    "--max-batch",
+    type=int,
+    help="Engines: largest batch. Default: that of --profiles, or 64.",
 )
 @click.option(
     "--profiles",
     help="Engines: buckets of batch x source length that kernels are tuned for, such as "
-    "1x64,8x64,64x256. Default: one sentence, and --max-batch.",
+    "1x64,8x64,64x256. Default: one sentence, and --max-batch sentences.",
 )
 @click.option(
     "--optimization-level",
     type=int,
     default=3,
     show_default=True,
-    help="Engines: 0 builds fastest, 5 searches longest for fast kernels.",
+    help="Engines: from 0, the fastest build, to 5, the longest search for fast kernels.",
 )
-@click.option("--tf32", is_flag=True, help="Engines: let fp32 products round to 10 bits.")
-@click.option("--workspace-mib", type=int, help="Engines: scratch memory of kernels at most.")
+@click.option("--tf32", is_flag=True, help="Engines: allow TF32 in fp32 matmuls (10 bits).")
+@click.option("--workspace-mib", type=int, help="Engines: limit of the workspace of kernels.")
 @click.option(
     "--version-compatible",
     is_flag=True,
-    help="TensorRT engines: newer versions of the same major one load them.",
+    help="TensorRT engines: loadable by newer TensorRT versions of the same major version.",
 )
 @click.option(
     "--hardware-compatible",
@@ -98,19 +102,19 @@ if TYPE_CHECKING:
     "compute_capabilities",
     multiple=True,
     help="TensorRT-RTX engines: GPUs to build for, as 8.9, or current or portable; may be given "
-    "several times. Default: the GPU that is here, else portable.",
+    "several times. Default: the GPU of this machine, or portable if it has none.",
 )
 @click.option(
     "--strip-weights",
     is_flag=True,
-    help="Engines: without weights, which are put back from the graph at load (needs a GPU).",
+    help="Engines: leave out the weights, which the loader restores from the graph (needs a GPU).",
 )
 @click.option(
     "--engine-cache",
     type=click.Path(path_type=Path),
-    help="Engines: where those of earlier exports are kept. Default: the user's cache directory.",
+    help="Engines: cache of engines of earlier exports. Default: the user's cache directory.",
 )
-@click.option("--no-engine-cache", is_flag=True, help="Engines: keep and reuse nothing.")
+@click.option("--no-engine-cache", is_flag=True, help="Engines: do not use the cache.")
 @click.option("--force", is_flag=True, help="Replace the bundle at --output.")
 def export(
     checkpoint: Path,
@@ -132,9 +136,9 @@ def export(
 ) -> None:
     """Compile CHECKPOINT, a directory made by `translate-trt train`, into a bundle.
 
-    Given a whole run, its averaged checkpoint is taken, or the latest while there is none.
+    Of a whole run, export takes the averaged checkpoint, or the latest if there is none.
     """
-    # Without PyTorch, whose import takes seconds: wrong options are reported at once.
+    # Options are checked before PyTorch is imported, which takes seconds.
     from translate_trt.export.build_options import BuildOptions
     from translate_trt.export.engines.options import (
         EngineOptions,
@@ -143,7 +147,7 @@ def export(
     )
     from translate_trt.runtime.io.outputs import check_apart
 
-    check_apart(out, [checkpoint])  # a whole run, too
+    check_apart(out, [checkpoint])  # also if the checkpoint is a whole run
     options = BuildOptions(
         targets=targets,
         max_source_length=max_source_length,
@@ -171,8 +175,8 @@ def export(
 
 
 def _table(reports: list[Report]) -> str:
-    """What each pass did, and under it why it left places alone."""
-    rows = [("graph", "pass", "matches", "expected", "nodes before", "nodes after", "what it does")]
+    """Table of all passes, followed by the reasons why they left subgraphs alone."""
+    rows = [("graph", "pass", "matches", "expected", "nodes before", "nodes after", "summary")]
     rows += [
         (
             report.graph,

@@ -1,4 +1,4 @@
-"""Attention as one operator: softmax(q k^T + bias) v (equation 1, the scale folded beforehand)."""
+"""Fuse attention into the ONNX operator: softmax(q k^T + bias) v (equation 1, scale folded)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx_ir as ir
 from translate_trt.export.passes.base import RewritePass, Rule, axes
 from translate_trt.export.passes.expectations import Expected
 
-_OPSET = 23  # in which the operator came
+_OPSET = 23  # the first opset with the operator
 
 
 class _FuseAttention(Rule):
@@ -52,10 +52,10 @@ class _TransposedTwice(Rule):
 
 
 class FuseAttention(RewritePass):
-    """For TensorRT, whose attention layer it becomes; ONNX Runtime has an operator of its own."""
+    """Fusion for TensorRT, whose attention layer is made from the ONNX operator."""
 
     name = "fuse-attention"
-    summary = "products, bias and softmax of an attention become one operator"
+    summary = "matmuls, bias and softmax of an attention become one operator"
     expected = Expected(
         encoder=lambda model: model.encoder_layers,
         # The last cross-attention stays as it is if its weights are an output.
@@ -65,9 +65,9 @@ class FuseAttention(RewritePass):
 
 
 class FuseTransposes(RewritePass):
-    """What is left of keys transposed for a product that is now inside the attention."""
+    """Remove the transpositions of keys whose matmul is now inside the attention."""
 
     name = "fuse-transposes"
-    summary = "two transpositions in a row become one or none"
+    summary = "two consecutive transpositions become one or none"
     expected = FuseAttention.expected  # one per attention
     rules = (_TransposedTwice,)

@@ -1,7 +1,8 @@
-"""What a pass is: a name, a rewrite of one graph in place, and an account of what it did.
+"""Base classes of passes, and helpers for inspecting and editing graphs.
 
-Most passes are rules for onnxscript's rewriter: a pattern, a check that may refuse with a reason,
-and the replacement. `Rule` and `RewritePass` are the thin layer over it that keeps the reasons.
+A pass rewrites one graph in place and reports what it did. Most passes are rules for onnxscript's
+rewriter: a pattern, a check that may refuse a match with a reason, and a replacement. `Rule` and
+`RewritePass` are a thin layer over the rewriter that keeps the reasons.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ NO_BOUNDS: Mapping[str, Bound] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a pass did to one graph.
+    """Result of one pass on one graph.
 
     Attributes:
-        matches: places that were rewritten.
-        refused: why places that looked right were left alone, one reason each.
+        matches: Number of subgraphs that were rewritten.
+        refused: Reasons why subgraphs that matched were left alone, one reason each.
         unavoidable: Number of refusals whose reason is the model itself, its weights or sizes.
         output_bounds: Bounds of the graph's outputs by name, from a pass that computes bounds.
     """
@@ -46,14 +47,13 @@ class Outcome:
 
 
 class Pass(ABC):
-    """A rewrite of a graph that leaves its inputs, outputs and what it computes as they were.
+    """A rewrite of a graph that preserves the graph's inputs, outputs and results.
 
     Attributes:
-        name: as --disable-pass and --explain have it.
-        summary: one line for --explain.
-        required: without it the graphs do not do what the target needs; it cannot be switched off.
-        expected: Number of matches in a model; None for a pass that rewrites whatever there is, so
-            that no count is meaningful.
+        name: Name for --disable-pass and --explain.
+        summary: One line for --explain.
+        required: Whether the target cannot do without the pass; such a pass cannot be left out.
+        expected: Number of matches in a model; None for general cleanup, whose count says nothing.
         roots: Types of the operators at which a match begins, for the report of a missing match.
     """
 
@@ -81,69 +81,69 @@ class Pass(ABC):
 
 
 class Rule(pattern.RewriteRuleClassBase, ABC):
-    """One rewrite: subclasses give `pattern(op, ...)`, `rewrite(op, ...)`, perhaps `refusal`.
+    """One rewrite rule: subclasses define `pattern(op, ...)`, `rewrite(op, ...)`, maybe `refusal`.
 
-    Pattern variables come by their names as `ir.Value`s.
+    Pattern variables are passed by name, as `ir.Value`s.
 
     Attributes:
-        remove_nodes: True: a match whose inner values are read elsewhere is none. False: `refusal`
-            is asked about it, and what is dead afterwards is dropped.
+        remove_nodes: Whether the rewriter removes the matched nodes, and so rejects a match whose
+            inner values have other readers. If False, `refusal` decides about such a match.
     """
 
     remove_nodes = True
 
     def __init__(self) -> None:
         super().__init__(remove_nodes=type(self).remove_nodes)
-        self.refused: dict[str, str] = {}  # by the name of the output that was to be replaced
-        self._place = ""  # that name, of the match at hand
+        self.refused: dict[str, str] = {}  # reasons by the name of the match's output
+        self._match = ""  # name of the output of the match in progress
         self._graph: ir.Graph | None = None
 
     def refusal(self, *_: Any, **matched: Any) -> str | None:
-        """Why this match must be left alone; None if it may be rewritten.
+        """Return the reason to leave this match alone, or None to rewrite it.
 
-        An empty reason says that the pattern was met by chance: there is nothing to report.
+        An empty reason marks an accidental match, which is not reported.
         """
         return None
 
     def check(self, context: Any, *_: Any, **matched: Any) -> MatchResult:  # type: ignore[override]
-        """Called by the rewriter on a match of the pattern."""
-        self._place = str(context.root.outputs[0].name)
+        """Accept or reject a match; the rewriter calls this method."""
+        self._match = str(context.root.outputs[0].name)
         self._graph = context.graph_or_function
         result = MatchResult()
         reason = self.refusal(**matched)
         if reason is None:
             return result
         if reason:
-            self.refused[self._place] = reason
+            self.refused[self._match] = reason
         return result.fail(reason)
 
     def opset(self) -> int:
-        """Of the graph at hand."""
+        """Return the ONNX opset version of the graph."""
         assert self._graph is not None
         return int(self._graph.opset_imports[""])
 
     def store(self, op: Any, array: NDArray[Any], name: str) -> ir.Value:
-        """A constant of the graph at hand; one that is there with the same content serves again."""
+        """Add an initializer to the graph, reusing an identical one of that name."""
         assert self._graph is not None
-        there = self._graph.initializers.get(name)
-        if there is None:
+        existing = self._graph.initializers.get(name)
+        if existing is None:
             return op.initializer(ir.tensor(array, name=name), name=name)  # type: ignore[no-any-return]
-        content = constant(there)
+        content = constant(existing)
         if content is not None and content.dtype == array.dtype and np.array_equal(content, array):
-            return there
-        return self.store(op, array, f"{name}_for_{self._place}")
+            return existing
+        return self.store(op, array, f"{name}_for_{self._match}")
 
     def store_integers(self, op: Any, name: str, *numbers: int) -> ir.Value:
-        """A constant vector of the graph at hand, a shape for example."""
+        """Add a vector of integers to the graph, such as a shape."""
         return self.store(op, np.array(numbers, dtype=np.int64), name)
 
 
 class RewritePass(Pass):
-    """Applies rules until none matches any more.
+    """Apply rules until none of them matches any more.
 
     Attributes:
-        rules: their classes, tried in this order at every node.
-        commute: try the operands of Add and Mul in both orders.
+        rules: Classes of the rules, tried in this order at every node.
+        commute: Whether to try the operands of Add and Mul in both orders.
     """
 
     rules: tuple[type[Rule], ...]
@@ -190,19 +190,19 @@ def _value_names(model: ir.Model) -> set[str]:
     return {str(value.name) for node in model.graph for value in node.outputs}
 
 
-# ---- what rules ask of values ----
+# ---- inspecting values ----
 
 
 def constant(value: ir.Value | None) -> NDArray[Any] | None:
-    """The array that a value is known to be, or None."""
+    """Return the array of a constant value, or None if the value is not constant."""
     tensor = ir.convenience.get_const_tensor(value) if value is not None else None
     return None if tensor is None else tensor.numpy()
 
 
 def scalar(value: ir.Value | None) -> float | None:
-    """The number that a constant of one element is, or None.
+    """Return the number of a constant with a single element, or None.
 
-    One of several axes is none: what it multiplies gets as many.
+    A constant of two or more axes does not count: it would add axes to what it multiplies.
     """
     array = constant(value)
     single = array is not None and array.size == 1 and array.ndim < 2
@@ -210,14 +210,14 @@ def scalar(value: ir.Value | None) -> float | None:
 
 
 def matrix(value: ir.Value | None) -> NDArray[Any] | None:
-    """The constant matrix of floats that a value is, or None."""
+    """Return the array of a constant floating-point matrix, or None."""
     array = constant(value)
     fits = array is not None and array.ndim == 2 and np.issubdtype(array.dtype, np.floating)
     return array if fits else None
 
 
 def axes(value: ir.Value) -> Sequence[int | ir.SymbolicDim] | None:
-    """The sizes of a value, or None where even their number is unknown."""
+    """Return the sizes of a value's axes, or None if its rank is unknown."""
     return None if value.shape is None else tuple(value.shape)
 
 
@@ -227,12 +227,17 @@ def is_embedding(node: ir.Node) -> bool:
     return matrix(table) is not None and has_role(table, EMBEDDING)
 
 
+# ---- editing graphs ----
+
+
 def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
-    """A constant of that graph; one that is there with the same content serves again."""
-    there = constant(graph.initializers.get(name))
-    if there is not None and not (there.dtype == array.dtype and np.array_equal(there, array)):
+    """Add an initializer to a graph, reusing an identical one of that name."""
+    existing = constant(graph.initializers.get(name))
+    if existing is not None and not (
+        existing.dtype == array.dtype and np.array_equal(existing, array)
+    ):
         return add_constant(graph, f"{name}_else", array)
-    if there is None:
+    if existing is None:
         tensor = ir.tensor(array, name=name)
         value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype))
         value.shape = ir.Shape(array.shape)
@@ -243,7 +248,7 @@ def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
 def take_place(new: ir.Value, old: ir.Value) -> None:
     """Replace a value for all its readers and among the graph's outputs.
 
-    The new value gets the name, role, type and axes of the old value, which is dead then.
+    The new value takes over the name, role, type and axes of the old value.
     """
     copy_role(old, new)
     new.shape, new.type, name = old.shape, old.type, old.name
@@ -253,7 +258,7 @@ def take_place(new: ir.Value, old: ir.Value) -> None:
 
 
 def drop_unused_constants(graph: ir.Graph) -> None:
-    """Forget constants that nothing reads any more."""
+    """Remove initializers without readers."""
     for name, value in list(graph.initializers.items()):
         if not value.uses() and not value.is_graph_output():
             del graph.initializers[name]

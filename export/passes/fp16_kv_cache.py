@@ -1,9 +1,8 @@
-"""Caches in 16 bits where the rest of a graph is not: on a CPU, beside products in 8 bits.
+"""FP16 KV caches in graphs with 8-bit matmuls, for a CPU.
 
-A step reads all keys and values of all sentences, and they are most of what a translating process
-has in memory. FP16 is half of both. It rounds to 11 bits, where the product in 8 bits before it
-kept less; what is beyond its range, which no trained model comes near, becomes the largest number
-it has, so that nothing becomes infinite.
+A step reads all keys and values of all sentences, which are also most of a process's memory. FP16
+halves both. Its 11 bits are more than the 8-bit matmul in front keeps. Values beyond its range,
+which no trained model comes near, are clipped, so no value becomes infinite.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from translate_trt.export.passes.base import Outcome, Pass, add_constant
 from translate_trt.export.passes.expectations import Expected
 from translate_trt.export.passes.mixed_precision import is_cache
 
-# Operators that only move what they read at these places among their inputs.
+# Operators that only move values, with the indices of the inputs whose values they move.
 _MOVES = {"Reshape": (0,), "Transpose": (0,), "Split": (0,), "ScatterND": (0, 2)}
 
-_Place = tuple[ir.Node, int]  # among the node's inputs
+_Input = tuple[ir.Node, int]  # a node and the index of its input
 
 
 class Fp16KvCache(Pass):
-    """Keys and values of self- and cross-attention in one graph."""
+    """Store the keys and values of self- and cross-attention in FP16."""
 
     name = "half-caches"
-    summary = "keys and values are kept in 16 bits"
+    summary = "keys and values are stored in 16 bits"
     required = True  # the layout of the target's graphs says so
     # Keys and values of cross-attention; in the step also of self-attention, read and written.
     expected = Expected(
@@ -40,16 +39,17 @@ class Fp16KvCache(Pass):
         """Rewrite the model in place; a match is an input or output that becomes FP16."""
         graph = model.graph
         caches = [value for value in graph.inputs if _is_wide_cache(value)]
-        # What is wanted in 16 bits, and where, besides the graph's outputs.
-        wanted: dict[ir.Value, list[_Place]] = defaultdict(list)
+        # Values needed in FP16, with the inputs that need them; graph outputs are not listed.
+        wanted: dict[ir.Value, list[_Input]] = defaultdict(list)
         wanted.update({value: [] for value in graph.outputs if _is_wide_cache(value)})
         matches = len(caches) + len(wanted)
-        halves, movers = list(caches), set[ir.Node]()
-        # From the end to where numbers come from: cast there, they are moved in 16 bits.
+        narrow, movers = list(caches), set[ir.Node]()
+        # Walk from the outputs to the nodes that compute the values: cast there, all that moves
+        # them on moves 16 bits.
         for node in reversed(list(graph)):
             here = [value for value in node.outputs if value in wanted]
             if here and len(here) == len(node.outputs) and node.op_type in _MOVES:
-                halves += here
+                narrow += here
                 movers.add(node)
                 for index in _MOVES[node.op_type]:
                     value = node.inputs[index]
@@ -62,10 +62,10 @@ class Fp16KvCache(Pass):
         for value in graph.inputs:
             if value in wanted:
                 _narrow(graph, value, wanted[value])
-        for value in halves:
-            # Not `dtype =`, which would change the type that a copy of the graph shares.
+        for value in narrow:
+            # Setting `dtype` would change the type object, which a copy of the graph shares.
             value.type = ir.TensorType(ir.DataType.FLOAT16)
-        for value in halves:
+        for value in narrow:
             _widen(graph, value, movers)
         return Outcome(matches)
 
@@ -74,20 +74,20 @@ def _is_wide_cache(value: ir.Value) -> bool:
     return is_cache(value) and value.dtype != ir.DataType.FLOAT16
 
 
-def _narrow(graph: ir.Graph, value: ir.Value, places: list[_Place]) -> None:
-    """Let the value be read in 16 bits in some places, and be the graph's output in them."""
+def _narrow(graph: ir.Graph, value: ir.Value, inputs: list[_Input]) -> None:
+    """Clip and cast a value to FP16 for some inputs of nodes and for the graph's outputs."""
     limits = [
         add_constant(graph, f"{name}_half", np.array(limit, np.float32))
         for name, limit in (("least", -FP16_MAX), ("most", FP16_MAX))
     ]
     clip = ir.node("Clip", [value, *limits])
     cast = ir.node("Cast", clip.outputs, {"to": ir.DataType.FLOAT16.value})
-    limited, half = clip.outputs[0], cast.outputs[0]
+    clipped, half = clip.outputs[0], cast.outputs[0]
     _insert(graph, value, clip, cast)
-    limited.name, half.name = f"{value.name}_limited", f"{value.name}_half"
-    limited.shape = half.shape = value.shape
-    limited.type, half.type = value.type, ir.TensorType(ir.DataType.FLOAT16)
-    for node, index in places:
+    clipped.name, half.name = f"{value.name}_limited", f"{value.name}_half"
+    clipped.shape = half.shape = value.shape
+    clipped.type, half.type = value.type, ir.TensorType(ir.DataType.FLOAT16)
+    for node, index in inputs:
         node.replace_input_with(index, half)
     for index, output in enumerate(graph.outputs):
         if output is value:
@@ -96,7 +96,7 @@ def _narrow(graph: ir.Graph, value: ir.Value, places: list[_Place]) -> None:
 
 
 def _widen(graph: ir.Graph, value: ir.Value, movers: Collection[ir.Node]) -> None:
-    """Let all but these nodes read the value as floats."""
+    """Cast a value back to FP32 for all readers but the nodes that move it."""
     readers = [use for use in value.uses() if use.node not in movers]
     if not readers:
         return
@@ -110,7 +110,7 @@ def _widen(graph: ir.Graph, value: ir.Value, movers: Collection[ir.Node]) -> Non
 
 
 def _insert(graph: ir.Graph, value: ir.Value, *nodes: ir.Node) -> None:
-    """Put nodes that read a value behind what writes it."""
+    """Insert nodes that read a value directly after the node that writes it."""
     producer = value.producer()
     if producer is None:
         graph.insert_before(graph[0], nodes)

@@ -1,14 +1,13 @@
-"""Products in 8 bits: weights per output channel beforehand, activations per row as they come.
+"""Dynamic int8 quantization: weights per output channel ahead of time, activations per row.
 
     x W   becomes   scale(x) * scale(W) * (q(x) - 128) q(W)
 
-with scale(W) one number per column of W, scale(x) one per row of x: largest magnitude / 127. No
-scale is shared between two rows, hence none between two sentences: what stands beside a sentence in
-the batch cannot change its translation. Activations are unsigned with zero point 128 and weights
-signed, the pair ONNX Runtime has fast kernels for: signed activations are ten times slower and
-more, unsigned weights up to several times (docs/adr/0006-operators-of-onnx-runtime.md).
-What comes out of a ReLU has no sign to store: its zero point is 0 and its scale largest / 255,
-twice as fine. Embedding tables are stored in 8 bits per row as well.
+scale(W) has one number per column of W and scale(x) one per row of x: largest magnitude / 127. No
+two rows share a scale, so the other sentences of a batch cannot change a translation. Activations
+are unsigned with zero point 128 and weights are signed, which is the pair that ONNX Runtime has
+fast kernels for: signed activations are at least ten times slower, unsigned weights up to several
+times (docs/adr/0006-operators-of-onnx-runtime.md). The output of a ReLU has no sign to store: its
+zero point is 0 and its scale largest / 255, twice as fine. Embedding tables are quantized per row.
 """
 
 from __future__ import annotations
@@ -36,31 +35,30 @@ from translate_trt.export.passes.base import (
 from translate_trt.export.passes.expectations import Expected
 from translate_trt.runtime.errors import TranslateTrtError
 
-_LARGEST = 127  # of a signed byte, symmetric
-_ZERO_POINT = 128  # of the unsigned activations
+_LARGEST = 127  # largest signed 8-bit value of a symmetric range
+_ZERO_POINT = 128  # zero point of unsigned activations
 _LARGEST_UNSIGNED = 255
-# Below any logit, and finite after a scale.
+# Bias of padding columns: below any logit, and finite after scaling.
 _HIDDEN = -1e30
-# ONNX Runtime 1.23.2 (the last for Python 3.10) returns wrong products on processors with AMX where
-# the columns are no multiple of 16 and the rows are 32 or more; 1.31.1 does not. Columns of zeros
-# fill up the matrix.
+# Matrices are padded with zeros to a multiple of so many columns. On processors with AMX, ONNX
+# Runtime 1.23.2 (the last for Python 3.10) computes wrong results for other numbers of columns and
+# 32 rows or more; 1.31.1 does not.
 _COLUMNS = 16
-# Of weights: a column of zeros would divide by zero, and any scale serves it.
+# Smallest scale of weights: avoids a division by zero for a column of zeros.
 _SMALLEST_SCALE = 1e-12
 
 
 def quantize_weights(
     weights: NDArray[np.float32], axis: int
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Symmetric 8-bit weights and their scales, one per slice that remains when `axis` is reduced.
+    """Quantize a matrix symmetrically to 8 bits.
 
     Args:
-        weights: a matrix.
-        axis: 0 gives one scale per column, 1 one per row.
+        weights: The matrix.
+        axis: 0 for one scale per column, 1 for one scale per row.
 
     Returns:
-        int8 of the same shape, and float32 scales of the other axis' length; weights are nearly
-        their product.
+        The int8 matrix and its float32 scales. Their product approximates `weights`.
     """
     largest = np.abs(weights).max(axis=axis, keepdims=True)
     scales = np.maximum(largest / _LARGEST, _SMALLEST_SCALE).astype(np.float32)
@@ -69,21 +67,23 @@ def quantize_weights(
 
 
 class _Logits(NamedTuple):
-    """A product whose columns are only compared with each other, with a bias or none.
+    """Result of a matmul whose columns are only ranked, so that a column of -1e30 has no effect.
 
-    A column of -1e30 changes nothing then.
+    Attributes:
+        value: The logits.
+        bias: Bias that the logits include, if any.
     """
 
     value: ir.Value
     bias: NDArray[np.float32] | None
 
 
-def _ranked(product: ir.Node) -> _Logits | None:
-    """The logits that a product gives; None: it gives something else."""
-    value, bias = product.outputs[0], None
+def _ranked(matmul: ir.Node) -> _Logits | None:
+    """Return the logits that a matmul computes, or None if its result is not ranked."""
+    value, bias = matmul.outputs[0], None
     addition = reader(value, "Add")
     if addition is not None:
-        bias, columns = constant(other(addition, value)), matrix(product.inputs[1])
+        bias, columns = constant(other(addition, value)), matrix(matmul.inputs[1])
         if bias is None or columns is None or bias.shape != columns.shape[1:]:
             return None
         value = addition.outputs[0]
@@ -93,10 +93,10 @@ def _ranked(product: ir.Node) -> _Logits | None:
 
 
 class DynamicInt8(Pass):
-    """Every product with, and every lookup in, a constant matrix of one graph."""
+    """Quantize all matmuls with a constant matrix and all embedding lookups."""
 
     name = "int8"
-    summary = "8-bit products: weights per output channel, activations per row; 8-bit tables"
+    summary = "8-bit matmuls: weights per output channel, activations per row; 8-bit tables"
     required = True
     # Matmuls of a layer; in the encoder one of all cross-attentions, in the step the vocabulary's;
     # and the embedding table.
@@ -107,18 +107,18 @@ class DynamicInt8(Pass):
     roots = ("MatMul", "Gather")
 
     def run(self, model: ir.Model) -> Outcome:
-        """Rewrite the model in place; a match is a product or a table in 8 bits.
+        """Rewrite the model in place; a match is a matmul or a lookup in 8 bits.
 
         Raises:
-            TranslateTrtError: there was nothing to quantize, so the graph is not what it should be.
+            TranslateTrtError: The graph has no matmul with a constant matrix.
         """
-        model.opset_imports.setdefault("com.microsoft", 1)  # of the vocabulary's product
+        model.opset_imports.setdefault("com.microsoft", 1)  # for the vocabulary matmul
         return Outcome(_Quantizer(model.graph).run())
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """An activation in 8 bits: its values, one scale per row [..., 1], its zero point []."""
+    """A quantized activation: its values, scales [..., 1] per row, and zero point []."""
 
     values: ir.Value
     scale: ir.Value
@@ -126,7 +126,7 @@ class _Rows:
 
 
 class _Quantizer:
-    """One graph on its way to 8 bits."""
+    """Quantization of one graph."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self._graph = graph
@@ -136,63 +136,63 @@ class _Quantizer:
         self._names = 0
 
     def run(self) -> int:
-        """Products and tables that are in 8 bits now."""
-        products = tables = 0
+        """Quantize the graph; return the number of matmuls and lookups in 8 bits."""
+        matmuls = lookups = 0
         for node in list(self._graph):
             if node.op_type == "MatMul" and matrix(node.inputs[1]) is not None:
                 logits = _ranked(node)
                 if logits is None:
-                    self._product(node)
+                    self._matmul(node)
                 else:
                     self._logits(node, logits)
-                products += 1
+                matmuls += 1
             elif node.op_type == "Gather" and is_embedding(node):
                 self._lookup(node)
-                tables += 1
+                lookups += 1
             elif node.op_type in (SHORTLIST_CANDIDATES, BIASED + SHORTLIST_CANDIDATES):
-                self._listed(node)
-                products += 1
-        if not products:
+                self._shortlist_matmul(node)
+                matmuls += 1
+        if not matmuls:
             raise TranslateTrtError(
-                f"the {self._graph.name} graph has no product with a constant matrix to quantize."
+                f"the {self._graph.name} graph has no matmul with a constant matrix to quantize."
             )
         drop_unused_constants(self._graph)
-        return products + tables
+        return matmuls + lookups
 
     # ---- rewriting ----
 
     def _factors(self, node: ir.Node) -> tuple[_Rows, str, NDArray[np.int8], NDArray[np.float32]]:
-        """Of a product: its rows; its weights' name, them filled up with columns, their scales."""
+        """Quantize the operands of a matmul: rows, name of weights, padded weights, scales."""
         activation, constant = node.inputs
         weights = matrix(constant)
         assert activation is not None
         assert constant is not None
         assert weights is not None
         quantized, scales = quantize_weights(weights, axis=0)
-        filled = np.pad(quantized, ((0, 0), (0, -quantized.shape[1] % _COLUMNS)))
+        padded = np.pad(quantized, ((0, 0), (0, -quantized.shape[1] % _COLUMNS)))
         rows = self._quantized(activation, weights.shape[0], node)
-        return rows, str(constant.name), filled, scales
+        return rows, str(constant.name), padded, scales
 
     def _logits(self, node: ir.Node, logits: _Logits) -> None:
-        """A product so wide that every pass over its result counts: the vocabulary.
+        """Quantize the vocabulary matmul, whose result is so wide that every pass over it counts.
 
-        The kernel scales columns while it has them in its registers, and columns that only fill up
-        are out of the question by their bias; cutting them off would copy the whole result. A bias
-        of the model's is added to what is scaled by rows as well, and hides them too.
+        The kernel scales columns in registers. Padding columns get a bias that no candidate
+        survives, since cutting them off would copy the whole result. A bias of the model is added
+        after the rows are scaled, and then hides the padding columns.
         """
         rows, name, weights, scales = self._factors(node)
         columns = len(scales)
-        fill = weights.shape[1] - columns
+        padding = weights.shape[1] - columns
         inputs: list[ir.Value | None] = [
             rows.values,
             self._constant(f"{name}_int8", weights),
             self._constant("one", np.array(1, dtype=np.float32)),
-            self._constant(f"{name}_scale", np.pad(scales, (0, fill))),
+            self._constant(f"{name}_scale", np.pad(scales, (0, padding))),
             rows.zero_point,
         ]
         added = np.zeros(columns, np.float32) if logits.bias is None else logits.bias
-        added = np.pad(added, (0, fill), constant_values=_HIDDEN)
-        if fill and logits.bias is None:
+        added = np.pad(added, (0, padding), constant_values=_HIDDEN)
+        if padding and logits.bias is None:
             inputs += [None, self._constant(f"{name}_hidden", added)]
         found = self._add(node, "MatMulIntegerToFloat", inputs, domain="com.microsoft")
         found = self._add(node, "Mul", [found, rows.scale])
@@ -203,7 +203,7 @@ class _Quantizer:
         assert last is not None
         self._graph.remove({node, last}, safe=True)
 
-    def _product(self, node: ir.Node) -> None:
+    def _matmul(self, node: ir.Node) -> None:
         rows, name, weights, scales = self._factors(node)
         columns = len(scales)
         inputs = [rows.values, self._constant(f"{name}_int8", weights), rows.zero_point]
@@ -212,7 +212,7 @@ class _Quantizer:
             bounds = (("first_column", 0), (f"{name}_columns", columns), ("last_axis", -1))
             slicing = [self._constant(n, np.array([i], dtype=np.int64)) for n, i in bounds]
             integer = self._add(node, "Slice", [integer, *slicing], ir.DataType.INT32)
-        # One operator casts and scales rows; a block is a whole row.
+        # DequantizeLinear casts and scales rows at once: a block is a whole row.
         scaled = self._add(
             node, "DequantizeLinear", [integer, rows.scale], axis=-1, block_size=columns
         )
@@ -221,7 +221,7 @@ class _Quantizer:
         )
 
     def _quantized(self, x: ir.Value, width: int, before: ir.Node) -> _Rows:
-        """x in 8 bits, computed once for all products that read it."""
+        """Quantize an activation, once for all matmuls that read it."""
         if x not in self._activations:
             producer = x.producer()
             positive = producer is not None and producer.op_type == "Relu"
@@ -230,8 +230,8 @@ class _Quantizer:
             largest = self._add(before, "ReduceMax", [magnitude, last], keepdims=1)
             name, steps = ("positive", _LARGEST_UNSIGNED) if positive else ("signed", _LARGEST)
             per_step = self._constant(f"{name}_step", np.array(1 / steps, dtype=np.float32))
-            # A row of zeros has scale 0 and becomes whatever 0 / 0 is as an integer; times 0 it is
-            # zeros again.
+            # A row of zeros has scale 0, so its 8-bit values are arbitrary (0 / 0); scaling by 0
+            # makes them zeros again.
             scale = self._add(before, "Mul", [largest, per_step])
             zero = np.array(0 if positive else _ZERO_POINT, dtype=np.uint8)
             zero_point = self._constant(f"{name}_zero_point", zero)
@@ -246,34 +246,34 @@ class _Quantizer:
     def _zero_points(
         self, name: str, zero_point: ir.Value, scale: ir.Value, before: ir.Node
     ) -> ir.Value:
-        """The zero point once for every row of `scale`, which is how QuantizeLinear wants it.
+        """Repeat the zero point for every row of `scale`, as QuantizeLinear requires.
 
-        Rows are the same beams, or the same source tokens, all through a graph.
+        All activations of a graph have the same rows: its beams, or its source tokens.
         """
         if name not in self._zeros:
             sizes = self._add(before, "Shape", [scale], ir.DataType.INT64)
             self._zeros[name] = self._add(before, "Expand", [zero_point, sizes], ir.DataType.UINT8)
         return self._zeros[name]
 
-    def _listed(self, node: ir.Node) -> None:
-        """A product with rows of the vocabulary: its function has one of the same in 8 bits."""
+    def _shortlist_matmul(self, node: ir.Node) -> None:
+        """Replace the fused op that multiplies by shortlisted rows by its 8-bit variant."""
         x, table, *others = node.inputs
         weights = matrix(table)
         assert weights is not None
         inputs = [x, *self._table(table), *others]
         attributes = {"width": weights.shape[1]}
-        call = ir.node(
+        fused = ir.node(
             f"{node.op_type}8", inputs, attributes, domain=DOMAIN, num_outputs=len(node.outputs)
         )
-        self._graph.insert_before(node, call)
-        for new, old in zip(call.outputs, node.outputs, strict=True):
+        self._graph.insert_before(node, fused)
+        for new, old in zip(fused.outputs, node.outputs, strict=True):
             take_place(new, old)
         self._graph.remove(node, safe=True)
 
     def _table(self, table: ir.Value | None) -> tuple[ir.Value, ir.Value]:
-        """A matrix [V, I] in 8 bits per row, and the scales [V, 1].
+        """Quantize a matrix [V, I] per row, once for all readers, with scales [V, 1].
 
-        With a shortlist two read it: the lookup of a token and the product with listed rows.
+        With a shortlist it has two readers: the lookup of tokens and the shortlist matmul.
         """
         assert table is not None
         if table not in self._tables:
@@ -294,7 +294,7 @@ class _Quantizer:
             node, self._add(node, "Mul", [self._cast(node, found, ir.DataType.FLOAT), scale])
         )
 
-    # ---- graph handling ----
+    # ---- graph editing ----
 
     def _constant(self, name: str, value: NDArray[np.generic]) -> ir.Value:
         return add_constant(self._graph, name, value)

@@ -1,9 +1,9 @@
-"""FP16 and BF16 as a pass: which values of a graph are 16 bits wide, and where they are cast.
+"""Mixed precision: cast a graph to FP16 or BF16, except where 16 bits are not enough.
 
-TensorRT takes types as it finds them (strongly typed networks), so they are decided here. Matrix
-products and attention, their weights and the caches are in 16 bits; islands of FP32 are what a long
-sum or a large range would spoil: residuals and LayerNorm, softmax and log-softmax, scores, the beam
-search. In FP16 a product whose result could pass 65,504 for some input (`ranges`) stays in FP32.
+TensorRT's strongly typed networks take types from the graph, so this pass decides them. Matmuls and
+attention, their weights and the KV caches are in 16 bits. Long sums and large ranges stay in FP32:
+residuals and LayerNorm, softmax and log-softmax, scores, the beam search. An FP16 matmul stays in
+FP32 as well if its result could exceed 65,504 for some input (`value_bounds`).
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from translate_trt.runtime.errors import TranslateTrtError
 _NUMPY = {ir.DataType.FLOAT16: np.float16, ir.DataType.BFLOAT16: ml_dtypes.bfloat16}
 _CACHES = ("self_", "cross_", "next_self_")
 
-# Half of what FP16 reaches: bounds are of exact arithmetic, products of rounded factors.
+# Half of the largest FP16 number: bounds assume exact arithmetic, matmuls round their operands.
 _LARGEST_FP16 = 65_504 / 2
-# Added to a score it hides a position like MASKED does, and is a number in FP16.
+# Masks an attention score as MASKED does, and is finite in FP16.
 _MASKED_FP16 = -6e4
 
-# Operators that hand on what they read, or nearly: 16 bits wide where what they read is.
+# Operators that pass values on (almost) unchanged: in 16 bits if their input is.
 _MOVES = {
     "Reshape", "Transpose", "Split", "Slice", "Concat", "Unsqueeze", "Squeeze", "Expand",
     "Identity", "ScatterND", "TensorScatter", "Relu",
 }  # fmt: skip
 _CACHE_WRITES = {"ScatterND", "TensorScatter"}
-# The place of the bias among an attention's inputs.
+# Attention operators, with the index of the bias among their inputs.
 _ATTENTION = {"Attention": 3, "MultiHeadAttention": 5}
 _MATMULS = {"MatMul", *_ATTENTION}
 
 
 def is_cache(value: ir.Value) -> bool:
-    """Whether an input or output of a graph holds keys or values."""
+    """Whether an input or output of a graph is a KV cache."""
     return str(value.name).startswith(_CACHES)
 
 
@@ -61,7 +61,7 @@ class MixedPrecision(Pass):
             the encoder's outputs have.
     """
 
-    summary = "16-bit products, attention, weights and caches; islands of FP32"
+    summary = "16-bit matmuls, attention, weights and caches; FP32 where 16 bits are not enough"
     required = True
 
     def __init__(self, dtype: ir.DataType, input_bounds: Mapping[str, Bound] = NO_BOUNDS) -> None:
@@ -79,13 +79,13 @@ class MixedPrecision(Pass):
         return MixedPrecision(self._dtype, bounds)
 
     def run(self, model: ir.Model) -> Outcome:
-        """Rewrite the model in place; a match is a product in 16 bits.
+        """Rewrite the model in place; a match is a matmul in 16 bits.
 
         Raises:
-            TranslateTrtError: a weight, or what a cache can hold, is beyond FP16.
+            TranslateTrtError: A weight or the bound of a cache exceeds the range of FP16.
         """
-        ShapeInferencePass()(model)  # values that rewrites made have no type yet
-        # BF16 reaches as far as FP32.
+        ShapeInferencePass()(model)  # rewrites leave values without types
+        # BF16 has the range of FP32 and needs no bounds.
         fp16 = self._dtype == ir.DataType.FLOAT16
         bounds = bounds_of(model, self._input_bounds) if fp16 else {}
         outputs = {
@@ -187,7 +187,7 @@ class _Caster:
         return None
 
     def _too_coarse(self, node: ir.Node) -> str | None:
-        """BF16 has 8 bits: logits near 10 would come in steps of 1/16, and candidates would tie.
+        """Refuse logits in BF16, whose 8 bits are steps of 1/16 near 10: candidates would tie.
 
         On Multi30k (scripts/multi30k.sh) logits in BF16 cost 0.19 BLEU and missed the gate.
         """
@@ -200,7 +200,7 @@ class _Caster:
         return None
 
     def _result(self, node: ir.Node) -> Bound | None:
-        """What an attention's scores, or a product with its bias, can reach."""
+        """Bound of the scores of an attention, or of a matmul with its bias."""
         if node.op_type in _ATTENTION:
             score = largest_score(node, self.bounds)
             return None if score is None else Bound(np.array([score]), np.inf)
@@ -236,7 +236,7 @@ class _Caster:
                 node.replace_input_with(index, self._as(value, ir.DataType.FLOAT, node))
 
     def _as(self, value: ir.Value, dtype: ir.DataType, before: ir.Node) -> ir.Value:
-        """The value in that type; cast once, before its first reader."""
+        """Return the value in another type, cast once, before its first reader."""
         if (value, dtype) not in self._casts:
             array = constant(value)
             if array is not None:

@@ -1,11 +1,12 @@
-"""Attention as ONNX Runtime's own operator: heads split, attended and joined in one kernel.
+"""Fuse attention into ONNX Runtime's MultiHeadAttention, which splits and joins heads itself.
 
-The operator reads queries as their projection wrote them and writes what it found the same way, so
-that no transposed copy of either is made. Of the ways to write an attention for the CPU
-none was faster at any size tried (docs/adr/0006-operators-of-onnx-runtime.md).
+The operator reads queries and writes its result as [N, T, H * D], so neither is transposed. No
+other formulation was faster on a CPU at any size tried
+(docs/adr/0006-operators-of-onnx-runtime.md).
 
-Where the attention weights are read, too (--attention), what computes them stays beside it: scores
-are computed twice in that layer, and translations are those of a target without weights.
+If the attention weights have readers of their own (--attention), the nodes that compute them stay
+beside the fused operator. That layer computes its scores twice, and translations equal those of a
+target without attention weights.
 """
 
 from __future__ import annotations
@@ -34,23 +35,23 @@ def _attend(op: Any, query: Any, transposed_key: Any, bias: Any, value: Any) -> 
 
 def _different_sizes(key: ir.Value, value: ir.Value) -> str | None:
     sizes = [(axes(x) or (None,))[-1] for x in (key, value)]
-    return None if sizes[0] == sizes[1] else "the operator wants keys and values of one size"
+    return None if sizes[0] == sizes[1] else "the operator needs keys and values of equal size"
 
 
 def _read(matched: dict[str, Any]) -> dict[str, Any]:
-    """What `_Fuse.fused` takes of a match."""
+    """Select the matched values that `_Fuse.fused` takes."""
     return {name: matched[name] for name in ("query", "key", "value", "bias", "query_heads")}
 
 
 class _Fuse(Rule):
-    """What the two kinds have in common."""
+    """Base of both rules."""
 
     remove_nodes = False  # scores and weights may have other readers
 
     def refusal(self, *_: Any, **matched: Any) -> str | None:
         query, query_heads, joined = (matched[name] for name in ("query", "query_heads", "joined"))
         if any(len(axes(x) or ()) != 3 for x in (query, joined)):
-            return "queries and what is joined are not known to be [N, T, H * D]"
+            return "queries and joined heads are not known to be [N, T, H * D]"
         sizes = axes(query_heads)
         if sizes is None or len(sizes) != 4 or not isinstance(sizes[1], int):
             return "the number of heads is not known"
@@ -63,7 +64,7 @@ class _Fuse(Rule):
         self, op: Any, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value,
         query_heads: ir.Value,
     ) -> Any:  # fmt: skip
-        """The operator on query [N, T, H * D]."""
+        """Build the operator for query [N, T, H * D]."""
         sizes = axes(query_heads)
         assert sizes is not None
         return op.MultiHeadAttention(
@@ -72,7 +73,7 @@ class _Fuse(Rule):
         )  # fmt: skip
 
     def _for_every_query(self, op: Any, bias: ir.Value, query: ir.Value) -> Any:
-        """The bias [N, 1, 1, S] as [N, 1, T, S], which is how the operator wants it."""
+        """Expand a bias [N, 1, 1, S] to [N, 1, T, S], the shape that the operator requires."""
         sizes = axes(bias)
         if sizes is None or sizes[2] != 1:
             return bias
@@ -92,7 +93,7 @@ class _Encoder(_Fuse):
 
 
 class _Step(_Fuse):
-    """Both attentions of a step: over caches and over the source, split into heads beforehand."""
+    """Self- and cross-attention of a step, whose keys and values already have heads."""
 
     def pattern(self, op: Any, query: Any, key: Any, value: Any, bias: Any) -> Any:
         transposed_key = op.Transpose(key, perm=[0, 1, 3, 2])
@@ -100,7 +101,7 @@ class _Step(_Fuse):
 
     def refusal(self, *_: Any, **matched: Any) -> str | None:
         if any(_transposed(matched[name]) for name in ("key", "value")):
-            return ""  # the encoder's
+            return ""  # the encoder's attention
         different = _different_sizes(matched["key"], matched["value"])
         return different or super().refusal(**matched)
 
@@ -111,10 +112,10 @@ def _transposed(value: ir.Value) -> bool:
 
 
 class FuseMultiHeadAttention(RewritePass):
-    """For ONNX Runtime."""
+    """Fusion for ONNX Runtime."""
 
     name = "fuse-multi-head"
-    summary = "heads, products, bias and softmax become one operator of ONNX Runtime"
+    summary = "heads, matmuls, bias and softmax become one operator of ONNX Runtime"
     expected = Expected(
         encoder=lambda model: model.encoder_layers,
         step=lambda model: 2 * model.decoder_layers if model.equal_heads else 0,

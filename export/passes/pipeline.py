@@ -22,9 +22,9 @@ class Report:
     """One line of --explain.
 
     Attributes:
-        graph: "encoder" or "step".
-        name: of the pass.
-        summary: what it does.
+        graph: Name of the graph, "encoder" or "step".
+        name: Name of the pass.
+        summary: Summary of the pass.
         matches: Number of subgraphs rewritten; None if the pass was left out.
         expected: Number of matches that such a model has; None if it is not known.
         refused: Reasons why subgraphs that matched were left alone.

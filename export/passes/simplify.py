@@ -1,4 +1,4 @@
-"""Housekeeping: constants folded, equal computations and constants merged, dead ones dropped."""
+"""General cleanup: fold constants, merge equal nodes and initializers, remove unused ones."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from onnxscript import optimizer
 from translate_trt.export.passes.base import Outcome, Pass, RewritePass, Rule
 from translate_trt.export.passes.expectations import Expected
 
-# Elements. What is folded here are shapes, masks and scalars; what is done to weights has a pass
-# with a name of its own.
+# In elements. Only shapes, masks and scalars are folded here; other passes rewrite weights.
 _LARGEST_FOLDED = 1 << 14
 
 
 class Simplify(Pass):
-    """Everything a general-purpose optimizer does; nothing here knows of Transformers."""
+    """General-purpose optimizations of onnxscript and onnx-ir."""
 
     name = "simplify"
-    summary = "fold constants, merge equal nodes and constants, drop dead ones"
+    summary = "fold constants, merge equal nodes and constants, remove unused ones"
     expected = None
 
     def run(self, model: ir.Model) -> Outcome:
-        """Rewrite the model in place; a match is a node less."""
+        """Rewrite the model in place; matches are the nodes removed."""
         before = len(model.graph)
         axes = [value.shape for value in model.graph.outputs]
         optimizer.optimize_ir(
@@ -39,16 +38,16 @@ class Simplify(Pass):
             common.RemoveUnusedNodesPass(),
         ):
             step(model)
-        # What an eliminated Identity stood between had the axis names of the trace.
+        # An eliminated Identity leaves an output without the axis names of the trace.
         for value, shape in zip(model.graph.outputs, axes, strict=True):
             value.shape = shape
         return Outcome(before - len(model.graph))
 
 
 class _KeepSizes(Rule):
-    """Reshape(x, computed shape) -> Reshape(x, [0, 0, 8, 64]): 0 keeps x's size.
+    """Reshape(x, computed shape) -> Reshape(x, [0, 0, 8, 64]): 0 keeps the size of x.
 
-    A computed shape costs a Shape and a Concat, and hides from a compiler what it could plan.
+    A computed shape costs a Shape and a Concat, and hides the sizes from a compiler.
     """
 
     def pattern(self, op: Any, x: Any, shape: Any) -> Any:
@@ -57,7 +56,7 @@ class _KeepSizes(Rule):
     def refusal(self, x: ir.Value, shape: ir.Value, reshaped: ir.Value, **_: Any) -> str | None:
         if shape.const_value is not None:
             return ""
-        return None if _sizes(x, reshaped) else "more than one size is neither x's nor constant"
+        return None if _sizes(x, reshaped) else "two or more sizes are neither constant nor of x"
 
     def rewrite(self, op: Any, x: ir.Value, reshaped: ir.Value, **_: Any) -> Any:
         sizes = _sizes(x, reshaped)
@@ -67,7 +66,7 @@ class _KeepSizes(Rule):
 
 
 def _sizes(x: ir.Value, reshaped: ir.Value) -> list[int] | None:
-    """The shape to write down: a number, 0 for x's size at this place, -1 once for what is left."""
+    """Return a constant shape: sizes, 0 for the size of x on that axis, -1 at most once."""
     if x.shape is None or reshaped.shape is None:
         return None
     sizes: list[int] = []
@@ -81,10 +80,10 @@ def _sizes(x: ir.Value, reshaped: ir.Value) -> list[int] | None:
 
 
 class KeepSizes(RewritePass):
-    """Heads are split and joined with shapes known beforehand."""
+    """Use constant shapes in reshapes, such as those that split and join heads."""
 
     name = "keep-sizes"
-    summary = "reshape by constant shapes where only the batch and the beams are unknown"
+    summary = "reshape by constant shapes if only the batch and the beams are unknown"
     expected = Expected(
         # Queries, keys, values and the joined heads of a layer; keys and values for the decoder.
         encoder=lambda model: 4 * model.encoder_layers + 2 * model.decoder_layers + model.shortlist,

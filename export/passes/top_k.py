@@ -1,9 +1,9 @@
 """Top-k before log-softmax: only candidates need their log-probability.
 
-log_softmax(x) = x - logsumexp(x) shifts a whole row by one number, so the best of x are the best of
-log_softmax(x). With the largest of the row at hand, its own probability gives that number,
-logsumexp(x) = max(x) - log(softmax(x)[argmax x]), through a softmax that reads the row once.
-docs/adr/0006-operators-of-onnx-runtime.md has what this and the alternatives cost.
+log_softmax(x) = x - logsumexp(x) shifts a whole row by one number, so the best of x are also the
+best of log_softmax(x). The probability of the largest logit gives that number, logsumexp(x) =
+max(x) - log(softmax(x)[argmax x]), through a softmax that reads the row once.
+docs/adr/0006-operators-of-onnx-runtime.md compares this formulation with its alternatives.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from translate_trt.export.passes.expectations import Expected
 
 
 class TopKFirst(Pass):
-    """TopK(log_softmax(x)) and what is gathered from it, without the row of log-probabilities.
+    """Rewrite TopK(log_softmax(x)) and lookups in log_softmax(x) to read the logits x.
 
-    A top-k and lookups share the row, so this is no pattern for the rewriter.
+    A top-k and any number of lookups share the row, which no pattern of the rewriter expresses.
     """
 
     name = "top-k-first"
-    summary = "take the best logits first, and log-probabilities of those alone"
+    summary = "select the best logits first, and compute log-probabilities only of those"
     expected = Expected(encoder=lambda _: 0, step=lambda model: not model.shortlist)
     roots = ("LogSoftmax",)
 
@@ -52,19 +52,19 @@ def _last_axis(node: ir.Node, rank: int) -> bool:
 def _refusal(node: ir.Node) -> str | None:
     readers, shape = _readers(node), node.outputs[0].shape
     if shape is None or not _last_axis(node, len(shape)):
-        return "it is not known to be over the last axis"
+        return "its axis is not known to be the last one"
     if node.outputs[0].is_graph_output():
         return "the log-probabilities of the whole vocabulary are an output of the graph"
     others = {r.op_type for r in readers} - {"TopK", "GatherElements"}
     if others:
         return f"the whole row is also read by {', '.join(sorted(others))}"
     if [r.op_type for r in readers].count("TopK") != 1:
-        return "there is not exactly one top-k of it"
+        return "the row does not have exactly one top-k"
     if not all(_last_axis(r, len(shape)) for r in readers):
-        return "a reader is not over the last axis"
+        return "the axis of a reader is not the last one"
     top = next(r for r in readers if r.op_type == "TopK")
     plain = top.attributes.get_int("sorted", 1) and top.attributes.get_int("largest", 1)
-    return None if plain else "the top-k is not sorted, or of the smallest"
+    return None if plain else "the top-k is not sorted, or takes the smallest"
 
 
 def _rewrite(graph: ir.Graph, node: ir.Node) -> None:
@@ -99,7 +99,7 @@ def _rewrite(graph: ir.Graph, node: ir.Node) -> None:
     for reader in readers:
         if reader.op_type == "GatherElements":
             _look_up(graph, reader, logits, log_total)
-    # A lookup may stand before the top-k; what it now needs stands after.
+    # A lookup may precede the top-k, whose results it now needs: hence the sort.
     graph.remove(top, safe=True)
     graph.remove(node, safe=True)
     graph.sort()

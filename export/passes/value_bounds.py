@@ -1,9 +1,9 @@
-"""How large a graph's values can get, for any input at all: bounds by arithmetic, not calibration.
+"""Value bounds: how large the values of a graph can get for any input, proven, not calibrated.
 
-LayerNorm makes it possible: whatever it reads, a row it writes has at most the norm
-max|scale| sqrt(d_model) + |shift|. From there Cauchy-Schwarz bounds every product with a constant
-matrix, column by column, and every query-key product by the norms of both; attention is a weighted
-mean, so what it mixes bounds it. Letters as in runtime/bundle/contract.py.
+The bounds start at LayerNorm: whatever its input, a row of its output has at most the norm
+max|scale| sqrt(d_model) + |shift|. Cauchy-Schwarz then bounds every matmul with a constant matrix,
+column by column, and every query-key matmul by the norms of both. The result of an attention is a
+weighted mean of values and has their bound. Letters as in runtime/bundle/contract.py.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Bound:
-    """Of a value whose last axis is features, or was before a transposition of keys.
+    """Bound of a value whose last axis is features, or was before keys were transposed.
 
     Attributes:
-        columns: of the magnitude of each feature; a single one stands for features of any number.
-        norm: of the Euclidean norm of one position's features.
+        columns: Bound of each feature's magnitude; a single number bounds any number of features.
+        norm: Bound of the Euclidean norm of the features of one position.
     """
 
     columns: Vector
@@ -37,28 +37,28 @@ class Bound:
 
     @classmethod
     def of(cls, columns: Vector, norm: float = math.inf) -> Bound:
-        """With the norm that the columns give, if that is smaller and all of them are known."""
+        """Make a bound whose norm is at most the norm of its columns, if those are all known."""
         return cls(columns, min(norm, float(np.linalg.norm(columns))) if len(columns) > 1 else norm)
 
     @property
     def largest(self) -> float:
-        """Of any element."""
+        """Bound of the magnitude of any element."""
         return min(float(self.columns.max()), self.norm)
 
     def __add__(self, other: Bound) -> Bound:
         columns = self.columns + other.columns
-        # What is broadcast adds to every feature.
+        # A single broadcast number adds to every feature.
         norm = sum(x.norm * math.sqrt(len(columns) / len(x.columns)) for x in (self, other))
         return Bound.of(columns, norm)
 
 
 def bounds_of(model: ir.Model, inputs: Mapping[str, Bound]) -> dict[ir.Value, Bound]:
-    """Bounds of a graph's float values, of those that can be bounded.
+    """Compute bounds of all floating-point values of a graph that can be bounded.
 
     Args:
-        model: the graph.
-        inputs: what is known of inputs, by name. Caches of the self-attention need none: they hold
-            what earlier steps appended, which has the bound of what this step appends.
+        model: The graph.
+        inputs: Known bounds of the graph's inputs, by name. Self-attention caches need none: they
+            hold what earlier steps appended, which has the bound of what this step appends.
     """
     found: dict[ir.Value, Bound] = {}
     for value in model.graph.inputs:
@@ -73,7 +73,7 @@ def bounds_of(model: ir.Model, inputs: Mapping[str, Bound]) -> dict[ir.Value, Bo
 
 
 def bound_of_constant(array: NDArray[Any]) -> Bound:
-    """Of a table whose rows are looked up, or of a vector."""
+    """Bound of the rows of a constant table, or of a constant vector."""
     rows = np.abs(array.astype(np.float64)).reshape(-1, array.shape[-1] if array.ndim else 1)
     return Bound.of(rows.max(axis=0), float(np.linalg.norm(rows, axis=1).max()))
 
@@ -96,13 +96,13 @@ def _same(node: ir.Node, found: _Found) -> list[Bound] | None:
 
 
 def _is_last(axis: int, value: ir.Value | None) -> bool:
-    """Whether an axis is, or could be, the features of a value."""
+    """Whether an axis is, or could be, the feature axis of a value."""
     sizes = None if value is None else axes(value)
     return sizes is None or axis in (-1, len(sizes) - 1)
 
 
 def _is_known_last(axis: int, value: ir.Value | None) -> bool:
-    """Whether an axis is the features of a value for sure."""
+    """Whether an axis is known to be the feature axis of a value."""
     sizes = None if value is None else axes(value)
     return axis == -1 or (sizes is not None and axis == len(sizes) - 1)
 
@@ -118,7 +118,7 @@ def _gather(node: ir.Node, found: _Found) -> list[Bound] | None:
 def _slice(node: ir.Node, found: _Found) -> list[Bound] | None:
     along = constant(node.inputs[3]) if len(node.inputs) > 3 else None
     if along is None and _keeps_last(node):
-        bound = _get(node.inputs[0], found)  # features may be in another order now
+        bound = _get(node.inputs[0], found)  # the slice may reorder features
         if bound is None:
             return None
         return [Bound.of(np.full(len(bound.columns), bound.columns.max()), bound.norm)]
@@ -139,14 +139,14 @@ def _expand(node: ir.Node, found: _Found) -> list[Bound] | None:
 
 
 def _keeps_last(node: ir.Node) -> bool:
-    """Whether there are as many features as before, and how many is known."""
+    """Whether the number of features is known and unchanged."""
     assert node.inputs[0] is not None
     before, after = axes(node.inputs[0]), axes(node.outputs[0])
     return bool(before and after and isinstance(after[-1], int) and before[-1] == after[-1])
 
 
 def _transpose(node: ir.Node, found: _Found) -> list[Bound] | None:
-    """Keys may have their features second to last, where only products with queries read them."""
+    """Keys may have their features second to last if only query-key matmuls read them."""
     perm = node.attributes.get_ints("perm", ())
     features = len(perm) - 1
     if perm and perm[-1] == features:
@@ -161,7 +161,7 @@ def _transpose(node: ir.Node, found: _Found) -> list[Bound] | None:
 
 
 def is_softmax(value: ir.Value | None) -> bool:
-    """Whether a value is the weights of a mean over its last axis."""
+    """Whether a value is the weights of a mean over its last axis: a softmax over that axis."""
     producer = value.producer() if value is not None else None
     return (
         producer is not None
@@ -171,14 +171,14 @@ def is_softmax(value: ir.Value | None) -> bool:
 
 
 def _is_cache(value: ir.Value | None, node: ir.Node) -> bool:
-    """Whether a value is an input that this graph's output is handed to at the next step."""
+    """Whether a value is an input that the next step gets from this graph's output."""
     assert node.graph is not None
     outputs = {output.name for output in node.graph.outputs}
     return value is not None and value.is_graph_input() and f"{NEXT}{value.name}" in outputs
 
 
 def _side_by_side(node: ir.Node, values: Sequence[ir.Value | None], found: _Found) -> Bound | None:
-    """Of rows of several values, where the unknown are caches of what the known ones are."""
+    """Common bound of the rows of several values; those without a bound must be their caches."""
     bounds = [_get(x, found) for x in values]
     known = [bound for bound in bounds if bound is not None]
     unknown = [x for x, bound in zip(values, bounds, strict=True) if bound is None]
@@ -199,9 +199,9 @@ def _append(node: ir.Node, found: _Found) -> list[Bound] | None:
 
 
 def _scatter(node: ir.Node, found: _Found) -> list[Bound] | None:
-    """Rows of the last axis put in the places of others, whole."""
-    past, places, new = node.inputs
-    sizes, at = (axes(x) if x is not None else None for x in (past, places))
+    """A scatter that overwrites whole rows of the last axis."""
+    past, indices, new = node.inputs
+    sizes, at = (axes(x) if x is not None else None for x in (past, indices))
     whole = sizes and at and isinstance(at[-1], int) and at[-1] < len(sizes)
     if not whole or node.attributes.get_string("reduction", "none") != "none":
         return None
@@ -217,7 +217,7 @@ def _add(node: ir.Node, found: _Found) -> list[Bound] | None:
 
 
 def _swish(node: ir.Node, found: _Found) -> list[Bound] | None:
-    """x times its sigmoid, which is at most 1."""
+    """x * sigmoid(x), whose second factor is at most 1."""
     for x, factor in (node.inputs, node.inputs[::-1]):
         producer = factor.producer() if factor is not None else None
         if producer is not None and producer.op_type == "Sigmoid" and producer.inputs[0] is x:
@@ -239,7 +239,7 @@ def _layer_norm(node: ir.Node, found: _Found) -> list[Bound] | None:
     return [bound]
 
 
-def _product(node: ir.Node, found: _Found) -> list[Bound] | None:
+def _matmul(node: ir.Node, found: _Found) -> list[Bound] | None:
     left = _get(node.inputs[0], found)
     weights = constant(node.inputs[1])
     if weights is not None and weights.ndim == 2:
@@ -252,12 +252,12 @@ def _product(node: ir.Node, found: _Found) -> list[Bound] | None:
     if left is None or right is None or keys is None or keys.op_type != "Transpose":
         return None
     if keys.attributes.get_ints("perm", ())[-1] == len(keys.attributes.get_ints("perm", ())) - 1:
-        return None  # its columns are over positions, whose number is not known
+        return None  # the columns are positions, whose number is unknown
     return [Bound(np.array([left.norm * right.norm]), math.inf)]
 
 
 def _times(left: Bound, weights: Vector) -> Bound:
-    """x W: each column by Cauchy-Schwarz or by the sum of magnitudes, the norm by W's own."""
+    """Bound of x W: columns by Cauchy-Schwarz or by sums of magnitudes, the norm by that of W."""
     by_norm = left.norm * np.linalg.norm(weights, axis=0)
     if len(left.columns) == len(weights):
         by_norm = np.minimum(by_norm, left.columns @ np.abs(weights))
@@ -278,7 +278,7 @@ def _split(node: ir.Node, found: _Found) -> list[Bound] | None:
 
 
 def _reshape(node: ir.Node, found: _Found) -> list[Bound] | None:
-    """Features split into heads, or heads joined."""
+    """A reshape that splits features into heads, or joins heads."""
     bound, shape = _get(node.inputs[0], found), node.outputs[0].shape
     last = shape[-1] if shape is not None and len(shape) else None
     if bound is None or not isinstance(last, int):
@@ -290,14 +290,14 @@ def _reshape(node: ir.Node, found: _Found) -> list[Bound] | None:
 
 
 def one_head(bound: Bound, size: int) -> Bound:
-    """Of heads of that size, split from what the bound is of: the largest stands for all."""
+    """Common bound of all heads of that size that the bounded value is split into."""
     heads = bound.columns.reshape(-1, size)
     norm = float(np.linalg.norm(heads, axis=1).max()) if len(bound.columns) > 1 else math.inf
     return Bound.of(heads.max(axis=0), min(norm, bound.norm))
 
 
 def heads_of(bound: Bound, x: ir.Value, heads: int) -> Bound | None:
-    """Of one head of x, whether [N, T, H * D] or split already into [N, H, T, D]."""
+    """Bound of one head of x, which is [N, T, H * D] or already split into [N, H, T, D]."""
     if len(axes(x) or ()) == 4:
         return bound
     if not heads or len(bound.columns) % heads:
@@ -318,10 +318,10 @@ def _attention(node: ir.Node, found: _Found) -> list[Bound] | None:
 
 
 def _multi_head_attention(node: ir.Node, found: _Found) -> list[Bound] | None:
-    """ONNX Runtime's: heads are split, appended to the caches, attended and joined inside."""
+    """ONNX Runtime's operator, which splits heads, appends to caches, attends and joins heads."""
     heads = node.attributes.get_int("num_heads", 0)
-    given = [*node.inputs, *[None] * (8 - len(node.inputs))]
-    _, key, value, bias, _, _, *past = given
+    inputs = [*node.inputs, *[None] * (8 - len(node.inputs))]
+    _, key, value, bias, _, _, *past = inputs
     bounds = [_get(x, found) for x in (key, value)]
     if bias is not None:
         return None
@@ -333,13 +333,13 @@ def _multi_head_attention(node: ir.Node, found: _Found) -> list[Bound] | None:
             return None
         columns = np.maximum(split.columns, before.columns)
         rows.append(Bound.of(columns, max(split.norm, before.norm)))
-    # Each head's features are means of its values.
+    # The features of a head are weighted means of its values.
     return [_joined(rows[1], heads), *rows][: len(node.outputs)]
 
 
 def largest_score(node: ir.Node, bounds: Mapping[ir.Value, Bound]) -> float | None:
-    """What a query-key product inside an attention can reach; None if nothing can be said."""
-    if node.outputs[0] not in bounds:  # of its caches, say
+    """Bound of the query-key matmul inside an attention, or None if it is unknown."""
+    if node.outputs[0] not in bounds:  # a cache without a bound, for example
         return None
     heads = node.attributes.get_int("num_heads", 0)
     norms = []
@@ -353,7 +353,7 @@ def largest_score(node: ir.Node, bounds: Mapping[ir.Value, Bound]) -> float | No
     return norms[0] * norms[1]
 
 
-#: By operator: the bounds of its outputs, or None where nothing can be said.
+#: Rules by operator: bounds of its outputs, or None if they are unknown.
 _RULES: dict[str, Callable[[ir.Node, _Found], list[Bound] | None]] = {
     # |relu(x)| and |gelu(x)| are at most |x|.
     **dict.fromkeys(("Identity", "Cast", "Relu", "Gelu"), _same),
@@ -368,7 +368,7 @@ _RULES: dict[str, Callable[[ir.Node, _Found], list[Bound] | None]] = {
     "ScatterND": _scatter,
     "Add": _add,
     "LayerNormalization": _layer_norm,
-    "MatMul": _product,
+    "MatMul": _matmul,
     "Split": _split,
     "Reshape": _reshape,
     "Attention": _attention,

@@ -1,4 +1,4 @@
-"""Matrix products with constant matrices: stored as they are read, scaled beforehand, merged."""
+"""Matmuls with constant matrices: store weights as read, fold scales, merge projections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from translate_trt.export.roles import copy_role
 
 
 class _TransposeOnce(Rule):
-    """Transpose(W) -> W^T, stored."""
+    """Transpose(W) -> the stored W^T."""
 
     def pattern(self, op: Any, weights: Any, perm: Any) -> Any:
         return op.Transpose(weights, perm=perm)
@@ -40,13 +40,13 @@ class _TransposeOnce(Rule):
 
 
 class _GemmToMatMul(Rule):
-    """Gemm(x, W, b) -> x W + b, the form that is prepacked, merged and quantized."""
+    """Gemm(x, W, b) -> x W + b, which later passes and prepacking expect."""
 
     def pattern(self, op: Any, x: Any, weights: Any, bias: Any) -> Any:
-        return op.Gemm(x, weights, bias, _allow_other_attributes=True, _outputs=["product"])
+        return op.Gemm(x, weights, bias, _allow_other_attributes=True, _outputs=["result"])
 
-    def refusal(self, weights: ir.Value, product: ir.Value, **_: Any) -> str | None:
-        node = product.producer()
+    def refusal(self, weights: ir.Value, result: ir.Value, **_: Any) -> str | None:
+        node = result.producer()
         assert node is not None
         if matrix(weights) is None:
             return "its second operand is not a constant matrix"
@@ -57,9 +57,9 @@ class _GemmToMatMul(Rule):
         return None
 
     def rewrite(
-        self, op: Any, x: ir.Value, weights: ir.Value, bias: ir.Value, product: ir.Value
+        self, op: Any, x: ir.Value, weights: ir.Value, bias: ir.Value, result: ir.Value
     ) -> Any:
-        node = product.producer()
+        node = result.producer()
         assert node is not None
         transposed = node.attributes.get_int("transB", 0)
         return op.Add(
@@ -68,10 +68,13 @@ class _GemmToMatMul(Rule):
 
 
 class StoreWeights(RewritePass):
-    """The tied vocabulary matrix is the reason: [V, d_model] looks up, [d_model, V] multiplies."""
+    """Store weights as matmuls read them.
+
+    A tied vocabulary matrix is stored twice: [V, d_model] for lookups, [d_model, V] for the matmul.
+    """
 
     name = "store-weights"
-    summary = "store matrices as products read them; Gemm becomes MatMul and Add"
+    summary = "store matrices as matmuls read them; Gemm becomes MatMul and Add"
     expected = Expected(
         encoder=lambda model: 6 * model.encoder_layers + 2 * model.decoder_layers,
         # A shortlist reads the rows of the vocabulary matrix as they are.
@@ -82,7 +85,7 @@ class StoreWeights(RewritePass):
 
 
 class _BeforeTranspose(Rule):
-    """c * Transpose(x) -> Transpose(c * x), on the way to the product that made x."""
+    """c * Transpose(x) -> Transpose(c * x), which moves c closer to the matmul that made x."""
 
     def pattern(self, op: Any, x: Any, factor: Any, perm: Any) -> Any:
         return op.Mul(op.Transpose(x, perm=perm), factor)
@@ -115,19 +118,19 @@ class _BeforeReshape(Rule):
 
 
 def _times(op: Any, x: ir.Value, factor: ir.Value) -> Any:
-    product = op.Mul(x, factor)
-    product.shape, product.dtype = x.shape, x.dtype
-    return product
+    scaled = op.Mul(x, factor)
+    scaled.shape, scaled.dtype = x.shape, x.dtype
+    return scaled
 
 
 class _IntoWeights(Rule):
     def scaled(self, op: Any, value: ir.Value, factor: ir.Value) -> ir.Value:
-        """A constant times a number, as a constant."""
+        """Store a constant times a number."""
         array, number = constant(value), scalar(factor)
         assert array is not None
         assert number is not None
-        product = (array * np.asarray(number, array.dtype)).astype(array.dtype)
-        return self.store(op, product, f"{value.name}_times_{number:.6g}")
+        scaled = (array * np.asarray(number, array.dtype)).astype(array.dtype)
+        return self.store(op, scaled, f"{value.name}_times_{number:.6g}")
 
 
 class _IntoBiasedProduct(_IntoWeights):
@@ -140,14 +143,14 @@ class _IntoBiasedProduct(_IntoWeights):
         if scalar(factor) is None:
             return "the factor is not a constant number"
         if matrix(weights) is None or constant(bias) is None:
-            return "the product's matrix or bias is not constant"
+            return "the matrix or bias of the matmul is not constant"
         return None
 
     def rewrite(
         self, op: Any, x: ir.Value, weights: ir.Value, bias: ir.Value, factor: ir.Value
     ) -> Any:
-        product = op.MatMul(x, self.scaled(op, weights, factor))
-        return op.Add(product, self.scaled(op, bias, factor))
+        matmul = op.MatMul(x, self.scaled(op, weights, factor))
+        return op.Add(matmul, self.scaled(op, bias, factor))
 
 
 class _IntoTable(_IntoWeights):
@@ -159,7 +162,7 @@ class _IntoTable(_IntoWeights):
     def refusal(self, table: ir.Value, factor: ir.Value, **_: Any) -> str | None:
         if scalar(factor) is None:
             return "the factor is not a constant number"
-        return None if matrix(table) is not None else "what is looked up is not a constant matrix"
+        return None if matrix(table) is not None else "the table of the lookup is not constant"
 
     def rewrite(self, op: Any, table: ir.Value, ids: ir.Value, factor: ir.Value) -> Any:
         scaled = self.scaled(op, table, factor)
@@ -173,10 +176,10 @@ def _query_scales(attentions: int, model: ModelShape) -> int:
 
 
 class FoldScales(RewritePass):
-    """1 / sqrt(d_k) into the queries' projection, sqrt(d_model) into the embedding table."""
+    """Fold 1 / sqrt(d_k) into query projections and sqrt(d_model) into embedding tables."""
 
     name = "fold-scales"
-    summary = "multiply constant factors into the weights beforehand"
+    summary = "fold constant factors into weights"
     expected = Expected(
         encoder=lambda model: _query_scales(model.encoder_layers, model) + model.scaled_embeddings,
         step=lambda model: _query_scales(2 * model.decoder_layers, model) + model.scaled_embeddings,
@@ -190,7 +193,7 @@ class FoldScales(RewritePass):
 
 
 class FoldMatmulScales(FoldScales):
-    """The same but for the table, where a call of a kernel takes the factor along."""
+    """Fold scales into matmuls only; the fused op Embed scales its rows itself."""
 
     expected = Expected(
         encoder=lambda model: _query_scales(model.encoder_layers, model),
@@ -201,9 +204,9 @@ class FoldMatmulScales(FoldScales):
 
 @dataclass(frozen=True)
 class _Projection:
-    """x W + b, as it stands in the graph."""
+    """The nodes and constants of x W + b."""
 
-    product: ir.Node
+    matmul: ir.Node
     weights: ir.Value
     bias: ir.Value
     addition: ir.Node
@@ -222,26 +225,26 @@ class _Projection:
 class MergeMatmuls(Pass):
     """x W_1 + b_1, x W_2 + b_2, ... -> Split(x [W_1 W_2 ...] + [b_1 b_2 ...]).
 
-    Queries, keys and values of a self-attention; in the encoder, cross-attention keys and values of
-    every decoder layer, all of which read its output. How many share an input is not fixed, so this
-    is no pattern for the rewriter.
+    Merges queries, keys and values of a self-attention and, in the encoder, the cross-attention
+    keys and values of all decoder layers, which read the encoder's output. Any number of
+    projections may share an input, which no pattern of the rewriter expresses.
     """
 
     name = "merge-products"
-    summary = "one product for all projections of the same input"
+    summary = "one matmul for all projections of the same input"
     expected = Expected(
         encoder=lambda model: model.encoder_layers + 1, step=lambda model: model.decoder_layers
     )
     roots = ("MatMul",)
 
     def run(self, model: ir.Model) -> Outcome:
-        """Rewrite the model in place; a match is a set of products merged."""
+        """Rewrite the model in place; a match is a set of merged matmuls."""
         groups: dict[ir.Value, list[_Projection]] = {}
         refused = []
         for node in model.graph:
             found = _projection(node)
             if isinstance(found, _Projection):
-                groups.setdefault(found.product.inputs[0], []).append(found)  # type: ignore[arg-type]
+                groups.setdefault(found.matmul.inputs[0], []).append(found)  # type: ignore[arg-type]
             elif found:
                 refused.append(f"{node.outputs[0].name}: {found}")
         merged = [(x, group) for x, group in groups.items() if len(group) > 1]
@@ -251,21 +254,21 @@ class MergeMatmuls(Pass):
 
 
 def _projection(node: ir.Node) -> _Projection | str | None:
-    """The projection that a node is the product of, or why it is none; None: it is no product."""
+    """Return the projection of a MatMul or the reason to leave it; None for other nodes."""
     if node.op_type != "MatMul" or matrix(node.inputs[1]) is None:
         return None
     weights = node.inputs[1]
     assert weights is not None
     if node.outputs[0].is_graph_output():
-        return "the product without its bias is an output of the graph"
+        return "the matmul without its bias is an output of the graph"
     readers = list(node.outputs[0].uses())
     if len(readers) != 1 or readers[0].node.op_type != "Add":
-        return "nothing, or more than one bias, is added to the product"
+        return "the matmul does not have exactly one bias"
     addition = readers[0].node
     (bias,) = (value for value in addition.inputs if value is not node.outputs[0])
     array = constant(bias)
     if array is None or array.shape != matrix(weights).shape[1:]:  # type: ignore[union-attr]
-        return "what is added to the product is not a constant vector"
+        return "the bias of the matmul is not a constant vector"
     assert bias is not None
     return _Projection(node, weights, bias, addition)
 
@@ -275,20 +278,20 @@ def _merge(graph: ir.Graph, x: ir.Value, group: list[_Projection]) -> None:
     biases = np.concatenate([constant(p.bias) for p in group])
     name = f"{group[0].weights.name}_and_{len(group) - 1}_more"
     sizes = np.array([p.columns for p in group], dtype=np.int64)
-    product = ir.node("MatMul", [x, add_constant(graph, name, weights)])
-    addition = ir.node("Add", [product.outputs[0], add_constant(graph, f"{name}_bias", biases)])
+    matmul = ir.node("MatMul", [x, add_constant(graph, name, weights)])
+    addition = ir.node("Add", [matmul.outputs[0], add_constant(graph, f"{name}_bias", biases)])
     split = ir.node(
         "Split",
         [addition.outputs[0], add_constant(graph, f"{name}_sizes", sizes)],
         {"axis": -1},
         num_outputs=len(group),
     )
-    for node in (product, addition):
+    for node in (matmul, addition):
         node.outputs[0].name = f"{group[0].output.name}_merged_{node.op_type.lower()}"
         node.outputs[0].type = x.type
         if x.shape is not None:
             node.outputs[0].shape = ir.Shape([*x.shape[:-1], int(sizes.sum())])
-    graph.insert_before(group[0].product, [product, addition, split])
+    graph.insert_before(group[0].matmul, [matmul, addition, split])
     for projection, value in zip(group, split.outputs, strict=True):
         take_place(value, projection.output)
-        graph.remove([projection.addition, projection.product], safe=True)
+        graph.remove([projection.addition, projection.matmul], safe=True)

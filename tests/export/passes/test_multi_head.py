@@ -152,13 +152,13 @@ def test_what_computes_weights_that_are_read_elsewhere_stays(model: ir.Model) ->
 
 
 def test_keys_and_values_of_different_sizes() -> None:
-    reason = "the operator wants keys and values of one size"
+    reason = "the operator needs keys and values of equal size"
     assert_left_alone(FuseMultiHeadAttention(), cross(value_size=6), reason)
     assert_left_alone(FuseMultiHeadAttention(), cached(value_size=6), reason)
 
 
 def test_heads_that_are_joined_otherwise() -> None:
-    reason = "queries and what is joined are not known to be [N, T, H * D]"
+    reason = "queries and joined heads are not known to be [N, T, H * D]"
     assert_left_alone(FuseMultiHeadAttention(), cross(rank=2), reason)
 
 

@@ -57,20 +57,20 @@ def test_two_rows_of_log_probabilities() -> None:
 @pytest.mark.parametrize(
     ("nodes", "outputs", "reason"),
     [
-        ([node("LogSoftmax", "x", "all", axis=1), TOP], ("best",), "it is not known to be over"),
+        ([node("LogSoftmax", "x", "all", axis=1), TOP], ("best",), "its axis is not known"),
         ([LOG_SOFTMAX, TOP], ("best", "all"), "the log-probabilities of the whole vocabulary are"),
         ([LOG_SOFTMAX, TOP, node("Exp", "all", "p")], ("best", "p"), "the whole row is also read "
          "by Exp"),
-        ([LOG_SOFTMAX, LOOK_UP], ("found",), "there is not exactly one top-k"),
+        ([LOG_SOFTMAX, LOOK_UP], ("found",), "the row does not have exactly one top-k"),
         ([LOG_SOFTMAX, TOP, node("TopK", "all k", "b c")], ("best", "b"), "there is not exactly"),
         ([LOG_SOFTMAX, TOP, node("GatherElements", "all ids", "found", axis=0)],
-         ("best", "found"), "a reader is not over the last axis"),
+         ("best", "found"), "the axis of a reader is not the last one"),
         ([LOG_SOFTMAX, node("TopK", "all two", "best chosen", axis=1)], ("best",),
-         "a reader is not over the last axis"),
+         "the axis of a reader is not the last one"),
         ([LOG_SOFTMAX, node("TopK", "all k", "best chosen", sorted=0)], ("best",),
          "the top-k is not sorted"),
         ([LOG_SOFTMAX, node("TopK", "all k", "best chosen", largest=0)], ("best",),
-         "the top-k is not sorted, or of the smallest"),
+         "the top-k is not sorted, or takes the smallest"),
     ],
 )  # fmt: skip
 def test_what_needs_the_whole_row_keeps_it(

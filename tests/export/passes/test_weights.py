@@ -176,7 +176,7 @@ def test_factors_that_cannot_be_folded() -> None:
 
 
 def test_products_that_no_factor_can_go_into() -> None:
-    reason = "the product's matrix or bias is not constant"
+    reason = "the matrix or bias of the matmul is not constant"
     inputs: dict[str, Axes] = {**X, "z": ["N", 8, 6]}
     nodes = [
         node("MatMul", "x z", "product"), node("Add", "product b", "sum"), node("Mul", "sum c", "y")
@@ -191,7 +191,7 @@ def test_products_that_no_factor_can_go_into() -> None:
     assert_left_alone(FoldScales(), model, reason)
     nodes = [node("Gather", "x ids", "rows", axis=0), node("Mul", "rows c", "y")]
     model = build(nodes, {**X, "ids": [1]}, {"y": OUT}, {"c": HALF}, types={"ids": "int"})
-    reason = "what is looked up is not a constant matrix"
+    reason = "the table of the lookup is not constant"
     assert_left_alone(FoldScales(), model, reason, given={"ids": np.array([1])})
 
 
@@ -226,7 +226,7 @@ def test_projections_of_one_input_become_one(sizes: list[int]) -> None:
 
 def test_one_without_bias_stays_alone() -> None:
     model = projections([6, 4, 5], without_bias=(1,))
-    reason = "the product without its bias is an output of the graph"
+    reason = "the matmul without its bias is an output of the graph"
     left = assert_rewrites(MergeMatmuls(), model, 1, [reason])
     assert left == {"MatMul": 2, "Add": 1, "Split": 1}
 
@@ -241,9 +241,9 @@ def test_nothing_to_merge_with() -> None:
         ([node("Relu", "p1", "y1")], "nothing, or more than one bias"),
         ([node("Add", "p1 b0", "q"), node("Add", "p1 q", "y1")], "nothing, or more than one"),
         ([node("Add", "p1 p1", "y1")], "nothing, or more than one bias"),
-        ([node("Add", "p1 r", "y1")], "what is added to the product is not a constant vector"),
+        ([node("Add", "p1 r", "y1")], "the bias of the matmul is not a constant vector"),
         ([node("Add", "p1 matrix", "y1")], "what is added to the product is not a constant"),
-        ([node("Add", "p1 one", "y1")], "what is added to the product is not a constant vector"),
+        ([node("Add", "p1 one", "y1")], "the bias of the matmul is not a constant vector"),
     ],
 )
 def test_products_that_are_no_projections(nodes: list[NodeProto], reason: str) -> None:
@@ -264,7 +264,7 @@ def test_a_product_that_is_itself_an_output_is_left() -> None:
     ]  # fmt: skip
     constants = {"w": weights(8, 6), "v": weights(8, 6, seed=1), "b": weights(6)}
     model = build(nodes, X, {"p": OUT, "y": OUT, "z": OUT}, constants)
-    reason = "the product without its bias is an output of the graph"
+    reason = "the matmul without its bias is an output of the graph"
     assert_left_alone(MergeMatmuls(), model, reason)
 
 
