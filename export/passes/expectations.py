@@ -66,4 +66,4 @@ class Expected:
 
     def of(self, graph: str, shape: ModelShape) -> int:
         """Number of matches in one graph, "encoder" or "step"."""
-        return (self.encoder if graph == "encoder" else self.step)(shape)
+        return int((self.encoder if graph == "encoder" else self.step)(shape))
