@@ -172,8 +172,9 @@ class RewritePass(Pass):
         found.sort(key=lambda miss: miss.score(), reverse=True)
         return list(
             dict.fromkeys(
-                f"{miss.root_node.op_type} {miss.root_node.outputs[0].name}: the first "
-                f"{len(miss.match_result.nodes)} nodes match, then: {miss.match_result.reason}"
+                f"{miss.root_node.op_type} {miss.root_node.outputs[0].name}: "
+                f"{miss.match_result.reason.rstrip('.')} "
+                f"(nodes matched: {len(miss.match_result.nodes)})"
                 for miss in found
             )
         )
