@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from translate_trt.export.engines.options import EngineOptions
-from translate_trt.export.targets import TARGETS, check_pass_names
+from translate_trt.export.targets import TARGETS, pass_names
 from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError
 
@@ -55,7 +55,8 @@ class BuildOptions:
                 "there is a shortlist, but no target that uses one; name "
                 + " or ".join(name for name, target in TARGETS.items() if target.shortlist)
             )
-        check_pass_names(self.disabled_passes)
+        # The class is frozen: this assignment is part of its construction.
+        object.__setattr__(self, "disabled_passes", pass_names(self.disabled_passes))
         if not 1 <= self.beam_size <= _MOST_BEAMS:
             raise OptionError(
                 f"beam_size is {self.beam_size}; engines are made for 1 to {_MOST_BEAMS} beams."

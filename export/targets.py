@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -136,14 +137,26 @@ PASSES: dict[str, Pass] = {
 }
 
 
-def check_pass_names(disabled: Collection[str]) -> None:
-    """Check that every name is that of a pass that can be left out.
+# Former names of passes, which `--disable-pass` still accepts.
+_FORMER_NAMES = {"merge-products": "merge-matmuls", "kernels": "fuse-ops"}
+
+
+def pass_names(names: Collection[str]) -> tuple[str, ...]:
+    """Check names of passes to leave out, and replace former names by current ones.
 
     Raises:
-        OptionError: A name is not in PASSES.
+        OptionError: No pass of that name can be left out.
     """
-    for name in disabled:
-        if name not in PASSES:
+    found = []
+    for name in names:
+        current = _FORMER_NAMES.get(name, name)
+        if current not in PASSES:
             raise OptionError(
-                f"there is no pass {name!r} to switch off; choose from {', '.join(PASSES)}."
+                f"there is no pass {name!r} to leave out; choose from {', '.join(PASSES)}."
             )
+        if current != name:
+            warnings.warn(
+                f"the pass {name} is now called {current}", DeprecationWarning, stacklevel=2
+            )
+        found.append(current)
+    return tuple(found)

@@ -55,7 +55,7 @@ class FuseOps(Pass):
     The last pass of a target, because an optimizer may inline functions.
     """
 
-    name = "kernels"
+    name = "fuse-ops"
     summary = "matmuls, attention, candidates and the beam search become fused operators"
 
     expected = Expected(

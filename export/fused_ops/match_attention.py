@@ -33,7 +33,7 @@ def _cached(attention: ir.Node) -> _Cached | None:
 
 
 def _cast_from_fp16(value: ir.Value) -> ir.Value | None:
-    """Find the FP16 value of which a value is a cast, as the pass half-caches inserts it."""
+    """Find the FP16 value of which a value is a cast, as the pass fp16-kv-cache inserts it."""
     cast = producer(value, "Cast")
     fp16 = cast is not None and operand(cast, 0).dtype == ir.DataType.FLOAT16
     return operand(cast, 0) if cast is not None and fp16 else None
@@ -57,7 +57,7 @@ def cached_attention(node: ir.Node) -> FusedNode | str | None:
     if slots is None or value_write.inputs[1] is not indices:
         return "the slots that are written are not known"
     sizes = constant(split.inputs[1])
-    assert sizes is not None  # merge-products emits constants
+    assert sizes is not None  # merge-matmuls emits constants
     heads = node.attributes["num_heads"].as_int()
     return FusedNode(
         cached.operator("CachedAttention"),
@@ -124,7 +124,7 @@ def self_attention(node: ir.Node) -> FusedNode | str | None:
     if repeated is None:
         return "tokens have different biases"
     sizes = constant(split.inputs[1])
-    assert sizes is not None  # merge-products emits constants
+    assert sizes is not None  # merge-matmuls emits constants
     if len(set(sizes.tolist())) > 1:
         return "keys and values have different sizes"
     attributes = {"heads": node.attributes["num_heads"].as_int(), "splits": sizes.tolist()}
@@ -159,7 +159,7 @@ def split_heads(node: ir.Node) -> FusedNode | None:
 
 
 def _before_cast(value: ir.Value) -> ir.Value:
-    """Find the value before the clamp and cast that the pass half-caches inserts, if any."""
+    """Find the value before the clamp and cast that the pass fp16-kv-cache inserts, if any."""
     cast = producer(value, "Cast")
     clip = producer(cast.inputs[0], "Clip") if cast is not None else None
     return value if clip is None else operand(clip, 0)

@@ -27,7 +27,7 @@ _Input = tuple[ir.Node, int]  # a node and the index of its input
 class Fp16KvCache(Pass):
     """Store the keys and values of self- and cross-attention in FP16."""
 
-    name = "half-caches"
+    name = "fp16-kv-cache"
     summary = "keys and values are stored in 16 bits"
     required = True  # the layout of the target's graphs says so
     # Keys and values of cross-attention; in the step also of self-attention, read and written.

@@ -230,7 +230,7 @@ class MergeMatmuls(Pass):
     projections may share an input, which no pattern of the rewriter expresses.
     """
 
-    name = "merge-products"
+    name = "merge-matmuls"
     summary = "one matmul for all projections of the same input"
     expected = Expected(
         encoder=lambda model: model.encoder_layers + 1, step=lambda model: model.decoder_layers

@@ -35,15 +35,15 @@ def test_explain_has_a_line_for_every_pass_and_graph(
     found = {(row[0], row[1]): row[2:6] for row in rows if row and row[0] in ("encoder", "step")}
     for graph in ("encoder", "step"):
         assert found[graph, "keep-sizes"][0] == "off"
-        for name in ("store-weights", "merge-products", "fuse-multi-head", "int8"):
+        for name in ("store-weights", "merge-matmuls", "fuse-multi-head", "int8"):
             assert int(found[graph, name][0]) > 0, (graph, name)
     assert found["step", "simplify"][1] == "-"
-    matches, expected, before, after = map(int, found["step", "merge-products"])
+    matches, expected, before, after = map(int, found["step", "merge-matmuls"])
     assert matches == expected
     assert matches > 0
     assert after < before
     reason = "logits: the matmul does not have exactly one bias"
-    assert f"step, merge-products left alone {reason}" in done.stdout
+    assert f"step, merge-matmuls left alone {reason}" in done.stdout
 
 
 def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -51,11 +51,11 @@ def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     names = sorted(path.name for path in (tmp_path / "stages" / "onnx-fp32").glob("step-*.onnx"))
     assert names[0] == "step-00-traced.onnx"
-    others = ("fuse-attention", "fuse-transposes", "kernels")
+    others = ("fuse-attention", "fuse-transposes", "fuse-ops")
     assert [re.sub(r"step-\d\d-|\.onnx", "", name) for name in names[1:]] == [
         *(name for name in PASSES if name not in others),
         "simplify",
-        "kernels",
+        "fuse-ops",
     ]
     again = export(checkpoint, tmp_path / "c", "--dump-passes", tmp_path / "stages")
     assert again.exit_code == 1
@@ -66,7 +66,7 @@ def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--disable-pass", "int8"], "there is no pass 'int8' to switch off; choose from"),
+        (["--disable-pass", "int8"], "there is no pass 'int8' to leave out; choose from"),
         (["--beam-size", 0], "engines are made for 1 to 256 beams"),
         (["--beam-size", 257], "engines are made for 1 to 256 beams"),
         (["--target", "tensorrt-rtx-fp16", "--beam-size", 250], "too large for a vocabulary"),

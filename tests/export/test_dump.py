@@ -31,8 +31,8 @@ def dumped(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint) -> 
 
 
 STAGES = [
-    "traced", "store-weights", "simplify", "fold-scales", "merge-products", "top-k-first",
-    "keep-sizes", "fuse-multi-head", "simplify", "kernels",
+    "traced", "store-weights", "simplify", "fold-scales", "merge-matmuls", "top-k-first",
+    "keep-sizes", "fuse-multi-head", "simplify", "fuse-ops",
 ]  # fmt: skip
 
 

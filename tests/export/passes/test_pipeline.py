@@ -20,7 +20,7 @@ from translate_trt.export.contract import model_contract
 from translate_trt.export.passes.base import Outcome, Pass
 from translate_trt.export.passes.expectations import Expected, ModelShape
 from translate_trt.export.passes.pipeline import Report, run_passes
-from translate_trt.export.targets import PASSES, TARGETS, Target, check_pass_names
+from translate_trt.export.targets import PASSES, TARGETS, Target, pass_names
 from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.runtime.options import SearchOptions
@@ -54,7 +54,7 @@ def small() -> ir.Model:
     return model
 
 
-COMMON = ["store-weights", "simplify", "fold-scales", "merge-products", "top-k-first", "keep-sizes"]
+COMMON = ["store-weights", "simplify", "fold-scales", "merge-matmuls", "top-k-first", "keep-sizes"]
 FUSED = {
     "onnxruntime": ["fuse-multi-head"],
     "tensorrt": ["fuse-attention", "fuse-transposes"],
@@ -68,28 +68,34 @@ def test_order(target: Target) -> None:
     end = [] if precision == "fp32" else [precision, "simplify"]
     # Fused ops are for CPUs; of the graphs for ONNX Runtime, those in 16 bits are for GPUs.
     if target.backend == "onnxruntime" and precision in ("fp32", "int8"):
-        end += [*(["half-caches"] if precision == "int8" else []), "kernels"]
+        end += [*(["fp16-kv-cache"] if precision == "int8" else []), "fuse-ops"]
     names = [one.name for one in target.passes]
     assert names == [*COMMON, *FUSED[target.backend], "simplify", *end]
 
 
 def test_every_pass_that_can_be_switched_off_has_a_name_and_a_summary() -> None:
-    assert set(PASSES) == set(COMMON).union(*FUSED.values(), ["kernels"])
+    assert set(PASSES) == set(COMMON).union(*FUSED.values(), ["fuse-ops"])
     for name, one in PASSES.items():
         assert one.name == name
         assert one.summary
         assert not one.required
     required = {one.name for target in TARGETS.values() for one in target.passes if one.required}
-    assert required == {"int8", "fp16", "bf16", "half-caches"}
+    assert required == {"int8", "fp16", "bf16", "fp16-kv-cache"}
 
 
 def test_unknown_names_are_refused() -> None:
-    check_pass_names(PASSES)
+    assert pass_names(PASSES) == tuple(PASSES)
     for name in ("fuse", "int8", "fp16", ""):
         with pytest.raises(OptionError, match=f"no pass {name!r} .*fuse-multi-head"):
-            check_pass_names(["simplify", name])
-    with pytest.raises(OptionError, match="no pass 'folding' to switch off; choose from store"):
+            pass_names(["simplify", name])
+    with pytest.raises(OptionError, match="no pass 'folding' to leave out; choose from store"):
         BuildOptions(disabled_passes=("folding",))
+
+
+def test_former_names_of_passes_still_work() -> None:
+    with pytest.warns(DeprecationWarning, match="merge-products is now called merge-matmuls"):
+        options = BuildOptions(disabled_passes=("simplify", "merge-products", "kernels"))
+    assert options.disabled_passes == ("simplify", "merge-matmuls", "fuse-ops")
 
 
 def test_reports_and_what_is_called_after_each_pass() -> None:
@@ -265,8 +271,8 @@ def test_each_pass_finds_all_there_is_in_a_model(
         for role, found in graphs.items()
     }
     expected = {
-        "encoder": {"merge-products": config.encoder_layers + 1, "top-k-first": 0},
-        "step": {"merge-products": config.decoder_layers, "top-k-first": 1},
+        "encoder": {"merge-matmuls": config.encoder_layers + 1, "top-k-first": 0},
+        "step": {"merge-matmuls": config.decoder_layers, "top-k-first": 1},
     }
     if target == "onnx-fp32":
         expected["encoder"] |= {"fuse-multi-head": config.encoder_layers}

@@ -200,7 +200,7 @@ def test_a_sum_that_is_read_elsewhere_is_not_scaled() -> None:
     assert_left_alone(FoldScales(), model)
 
 
-# ---- merge-products ----
+# ---- merge-matmuls ----
 
 
 def projections(sizes: list[int], without_bias: tuple[int, ...] = ()) -> ir.Model:
