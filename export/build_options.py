@@ -52,7 +52,7 @@ class BuildOptions:
             )
         if self.shortlist is not None and not with_shortlist:
             raise OptionError(
-                "there is a shortlist, but no target that uses one; name "
+                "a shortlist table is given, but no target uses it; add "
                 + " or ".join(name for name, target in TARGETS.items() if target.shortlist)
             )
         # The class is frozen: this assignment is part of its construction.

@@ -152,7 +152,7 @@ def _check_beams(beams: int, vocabulary_size: int) -> None:
 
 
 class _Lowered(NamedTuple):
-    """One graph after all passes of a target."""
+    """Graph after all passes of a target."""
 
     model: ir.Model
     reports: list[Report]

@@ -67,7 +67,7 @@ _TENSORRT = {
 
 @dataclass(frozen=True)
 class Target:
-    """One kind of entry of a bundle.
+    """Kind of entry of a bundle.
 
     Attributes:
         backend: Name of the runtime's backend in the manifest.

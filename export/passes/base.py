@@ -81,7 +81,7 @@ class Pass(ABC):
 
 
 class Rule(pattern.RewriteRuleClassBase, ABC):
-    """One rewrite rule: subclasses define `pattern(op, ...)`, `rewrite(op, ...)`, maybe `refusal`.
+    """Rewrite rule: subclasses define `pattern(op, ...)`, `rewrite(op, ...)`, maybe `refusal`.
 
     Pattern variables are passed by name, as `ir.Value`s.
 

@@ -38,11 +38,6 @@ def _different_sizes(key: ir.Value, value: ir.Value) -> str | None:
     return None if sizes[0] == sizes[1] else "the operator needs keys and values of equal size"
 
 
-def _read(matched: dict[str, Any]) -> dict[str, Any]:
-    """Select the matched values that `_Fuse.fused` takes."""
-    return {name: matched[name] for name in ("query", "key", "value", "bias", "query_heads")}
-
-
 class _Fuse(Rule):
     """Base of both rules."""
 
@@ -57,12 +52,9 @@ class _Fuse(Rule):
             return "the number of heads is not known"
         return None
 
-    def rewrite(self, op: Any, **matched: Any) -> Any:
-        return self.fused(op, **_read(matched))
-
-    def fused(
+    def rewrite(
         self, op: Any, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value,
-        query_heads: ir.Value,
+        query_heads: ir.Value, **_: Any,
     ) -> Any:  # fmt: skip
         """Build the operator for query [N, T, H * D]."""
         sizes = axes(query_heads)

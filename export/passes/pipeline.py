@@ -19,14 +19,14 @@ _REASONS = 5
 
 @dataclass(frozen=True)
 class Report:
-    """One line of --explain.
+    """Line of --explain: the effect of one pass on one graph.
 
     Attributes:
         graph: Name of the graph, "encoder" or "step".
         name: Name of the pass.
         summary: Summary of the pass.
         matches: Number of subgraphs rewritten; None if the pass was left out.
-        expected: Number of matches that such a model has; None if it is not known.
+        expected: Number of matches in a model of this shape; None if it is not known.
         refused: Reasons why subgraphs that matched were left alone.
         nodes_before: Number of nodes before the pass.
         nodes_after: Number of nodes after the pass.
@@ -119,7 +119,7 @@ def run_passes(
 
 
 def _too_few(one: Pass, model: ir.Model, outcome: Outcome, expected: int) -> str:
-    """Message for a pass that has fewer matches than such a model should have."""
+    """Compose the message about a pass with too few matches."""
     reasons = [*outcome.refused, *one.near_misses(model)]
     shown = "".join(f"\n  {reason}" for reason in reasons[:_REASONS]) or " nothing."
     remedy = (
