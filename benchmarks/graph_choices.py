@@ -36,8 +36,8 @@ from translate_trt.train.model import Transformer
 
 VOCABULARY, BEAMS, TOKENS, SOURCE = 32_000, 4, 15, 30
 OPTIONAL = (
-    "store-weights", "fold-scales", "merge-products", "top-k-first", "keep-sizes",
-    "fuse-multi-head", "kernels",
+    "store-weights", "fold-scales", "merge-matmuls", "top-k-first", "keep-sizes",
+    "fuse-multi-head", "fuse-ops",
 )  # fmt: skip
 STANDARD = "attention of the ONNX standard"
 PORTABLE = "without compiled kernels"

@@ -1,1 +1,1 @@
-"""Rewrites of traced graphs, one file per concern; `pipeline.py` orders them."""
+"""Passes: rewrites of traced graphs, one file per concern. `pipeline.py` runs them."""
