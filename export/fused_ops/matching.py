@@ -10,7 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from translate_trt.export.fused_ops.declarations import DOMAIN, OPERATORS, VERSION, function
-from translate_trt.export.passes.base import add_constant, axes, take_place
+from translate_trt.export.passes.base import add_constant, axes, substitute
 
 
 class Unavoidable(str):
@@ -58,7 +58,7 @@ class FusedNode:
             self.name, inputs, self.attributes, domain=DOMAIN, num_outputs=len(self.outputs)
         )
         for new, old in zip(node.outputs, self.outputs, strict=True):
-            take_place(new, old)
+            substitute(new, old)
         graph.append(node)
         graph.sort()
 

@@ -246,8 +246,8 @@ def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
     return graph.initializers[name]
 
 
-def take_place(new: ir.Value, old: ir.Value) -> None:
-    """Replace a value for all its readers and among the graph's outputs.
+def substitute(new: ir.Value, old: ir.Value) -> None:
+    """Substitute a new value for an old one in all readers and among the graph's outputs.
 
     The new value takes over the name, role, type and axes of the old value.
     """

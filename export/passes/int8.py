@@ -30,7 +30,7 @@ from translate_trt.export.passes.base import (
     drop_unused_constants,
     is_embedding,
     matrix,
-    take_place,
+    substitute,
 )
 from translate_trt.export.passes.expectations import Expected
 from translate_trt.runtime.errors import TranslateTrtError
@@ -198,7 +198,7 @@ class _Quantizer:
         found = self._add(node, "Mul", [found, rows.scale])
         if logits.bias is not None:
             found = self._add(node, "Add", [found, self._constant(f"{name}_bias", added)])
-        take_place(found, logits.value)
+        substitute(found, logits.value)
         last = logits.value.producer()
         assert last is not None
         self._graph.remove({node, last}, safe=True)
@@ -267,7 +267,7 @@ class _Quantizer:
         )
         self._graph.insert_before(node, fused)
         for new, old in zip(fused.outputs, node.outputs, strict=True):
-            take_place(new, old)
+            substitute(new, old)
         self._graph.remove(node, safe=True)
 
     def _table(self, table: ir.Value | None) -> tuple[ir.Value, ir.Value]:
@@ -319,5 +319,5 @@ class _Quantizer:
         return self._add(before, "Cast", [value], dtype, to=int(dtype))
 
     def _replace(self, node: ir.Node, value: ir.Value) -> None:
-        take_place(value, node.outputs[0])
+        substitute(value, node.outputs[0])
         self._graph.remove(node, safe=True)

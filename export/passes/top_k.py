@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from translate_trt.export.passes.base import Outcome, Pass, add_constant, take_place
+from translate_trt.export.passes.base import Outcome, Pass, add_constant, substitute
 from translate_trt.export.passes.expectations import Expected
 
 
@@ -95,7 +95,7 @@ def _rewrite(graph: ir.Graph, node: ir.Node) -> None:
     replaced = {old_values: add("Sub", values, log_total), old_indices: indices}
     graph.insert_before(top, nodes)
     for old, new in replaced.items():
-        take_place(new, old)
+        substitute(new, old)
     for reader in readers:
         if reader.op_type == "GatherElements":
             _look_up(graph, reader, logits, log_total)
@@ -111,5 +111,5 @@ def _look_up(graph: ir.Graph, reader: ir.Node, logits: ir.Value, log_total: ir.V
     old = reader.outputs[0]
     found.outputs[0].name = f"{old.name}_logit"
     graph.insert_after(reader, [found, log_prob])
-    take_place(log_prob.outputs[0], old)
+    substitute(log_prob.outputs[0], old)
     graph.remove(reader, safe=True)

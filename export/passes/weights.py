@@ -17,7 +17,7 @@ from translate_trt.export.passes.base import (
     constant,
     matrix,
     scalar,
-    take_place,
+    substitute,
 )
 from translate_trt.export.passes.expectations import Expected, ModelShape
 from translate_trt.export.roles import copy_role
@@ -293,5 +293,5 @@ def _merge(graph: ir.Graph, x: ir.Value, group: list[_Projection]) -> None:
             node.outputs[0].shape = ir.Shape([*x.shape[:-1], int(sizes.sum())])
     graph.insert_before(group[0].matmul, [matmul, addition, split])
     for projection, value in zip(group, split.outputs, strict=True):
-        take_place(value, projection.output)
+        substitute(value, projection.output)
         graph.remove([projection.addition, projection.matmul], safe=True)
