@@ -136,7 +136,7 @@ def export(
 ) -> None:
     """Compile CHECKPOINT, a directory made by `translate-trt train`, into a bundle.
 
-    Of a whole run, export takes the averaged checkpoint, or the latest if there is none.
+    Of a whole run, export takes the averaged checkpoint or, without one, the latest.
     """
     # Options are checked before PyTorch is imported, which takes seconds.
     from translate_trt.export.build_options import BuildOptions

@@ -58,7 +58,7 @@ def quantize_weights(
         axis: 0 for one scale per column, 1 for one scale per row.
 
     Returns:
-        The int8 matrix and its float32 scales. Their product approximates `weights`.
+        The int8 matrix and its float32 scales; matrix times scales approximates `weights`.
     """
     largest = np.abs(weights).max(axis=axis, keepdims=True)
     scales = np.maximum(largest / _LARGEST, _SMALLEST_SCALE).astype(np.float32)

@@ -143,7 +143,7 @@ def test_static_graphs_in_fp16(checkpoint: Checkpoint, tmp_path: Path) -> None:
 
 
 def test_static_graphs_in_bf16_are_well_formed(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    # ONNX Runtime has no product in bfloat16 on a CPU.
+    # ONNX Runtime has no matmul in bfloat16 on a CPU.
     options = BuildOptions()
     compiler = Compiler(checkpoint.load_model(), options.limits(48, None), options)
     for model in compiler.graphs("tensorrt-bf16").values():
@@ -152,8 +152,8 @@ def test_static_graphs_in_bf16_are_well_formed(checkpoint: Checkpoint, tmp_path:
                   if str(v.name).removeprefix("next_").startswith(("self_", "cross_"))]  # fmt: skip
         assert caches
         assert {v.dtype for v in caches} == {ir.DataType.BFLOAT16}
-        products = [n.outputs[0] for n in model.graph if n.op_type in ("MatMul", "Attention")]
-        full = [value.name for value in products if value.dtype != ir.DataType.BFLOAT16]
+        matmuls = [n.outputs[0] for n in model.graph if n.op_type in ("MatMul", "Attention")]
+        full = [value.name for value in matmuls if value.dtype != ir.DataType.BFLOAT16]
         assert full == (["logits"] if model.graph.name == "step" else [])
 
 

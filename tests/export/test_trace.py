@@ -100,17 +100,17 @@ def test_bodies_leave_nothing_to_do_at_each_step(
     assert len({node.input[1] for node in nodes if node.op_type == "ScatterND"}) == 1
 
 
-def test_weights_are_stored_once_and_ready_for_the_product(compiled_bundle: Path) -> None:
+def test_weights_are_stored_once_and_ready_for_the_matmul(compiled_bundle: Path) -> None:
     model = onnx.load(compiled_bundle / "targets/onnx-fp32/step.onnx")
     constants = {tensor.name for tensor in model.graph.initializer}
     producers = {name: node for node in model.graph.node for name in node.output}
-    products = [node for node in model.graph.node if node.op_type == "MatMul"]
-    assert not constants & {name for node in products for name in node.input}
+    matmuls = [node for node in model.graph.node if node.op_type == "MatMul"]
+    assert not constants & {name for node in matmuls for name in node.input}
     names = ("Linear", "VocabularyCandidates")
     called = [node for node in model.graph.node if node.op_type.startswith(names)]
     # Per layer: merged q, k, v; output; cross query; cross output; two of the feed-forward.
     assert len(called) == 2 * 6 + 1
     assert len({node.input[1] for node in called} & constants) == len(called)
-    for node in products:
+    for node in matmuls:
         if node.input[1] not in constants and node.input[1] in producers:
             assert not set(producers[node.input[1]].input) <= constants

@@ -28,7 +28,7 @@ HEAD = SIZE // HEADS
 
 
 def encoder() -> ir.Model:
-    """Keys and values of two layers from one product."""
+    """Keys and values of two layers from one matmul."""
     nodes = [
         node("MatMul", "x w", "both"),
         node("Split", "both sizes", "k v", axis=-1),
@@ -94,7 +94,7 @@ def test_caches_alone_are_in_16_bits(
         assert value.dtype == (HALF if cache else FLOAT), value.name
     found = run(model, {n: x.astype(np.float16) if n in kept else x for n, x in inputs.items()})
     assert_close(found, right, "float16")
-    for name in ("twice", "source_bias", "largest"):  # what is no product of keys is as it was
+    for name in ("twice", "source_bias", "largest"):  # not keys or values
         if name in right:
             np.testing.assert_array_equal(found[name], right[name])
     added = operators(model) - before

@@ -62,7 +62,7 @@ def run(given: ir.Model, x: NDArray[np.float32], tokens: NDArray[np.int64] | Non
     return session.run(None, {v.name: feeds[v.name] for v in session.get_inputs()})
 
 
-def products() -> ir.Model:
+def matmuls() -> ir.Model:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["y"]),
         helper.make_node("MatMul", ["x", "v"], ["z"]),
@@ -74,8 +74,8 @@ def operators(given: ir.Model) -> list[str]:
     return [node.op_type for node in given.graph]
 
 
-def test_products_become_8_bit_and_share_their_activation() -> None:
-    given = products()
+def test_matmuls_become_8_bit_and_share_their_activation() -> None:
+    given = matmuls()
     assert DynamicInt8().run(given).matches == 2
     names = operators(given)
     assert names.count("MatMulInteger") == 2
@@ -107,11 +107,11 @@ def test_columns_are_filled_up_for_the_kernel_and_cut_off_again(columns: int, sl
 
 def test_outputs_are_within_the_8_bit_step() -> None:
     x = RANDOM.standard_normal((3, 5, 24)).astype(np.float32)
-    expected = run(products(), x)
-    given = products()
+    expected = run(matmuls(), x)
+    given = matmuls()
     DynamicInt8().run(given)
     for found, right, weights in zip(run(given, x), expected, (WEIGHTS, OTHER), strict=True):
-        # Each factor is off by at most half a step of largest / 127, so a product of sums by:
+        # Each factor is off by at most half a step of largest / 127, so a dot product by:
         x_step = np.abs(x).max(-1, keepdims=True) / 127 / 2
         w_step = np.abs(weights).max(0) / 127 / 2
         bound = x_step * np.abs(weights).sum(0) + np.abs(x).sum(-1, keepdims=True) * w_step
@@ -122,7 +122,7 @@ def test_outputs_are_within_the_8_bit_step() -> None:
 
 
 def test_a_row_alone_and_in_a_batch_is_the_same_to_the_bit() -> None:
-    given = products()
+    given = matmuls()
     DynamicInt8().run(given)
     x = RANDOM.standard_normal((8, 3, 24)).astype(np.float32)
     x[5] *= 1e4  # a neighbour that would ruin a shared scale
@@ -133,14 +133,14 @@ def test_a_row_alone_and_in_a_batch_is_the_same_to_the_bit() -> None:
 
 
 def test_a_row_of_zeros_gives_zeros() -> None:
-    given = products()
+    given = matmuls()
     DynamicInt8().run(given)
     for found in run(given, np.zeros((1, 2, 24), np.float32)):
         np.testing.assert_array_equal(found, 0.0)
 
 
 def test_a_row_of_zeros_changes_no_other_row() -> None:
-    given = products()
+    given = matmuls()
     DynamicInt8().run(given)
     x = RANDOM.standard_normal((2, 3, 24)).astype(np.float32)
     x[0, 1] = x[1, 2] = 0
@@ -223,8 +223,8 @@ def ranked(
     """Logits of which the best k are taken, and their softmax."""
     weights = np.random.default_rng(seed).standard_normal((24, columns)).astype(np.float32)
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["logits" if bias is None else "product"]),
-        *([] if bias is None else [helper.make_node("Add", ["product", "b"], ["logits"])]),
+        helper.make_node("MatMul", ["x", "w"], ["logits" if bias is None else "matmul"]),
+        *([] if bias is None else [helper.make_node("Add", ["matmul", "b"], ["logits"])]),
         helper.make_node("TopK", ["logits", "k"], ["best", "index"]),
         helper.make_node("Softmax", ["logits"], ["shares"]),
         helper.make_node("GatherElements", ["shares", "index"], ["share"], axis=-1),
@@ -288,7 +288,7 @@ def test_a_row_of_logits_alone_and_in_a_batch_is_the_same_to_the_bit() -> None:
             np.testing.assert_array_equal(alone[0], batch[index])
 
 
-def test_a_product_that_is_read_otherwise_has_no_column_too_many() -> None:
+def test_a_matmul_that_is_read_otherwise_has_no_column_too_many() -> None:
     given = ranked(333, k=9)
     logits = next(v for one in given.graph for v in one.outputs if v.name == "logits")
     given.graph.outputs.append(logits)
@@ -359,7 +359,7 @@ def test_a_table_that_two_read_is_quantized_once(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_second_run_finds_nothing_and_changes_nothing() -> None:
-    given = products()
+    given = matmuls()
     DynamicInt8().run(given)
     before = operators(given)
     with pytest.raises(TranslateTrtError, match="no matmul with a constant matrix"):
@@ -384,7 +384,7 @@ def test_a_column_of_zeros() -> None:
     assert (scales > 0).all()
 
 
-def test_every_product_of_the_real_graphs_is_in_8_bits(compiled_bundle: Path) -> None:
+def test_every_matmul_of_the_real_graphs_is_in_8_bits(compiled_bundle: Path) -> None:
     for role, count in (("encoder", 2 * 4 + 1), ("step", 2 * 6 + 1)):
         proto = onnx.load(compiled_bundle / f"targets/onnx-int8/{role}.onnx")
         constants = {tensor.name: tensor for tensor in proto.graph.initializer}

@@ -40,7 +40,7 @@ def norm(x: str, y: str) -> NodeProto:
     return node("LayerNormalization", f"{x} scale shift", y, axis=-1)
 
 
-def product(x: str, name: str, y: str) -> list[NodeProto]:
+def matmul(x: str, name: str, y: str) -> list[NodeProto]:
     return [node("MatMul", f"{x} w_{name}", f"{y}_p"), node("Add", f"{y}_p b_{name}", y)]
 
 
@@ -56,7 +56,7 @@ def layer(**changes: Array) -> ir.Model:
     nodes = [
         node("Gather", "embedding ids", "e"), node("Gather", "positions at", "where"),
         node("Add", "e where", "x"), norm("x", "n"),
-        *product("n", "q", "q"), *product("n", "k", "k"), *product("n", "v", "v"),
+        *matmul("n", "q", "q"), *matmul("n", "k", "k"), *matmul("n", "v", "v"),
         *heads("q", [0, 2, 1, 3]), *heads("k", [0, 2, 1, 3]), *heads("v", [0, 2, 1, 3]),
         node("ScatterND", "self_key_0 places k_h", "next_self_key_0"),
         node("ScatterND", "self_value_0 places v_h", "next_self_value_0"),
@@ -65,10 +65,10 @@ def layer(**changes: Array) -> ir.Model:
         node("Softmax", "biased", "weights", axis=-1),
         node("MatMul", "weights next_self_value_0", "context"),
         node("Transpose", "context", "turned", perm=[0, 2, 1, 3]),
-        node("Reshape", "turned joined", "c"), *product("c", "o", "o"),
+        node("Reshape", "turned joined", "c"), *matmul("c", "o", "o"),
         node("Add", "n o", "sum1"), norm("sum1", "n1"),
-        *product("n1", "inner", "inner"), node("Relu", "inner", "relu"),
-        *product("relu", "outer", "outer"), node("Add", "n1 outer", "sum2"), norm("sum2", "n2"),
+        *matmul("n1", "inner", "inner"), node("Relu", "inner", "relu"),
+        *matmul("relu", "outer", "outer"), node("Add", "n1 outer", "sum2"), norm("sum2", "n2"),
         node("MatMul", "n2 vocabulary", "logits"),
         node("LogSoftmax", "logits", "log_probs", axis=-1),
         node("Identity", "weights", "attention"),
@@ -112,7 +112,7 @@ def types(model: ir.Model) -> dict[str, ir.DataType | None]:
 
 
 @pytest.mark.parametrize("dtype", [FP16, BF16])
-def test_products_and_caches_have_16_bits_and_islands_32(dtype: ir.DataType) -> None:
+def test_matmuls_and_caches_have_16_bits_and_islands_32(dtype: ir.DataType) -> None:
     model = layer()
     before = signature(model)
     outcome = MixedPrecision(dtype).run(model)
@@ -181,7 +181,7 @@ def test_weights_beyond_fp16_are_refused_by_name(value: float) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"), [(7e4, "the result could reach"), (np.nan, "no bound")]
 )
-def test_a_matrix_beyond_fp16_leaves_its_product_in_fp32(value: float, reason: str) -> None:
+def test_a_matrix_beyond_fp16_leaves_its_matmul_in_fp32(value: float, reason: str) -> None:
     matrix = SCALED * weights(SIZE, INNER)
     matrix[3, 4] = value
     model = layer(w_inner=matrix)
@@ -195,10 +195,10 @@ def test_a_matrix_beyond_fp16_leaves_its_product_in_fp32(value: float, reason: s
 
 
 def feed_forward() -> ir.Model:
-    """Its second product passes 65,504 for inputs that are nothing special."""
+    """Feed-forward layer whose second matmul exceeds 65,504 for ordinary inputs."""
     nodes = [
-        norm("x", "n"), *product("n", "inner", "inner"), node("Relu", "inner", "relu"),
-        *product("relu", "outer", "outer"), node("Add", "n outer", "sum"), norm("sum", "y"),
+        norm("x", "n"), *matmul("n", "inner", "inner"), node("Relu", "inner", "relu"),
+        *matmul("relu", "outer", "outer"), node("Add", "n outer", "sum"), norm("sum", "y"),
     ]  # fmt: skip
     constants = {
         "scale": np.ones(SIZE, np.float32), "shift": np.zeros(SIZE, np.float32),
@@ -232,7 +232,7 @@ def run_naive(model: ir.Model, inputs: dict[str, Array]) -> list[Array]:
         return list(ReferenceEvaluator(naive(model)).run(None, halves))
 
 
-def test_a_product_that_could_overflow_stays_in_fp32() -> None:
+def test_a_matmul_that_could_overflow_stays_in_fp32() -> None:
     model = feed_forward()
     inputs = feeds(model)
     right = run(model, inputs)
@@ -256,7 +256,7 @@ def test_a_bias_that_lifts_the_result_beyond_counts() -> None:
         "scale": np.ones(SIZE, np.float32), "shift": np.zeros(SIZE, np.float32),
         "w_a": weights(SIZE, SIZE), "b_a": np.full(SIZE, 4e4, np.float32),
     }  # fmt: skip
-    model = build([norm("x", "n"), *product("n", "a", "y")], {"x": rows}, {"y": rows}, constants)
+    model = build([norm("x", "n"), *matmul("n", "a", "y")], {"x": rows}, {"y": rows}, constants)
     (reason,) = MixedPrecision(FP16).run(model).refused
     assert reason.startswith("y_p: kept in FP32: the result could reach 4e+04")
 
@@ -302,7 +302,7 @@ def test_outputs_that_are_no_caches_keep_their_type() -> None:
 def caching(factor: float, normed: bool = True, static: bool = False) -> ir.Model:
     nodes = [
         *([norm("x", "n")] if normed else [node("Sin", "x", "n")]),
-        *product("n", "k", "k"), *heads("k", [0, 2, 1, 3]),
+        *matmul("n", "k", "k"), *heads("k", [0, 2, 1, 3]),
         node("TensorScatter", "self_key_0 k_h at", "next_self_key_0", axis=2) if static else
         node("ScatterND", "self_key_0 places k_h", "next_self_key_0"),
     ]  # fmt: skip
@@ -347,7 +347,7 @@ def test_caches_are_read_and_written_in_16_bits(static: bool) -> None:
 
 
 def test_what_leaves_an_encoder_in_32_bits_is_cast_at_its_end() -> None:
-    # A product that may not be in FP16, since what it reads is large, with a result that may.
+    # A matmul that may not be in FP16, since what it reads is large, with a result that may.
     nodes = [node("MatMul", "x w", "cross_key_0")]
     rows: Axes = ["N", "T", SIZE]
     model = build(nodes, {"x": rows}, {"cross_key_0": rows}, {"w": 1e-3 * weights(SIZE, SIZE)})
@@ -367,7 +367,7 @@ def test_what_leaves_an_encoder_in_32_bits_is_cast_at_its_end() -> None:
 def test_a_row_that_sees_nothing_is_no_nan(operator: str) -> None:
     rows: Axes = ["N", "T", SIZE]
     split = [
-        *product("n", "q", "q"), *product("n", "k", "k"), *product("n", "v", "v"),
+        *matmul("n", "q", "q"), *matmul("n", "k", "k"), *matmul("n", "v", "v"),
     ]  # fmt: skip
     if operator == "Attention":
         for name in "qkv":

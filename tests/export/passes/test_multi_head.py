@@ -147,7 +147,7 @@ MORE = node("Abs", "w", "z")
 )  # fmt: skip
 def test_what_computes_weights_that_are_read_elsewhere_stays(model: ir.Model) -> None:
     left = assert_rewrites(FuseMultiHeadAttention(), model, 1)
-    # The product of weights and values is in the operator alone.
+    # The matmul of weights and values is in the operator alone.
     assert (left["MultiHeadAttention"], left["Softmax"], left["MatMul"]) == (1, 1, 1)
 
 

@@ -320,7 +320,7 @@ def test_kernels_are_called_wherever_they_can(
     ):
         operators = graphs[role].operators
         assert sum(n for name, n in operators.items() if name.endswith(end)) == sublayers
-        # The embedding's, which no product has made.
+        # That of the embedding, which follows no matmul.
         assert operators["LayerNormalization"] == (shape == "pre")
         left = {"MatMul", "Relu", "Gelu", "Sigmoid", "TopK", "TopLogits"} & operators.keys()
         assert left == ({"MatMul"} if attention and role == "step" else set())

@@ -181,7 +181,7 @@ def test_no_input_passes_the_bounds_of_a_random_graph(seed: int) -> None:
         assert bounds.keys() >= set(values)
 
 
-def test_the_bound_of_a_product_of_a_norm_is_nearly_reached() -> None:
+def test_the_bound_of_a_matmul_of_a_norm_is_nearly_reached() -> None:
     size, columns = 64, 16
     matrix = weights(size, columns)
     matrix -= matrix.mean(0)  # what a norm writes has no mean, so it can reach these columns alone
@@ -308,9 +308,9 @@ def test_static_caches_and_those_inside_an_attention() -> None:
 UNBOUNDED = {
     "an input": [node("Identity", "x", "y")],
     "an unknown operator": [NORM, node("Exp", "n", "y")],
-    "a product of two": [NORM, node("Mul", "n n", "y")],
+    "a Mul of two values": [NORM, node("Mul", "n n", "y")],
     "a sum with an input": [NORM, node("Add", "n x", "y")],
-    "a product of an input": [node("MatMul", "x w", "y")],
+    "a matmul of an input": [node("MatMul", "x w", "y")],
     "a norm over more": [node("LayerNormalization", "x wide_scale", "y", axis=1)],
     "Concat with an input": [NORM, node("Concat", "n n x", "y", axis=1)],
     "Concat of features": [NORM, node("Concat", "n n", "y", axis=-1)],
@@ -327,7 +327,7 @@ UNBOUNDED = {
     "features moved away": [NORM, node("Transpose", "n", "t", perm=[0, 2, 1]),
                             node("MatMul", "t bias", "y")],
     "features moved to the front": [NORM, node("Transpose", "n", "y", perm=[2, 0, 1])],
-    "a product with rows": [NORM, node("MatMul", "n stacked", "y")],
+    "a matmul with rows": [NORM, node("MatMul", "n stacked", "y")],
     "a mean of transposed rows": [*SOFTMAX[:3], node("Softmax", "h", "weights", axis=-1),
                                   node("Transpose", "h", "t", perm=[0, 1, 3, 2]),
                                   node("MatMul", "weights t", "y")],

@@ -1,4 +1,4 @@
-"""Constant matrices: stored as products read them, scaled beforehand, merged."""
+"""Constant matrices: stored as matmuls read them, scaled beforehand, merged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def gemm(**attributes: Any) -> ir.Model:
 @pytest.mark.parametrize(
     "attributes", [{}, {"transB": 1}, {"transB": 0, "alpha": 1.0, "beta": 1.0, "transA": 0}]
 )
-def test_gemm_becomes_product_and_sum(attributes: dict[str, Any]) -> None:
+def test_gemm_becomes_matmul_and_sum(attributes: dict[str, Any]) -> None:
     model = gemm(**attributes)
     assert_rewrites(StoreWeights(), model, 1 + attributes.get("transB", 0))
     assert operators(model) == {"MatMul": 1, "Add": 1}
@@ -76,7 +76,7 @@ def test_only_constant_matrices_are_transposed() -> None:
     assert_left_alone(StoreWeights(), build(nodes, X, outputs, constants, types={"c": "int"}))
 
 
-def test_a_tied_matrix_is_stored_for_lookups_and_for_products() -> None:
+def test_a_tied_matrix_is_stored_for_lookups_and_for_matmuls() -> None:
     nodes = [
         node("Gather", "table ids", "embedded"),
         node("Transpose", "table", "columns", perm=[1, 0]),
@@ -98,7 +98,7 @@ def test_a_tied_matrix_is_stored_for_lookups_and_for_products() -> None:
 
 def biased(*more: NodeProto, factor: Array = HALF, **constants: Array) -> ir.Model:
     """X W + b, then the given nodes to y."""
-    nodes = [node("MatMul", "x w", "product"), node("Add", "product b", "sum"), *more]
+    nodes = [node("MatMul", "x w", "matmul"), node("Add", "matmul b", "sum"), *more]
     stored = {"w": weights(8, 6), "b": weights(6), "c": factor, **constants}
     return build(nodes, X, {"y": [None] * len_of(more)}, stored)
 
@@ -175,17 +175,17 @@ def test_factors_that_cannot_be_folded() -> None:
     assert_left_alone(FoldScales(), split, number)
 
 
-def test_products_that_no_factor_can_go_into() -> None:
+def test_matmuls_that_no_factor_can_go_into() -> None:
     reason = "the matrix or bias of the matmul is not constant"
     inputs: dict[str, Axes] = {**X, "z": ["N", 8, 6]}
     nodes = [
-        node("MatMul", "x z", "product"), node("Add", "product b", "sum"), node("Mul", "sum c", "y")
+        node("MatMul", "x z", "matmul"), node("Add", "matmul b", "sum"), node("Mul", "sum c", "y")
     ]  # fmt: skip
     model = build(nodes, inputs, {"y": OUT}, {"b": weights(6), "c": HALF})
     assert_left_alone(FoldScales(), model, reason)
     inputs = {**X, "r": ["N", "T", 6]}
     nodes = [
-        node("MatMul", "x w", "product"), node("Add", "product r", "sum"), node("Mul", "sum c", "y")
+        node("MatMul", "x w", "matmul"), node("Add", "matmul r", "sum"), node("Mul", "sum c", "y")
     ]  # fmt: skip
     model = build(nodes, inputs, {"y": OUT}, {"w": weights(8, 6), "c": HALF})
     assert_left_alone(FoldScales(), model, reason)
@@ -242,11 +242,11 @@ def test_nothing_to_merge_with() -> None:
         ([node("Add", "p1 b0", "q"), node("Add", "p1 q", "y1")], "nothing, or more than one"),
         ([node("Add", "p1 p1", "y1")], "nothing, or more than one bias"),
         ([node("Add", "p1 r", "y1")], "the bias of the matmul is not a constant vector"),
-        ([node("Add", "p1 matrix", "y1")], "what is added to the product is not a constant"),
+        ([node("Add", "p1 matrix", "y1")], "the bias of the matmul is not a constant"),
         ([node("Add", "p1 one", "y1")], "the bias of the matmul is not a constant vector"),
     ],
 )
-def test_products_that_are_no_projections(nodes: list[NodeProto], reason: str) -> None:
+def test_matmuls_that_are_no_projections(nodes: list[NodeProto], reason: str) -> None:
     first = [node("MatMul", "x w0", "p0"), node("Add", "p0 b0", "y0"), node("MatMul", "x w1", "p1")]
     constants = {
         "w0": weights(8, 6), "w1": weights(8, 6, seed=1), "b0": weights(6),
@@ -257,7 +257,7 @@ def test_products_that_are_no_projections(nodes: list[NodeProto], reason: str) -
     assert_left_alone(MergeMatmuls(), model, reason)
 
 
-def test_a_product_that_is_itself_an_output_is_left() -> None:
+def test_a_matmul_that_is_itself_an_output_is_left() -> None:
     nodes = [
         node("MatMul", "x w", "p"), node("Add", "p b", "y"),
         node("MatMul", "x v", "q"), node("Add", "q b", "z"),
@@ -268,7 +268,7 @@ def test_a_product_that_is_itself_an_output_is_left() -> None:
     assert_left_alone(MergeMatmuls(), model, reason)
 
 
-def test_two_inputs_make_two_products_even_if_their_first_matrix_is_the_same() -> None:
+def test_two_inputs_make_two_matmuls_even_if_their_first_matrix_is_the_same() -> None:
     nodes = []
     for index, x in enumerate("xz"):
         for name in ("w", f"v{index}"):
