@@ -238,9 +238,12 @@ def test_nothing_to_merge_with() -> None:
 @pytest.mark.parametrize(
     ("nodes", "reason"),
     [
-        ([node("Relu", "p1", "y1")], "nothing, or more than one bias"),
-        ([node("Add", "p1 b0", "q"), node("Add", "p1 q", "y1")], "nothing, or more than one"),
-        ([node("Add", "p1 p1", "y1")], "nothing, or more than one bias"),
+        ([node("Relu", "p1", "y1")], "the matmul does not have exactly one bias"),
+        (
+            [node("Add", "p1 b0", "q"), node("Add", "p1 q", "y1")],
+            "the matmul does not have exactly one",
+        ),
+        ([node("Add", "p1 p1", "y1")], "the matmul does not have exactly one bias"),
         ([node("Add", "p1 r", "y1")], "the bias of the matmul is not a constant vector"),
         ([node("Add", "p1 matrix", "y1")], "the bias of the matmul is not a constant"),
         ([node("Add", "p1 one", "y1")], "the bias of the matmul is not a constant vector"),
