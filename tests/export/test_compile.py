@@ -24,7 +24,7 @@ def test_what_a_bundle_says_of_itself(compiled_bundle: Path, checkpoint: Checkpo
     assert list(manifest.targets) == ["onnx-fp32", "onnx-int8"]
     assert (manifest.source_language, manifest.target_language) == ("en", "de")
     assert manifest.model.vocabulary_size == checkpoint.model.vocabulary_size
-    assert manifest.limits.max_source_length == 48  # what it was trained on
+    assert manifest.limits.max_source_length == 48  # the longest sentence of its training
     assert manifest.limits.max_target_length == 98
     assert manifest.search_options().length_penalty == 0.6
     for name, target in manifest.targets.items():
@@ -72,7 +72,7 @@ def test_learned_positions_bound_the_limits() -> None:
         BuildOptions(max_source_length=51).limits(256, 100)
 
 
-# The least that an older version's bundle says of itself: one file beside the manifest.
+# Smallest manifest of an older version's bundle: one file beside it.
 OLD = json.dumps(
     {
         "format_version": 1,
@@ -102,7 +102,7 @@ def test_a_failure_midway_leaves_no_half_bundle(
     def fail(*_: object) -> None:
         raise failure
 
-    # The tokenizer has been written into the new bundle by then.
+    # At this point the new bundle already contains the tokenizer.
     monkeypatch.setattr(compile_module, "trace_graphs", lambda *_: {"encoder": None})
     monkeypatch.setattr(compile_module, "hash_file", fail)
     for name, force in (("old", True), ("new", False)):
@@ -126,7 +126,7 @@ def test_force_replaces_all_of_a_bundle(
     manifest = read_manifest(out)
     assert tuple(manifest.targets) == targets
     assert Translator(out).target.name == "onnx-int8"
-    for name in targets:  # the same graphs make the same files
+    for name in targets:  # equal graphs give equal files
         other = read_manifest(compiled_bundle).target(name)
         assert manifest.target(name).files["step"].sha256 == other.files["step"].sha256
 
@@ -166,7 +166,7 @@ main()
 
 @pytest.mark.slow
 def test_no_room_for_the_graphs(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    # A limit on the size of files stands in for a disk that fills up while the graph is written.
+    # A limit on file sizes emulates a disk that fills up while the graph is written.
     out = tmp_path / "bundle"
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, "export", str(checkpoint.path), "--out", str(out)],

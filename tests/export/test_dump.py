@@ -1,4 +1,4 @@
-"""Every stage of a compilation is a graph that loads and computes the same."""
+"""Dumps: the graph of every stage loads and computes the same result."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(path: Path, feeds: dict[str, Array]) -> dict[str, Array]:
 def assert_equal(found: dict[str, Array], right: dict[str, Array], stage: Path) -> None:
     assert found.keys() == right.keys()
     for name, expected in right.items():
-        # Activations are near 1; two layers of sums in another order.
+        # Activations are near 1, and two layers sum in another order.
         np.testing.assert_allclose(found[name], expected, atol=2e-5, err_msg=f"{stage}: {name}")
 
 
@@ -91,7 +91,7 @@ def test_weights_are_shared_by_stages_and_graphs(dumped: Path) -> None:
                 else:
                     assert len(tensor.raw_data) <= 1024
     assert all(readers.values())
-    assert max(readers.values()) >= len(STAGES)  # some are never touched
+    assert max(readers.values()) >= len(STAGES)  # no pass rewrites some weights
     assert sum(path.stat().st_size for path in files.values()) < total / 3
 
 

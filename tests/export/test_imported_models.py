@@ -1,4 +1,4 @@
-"""What imported models have and trained ones have not, in every kind of target."""
+"""Settings of imported models that trained models lack, in every kind of target."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_shortlist_of_two_vocabularies(everything_else: Checkpoint) -> None:
 
 
 def listed_search(checkpoint: Checkpoint, sources: list[list[int]]) -> list[list[Hypothesis]]:
-    """What the reference finds among the tokens of each sentence's list."""
+    """Search with the reference, restricted to the tokens of each sentence's shortlist."""
     table, model = random_table(checkpoint), checkpoint.load_model()
     project, found = model.project, []
     for source in sources:

@@ -32,13 +32,13 @@ SEARCH = SearchOptions(num_hypotheses=4)
 
 
 def mostly_the_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    """The best hypotheses of nine in ten, with scores that are near."""
+    """Check that nine in ten best hypotheses are equal, with similar scores."""
     pairs = [(a[0], b[0]) for a, b in zip(found, expected, strict=True)]
     same = [(a, b) for a, b in pairs if a.tokens == b.tokens]
     assert len(same) >= 0.9 * len(pairs)
-    # FP16 is off by 5e-4 of a logit near 10, over tokens whose number the score is divided by.
+    # FP16 has an error of 5e-4 times a logit near 10 per token, and scores are means over tokens.
     assert max(abs(a.score - b.score) for a, b in same) < 0.02
-    assert any(a.score != b.score for a, b in same)  # it is another precision
+    assert any(a.score != b.score for a, b in same)  # the precision differs
 
 
 def test_fp16_translates_on_a_cpu(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_fp16_translates_on_a_cpu(checkpoint: Checkpoint, tmp_path: Path) -> Non
     sizes = [file.bytes for file in entry.files.values()]
     compile_bundle(checkpoint, tmp_path / "fp32", BuildOptions(attention=True))
     full = read_manifest(tmp_path / "fp32").target().files.values()
-    assert sum(sizes) < 0.8 * sum(file.bytes for file in full)  # of which much is structure
+    assert sum(sizes) < 0.8 * sum(file.bytes for file in full)  # much of a small graph is structure
 
 
 # ---- static graphs ----
@@ -82,7 +82,7 @@ def with_bias_for_every_query(model: ir.Model) -> ir.Model:
 def static_bundle(
     checkpoint: Checkpoint, path: Path, target: str, disabled: tuple[str, ...] = ()
 ) -> Translator:
-    """What TensorRT gets, as a bundle that runs in ONNX Runtime."""
+    """Write the graphs for TensorRT as a bundle that runs in ONNX Runtime."""
     options = BuildOptions(("onnx-fp32",), disabled_passes=disabled)
     compile_bundle(checkpoint, path, options)
     manifest = read_manifest(path)

@@ -1,4 +1,4 @@
-"""What stands in the files: the contract's names, types and axes; the checker takes them."""
+"""Graph files have the contract's names, types and axes, and pass the checker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_files_keep_the_contract(compiled_bundle: Path, target: str, role: s
     assert {o.domain: o.version for o in model.opset_import} == imports
     called = {node.op_type for node in model.graph.node if node.domain == "translate_trt"}
     assert called
-    # TopLogits is also called by a function.
+    # A body also contains TopLogits.
     assert {function.name for function in model.functions} - {"TopLogits"} == called - {"TopLogits"}
     contract = manifest.target(target).contract
     for values, specs in zip(
@@ -58,13 +58,13 @@ def test_a_module_that_departs_from_the_contract_is_refused() -> None:
 
 
 def test_caches_are_never_gathered(compiled_bundle: Path) -> None:
-    # They are written to and masked; a Gather over one would copy it at every step.
+    # Caches are written in place and masked; a Gather would copy them in every step.
     model = onnx.inliner.inline_local_functions(
         onnx.load(compiled_bundle / "targets/onnx-fp32/step.onnx")
     )
     gathered = {node.input[0] for node in model.graph.node if node.op_type.startswith("Gather")}
-    # What is written is the input itself, so that both may be the same memory; and nothing else
-    # reads it but for its sizes, or what it was would have to be kept.
+    # The write takes the input itself, so both can share memory. No other node reads the input but
+    # for its sizes, or its old content would have to be kept.
     written = {
         node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "ScatterND"
     }
@@ -84,10 +84,10 @@ def test_caches_are_never_gathered(compiled_bundle: Path) -> None:
 def test_bodies_leave_nothing_to_do_at_each_step(
     compiled_bundle: Path, tmp_path: Path, target: str, operator: str, count: int
 ) -> None:
-    # Weights are brought back from their blocks at load, and all layers share the places in caches.
+    # Blocked weights are restored at load, and all layers share the indices of cache slots.
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    options.log_severity_level = 3  # it warns of the file, which is for this machine alone
+    options.log_severity_level = 3  # ONNX Runtime warns that the file is specific to this machine
     ort.InferenceSession(
         compiled_bundle / "targets" / target / "step.onnx", options,
         providers=["CPUExecutionProvider"],

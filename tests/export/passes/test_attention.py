@@ -1,4 +1,4 @@
-"""Attention as one operator, where the opset has it, and the transpositions that are left."""
+"""Fusion of attention into one operator, if the opset has it, and of transpositions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values in 16 bits, and nothing else."""
+"""FP16 KV caches: only keys and values change their type."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def encoder() -> ir.Model:
 
 
 def step() -> ir.Model:
-    """A cache that is written, then read as it is and transposed; and one of the source."""
+    """Step with a cache that is written, then read directly and transposed, and a source cache."""
     nodes = [
         node("Reshape", "k by_head", "k_heads"),
         node("Transpose", "k_heads", "k_first", perm=[0, 2, 1, 3]),
@@ -84,7 +84,7 @@ def test_caches_alone_are_in_16_bits(
     model = make()
     inputs = feeds(model)
     kept = {name for name in inputs if name.startswith(("self_", "cross_"))}
-    for name in kept:  # numbers that both types have
+    for name in kept:  # numbers that FP16 represents exactly
         inputs[name] = inputs[name].astype(np.float16).astype(np.float32)
     right, before = run(model, inputs), operators(model)
     outcome = Fp16KvCache().run(model)

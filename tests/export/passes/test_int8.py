@@ -1,4 +1,4 @@
-"""The int8 pass: what it takes, what it leaves, and how near it stays."""
+"""Int8 quantization: matmuls and tables it covers, others it leaves, and its error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def model(
         [helper.make_tensor_value_info(o, TensorProto.FLOAT, ["N", "T", None]) for o in outputs],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )  # fmt: skip
-    # No other pass may have brought operators.
+    # Only the opsets that earlier passes import.
     opset = [helper.make_opsetid("", DYNAMIC_OPSET), helper.make_opsetid(DOMAIN, 1)]
     proto = helper.make_model(graph, opset_imports=opset, ir_version=10)
     given = ir.from_proto(onnx.shape_inference.infer_shapes(proto))
@@ -151,7 +151,7 @@ def test_a_row_of_zeros_changes_no_other_row() -> None:
             assert np.isfinite(batch[row]).all()
 
 
-# ---- what comes out of a ReLU ----
+# ---- outputs of a ReLU ----
 
 
 def rectified(*more: str) -> ir.Model:
@@ -177,7 +177,7 @@ def test_what_has_no_sign_is_stored_without_one() -> None:
     }  # fmt: skip
     assert sorted(zero_points.values()) == [0, 128]
     y, z = run(given, x)
-    # A step of largest / 255 for what has no sign, of largest / 127 for what has one.
+    # Steps are largest / 255 without a sign and largest / 127 with one.
     positive = np.maximum(x, 0)
     for found, expected, value, weights, steps in (
         (y, right[0], positive, WEIGHTS, 255), (z, right[1], x, OTHER, 127),
@@ -220,7 +220,7 @@ def test_a_relu_that_rests_gives_zeros() -> None:
 def ranked(
     columns: int, k: int, seed: int = 0, bias: NDArray[np.float32] | None = None
 ) -> ir.Model:
-    """Logits of which the best k are taken, and their softmax."""
+    """Build a top-k of logits beside their softmax."""
     weights = np.random.default_rng(seed).standard_normal((24, columns)).astype(np.float32)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["logits" if bias is None else "matmul"]),
@@ -236,7 +236,7 @@ def ranked(
 
 @pytest.mark.parametrize("columns", [17, 31, 32, 320, 333])
 def test_columns_that_fill_up_the_vocabulary_are_never_chosen(columns: int) -> None:
-    given = ranked(columns, k=columns)  # all there are
+    given = ranked(columns, k=columns)  # all of them
     x = RANDOM.standard_normal((3, 5, 24)).astype(np.float32)
     x[1] *= 1e4
     x[2] *= 1e-4
@@ -250,7 +250,7 @@ def test_columns_that_fill_up_the_vocabulary_are_never_chosen(columns: int) -> N
     expected = np.broadcast_to(np.arange(columns), column.shape)
     np.testing.assert_array_equal(np.sort(column, -1), expected)
     assert np.abs(best).max() < 1e9
-    # Shares are of the columns that there are; a row of zeros knows nothing, and prefers nobody.
+    # Probabilities cover the real columns only; those of a row of zeros are uniform.
     some = np.abs(x).max(-1) > 0
     np.testing.assert_allclose(share[some].sum(-1), 1, rtol=1e-5)
     assert np.ptp(share[~some]) == 0
@@ -399,6 +399,6 @@ def test_every_matmul_of_the_real_graphs_is_in_8_bits(compiled_bundle: Path) -> 
         tables = [n.input[0] for n in nodes if n.op_type in ("Gather", "Embed8")]
         looked_up = [constants[name] for name in tables if name in constants]
         assert [t.data_type for t in looked_up if list(t.dims) == [size, 32]] == [TensorProto.INT8]
-        blocks = [(size + 15) // 16, 8, 16, 4]  # of the vocabulary, for the logits
+        blocks = [(size + 15) // 16, 8, 16, 4]  # blocked vocabulary matrix
         logits = [t.data_type for t in constants.values() if list(t.dims) == blocks]
         assert logits == ([TensorProto.INT8] if role == "step" else [])

@@ -1,4 +1,4 @@
-"""16 bits where they are safe: types, numbers, caches, and what stays in FP32."""
+"""Mixed precision: types, numerical results, caches, and matmuls that stay in FP32."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def heads(x: str, perm: list[int]) -> list[NodeProto]:
 
 
 def layer(**changes: Array) -> ir.Model:
-    """A post-norm layer over looked-up tokens with its caches and log-probabilities."""
+    """Build a post-norm layer with embedding, caches and log-probabilities."""
     nodes = [
         node("Gather", "embedding ids", "e"), node("Gather", "positions at", "where"),
         node("Add", "e where", "x"), norm("x", "n"),
@@ -101,7 +101,7 @@ def layer(**changes: Array) -> ir.Model:
 
 
 def types(model: ir.Model) -> dict[str, ir.DataType | None]:
-    """By value, as ONNX infers them from inputs and constants alone."""
+    """Types of all values, as ONNX infers them from inputs and constants."""
     proto = ir.to_proto(model)
     del proto.graph.value_info[:]
     proto = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
@@ -117,7 +117,7 @@ def test_matmuls_and_caches_have_16_bits_and_islands_32(dtype: ir.DataType) -> N
     before = signature(model)
     outcome = MixedPrecision(dtype).run(model)
     assert operators(model)["MatMul"] == 9
-    fine = dtype == FP16  # enough for logits
+    fine = dtype == FP16  # precise enough for logits
     assert outcome.matches == (9 if fine else 8)
     assert outcome.refused == (
         () if fine else ("logits: kept in FP32: candidates are ranked by it",)
@@ -139,7 +139,7 @@ def test_matmuls_and_caches_have_16_bits_and_islands_32(dtype: ir.DataType) -> N
         assert name not in stored
     assert ("vocabulary" in stored) == (not fine)
     assert len([n for n, kind in stored.items() if kind == dtype]) == (12 if fine else 11)
-    # Names and axes are as they were; of types, only the caches' are others.
+    # Names and axes are unchanged; only the caches change their type.
     for (name, kind, axes), (old, _, old_axes) in zip(signature(model), before, strict=True):
         assert (name, axes) == (old, old_axes)
         expected = ir.DataType.INT64 if name in ("ids", "at") else FLOAT
@@ -191,7 +191,7 @@ def test_a_matrix_beyond_fp16_leaves_its_matmul_in_fp32(value: float, reason: st
     assert model.graph.initializers["w_inner"].dtype == FLOAT
 
 
-# ---- what does not fit ----
+# ---- values beyond the range of FP16 ----
 
 
 def feed_forward() -> ir.Model:
@@ -210,7 +210,7 @@ def feed_forward() -> ir.Model:
 
 
 def naive(model: ir.Model) -> onnx.ModelProto:
-    """The same with every float in FP16."""
+    """Run the model with every float in FP16."""
     proto = ir.to_proto(model)
     del proto.graph.value_info[:]
     for tensor in proto.graph.initializer:
@@ -225,7 +225,7 @@ def naive(model: ir.Model) -> onnx.ModelProto:
 
 def run_naive(model: ir.Model, inputs: dict[str, Array]) -> list[Array]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what overflows
+        warnings.simplefilter("ignore")  # overflows are intended
         halves = {
             n: a.astype(np.float16) if a.dtype == np.float32 else a for n, a in inputs.items()
         }
@@ -347,7 +347,7 @@ def test_caches_are_read_and_written_in_16_bits(static: bool) -> None:
 
 
 def test_what_leaves_an_encoder_in_32_bits_is_cast_at_its_end() -> None:
-    # A matmul that may not be in FP16, since what it reads is large, with a result that may.
+    # The input of the matmul is too large for FP16, its result is not.
     nodes = [node("MatMul", "x w", "cross_key_0")]
     rows: Axes = ["N", "T", SIZE]
     model = build(nodes, {"x": rows}, {"cross_key_0": rows}, {"w": 1e-3 * weights(SIZE, SIZE)})
@@ -355,7 +355,7 @@ def test_what_leaves_an_encoder_in_32_bits_is_cast_at_its_end() -> None:
     assert outcome.matches == 0
     assert types(model)["cross_key_0"] == FP16
     assert operators(model) == {"MatMul": 1, "Cast": 1}
-    assert outcome.output_bounds["cross_key_0"].largest < 65504  # which the step graph goes by
+    assert outcome.output_bounds["cross_key_0"].largest < 65504  # the bound of the step's input
     x = np.full((1, 2, SIZE), 4e4, np.float32)
     assert np.isfinite(run(model, {"x": x})["cross_key_0"]).all()
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime's attention: the three kinds of a Transformer, and what resembles them."""
+"""Fusion of the three attentions of a Transformer for ONNX Runtime, and near misses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def encoder(*more: NodeProto, outputs: tuple[str, ...] = ("y",), **changes: Axes
 def cached(
     *more: NodeProto, outputs: tuple[str, ...] = ("y", "ks", "vs"), value_size: int = SIZE
 ) -> ir.Model:
-    """Keys and values are written into caches, which are attended to as they are."""
+    """Build an attention over caches that keys and values are written into."""
     constants = {
         **SPLIT, "value_heads": np.array([0, 0, HEADS, value_size]),
         "joined": np.array([0, 0, HEADS * value_size]), "places": slots(HEADS),
@@ -173,7 +173,7 @@ def test_a_number_of_heads_that_is_not_known() -> None:
 
 
 def test_keys_that_were_computed_and_not_just_split_are_taken_too() -> None:
-    # As long as they have heads of their own: a cache is written, not given.
+    # If they have heads of their own: the cache is written, not an input.
     model = cross()
     key = next(v for v in model.graph.inputs if v.name == "k")
     absolute = ir.node("Abs", [key])
@@ -187,7 +187,7 @@ def test_keys_that_were_computed_and_not_just_split_are_taken_too() -> None:
 
 
 def test_heads_that_were_split_here_are_the_encoder_s_alone() -> None:
-    # Keys [N, H, T, D] turned twice: neither rule knows them, and neither says a word.
+    # Keys [N, H, T, D] transposed twice match neither rule, and neither reports a refusal.
     nodes = [
         *split("q"), *split("k"), *split("v"),
         node("Transpose", "k_heads", "kt", perm=[0, 1, 3, 2]), *attend("kt", "v_heads"),

@@ -1,4 +1,4 @@
-"""The passes in order, each switched off in turn, and the account of what they did."""
+"""Order of passes, their reports and expected matches, and exports without each of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from translate_trt.train.search import beam_search
 
 
 class Named(Pass):
-    """Fails, or does nothing."""
+    """Pass that fails, or reports three matches."""
 
     summary = "for tests"
 
@@ -136,7 +136,7 @@ SHAPE = ModelShape(
 
 
 def expecting(matches: int) -> Named:
-    """A pass that has three matches and should have as many as that in an encoder."""
+    """Build a pass that has three matches and expects this number of them in an encoder."""
     one = Named("watched")
     one.expected = Expected(encoder=lambda _: matches, step=lambda _: 0)
     return one
@@ -216,11 +216,11 @@ def test_a_graph_that_is_traced_in_another_way_fails_the_export(
 
 # ---- whole graphs ----
 
-#: What Marian's models have, whatever their activation.
+#: Settings of Marian's models, whatever their activation.
 MARIAN: dict[str, Any] = {"output_bias": True, "sinusoid": "concatenated"}
 
-#: By name, what models have that the checkpoint of all tests has not. The first two are traced for
-#: other tests as well.
+#: Settings of models that differ from the checkpoint of the tests. Other tests trace the first two
+#: as well.
 SHAPES: dict[str, dict[str, Any]] = {
     "post": {}, "pre": {"norm": "pre"}, "marian": MARIAN | {"activation": "swish"},
     "marian with relu": MARIAN | {"encoder_layers": 3, "decoder_layers": 1},
@@ -229,7 +229,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 class Compiled(NamedTuple):
-    """A graph after all passes, and what they did."""
+    """Reports and operators of a graph after all passes."""
 
     reports: list[Report]
     operators: Counter[str]
@@ -285,19 +285,19 @@ def test_each_pass_finds_all_there_is_in_a_model(
     assert matches["encoder"]["fold-scales"]
     assert matches["encoder"]["store-weights"]
     reasons = [x for found in graphs.values() for one in found.reports for x in one.refused]
-    # With norms first, those that read an embedding: it is also what goes on.
+    # In pre-norm models, also the first norms: they read an embedding sum with a second reader.
     assert len(reasons) == (1 if norm == "post" else 3), reasons
 
 
-# The embedding, what candidates are asked for, the selection of beams, and both of the ancestry.
+# Embed, ForcedColumns, SelectBeams, ExtendAncestry and FollowAncestry.
 SEARCH = 5
-# The calls of an encoder layer, of the encoder for a decoder layer and besides, of a decoder layer,
-# of the step besides. Candidates count twice: they begin as TopLogits.
+# Fused ops per encoder layer, in the encoder per decoder layer and besides, per decoder layer, in the
+# step besides. Candidates count twice, since they are TopLogits first.
 CALLS = (5, 2, 1, 2 + 6, 2 + SEARCH)
 
 
-# Weights of attention are an output of the last cross-attention, which is before all that shapes
-# differ in but for the norms.
+# Attention weights are an output of the last cross-attention, which precedes all that the shapes
+# differ in, except for the norms.
 @pytest.mark.parametrize(
     ("shape", "attention"), [*((x, False) for x in SHAPES), ("post", True), ("pre", True)]
 )
@@ -310,7 +310,7 @@ def test_kernels_are_called_wherever_they_can(
     layer, handed_on, encoder, decoder_layer, step = CALLS
     assert {role: one.reports[-1].matches for role, one in graphs.items()} == {
         "encoder": layer * config.encoder_layers + handed_on * config.decoder_layers + encoder,
-        # The attention whose weights are an output is called as well.
+        # The attention whose weights are an output is fused as well.
         "step": decoder_layer * config.decoder_layers + step,
     }
     end = "AddAndNorm" if shape == "pre" else "AddNorm"
@@ -320,7 +320,7 @@ def test_kernels_are_called_wherever_they_can(
     ):
         operators = graphs[role].operators
         assert sum(n for name, n in operators.items() if name.endswith(end)) == sublayers
-        # That of the embedding, which follows no matmul.
+        # The norm of the embedding follows no matmul.
         assert operators["LayerNormalization"] == (shape == "pre")
         left = {"MatMul", "Relu", "Gelu", "Sigmoid", "TopK", "TopLogits"} & operators.keys()
         assert left == ({"MatMul"} if attention and role == "step" else set())

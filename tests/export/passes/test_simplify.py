@@ -1,4 +1,4 @@
-"""Housekeeping, and heads split by shapes that are known beforehand."""
+"""General cleanup, and reshapes by constant shapes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_output_keeps_the_axes_it_was_declared_with() -> None:
 
 
 def reshaped(x: Axes, sizes: list[str | int], y: Axes) -> ir.Model:
-    """Reshape to sizes of which letters are read from x."""
+    """Build a reshape to these sizes; letters are sizes of x."""
     nodes = [node("Shape", "x", "all")]
     constants = {"axis": np.array(0)}
     parts = []
@@ -93,7 +93,7 @@ def test_two_sizes_that_are_nowhere_written() -> None:
 
 
 def test_an_unnamed_size_is_not_taken_for_the_inputs() -> None:
-    # Neither's first axis has a name: nothing says that they are equal.
+    # Both first axes are unnamed, so they are not known to be equal.
     model = reshaped(["N", "T", 8], ["T", "N", 8], [None, None, 8])
     model.graph.inputs[0].shape = ir.Shape([None, None, 8])
     outcome = KeepSizes().run(model)

@@ -1,4 +1,4 @@
-"""Top-k before log-softmax: what fits, what does not, and numbers at the edges."""
+"""Top-k before log-softmax: matches, near misses, and extreme logits."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_numbers_at_the_edges(magnitude: float, hidden: int) -> None:
     found = run(given, {"x": x, "ids": ids})
     right = log_softmax(x)
     best = -np.sort(-right, axis=-1)[..., :4]
-    # Both are differences of numbers as large as the logits, each rounded to float32 once.
+    # Both subtract numbers as large as the logits, each rounded to float32 once.
     near = {"rtol": 2e-6, "atol": max(1e-6, 2 * magnitude * 4 * 6e-8)}
     np.testing.assert_allclose(found["best"], best, **near)
     np.testing.assert_allclose(found["found"], np.take_along_axis(right, ids, -1), **near)

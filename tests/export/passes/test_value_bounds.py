@@ -1,4 +1,4 @@
-"""Bounds that no input passes, and none where nothing can be said."""
+"""Value bounds: no input exceeds them, and unknown operators have none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONSTANTS: dict[str, Array] = {
 def model(
     nodes: list[NodeProto], inputs: Mapping[str, Axes] = X, types: Mapping[str, str] | None = None
 ) -> ir.Model:
-    """Every float value that the nodes make is an output."""
+    """Build a graph whose float values are all outputs."""
     names = [name for one in nodes for name in one.output if name]
     read = {name for one in nodes for name in one.input} - set(names) - inputs.keys()
     constants = {name: CONSTANTS[name] for name in read if name}
@@ -54,8 +54,8 @@ def model(
 def assert_bounded(
     given: ir.Model, feeds: Mapping[str, Array], known: Mapping[str, Bound] | None = None
 ) -> dict[str, Bound]:
-    """No value that has a bound passes it; returns the bounds by name."""
-    # Bounds are of graphs whose only outputs are those of the model: keys, for one, must not be.
+    """Check that no value exceeds its bound; return the bounds by name."""
+    # Bounds require that keys, for example, are not outputs of the graph.
     outputs = list(given.graph.outputs)
     given.graph.outputs.clear()
     given.graph.outputs.extend(v for v in outputs if not v.uses())
@@ -81,7 +81,7 @@ def assert_bounded(
 
 
 def worst(nodes: list[NodeProto]) -> list[NDArray[np.float32]]:
-    """Inputs that try: random of all magnitudes, signs, single features, columns of weights."""
+    """Adversarial inputs: random magnitudes, signs, single features, columns of weights."""
     random = np.random.default_rng(len(nodes))
     found = [random.standard_normal((2, 5, SIZE)) * 10.0**power for power in (-3, 0, 4)]
     found.append(np.sign(found[1]))

@@ -1,4 +1,4 @@
-"""Constant matrices: stored as matmuls read them, scaled beforehand, merged."""
+"""Weights: stored as matmuls read them, scaled ahead of time, merged."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_tied_matrix_is_stored_for_lookups_and_for_matmuls() -> None:
 
 
 def biased(*more: NodeProto, factor: Array = HALF, **constants: Array) -> ir.Model:
-    """X W + b, then the given nodes to y."""
+    """Build x W + b, followed by the given nodes up to y."""
     nodes = [node("MatMul", "x w", "matmul"), node("Add", "matmul b", "sum"), *more]
     stored = {"w": weights(8, 6), "b": weights(6), "c": factor, **constants}
     return build(nodes, X, {"y": [None] * len_of(more)}, stored)
@@ -137,7 +137,7 @@ def test_a_factor_goes_into_a_table() -> None:
     assert assert_rewrites(FoldScales(), model, 1) == {"Gather": 1}
 
 
-# The last two are the same to six digits, as names of constants have them.
+# The last two have the same six digits, which names of constants contain.
 @pytest.mark.parametrize("factors", [(0.5, 0.5), (0.5, 3.0), (0.5, 0.5 + 6e-8)])
 def test_shared_weights_with_their_own_factors(factors: tuple[float, float]) -> None:
     nodes, constants = [], {"w": weights(8, 6), "b": weights(6)}
@@ -159,7 +159,7 @@ def test_factors_that_cannot_be_folded() -> None:
     number = "the factor is not a constant number"
     vector = {"v": weights(6)}
     assert_left_alone(FoldScales(), biased(node("Mul", "sum v", "y"), **vector), number)
-    # One number of three axes: what it multiplies has as many afterwards.
+    # A single number with three axes adds axes to what it multiplies.
     deep = {"v": np.full((1, 1, 1, 1), 0.5, np.float32)}
     model = build([node("Gather", "t ids", "rows", axis=0), node("Mul", "rows v", "y")],
                   {"ids": ["N", "T"]}, {"y": [1, "N", "T", 8]}, {"t": weights(11, 8), **deep},
