@@ -291,8 +291,8 @@ def test_each_pass_finds_all_there_is_in_a_model(
 
 # Embed, ForcedColumns, SelectBeams, ExtendAncestry and FollowAncestry.
 SEARCH = 5
-# Fused ops per encoder layer, in the encoder per decoder layer and besides, per decoder layer, in the
-# step besides. Candidates count twice, since they are TopLogits first.
+# Fused ops per encoder layer, in the encoder per decoder layer and besides, per decoder layer, in
+# the step besides. Candidates count twice, since they are TopLogits first.
 CALLS = (5, 2, 1, 2 + 6, 2 + SEARCH)
 
 
