@@ -83,8 +83,8 @@ class EncoderGraph(nn.Module):
             x = _encoder_layer(layer, x, bias)
         memory = self.model.encoder_norm(x)
         attentions = [layer.cross_attention for layer in self.model.decoder_layers]
-        keys_values = [x for attention in attentions for x in attention.keys_values(memory)]
         shortlist = () if self.shortlist is None else (self.shortlist(source_ids, is_padding),)
+        keys_values = [x for attention in attentions for x in attention.keys_values(memory)]
         return (bias, *shortlist, *keys_values)
 
 
