@@ -1,7 +1,6 @@
 """Building of engines from ONNX graphs.
 
-Networks are strongly typed: passes fix every precision in the graph, and the builder chooses
-none.
+Networks are strongly typed: passes fix every precision in the graph, the builder chooses none.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ def test_two_rows_of_log_probabilities() -> None:
         ([LOG_SOFTMAX, TOP, node("Exp", "all", "p")], ("best", "p"), "the whole row is also read "
          "by Exp"),
         ([LOG_SOFTMAX, LOOK_UP], ("found",), "the row does not have exactly one top-k"),
-        ([LOG_SOFTMAX, TOP, node("TopK", "all k", "b c")], ("best", "b"), "the row does not have exactly"),
+        ([LOG_SOFTMAX, TOP, node("TopK", "all k", "b c")], ("best", "b"),
+         "the row does not have exactly one top-k"),
         ([LOG_SOFTMAX, TOP, node("GatherElements", "all ids", "found", axis=0)],
          ("best", "found"), "the axis of a reader is not the last one"),
         ([LOG_SOFTMAX, node("TopK", "all two", "best chosen", axis=1)], ("best",),
