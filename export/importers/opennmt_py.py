@@ -300,7 +300,7 @@ def _sinusoid(config: Config, tensors: Tensors, width: int) -> str:
 
 
 def _layer(config: Config, tensors: Tensors, stack: str, index: int) -> dict[str, Tensor]:
-    there, here = f"{_STACKS[stack]}.{index}", f"{stack}.{index}"
+    old, new = f"{_STACKS[stack]}.{index}", f"{stack}.{index}"
     names = {"feed_forward.w_1": "feed_forward.inner", "feed_forward.w_2": "feed_forward.outer"}
     attentions = {"self_attn": "self_attention", "context_attn": "cross_attention"}
     for attention, ours in attentions.items():
@@ -308,14 +308,12 @@ def _layer(config: Config, tensors: Tensors, stack: str, index: int) -> dict[str
             names |= {f"{attention}.{p}": f"{ours}.{part}" for p, part in _PROJECTIONS.items()}
     weights: dict[str, Tensor] = {}
     for name, ours in names.items():
-        weight = tensors.take(f"{there}.{name}.weight")
-        weights[f"{here}.{ours}.weight"] = weight
+        weight = tensors.take(f"{old}.{name}.weight")
+        weights[f"{new}.{ours}.weight"] = weight
         flag = "add_ffnbias" if "feed_forward" in name else "add_qkvbias"
-        bias = f"{there}.{name}.bias"
-        there_is = bias in tensors or config.flag(flag, False)
-        weights[f"{here}.{ours}.bias"] = (
-            tensors.take(bias) if there_is else torch.zeros(len(weight))
-        )
+        bias = f"{old}.{name}.bias"
+        has_bias = bias in tensors or config.flag(flag, False)
+        weights[f"{new}.{ours}.bias"] = tensors.take(bias) if has_bias else torch.zeros(len(weight))
     for name, ours in _NORMS[stack].items():
-        weights |= tensors.renamed(f"{there}.{name}", f"{here}.{ours}_norm.norm")
+        weights |= tensors.renamed(f"{old}.{name}", f"{new}.{ours}_norm.norm")
     return weights

@@ -119,42 +119,42 @@ def _stack(variables: Variables, config: ModelConfig, stack: str) -> dict[str, T
         weights |= _norm(variables, f"{stack}/layer_norm", ends[1])
     count = config.encoder_layers if stack == "encoder" else config.decoder_layers
     for index in range(count):
-        place, layer = f"{stack}/layer_{index}", f"{stack}.{index}"
-        weights |= _attention(variables, f"{place}/self_attention", f"{layer}.self_attention")
+        prefix, layer = f"{stack}/layer_{index}", f"{stack}.{index}"
+        weights |= _attention(variables, f"{prefix}/self_attention", f"{layer}.self_attention")
         if stack == "decoder":
-            weights |= _attention(variables, f"{place}/attention", f"{layer}.cross_attention")
+            weights |= _attention(variables, f"{prefix}/attention", f"{layer}.cross_attention")
         for number, name in enumerate(("inner", "outer")):
             weights |= _linear(
-                variables, f"{place}/ffn/linear_{number}", [f"{layer}.feed_forward.{name}"]
+                variables, f"{prefix}/ffn/linear_{number}", [f"{layer}.feed_forward.{name}"]
             )
-        weights |= _norm(variables, f"{place}/ffn/layer_norm", f"{layer}.feed_forward_norm.norm")
+        weights |= _norm(variables, f"{prefix}/ffn/layer_norm", f"{layer}.feed_forward_norm.norm")
     return weights
 
 
-def _attention(variables: Variables, place: str, name: str) -> dict[str, Tensor]:
+def _attention(variables: Variables, prefix: str, name: str) -> dict[str, Tensor]:
     """Split the fused projections: query, key, value; or key, value in cross-attention."""
     ends = [["query", "key", "value"], ["output"]]
-    if f"{place}/linear_2/weight" in variables:
+    if f"{prefix}/linear_2/weight" in variables:
         ends = [["query"], ["key", "value"], ["output"]]
-    weights = _norm(variables, f"{place}/layer_norm", f"{name}_norm.norm")
+    weights = _norm(variables, f"{prefix}/layer_norm", f"{name}_norm.norm")
     for index, parts in enumerate(ends):
-        linear = f"{place}/linear_{index}"
+        linear = f"{prefix}/linear_{index}"
         weights |= _linear(variables, linear, [f"{name}.{part}" for part in parts])
-    if f"{place}/queries_scale" in variables:
+    if f"{prefix}/queries_scale" in variables:
         # `Transformer` scales queries by 1 / sqrt(D).
         size = weights[f"{name}.query.weight"].shape[0] / _heads(variables)
-        factor = float(variables.take(f"{place}/queries_scale")) * math.sqrt(size)
+        factor = float(variables.take(f"{prefix}/queries_scale")) * math.sqrt(size)
         for kind in ("weight", "bias"):
             weights[f"{name}.query.{kind}"] = weights[f"{name}.query.{kind}"] * factor
     return weights
 
 
-def _linear(variables: Variables, place: str, names: list[str]) -> dict[str, Tensor]:
+def _linear(variables: Variables, prefix: str, names: list[str]) -> dict[str, Tensor]:
     """Split a projection's rows between several of ours; a missing bias is zero."""
-    weight = variables.matrix(f"{place}/weight")
+    weight = variables.matrix(f"{prefix}/weight")
     bias = torch.zeros(len(weight))
-    if f"{place}/bias" in variables:
-        bias = variables.matrix(f"{place}/bias")
+    if f"{prefix}/bias" in variables:
+        bias = variables.matrix(f"{prefix}/bias")
     found: dict[str, Tensor] = {}
     for kind, tensor in (("weight", weight), ("bias", bias)):
         parts = tensor.chunk(len(names))
@@ -162,8 +162,8 @@ def _linear(variables: Variables, place: str, names: list[str]) -> dict[str, Ten
     return found
 
 
-def _norm(variables: Variables, place: str, name: str) -> dict[str, Tensor]:
+def _norm(variables: Variables, prefix: str, name: str) -> dict[str, Tensor]:
     return {
-        f"{name}.weight": variables.matrix(f"{place}/gamma"),
-        f"{name}.bias": variables.matrix(f"{place}/beta"),
+        f"{name}.weight": variables.matrix(f"{prefix}/gamma"),
+        f"{name}.bias": variables.matrix(f"{prefix}/beta"),
     }

@@ -106,6 +106,6 @@ def _norms(tensors: Tensors, model: ModelConfig) -> dict[str, Tensor]:
     if model.norm == "pre":
         ours += [("encoder.layer_norm", "encoder_norm"), ("decoder.layer_norm", "decoder_norm")]
     found: dict[str, Tensor] = {}
-    for there, name in ours:
-        found |= tensors.renamed(f"model.{there}", name)
+    for old, name in ours:
+        found |= tensors.renamed(f"model.{old}", name)
     return found

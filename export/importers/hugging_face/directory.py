@@ -266,7 +266,7 @@ def layers(tensors: Tensors, stack: str, count: int, prefix: str = "model.") -> 
     """
     found: dict[str, Tensor] = {}
     for index in range(count):
-        there, here = f"{prefix}{stack}.layers.{index}", f"{stack}.{index}"
+        old, new = f"{prefix}{stack}.layers.{index}", f"{stack}.{index}"
         names = dict(_FEED_FORWARD)
         for attention, ours in _ATTENTIONS.items():
             if stack == "encoder" and attention == "encoder_attn":
@@ -275,5 +275,5 @@ def layers(tensors: Tensors, stack: str, count: int, prefix: str = "model.") -> 
             for projection, part in _PROJECTIONS.items():
                 names[f"{attention}.{projection}"] = f"{ours}.{part}"
         for name, ours in names.items():
-            found |= tensors.renamed(f"{there}.{name}", f"{here}.{ours}")
+            found |= tensors.renamed(f"{old}.{name}", f"{new}.{ours}")
     return found

@@ -120,10 +120,10 @@ class Generation:
             words = self.values.get(name) or []
             if name == "suppress_tokens" and isinstance(words, list):
                 words = [[word] for word in words]
-            alone = isinstance(words, list) and all(
+            single = isinstance(words, list) and all(
                 isinstance(word, list) and len(word) == 1 for word in words
             )
-            if not alone or not all(_is_token(word[0], size) for word in words):
+            if not single or not all(_is_token(word[0], size) for word in words):
                 raise self.config.setting_error(
                     name, f"only words of a single token (0 to {size - 1}) are supported"
                 )

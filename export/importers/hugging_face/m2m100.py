@@ -6,6 +6,7 @@ are tensor2tensor's sinusoids; the first one follows the id of the padding token
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -37,6 +38,36 @@ def import_m2m100(directory: Path, spm: Path | None = None) -> Imported:
     config = Config.read(directory, "m2m_100")
     generation = Generation.read(directory, config)
     tokens = Tokens.read(directory, config, spm)
+    _check_prompt(config, tokens)
+    theirs = _languages(tokens.names)
+    if not theirs:
+        raise InputError(
+            f"{directory}: the vocabulary has no language tokens such as __de__ or deu_Latn; "
+            "copy tokenizer.json or special_tokens_map.json as well."
+        )
+    forced = generation.token("forced_bos_token_id", len(tokens.names))
+    if forced not in (None, *theirs.values()):
+        raise generation.config.setting_error("forced_bos_token_id", "a language token is required")
+    token_map, tokenizers = tokens.remap(tokens.token_map(config, generation))
+    tensors = Tensors(directory, read_weights(directory))
+    first = config.integer("pad_token_id") + 1
+    _check_positions(tensors, first)
+    positions = ModelPart({"sinusoid": "tensor2tensor", "first_position": first}, {})
+    model, weights = convert(config, tensors, (token_map, token_map), positions, norm="pre")
+    tensors.check_all_used(IGNORED)
+    made = build_model(model, weights, directory)
+    search = generation.search() | tokens.languages(theirs, forced)
+    prompt = language_prompt(_languages(token_map.names))
+    return Imported(made, tokenizers, "m2m100-hf", search, prompt)
+
+
+def _languages(names: Sequence[str]) -> dict[str, int]:
+    return languages_of(names, M2M100) or languages_of(names, NLLB)
+
+
+def _check_prompt(config: Config, tokens: Tokens) -> None:
+    """Refuse tokenizers that put other tokens around a text than M2M100's and NLLB's."""
+    directory = tokens.directory
     name = tokens.class_name(config)
     if name not in _CLASSES:
         raise InputError(
@@ -55,26 +86,6 @@ def import_m2m100(directory: Path, spm: Path | None = None) -> Imported:
             "decoder: the model may be SMaLL-100, which has M2M100's vocabulary and another "
             "prompt. If it is M2M100 or NLLB, set tokenizer_class in tokenizer_config.json."
         )
-    theirs = languages_of(tokens.names, M2M100) or languages_of(tokens.names, NLLB)
-    if not theirs:
-        raise InputError(
-            f"{directory}: the vocabulary has no language tokens such as __de__ or deu_Latn; "
-            "copy tokenizer.json or special_tokens_map.json as well."
-        )
-    forced = generation.token("forced_bos_token_id", len(tokens.names))
-    if forced not in (None, *theirs.values()):
-        raise generation.config.setting_error("forced_bos_token_id", "a language token is required")
-    token_map, tokenizers = tokens.remap(tokens.token_map(config, generation))
-    tensors = Tensors(directory, read_weights(directory))
-    first = config.integer("pad_token_id") + 1
-    _check_positions(tensors, first)
-    positions = ModelPart({"sinusoid": "tensor2tensor", "first_position": first}, {})
-    model, weights = convert(config, tensors, (token_map, token_map), positions, norm="pre")
-    tensors.check_all_used(IGNORED)
-    made = build_model(model, weights, directory)
-    ours = languages_of(token_map.names, M2M100) or languages_of(token_map.names, NLLB)
-    search = generation.search() | tokens.languages(theirs, forced)
-    return Imported(made, tokenizers, "m2m100-hf", search, language_prompt(ours))
 
 
 def _check_positions(tensors: Tensors, first: int) -> None:

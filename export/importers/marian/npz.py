@@ -119,9 +119,9 @@ def import_marian_npz(
         own = _token_map(files[1], len(matrices.target), decoder)
         target = source if own.names == source.names else own
     matrices.check(path, source, target)
-    pieces = [file if file.suffix == ".spm" else None for file in files]
-    given = tokenizers[0] or pieces[0], tokenizers[1] or tokenizers[0] or pieces[1]
-    (source, target), models = make_tokenizers(given, (source, target), is_opus_language)
+    spm = [file if file.suffix == ".spm" else None for file in files]
+    tokenizers = tokenizers[0] or spm[0], tokenizers[1] or tokenizers[0] or spm[1]
+    (source, target), models = make_tokenizers(tokenizers, (source, target), is_opus_language)
     model, weights = _convert(config, tensors, matrices.remap(source, target))
     tensors.check_all_used(set())
     made = build_model(model, weights, path)
@@ -265,7 +265,7 @@ def _token_map(path: Path, rows: int, decoder: DecoderSettings) -> TokenMap:
         )
     spare = range(len(tokens), rows)
     banned = [*decoder.banned(path, tokens, unknown), *spare]
-    tokens = [*tokens, *(f"<unused-{place}>" for place in spare)]
+    tokens = [*tokens, *(f"<unused-{index}>" for index in spare)]
     return TokenMap(tokens, SpecialTokens(None, unknown, None, end), banned)
 
 
@@ -308,30 +308,30 @@ def _convert(
 
 
 def _layer(tensors: Tensors, stack: str, index: int, before: str) -> dict[str, Tensor]:
-    there, here = f"{stack}_l{index + 1}", f"{stack}.{index}"
+    old, new = f"{stack}_l{index + 1}", f"{stack}.{index}"
     weights: dict[str, Tensor] = {}
     attentions = {"self": "self_attention", "context": "cross_attention"}
     for attention, ours in attentions.items():
         if stack == "encoder" and attention == "context":
             continue
         for letter, part in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "output")):
-            weights |= _linear(tensors, f"{there}_{attention}", letter, f"{here}.{ours}.{part}")
-        weights |= _norm(tensors, f"{there}_{attention}_Wo", before, f"{here}.{ours}_norm.norm")
+            weights |= _linear(tensors, f"{old}_{attention}", letter, f"{new}.{ours}.{part}")
+        weights |= _norm(tensors, f"{old}_{attention}_Wo", before, f"{new}.{ours}_norm.norm")
     for number, part in (("1", "inner"), ("2", "outer")):
-        weights |= _linear(tensors, f"{there}_ffn", number, f"{here}.feed_forward.{part}")
-    return weights | _norm(tensors, f"{there}_ffn_ffn", before, f"{here}.feed_forward_norm.norm")
+        weights |= _linear(tensors, f"{old}_ffn", number, f"{new}.feed_forward.{part}")
+    return weights | _norm(tensors, f"{old}_ffn_ffn", before, f"{new}.feed_forward_norm.norm")
 
 
-def _linear(tensors: Tensors, there: str, suffix: str, here: str) -> dict[str, Tensor]:
+def _linear(tensors: Tensors, old: str, suffix: str, new: str) -> dict[str, Tensor]:
     """Read a projection, stored as [in, out] and [1, out]."""
     return {
-        f"{here}.weight": tensors.take(f"{there}_W{suffix}").T.contiguous(),
-        f"{here}.bias": tensors.take(f"{there}_b{suffix}").reshape(-1),
+        f"{new}.weight": tensors.take(f"{old}_W{suffix}").T.contiguous(),
+        f"{new}.bias": tensors.take(f"{old}_b{suffix}").reshape(-1),
     }
 
 
-def _norm(tensors: Tensors, there: str, before: str, here: str) -> dict[str, Tensor]:
+def _norm(tensors: Tensors, old: str, before: str, new: str) -> dict[str, Tensor]:
     return {
-        f"{here}.weight": tensors.take(f"{there}_ln_scale{before}").reshape(-1),
-        f"{here}.bias": tensors.take(f"{there}_ln_bias{before}").reshape(-1),
+        f"{new}.weight": tensors.take(f"{old}_ln_scale{before}").reshape(-1),
+        f"{new}.bias": tensors.take(f"{old}_ln_bias{before}").reshape(-1),
     }
