@@ -1,4 +1,4 @@
-"""`translate-trt verify` as it is called; what it finds is tested in tests/export."""
+"""Command line of `translate-trt verify`; tests/export covers the comparisons."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_layers_of_a_wrong_graph(
     assert only.exit_code == 0, only.output
 
 
-def test_only_so_many_lines_are_read(
+def test_layers_lines_limits_the_lines(
     compiled_bundle: Path, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     path = tmp_path / "blank.en"

@@ -1,4 +1,4 @@
-"""Engines, built for real: tensorrt_rtx needs no GPU to build, only to run."""
+"""Builds of real engines with tensorrt_rtx, which needs a GPU only to run them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rtx() -> Builder:
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same engines wherever the tests run."""
+    """Set a fixed compute capability, so that engines do not depend on the machine."""
     monkeypatch.setattr(builder_module, "compute_capability", lambda: None)
 
 
@@ -78,14 +78,14 @@ def test_a_tiny_model_builds(rtx: Builder, precision: str, checkpoint: Checkpoin
         assert engine.record.compute_capabilities == ()
         assert f"{graph.outputs[0].name} [profile 1]" in engine.log
         assert "[profile 2]" not in engine.log
-    # Keys and values of both layers are written in place; two attentions a layer.
+    # Keys and values of both layers are updated in place; a layer has two attentions.
     assert engine.record.layers["KV_CACHE_UPDATE"] == 4
     assert engine.record.layers["ATTENTION_INPUT"] == 4
 
 
 @pytest.mark.slow
 def test_layers_as_wide_as_the_base_model_s_build(rtx: Builder) -> None:
-    # Two of six, which are all alike; a tiny model above builds in all precisions.
+    # Two of six equal layers; the tiny model above covers all precisions.
     config = ModelConfig(vocabulary_size=32000, encoder_layers=2, decoder_layers=2)
     _, graphs = transformer_graphs(config, "tensorrt-rtx-fp16", LIMITS)
     for graph in graphs.values():
@@ -113,12 +113,12 @@ def assert_engine_keeps_the_contract(engine: Engine, graph: Graph) -> None:
     ],
 )
 def test_fused_attention_builds_or_is_taken_apart(rtx: Builder, dtype: str, mask: str) -> None:
-    # In float32 there is no fused kernel: this fails if the layers are not made decomposable.
+    # FP32 has no fused kernel: the build fails unless the layers are decomposable.
     engine = build_engine(rtx, attention(dtype, mask), PROFILES[:1], uncached())
     assert engine.record.layers["ATTENTION_INPUT"] == 1
 
 
-# ---- what cannot be built ----
+# ---- build errors ----
 
 
 def test_a_mask_of_another_type_is_refused_with_the_reason(rtx: Builder) -> None:
@@ -154,7 +154,7 @@ def test_a_parse_error_names_node_operator_and_remedy(rtx: Builder) -> None:
 
 
 @pytest.mark.parametrize("content", [b"no model at all", b""], ids=["text", "empty"])
-def test_a_file_that_is_no_model(rtx: Builder, content: bytes) -> None:
+def test_a_file_that_is_not_a_model(rtx: Builder, content: bytes) -> None:
     with pytest.raises(EngineError, match=r"not an ONNX model|is missing"):
         build_engine(rtx, replace(addition(), model=content), PROFILES[:1], uncached())
 
@@ -177,7 +177,7 @@ def test_contract_violations_are_listed(rtx: Builder) -> None:
         assert part in message
 
 
-def test_axes_that_changed_places(rtx: Builder) -> None:
+def test_swapped_axes(rtx: Builder) -> None:
     node = helper.make_node("Identity", ["x"], ["y"])
     x, y = TensorSpec("x", "float32", ("S", "N")), TensorSpec("y", "float32", ("N", "S"))
     graph = replace(crafted([node], [x], [y]), inputs=[replace(x, axes=("N", "S"))])
@@ -197,7 +197,7 @@ def test_a_workspace_too_small(rtx: Builder, tiny: tuple[Contract, dict[str, Gra
         build_engine(rtx, tiny[1]["encoder"], (Profile(64, 32),), uncached(workspace_mib=1))
 
 
-def test_float32_products_are_refused_for_turing(
+def test_float32_matmuls_are_refused_for_turing(
     rtx: Builder, tiny: tuple[Contract, dict[str, Graph]]
 ) -> None:
     options = uncached(compute_capabilities=("7.5",))
@@ -251,7 +251,7 @@ def test_the_present_gpu_is_the_default(rtx: Builder, monkeypatch: pytest.Monkey
     monkeypatch.setattr(builder_module, "compute_capability", lambda: "8.6")
     record = builder_module._record(rtx, uncached(), PROFILES)
     assert record.compute_capabilities == ("8.6",)
-    # An engine for 8.6 by name is not the same one: it can be built anywhere.
+    # An engine for a named 8.6 has another key: it can be built on any machine.
     named = builder_module._record(rtx, uncached(compute_capabilities=("8.6",)), PROFILES)
     assert named.compute_capabilities == ("8.6",)
     assert engine_key(b"", named.to_json()) != engine_key(b"", record.to_json())
@@ -287,7 +287,7 @@ def test_a_second_build_comes_from_the_cache(
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "foreign"])
-def test_a_damaged_entry_is_built_anew(
+def test_a_damaged_entry_is_rebuilt(
     damage: str, rtx: Builder, options: EngineOptions, caplog: pytest.LogCaptureFixture
 ) -> None:
     build_engine(rtx, addition(), PROFILES[:1], options)
@@ -307,7 +307,7 @@ def test_a_damaged_entry_is_built_anew(
     assert build_engine(rtx, addition(), PROFILES[:1], options).plan == engine.plan
 
 
-def test_a_cache_that_cannot_be_written_costs_no_engine(
+def test_a_read_only_cache_does_not_stop_the_build(
     rtx: Builder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -465,12 +465,12 @@ def test_options_of_the_other_package(package: str, fields: dict[str, Any], matc
         EngineOptions(**fields).check_package(package)
 
 
-# ---- the package that is not installed, played by the one that is ----
+# ---- tensorrt, emulated by tensorrt_rtx ----
 
 
 @pytest.fixture
 def played(rtx: Builder, monkeypatch: pytest.MonkeyPatch) -> Builder:
-    """The branches of `tensorrt` with the package of `tensorrt-rtx`, whose API is the same."""
+    """Run the branches of `tensorrt` with the package tensorrt_rtx, which has the same API."""
     monkeypatch.setitem(sys.modules, "tensorrt", rtx.module)
     monkeypatch.setattr(builder_module, "compute_capability", lambda: "8.0")
     return load_builder("tensorrt")
@@ -491,7 +491,7 @@ def test_timings_are_kept_per_version_and_gpu(played: Builder, options: EngineOp
     assert cache.load(timings)
 
 
-def test_tensorrt_builds_for_the_gpu_that_is_here(
+def test_tensorrt_builds_for_the_current_gpu(
     played: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(builder_module, "compute_capability", lambda: None)

@@ -60,14 +60,14 @@ def pieces() -> bytes:
 
 @pytest.fixture(scope="module")
 def barthez_pieces() -> bytes:
-    """BARThez's SentencePiece model has fairseq's four special tokens itself."""
+    """Train a SentencePiece model with fairseq's special tokens, like BARThez's."""
     numbers = {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3}
     return train_pieces(WORDS.split("\n"), "unigram", 80, **numbers)
 
 
 @pytest.fixture(scope="module")
 def bart(tmp_path_factory: pytest.TempPathFactory, barthez_pieces: bytes) -> Pair:
-    """In the shape of BART, with BARThez's tokenizer."""
+    """Save a BART model with BARThez's tokenizer."""
     directory = tmp_path_factory.mktemp("bart") / "model"
     save_fast_tokenizer(directory, barthez_pieces, "BarthezTokenizer", [])
     names = [*SPECIAL, *pieces_of(barthez_pieces)[1:], "<mask>"]
@@ -80,7 +80,7 @@ def bart(tmp_path_factory: pytest.TempPathFactory, barthez_pieces: bytes) -> Pai
 
 @pytest.fixture(scope="module")
 def mbart(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
-    """mBART-50."""
+    """Save an mBART-50 model."""
     directory = tmp_path_factory.mktemp("mbart") / "model"
     save_fast_tokenizer(directory, pieces, "MBart50Tokenizer", mbart_languages())
     names = [*SPECIAL, *pieces_of(pieces), *mbart_languages(), "<mask>"]
@@ -159,11 +159,11 @@ def test_real_text_has_the_same_tokens(name: str, tmp_path: Path) -> None:
     lines = []
     for language in ("en", "de", "fr"):
         lines += (folder / f"test_2016_flickr.{language}").read_text("utf-8").splitlines()
-    # For a space behind a text theirs has a token of its own, unlike SentencePiece.
+    # Their tokenizer encodes trailing spaces as a token, unlike SentencePiece.
     pair.assert_same_tokens(tokenizer, [line.strip() for line in lines])
 
 
-# ---- what is not supported, or broken ----
+# ---- unsupported and damaged models ----
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def change(path: Path, **values: Any) -> None:
         ("config", {"vocab_size": 10**10}, "vocab_size is 10000000000; the weights have"),
     ],
 )
-def test_what_is_not_represented_is_named(
+def test_unsupported_settings_are_named(
     file: str, values: dict[str, Any], message: str, copied: Path
 ) -> None:
     change(copied / f"{file}.json", **values)
@@ -198,8 +198,8 @@ def test_what_is_not_represented_is_named(
         import_bart(copied)
 
 
-def test_matrices_that_are_said_to_be_tied(copied: Path) -> None:
-    """The file's own output is not silently preferred to what config.json says."""
+def test_tied_matrices_must_be_equal(copied: Path) -> None:
+    """An output matrix that contradicts config.json is an error."""
     weights = load_file(copied / "model.safetensors")
     weights["lm_head.weight"] = weights["model.shared.weight"] + 1
     save_file(weights, copied / "model.safetensors", {"format": "pt"})

@@ -1,4 +1,4 @@
-"""Models of CTranslate2 against CTranslate2 itself: one that was trained, and random ones."""
+"""Trained and random CTranslate2 models, compared with CTranslate2."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def bundle(checkpoint: Checkpoint) -> Path:
 
 
 def random_words(directory: Path, count: int) -> list[str]:
-    """Words of the source's vocabulary; none of them is special."""
+    """Read the words of the source vocabulary, without special tokens."""
     tokens = (directory / "source_vocabulary.txt").read_text(encoding="utf-8").split()[3:]
     rng = random.Random(1)
     return [" ".join(rng.choices(tokens, k=rng.randint(1, 14))) for _ in range(count)]
@@ -89,7 +89,7 @@ def test_the_trained_model_as_a_bundle(trained: Path, checkpoint: Checkpoint, bu
     )
     near = Translator(bundle, "onnx-int8", threads=1).translate(list(EXPECTED))
     assert [t.hypotheses[0].text for t in near] == list(EXPECTED.values())
-    # Some words are unknown to both, alone and in a row.
+    # Some lines have unknown words, single and consecutive.
     lines = [*random_words(trained, 200), *EXPECTED, "ب x ت ب", "x y ب x x  z", "ب <unk> y ت"]
     theirs = ctranslate2.Translator(str(trained), compute_type="float32", intra_threads=1)
     for beams, alpha in ((1, 0.0), (2, 1.0), (5, 0.6)):
@@ -135,14 +135,14 @@ def tokenizer_of(models: tuple[bytes, bytes]) -> Tokenizer:
         return Tokenizer(*paths)
 
 
-# ---- random models, which have what the trained one has not ----
+# ---- random models with features that the trained model lacks ----
 
 MARIAN_TABLE = sinusoid(torch.arange(40), WIDTH, "concatenated").numpy()
 LEARNED = [np.random.default_rng(n).normal(0, 0.3, (40, WIDTH)).astype(np.float32) for n in (1, 2)]
 SHARED = words(40, "w")
 UNKNOWN_LAST = [*(token for token in SHARED if token != "<unk>"), "<unk>"]
 RANDOM: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    # How it is made, and what of ModelConfig it is recognized by.
+    # Arguments of the random model, and the expected fields of ModelConfig.
     "post-norm, gelu, learned positions": (
         {
             "vocabularies": (SHARED, SHARED), "pre_norm": False, "activation": Activation.GELU,
@@ -202,7 +202,7 @@ def test_random_models_have_the_same_log_probabilities(name: str, tmp_path: Path
 
 
 def random_pairs(sides: tuple[list[str], list[str]], count: int) -> list[list[list[str]]]:
-    """Sources and targets of words."""
+    """Return random sources and targets."""
     rng = random.Random(2)
     return [
         [[rng.choice(side[4:]) for _ in range(rng.randint(1, 12))] for _ in range(count)]
@@ -213,7 +213,7 @@ def random_pairs(sides: tuple[list[str], list[str]], count: int) -> list[list[li
 def assert_same_log_probabilities(
     imported: Imported, lines: list[list[list[str]]], expected: list[list[float]]
 ) -> None:
-    """Of each target token and the end, ours and CTranslate2's."""
+    """Compare the log-probabilities of each target token and the end token."""
     tokenizer = tokenizer_of(imported.tokenizers)
     sources = tokenizer.encode_source_batch([" ".join(line) for line in lines[0]])
     targets = tokenizer.encode_target_batch([" ".join(line) for line in lines[1]])
@@ -231,7 +231,7 @@ def assert_same_log_probabilities(
 def test_quantized_models_with_shared_embeddings(
     quantization: str, table: str, tmp_path: Path
 ) -> None:
-    """An alias of a quantized array has its scale, too."""
+    """An alias of a quantized array also has the array's scale."""
     directory = save_random_model(
         tmp_path / "model", (SHARED, SHARED), tied=True, quantization=quantization,
         positions=(MARIAN_TABLE, MARIAN_TABLE) if table == "stored" else None,
@@ -246,7 +246,7 @@ def test_quantized_models_with_shared_embeddings(
 
 
 def save_marian(directory: Path, tied: bool, vocabularies: tuple[list[str], list[str]]) -> Path:
-    """A random model as marian writes it, converted by CTranslate2's own converter."""
+    """Convert a random Marian model with CTranslate2's converter."""
     directory.mkdir()
     rng = np.random.default_rng(3)
     arrays: dict[str, np.ndarray] = {}
@@ -290,7 +290,7 @@ def save_marian(directory: Path, tied: bool, vocabularies: tuple[list[str], list
 
 @pytest.mark.parametrize("tied", [True, False], ids=["shared-int8", "separate"])
 def test_converted_models_of_marian(tied: bool, tmp_path: Path) -> None:
-    """Decoding starts with an embedding of zeros; there is no start symbol."""
+    """Decoding starts with a zero embedding instead of a start token."""
     special = ["</s>", "<unk>"]
     sides = [*special, *words(40, "s")[4:]], [*special, *words(36, "t")[4:]]
     if tied:
@@ -305,7 +305,7 @@ def test_converted_models_of_marian(tied: bool, tmp_path: Path) -> None:
 
 
 def test_a_model_of_marian_by_way_of_transformers(tokenizer_model: Path, tmp_path: Path) -> None:
-    """There the caller adds the end of the source, which all models of Marian read."""
+    """The caller adds the end token of the source, which all Marian models read."""
     pytest.importorskip("transformers", reason="transformers, which makes it, is not installed")
     from ctranslate2.converters.transformers import MarianMTLoader
 
@@ -334,14 +334,14 @@ def test_a_model_of_marian_by_way_of_transformers(tokenizer_model: Path, tmp_pat
         np.testing.assert_allclose(found, log_probs, atol=1e-4)
 
 
-# ---- tokens that the caller of CTranslate2 adds ----
+# ---- tokens that callers of CTranslate2 add ----
 
 FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>"]
 CODES = ["en_XX", "de_DE", "fr_XX"]
 
 
 def test_a_model_like_barthez(tmp_path: Path) -> None:
-    """Converters write nothing of what the tokenizer of transformers puts around texts."""
+    """Converters do not store the tokens that transformers' tokenizer adds."""
     tokens = [*FAIRSEQ, *words(40, "w")[4:]]
     settings = {"decoder_start_token": "</s>"}
     directory = save_random_model(tmp_path / "model", (tokens, tokens), config=settings)
@@ -403,7 +403,7 @@ def test_languages_by_a_format(
 
 @pytest.mark.parametrize("depth", [1, 2], ids=["as-many-layers", "more-encoder-layers"])
 def test_known_families(depth: int, tmp_path: Path) -> None:
-    """SMaLL-100 has M2M100's vocabulary and another prompt, and more layers in the encoder."""
+    """SMaLL-100 has M2M100's vocabulary, another prompt and more encoder layers."""
     codes = [f"__{a}{b}__" for a in "abcdefghij" for b in "klmnopqrst"]
     tokens = [*FAIRSEQ, *words(40, "w")[4:], *codes]
     directory = save_random_model(
@@ -435,7 +435,7 @@ def test_known_families(depth: int, tmp_path: Path) -> None:
     ids=["no-text", "two-texts", "mbart-25", "order", "languages", "source", "twice", "none",
          "unknown"],
 )  # fmt: skip
-def test_formats_that_are_none(
+def test_malformed_formats(
     source_format: str, target_prefix: str, message: str, tmp_path: Path
 ) -> None:
     directory = save_random_model(tmp_path / "model", **PLAIN)
@@ -445,14 +445,14 @@ def test_formats_that_are_none(
         )
 
 
-def test_a_format_without_the_end_that_the_model_has(tmp_path: Path) -> None:
+def test_a_format_that_contradicts_add_source_eos(tmp_path: Path) -> None:
     directory = save_random_model(tmp_path / "model", **PLAIN, config={"add_source_eos": True})
     with pytest.raises(InputError, match=r"does not end with </s>, but .*json sets add_source_eos"):
         import_ctranslate2(directory, source_format="{text}")
 
 
 def drop_unknown(directory: Path) -> None:
-    """The vocabulary as converters write it that know no such token: CTranslate2 appends it."""
+    """Remove the unknown token, which some converters omit and CTranslate2 appends."""
     path = directory / "shared_vocabulary.json"
     tokens = json.loads(path.read_text())
     assert "<unk>" not in tokens[:-1]
@@ -461,7 +461,7 @@ def drop_unknown(directory: Path) -> None:
 
 @torch.inference_mode()
 def forced(model: Any, source: list[int], target: list[int]) -> list[float]:
-    """Log-probabilities of the target's tokens and of its end."""
+    """Return the log-probabilities of the target's tokens and of the end token."""
     cache = model.start_cache(*pad([[*source, END]]))
     found = []
     for previous, token in zip([START, *target], [*target, END], strict=True):
@@ -470,7 +470,7 @@ def forced(model: Any, source: list[int], target: list[int]) -> list[float]:
     return found
 
 
-# ---- what is not supported, or broken ----
+# ---- unsupported and damaged models ----
 
 PLAIN: dict[str, Any] = {"vocabularies": (SHARED, SHARED), "layers": (1, 1)}
 REFUSED: dict[str, dict[str, Any]] = {
@@ -498,21 +498,21 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_represented_is_named(message: str, tmp_path: Path) -> None:
+def test_unsupported_settings_are_named(message: str, tmp_path: Path) -> None:
     directory = save_random_model(tmp_path / "model", **(PLAIN | REFUSED[message]))
     with pytest.raises(InputError, match=message):
         import_ctranslate2(directory)
 
 
 def larger(content: bytes, rows: int) -> bytes:
-    """The file with another first axis of an array, as if it had as many rows."""
+    """Change the first axis of an array, so that the file declares more rows than it has."""
     name = b"decoder/embeddings/weight\0"
     place = content.index(name) + len(name) + 1
     return content[:place] + struct.pack("<I", rows) + content[place + 4 :]
 
 
-def test_files_that_stand_for_more_than_they_hold(tmp_path: Path) -> None:
-    """10,000 names for one array, and a name that no message shows in full."""
+def test_files_that_declare_too_many_elements(tmp_path: Path) -> None:
+    """10,000 aliases of one array, and a name that error messages truncate."""
     path = tmp_path / "model.bin"
 
     def text(name: bytes) -> bytes:
@@ -573,7 +573,7 @@ def test_broken_directories(tmp_path: Path) -> None:
 
 
 def test_languages_before_the_source(tmp_path: Path) -> None:
-    """As OPUS-MT has them. Of __de__ and deu_Latn a vocabulary has all, or they are words."""
+    """OPUS-MT's tokens are languages; single tokens such as __de__ and deu_Latn are words."""
     tokens = [*words(40, "a"), ">>deu<<", ">>cmn_Hans<<", "__de__", "deu_Latn", "de_DE"]
     imported = import_ctranslate2(save_random_model(tmp_path / "model", (tokens, tokens)))
     deu, cmn = (tokenizer_of(imported.tokenizers).encode_source(f">>{code}<< a1 __de__")[0]
@@ -583,10 +583,10 @@ def test_languages_before_the_source(tmp_path: Path) -> None:
     )
 
 
-# ---- SentencePiece models beside the model ----
+# ---- SentencePiece models ----
 
 
-def test_a_sentencepiece_model_cuts_text_as_before(tokenizer_model: Path, tmp_path: Path) -> None:
+def test_remapping_preserves_segmentation(tokenizer_model: Path, tmp_path: Path) -> None:
     original = Tokenizer(tokenizer_model, tokenizer_model)
     count = original.vocabulary_size
     pieces = original.target_pieces(list(range(4, count)))

@@ -1,4 +1,4 @@
-"""Directories with values that no toolkit writes: each is refused by name, none ends otherwise."""
+"""Damaged directories: every import succeeds or ends in an InputError."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def directories(
 
 @pytest.mark.parametrize("command", ["marian-hf", "ctranslate2"])
 def test_settings_of_any_value(command: str, directories: dict[str, tuple[Path, Import]]) -> None:
-    """A seed chooses 100 of all pairs of a setting and a value."""
+    """100 random pairs of a setting and a value."""
     directory, read = directories[command]
     names = ("config.json", "generation_config.json")
     files = [directory / name for name in names if (directory / name).is_file()]
@@ -62,7 +62,7 @@ def test_settings_of_any_value(command: str, directories: dict[str, tuple[Path, 
 
 
 def test_bytes_of_ctranslate2(directories: dict[str, tuple[Path, Import]]) -> None:
-    """150 files with changed bytes in names, shapes and types, or with huge numbers there."""
+    """150 files with changed names, shapes and types, or huge sizes."""
     directory, read = directories["ctranslate2"]
     path = directory / "model.bin"
     content, rng, refused = path.read_bytes(), random.Random(2), 0

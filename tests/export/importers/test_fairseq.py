@@ -1,4 +1,4 @@
-"""Checkpoints in fairseq's layout against a forward pass in numpy, and against fairseq itself."""
+"""Checkpoints in fairseq's layout, compared with numpy and with fairseq."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OTHER: dict[str, Any] = {
 
 
 def random_weights(options: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Under the names of fairseq/models/transformer, 0.12."""
+    """Return random weights, named as in fairseq/models/transformer 0.12."""
     generator = torch.Generator().manual_seed(1)
     found: dict[str, torch.Tensor] = {}
 
@@ -96,7 +96,7 @@ def random_weights(options: dict[str, Any]) -> dict[str, torch.Tensor]:
 def save(
     directory: Path, options: dict[str, Any], weights: dict[str, torch.Tensor], **more: Any
 ) -> tuple[Path, Path, Path]:
-    """A checkpoint as fairseq's trainer writes it, and the dictionaries of fairseq-preprocess."""
+    """Save a checkpoint like fairseq's trainer, and dictionaries like fairseq-preprocess."""
     path = directory / "checkpoint_best.pt"
     state = {
         "args": None,
@@ -115,7 +115,7 @@ def save(
 
 
 def positions_of(count: int) -> np.ndarray:
-    """Of sinusoidal_positional_embedding.py, from padding_idx + 1 on."""
+    """Compute sinusoidal_positional_embedding.py, from padding_idx + 1 on."""
     half = WIDTH // 2
     rates = np.exp(np.arange(half) * -(np.log(10_000) / (half - 1)))
     angles = np.arange(2, 2 + count)[:, None] * rates
@@ -125,7 +125,7 @@ def positions_of(count: int) -> np.ndarray:
 def expected_logits(
     options: dict[str, Any], weights: dict[str, torch.Tensor], source: list[int], target: list[int]
 ) -> np.ndarray:
-    """Of each next token, [T, V]; decoding starts with </s>."""
+    """Return the logits of each next token, [T, V]; decoding starts with </s>."""
     values = {name: tensor.double().numpy() for name, tensor in weights.items()}
     parts = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
     attentions = {"self": "self_attn", "cross": "encoder_attn"}
@@ -181,7 +181,7 @@ def random_pairs(count: int) -> list[tuple[list[int], list[int]]]:
 def check_logits(
     imported: Any, expected: Callable[[list[int], list[int]], np.ndarray], count: int
 ) -> None:
-    """Of all tokens but the padding symbol, which is never generated."""
+    """Compare the logits of all tokens except the banned padding token."""
     columns = [SPECIAL.index("</s>"), *range(len(SPECIAL), len(SPECIAL) + len(TARGET))]
     for source, target in random_pairs(count):
         words = [" ".join(side[token - len(SPECIAL)] for token in tokens)
@@ -247,7 +247,7 @@ def test_logits_of_fairseq_itself(name: str, tmp_path: Path) -> None:
 
 
 def test_checkpoints_of_older_versions(tmp_path: Path) -> None:
-    """Projections in one matrix, numbered LayerNorms, "args", torch's format before zip files."""
+    """Fused projections, numbered LayerNorms, "args", and torch's format before zip files."""
     weights = random_weights(OPTIONS)
     new = import_fairseq(*save(tmp_path, OPTIONS, weights))
     old = {name: tensor for name, tensor in weights.items() if "_proj." not in name}
@@ -278,7 +278,7 @@ def test_one_dictionary_by_the_command(tmp_path: Path) -> None:
     weights = random_weights(options)
     weights["decoder.embed_tokens.weight"] = weights["encoder.embed_tokens.weight"]
     weights["decoder.output_projection.weight"] = weights["encoder.embed_tokens.weight"]
-    # As hydra keeps them: settings of a stack in a dictionary of their own.
+    # Hydra stores the settings of a stack in a nested dictionary.
     nested = {k: v for k, v in options.items() if not k.startswith(("encoder_", "decoder_"))}
     for stack in ("encoder", "decoder"):
         begin = f"{stack}_"
@@ -323,20 +323,20 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_represented_is_named(message: str, tmp_path: Path) -> None:
+def test_unsupported_settings_are_named(message: str, tmp_path: Path) -> None:
     path = save(tmp_path, OPTIONS | REFUSED[message], random_weights(OPTIONS))
     with pytest.raises(InputError, match=message):
         import_fairseq(*path)
 
 
 def test_settings_of_training_and_plugins(tmp_path: Path) -> None:
-    """They stand beside the model's in checkpoints before hydra; what is off changes nothing."""
+    """Checkpoints before hydra mix settings; unknown settings that are off are ignored."""
     more = {"optimizer": "adam", "clip_norm": 0.1, "lr": [0.1], "encoder_extra": False, "x": None}
     import_fairseq(*save(tmp_path, OPTIONS | more, random_weights(OPTIONS)))
 
 
 def test_quant_noise(tmp_path: Path) -> None:
-    """A second name of the output's matrix is one; a projection of embeddings is refused."""
+    """An alias of the output matrix is accepted; an embedding projection is refused."""
     weights = random_weights(OPTIONS)
     name = "decoder.quant_noise.weight"
     again = weights | {name: weights["decoder.output_projection.weight"]}

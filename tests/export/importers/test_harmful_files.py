@@ -1,4 +1,4 @@
-"""Files that declare more than they hold, are cut off, or want code to be run are refused."""
+"""Malicious and truncated files: oversized declarations, missing parts and pickled code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SMALL: dict[str, Any] = {
 
 
 def header(shape: tuple[int, ...], kind: str = "<f4") -> bytes:
-    """Of an array in numpy's format."""
+    """Return the header of an array in numpy's format."""
     file = io.BytesIO()
     layout = {"descr": kind, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, layout)
@@ -167,7 +167,7 @@ def test_checkpoints_of_torch(
 
 
 def check_message(text: str) -> None:
-    """Advice of torch's to load the file without protection is not passed on."""
+    """Check that messages omit torch's advice to load the file unprotected."""
     assert "weights_only" not in text
     assert "\n" not in text
 
@@ -181,7 +181,7 @@ def test_sizes_of_a_directory_of_transformers(tmp_path: Path) -> None:
     assert tokens_by_id(tmp_path / "vocab.json", {"a": 1}, 3) == ["<unused-0>", "a", "<unused-2>"]
 
 
-def test_json_within_json(tmp_path: Path) -> None:
+def test_deeply_nested_json(tmp_path: Path) -> None:
     path = tmp_path / "vocab.json"
     path.write_text("[" * 100_000 + "]" * 100_000)
     for read in (read_json_file, read_vocabulary):
@@ -189,7 +189,7 @@ def test_json_within_json(tmp_path: Path) -> None:
             read(path)
 
 
-def test_a_configuration_without_weights_of_its_size(tmp_path: Path) -> None:
+def test_a_configuration_larger_than_its_weights(tmp_path: Path) -> None:
     weights = Transformer(ModelConfig(**SMALL)).state_dict()
     config = ModelConfig(**{**SMALL, "d_ff": 10**13})
     with pytest.raises(
@@ -210,8 +210,8 @@ def test_weights_that_are_not_finite(value: float, tmp_path: Path) -> None:
         build_model(config, weights, tmp_path)
 
 
-def test_a_sentencepiece_model_that_is_cut_off(tokenizer_model: Path, tmp_path: Path) -> None:
-    """Between two pieces, or between the parts behind them, where it is a valid message still."""
+def test_truncated_sentencepiece_models(tokenizer_model: Path, tmp_path: Path) -> None:
+    """Truncation between two parts leaves a valid protobuf message."""
     model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer_model.read_bytes())
     names = [piece.piece for piece in model.pieces]
     token_map = TokenMap(names, SpecialTokens(0, 1, 2, 3))
@@ -231,10 +231,8 @@ def test_a_sentencepiece_model_that_is_cut_off(tokenizer_model: Path, tmp_path: 
                 read(path)
 
 
-def test_pieces_that_a_sentencepiece_model_lost_or_got(
-    tokenizer_model: Path, tmp_path: Path
-) -> None:
-    """A vocabulary that goes without the lost ones fits: such models are trimmed on purpose."""
+def test_pieces_that_were_removed_or_added(tokenizer_model: Path, tmp_path: Path) -> None:
+    """Removed pieces are accepted if the vocabulary lacks them, too: such models are trimmed."""
     content = tokenizer_model.read_bytes()
     model = sentencepiece_model_pb2.ModelProto.FromString(content)
     whole = [piece.piece for piece in model.pieces]
@@ -255,7 +253,7 @@ def test_pieces_that_a_sentencepiece_model_lost_or_got(
     )
 
 
-def test_real_sentencepiece_models_are_whole() -> None:
+def test_real_sentencepiece_models_are_complete() -> None:
     files = sorted(folder_of("sentencepiece-models").glob("*.*m*"))
     models = [file for file in files if file.suffix in (".model", ".spm")]
     assert models

@@ -56,7 +56,7 @@ def save_random_m2m100(directory: Path, size: int, **changes: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def pieces() -> bytes:
-    """A byte-pair encoding, as M2M100's and NLLB's."""
+    """Train a byte-pair encoding, like M2M100's and NLLB's."""
     return train_pieces(WORDS.split("\n"), "bpe", 120)
 
 
@@ -105,7 +105,7 @@ def test_search(beams: int, penalty: float, m2m100: Pair, translator: Translator
     assert {one[1:] for one in said[0]} != {one[1:] for one in said[1]}
 
 
-def test_what_a_model_says_of_its_languages(m2m100: Pair, translator: Translator) -> None:
+def test_languages_of_a_model(m2m100: Pair, translator: Translator) -> None:
     assert translator.default_options == SearchOptions(
         5, 1.0, "length", early_stopping=True, source_language="en"
     )
@@ -131,8 +131,8 @@ def change(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_a_model_made_for_one_direction(m2m100: Pair, copied: Path) -> None:
-    """forced_bos_token_id, or else tgt_lang, is what is translated into by default."""
+def test_a_model_with_default_languages(m2m100: Pair, copied: Path) -> None:
+    """The default target language is forced_bos_token_id or tgt_lang."""
     change(copied / "tokenizer_config.json", src_lang="de", tgt_lang="nl")
     languages = {"source_language": "de", "target_language": "nl"}
     assert languages.items() <= import_m2m100(copied).search.items()
@@ -145,9 +145,7 @@ def test_a_model_made_for_one_direction(m2m100: Pair, copied: Path) -> None:
         import_m2m100(copied)
 
 
-def test_what_generation_asks_for_and_we_cannot(
-    copied: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unsupported_generation_settings(copied: Path, caplog: pytest.LogCaptureFixture) -> None:
     change(copied / "generation_config.json", no_repeat_ngram_size=0, repetition_penalty=1.0)
     import_m2m100(copied)
     assert not caplog.records
@@ -163,7 +161,7 @@ def test_what_generation_asks_for_and_we_cannot(
 
 @pytest.fixture(scope="module")
 def converted(m2m100: Pair) -> Path:
-    """By CTranslate2's own reader of M2M100 models, without a SentencePiece model, as it does."""
+    """Convert with CTranslate2's M2M100 loader, which does not copy the SentencePiece model."""
     from ctranslate2.converters.transformers import M2M100Loader
 
     directory, size = m2m100.directory.parent / "converted", m2m100.theirs.config.vocab_size
@@ -171,7 +169,7 @@ def converted(m2m100: Pair) -> Path:
     names = [tokenizer.convert_ids_to_tokens(place) for place in range(size - 8)]
 
     class Loader(M2M100Loader):  # type: ignore[misc]
-        """Its own asks for the languages in a way that transformers 5 does not answer."""
+        """CTranslate2's version reads the languages in a way that transformers 5 lacks."""
 
         def get_vocabulary(self, model: Any, tokenizer: Any) -> list[str]:
             return [*names, *(f"madeupword{place}" for place in range(8))]
@@ -185,7 +183,7 @@ def converted(m2m100: Pair) -> Path:
 
 
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (2, 1.0), (5, 0.6)])
-def test_ctranslate2_begins_with_the_language_too(
+def test_ctranslate2_with_a_language_prefix(
     beams: int, penalty: float, m2m100: Pair, converted: Path
 ) -> None:
     import ctranslate2
@@ -218,7 +216,7 @@ def test_ctranslate2_begins_with_the_language_too(
 
 
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 0.6)])
-def test_ctranslate2_scores_a_prefix_as_we_do(
+def test_ctranslate2_scores_of_prefixes(
     beams: int, penalty: float, m2m100: Pair, translator: Translator, converted: Path
 ) -> None:
     import ctranslate2
@@ -238,7 +236,7 @@ def test_ctranslate2_scores_a_prefix_as_we_do(
         max_decoding_length=60,
     )  # fmt: skip
     found = translator.translate_ids(sources, options, prefixes)
-    # CTranslate2 always says something after a prefix; here it may be all there is.
+    # CTranslate2 forbids the end token right after a prefix; translate-trt permits it.
     ended = [
         index
         for index, [ours] in enumerate(found)
@@ -251,7 +249,7 @@ def test_ctranslate2_scores_a_prefix_as_we_do(
         assert ours.score == pytest.approx(right.scores[0], abs=1e-4)
 
 
-def test_hugging_face_leaves_a_prefix_out_of_the_length_too(
+def test_hugging_face_excludes_prefixes_from_the_length(
     m2m100: Pair, translator: Translator
 ) -> None:
     options = SearchOptions(
@@ -290,7 +288,7 @@ def lines_of(part: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def real_pieces() -> bytes:
-    """Of text that has fewer characters than the test's, as M2M100's and NLLB's are made."""
+    """Train on text with fewer characters than the test set, like M2M100's and NLLB's models."""
     return train_pieces(
         lines_of("val"), "bpe", 2000, normalization_rule_name="nmt_nfkc", character_coverage=0.999
     )
@@ -310,13 +308,13 @@ def test_real_text_has_the_tokens_of_m2m100(real_pieces: bytes, tmp_path: Path) 
 
 
 def test_real_text_has_the_tokens_of_nllb(real_pieces: bytes, tmp_path: Path) -> None:
-    """Of a directory with a SentencePiece model, and of one that transformers 5 saves."""
+    """Directories with a SentencePiece model, and as saved by transformers 5."""
     directory, languages = tmp_path / "model", nllb_languages()
     tokenizer = save_fast_tokenizer(directory, real_pieces, "NllbTokenizer", languages)
     names = [tokenizer.convert_ids_to_tokens(place) for place in range(len(tokenizer))]
     assert names == [*SPECIAL, *pieces_of(real_pieces), *languages, "<mask>"]
     pair = pair_of(directory, names)
-    # For a space behind a text theirs has a token of its own, unlike SentencePiece.
+    # Their tokenizer encodes trailing spaces as a token, unlike SentencePiece.
     lines = [line.strip() for line in lines_of("test_2016_flickr")]
     pair.assert_same_tokens(tokenizer, lines)
     older = import_m2m100(directory)
@@ -330,7 +328,7 @@ def test_real_text_has_the_tokens_of_nllb(real_pieces: bytes, tmp_path: Path) ->
     assert newer.search == older.search | {"source_language": "eng_Latn"}
 
 
-# ---- what is not supported, or broken ----
+# ---- unsupported and damaged models ----
 
 
 @pytest.mark.parametrize("change", [0.0, 1e-4, 0.1], ids=["same", "rounded", "others"])
@@ -347,8 +345,8 @@ def test_tables_of_positions_in_the_file(change: float, copied: Path) -> None:
             import_m2m100(copied)
 
 
-def test_what_may_be_small100(copied: Path) -> None:
-    """It has M2M100's vocabulary, more layers in the encoder and a tokenizer of its own."""
+def test_models_that_may_be_small100(copied: Path) -> None:
+    """SMaLL-100 has M2M100's vocabulary, more encoder layers and its own tokenizer."""
     path = copied / "tokenizer_config.json"
     settings = json.loads(path.read_text())
     path.write_text(json.dumps(settings | {"tokenizer_class": "SMALL100Tokenizer"}))
@@ -361,7 +359,7 @@ def test_what_may_be_small100(copied: Path) -> None:
 
 
 def test_weights_in_several_files(m2m100: Pair, copied: Path) -> None:
-    """As those of larger NLLB models."""
+    """Sharded weights, as of larger NLLB models."""
     expected = import_m2m100(copied).model.state_dict()
     (copied / "model.safetensors").unlink()
     m2m100.theirs.save_pretrained(copied, max_shard_size="50KB")
@@ -399,7 +397,7 @@ def test_weights_in_several_files(m2m100: Pair, copied: Path) -> None:
         ("generation_config", {"forced_bos_token_id": "de"}, "one of the .* tokens is required"),
     ],
 )
-def test_what_is_not_represented_is_named(
+def test_unsupported_settings_are_named(
     file: str, values: dict[str, Any], message: str, copied: Path
 ) -> None:
     change(copied / f"{file}.json", **values)

@@ -34,7 +34,7 @@ pytest.importorskip("transformers", reason="transformers, which makes the models
 
 
 class Pair:
-    """A model of Hugging Face's and what became of it."""
+    """Model of transformers, and its imported checkpoint."""
 
     def __init__(self, directory: Path, tokenizer_model: Path) -> None:
         self.directory = directory / "marian"
@@ -54,13 +54,13 @@ class Pair:
         self.ids = [(vocabulary | languages | {"<s>": self.padding})[name] for name in names]
 
     def random_sentences(self, count: int, seed: int) -> list[list[int]]:
-        """Of our ids, most of what the model has seen."""
+        """Return random sentences in our ids."""
         rng = random.Random(seed)
         known = [ours for ours, theirs in enumerate(self.ids) if 1 < theirs < 80]
         return [[rng.choice(known) for _ in range(rng.randint(1, 14))] for _ in range(count)]
 
     def inputs(self, sources: list[list[int]]) -> dict[str, torch.Tensor]:
-        """As their model reads them."""
+        """Return the inputs of the transformers model."""
         rows = [[*(self.ids[token] for token in source), 0] for source in sources]
         longest = max(map(len, rows))
         filled = [row + [self.padding] * (longest - len(row)) for row in rows]
@@ -101,7 +101,7 @@ def test_logits(both: Pair) -> None:
         torch.testing.assert_close(
             ours[row, :end][:, known], wanted[row, :end], atol=1e-4, rtol=1e-5
         )
-    # Their padding, which bad_words_ids forbids, and our second name of it.
+    # Padding, which bad_words_ids bans, and our second token for it.
     assert model.output_bias is not None
     assert model.output_bias[[PAD, START]].tolist() == [BANNED_BIAS, BANNED_BIAS]
 
@@ -130,7 +130,7 @@ def test_search(beams: int, penalty: float, both: Pair, translator: Translator) 
     assert len(lengths) > 5
 
 
-def test_what_generation_asks_for(both: Pair, translator: Translator) -> None:
+def test_generation_settings_become_defaults(both: Pair, translator: Translator) -> None:
     assert translator.default_options == SearchOptions(3, 1.0, "length")
     path = both.directory.parent / "older"
     shutil.copytree(both.directory, path)
@@ -146,7 +146,7 @@ def test_what_generation_asks_for(both: Pair, translator: Translator) -> None:
 
 
 def generated(both: Pair, directory: Path, **generate: Any) -> tuple[list[Any], list[Any]]:
-    """Translations of 20 sentences by both, as the directory says: their tokens."""
+    """Translate 20 sentences with both, by the directory's settings, and return the tokens."""
     import transformers
 
     theirs = transformers.MarianMTModel.from_pretrained(directory).eval()
@@ -188,7 +188,7 @@ def generated(both: Pair, directory: Path, **generate: Any) -> tuple[list[Any], 
          "bad-words", "forced-beams", "start-beams", "harmless"],
 )  # fmt: skip
 def test_settings_of_generation(settings: dict[str, Any], both: Pair, copied: Path) -> None:
-    """What generation_config.json says is what generate does."""
+    """Imported settings translate like `generate`."""
     path = copied / "generation_config.json"
     given = {"num_beams": 1} | settings
     path.write_text(json.dumps(json.loads(path.read_text()) | given))
@@ -230,10 +230,10 @@ def test_settings_of_generation_that_are_refused(
         import_marian(copied)
 
 
-def test_settings_of_generation_that_are_warned_of(
+def test_unsupported_generation_settings_log_a_warning(
     copied: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each changes translations; the list of what does not is in the importer."""
+    """Settings that change translations log a warning."""
     path = copied / "generation_config.json"
     values = {
         "diversity_penalty": 0.5, "max_new_tokens": 40, "penalty_alpha": 0.6, "do_sample": True,
@@ -258,7 +258,7 @@ def test_settings_of_generation_that_are_warned_of(
 @pytest.mark.parametrize("tables", ["both", "encoder", "sinusoids"])
 @torch.inference_mode()
 def test_tables_of_positions(tables: str, both: Pair, copied: Path) -> None:
-    """transformers takes what the file has; where that are sinusoids, they have no end."""
+    """transformers uses the tables of the file; sinusoidal tables do not limit the length."""
     import transformers
 
     weights = load_file(copied / "model.safetensors")
@@ -291,7 +291,7 @@ def test_tables_of_positions(tables: str, both: Pair, copied: Path) -> None:
 
 
 def test_languages_before_the_source(both: Pair, translator: Translator) -> None:
-    """They are a prompt, and a word of the text as before."""
+    """Language tokens work as a prompt and as words of the text."""
     prompt = both.checkpoint.prompt
     pieces = [f"▁>>{code}<<" for code in ("deu", "fra")]
     assert Tokenizer(*both.checkpoint.tokenizers).source_pieces(
@@ -339,7 +339,7 @@ def test_real_text_has_the_same_tokens(
         file = text / f"test_2016_flickr.{language}"
         lines += file.read_text(encoding="utf-8").splitlines()
     lines = [*lines, ">>deu<< A dog.", "\u4f60\u597d  x", " two  spaces ", "\u00bd \ufb01 \u2026"]
-    # Ids are others; rows of the matrices tell whether they stand for the same.
+    # Ids differ; equal rows of the matrices mean equal tokens.
     for line, found in zip(lines, ours.encode_source_batch(lines), strict=True):
         expected = theirs(line).input_ids[:-1]
         assert len(found) == len(expected), line
@@ -352,7 +352,7 @@ def test_real_text_has_the_same_tokens(
             assert ours.decode(found) == theirs.decode(right, use_source_tokenizer=False)
 
 
-# ---- what is not supported, or broken ----
+# ---- unsupported and damaged models ----
 
 
 @pytest.fixture
@@ -393,9 +393,7 @@ def change_config(directory: Path, **values: Any) -> None:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_what_is_not_represented_is_named(
-    values: dict[str, Any], message: str, copied: Path
-) -> None:
+def test_unsupported_settings_are_named(values: dict[str, Any], message: str, copied: Path) -> None:
     change_config(copied, **values)
     with pytest.raises(InputError, match=message):
         import_marian(copied)
@@ -406,13 +404,13 @@ def test_what_is_not_represented_is_named(
     [{"length_penalty": -1.0}, {"length_penalty": 10**400}, {"num_beams": "many"}],
     ids=["negative", "huge", "word"],
 )
-def test_a_search_that_is_none(values: dict[str, Any], copied: Path) -> None:
+def test_invalid_search_settings(values: dict[str, Any], copied: Path) -> None:
     (copied / "generation_config.json").write_text(json.dumps(values))
     with pytest.raises(InputError, match="the generation settings are not supported"):
         import_marian(copied)
 
 
-def test_words_of_several_tokens_cannot_be_forbidden(copied: Path) -> None:
+def test_banned_words_of_several_tokens_are_refused(copied: Path) -> None:
     path = copied / "generation_config.json"
     path.write_text(json.dumps({"bad_words_ids": [[4, 5]]}))
     with pytest.raises(InputError, match="only words of a single token"):
@@ -459,7 +457,7 @@ def test_weights_are_read_without_running_code(both: Pair, copied: Path) -> None
 
 
 def test_two_vocabularies(both: Pair, copied: Path) -> None:
-    """Of source and target, as newer OPUS-MT models have them."""
+    """Separate vocabularies of source and target, as in newer OPUS-MT models."""
     import transformers
 
     vocabulary = json.loads((copied / "vocab.json").read_text())
@@ -513,7 +511,7 @@ def test_two_vocabularies(both: Pair, copied: Path) -> None:
     ids=["length", "length-of-2-to-the-62", "shape", "offsets", "type", "one-tensor"],
 )
 def test_headers_of_safetensors(header: bytes | dict[str, Any], message: str, copied: Path) -> None:
-    """Sizes are compared with the file's before memory is taken for them."""
+    """Declared sizes are checked before memory is allocated."""
     if isinstance(header, dict):
         text = json.dumps(header).encode()
         header = len(text).to_bytes(8, "little") + text

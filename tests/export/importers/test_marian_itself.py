@@ -1,4 +1,4 @@
-"""Models that Marian trained against Marian: its n-best lists and scores, of several beams."""
+"""Models trained by Marian: n-best lists and scores compared with Marian's."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from translate_trt.train.search import beam_search
 
 _CONTROL = re.compile("<0x[01][0-9A-F]>")
 BEAMS = (1, 4, 12)
-# Sums of up to 21 log-probabilities in float32, computed in another order.
+# Sums of up to 21 float32 log-probabilities, in another order of summation.
 TOLERANCE = 2e-3
-# Of 200 lists of a beam, those in which hypotheses of equal scores come in another order.
+# Maximum number of the 200 lists per beam size with ties in another order.
 MOST_TIES = 2
-# Lines that are translated with the search of docs/beam-search.md as well.
+# Number of lines to translate with the search of docs/beam-search.md as well.
 GREEDY = 50
 _BYTES = ["--sentencepiece-options", "--byte_fallback=true --hard_vocab_limit=false"]
 _PIECES = ["--sentencepiece-options", "--hard_vocab_limit=false"]
@@ -45,7 +45,7 @@ _PIECES = ["--sentencepiece-options", "--hard_vocab_limit=false"]
 
 @dataclass(frozen=True)
 class Case:
-    """A model: Marian's options and vocabularies, and what the import has to find.
+    """Options and vocabularies of a Marian model, and the expected import.
 
     Attributes:
         options: of `marian train`.
@@ -111,7 +111,7 @@ CASES = {
 
 
 class Pair:
-    """A model of Marian's and what became of it."""
+    """Marian model, and its imported checkpoint."""
 
     def __init__(self, case: Case, directory: Path) -> None:
         self.case = case
@@ -136,7 +136,7 @@ class Pair:
         return tuple(self.names[token] for token in tokens if token != END)
 
     def like_marian(self) -> Transformer:
-        """The imported model with what marian-decoder does otherwise (docs/import.md).
+        """Return the imported model with the differences of marian-decoder (docs/import.md).
 
         Tokens that never come have a probability, and pre-norm layers are those of
         `decode_like_marian`.
@@ -153,7 +153,7 @@ class Pair:
 
 
 def assert_same(theirs: list[list[Found]], ours: list[list[Found]]) -> None:
-    """The same lists; hypotheses may differ whose scores are equal, as far as they are known."""
+    """Compare n-best lists, except for hypotheses of equal scores."""
     different = 0
     for expected, found in zip(theirs, ours, strict=True):
         scores = [hypothesis.score for hypothesis in found]
@@ -164,7 +164,7 @@ def assert_same(theirs: list[list[Found]], ours: list[list[Found]]) -> None:
 
 @torch.inference_mode()
 def score(pair: Pair, model: Transformer, targets: list[str]) -> list[float]:
-    """Of each line and its target: the sum of log-probabilities, with the end symbol."""
+    """Return the sum of log-probabilities of each target, including the end token."""
     tokenizer, found = tokenizer_of(pair.imported.tokenizers), []
     for source, target in zip(pair.sources, targets, strict=True):
         tokens = tokenizer.encode_target(target)
@@ -175,7 +175,7 @@ def score(pair: Pair, model: Transformer, targets: list[str]) -> list[float]:
 
 
 def check_greedy_search(pair: Pair, theirs: list[list[Found]]) -> None:
-    """Of the import itself by docs/beam-search.md: with one beam both searches are the same."""
+    """Compare greedy translations, for which both searches are equal."""
     sources = pair.sources[:GREEDY]
     limits = [FACTOR * (len(source) + 1) for source in sources]
     options = SearchOptions(1, 0.0, "length", max_length=max(limits))
@@ -192,12 +192,12 @@ def check_greedy_search(pair: Pair, theirs: list[list[Found]]) -> None:
              for name, case in CASES.items()],
 )  # fmt: skip
 def test_lists_and_scores(name: str, tmp_path: Path) -> None:
-    """N-best lists of marian-decoder for 200 lines, and scores of marian-scorer."""
+    """Compare n-best lists of marian-decoder and scores of marian-scorer for 200 lines."""
     needs_marian()
     pair = Pair(CASES[name], tmp_path)
     config = pair.imported.model.config
     assert {field: getattr(config, field) for field in pair.case.fields} == pair.case.fields
-    # Of model.npz.decoder.yml, which training writes with the defaults of --task.
+    # From model.npz.decoder.yml, which training writes with the defaults of --task.
     assert SearchOptions(**pair.imported.search) == SearchOptions(8, 1.0, "length")
     model = pair.like_marian()
     for beam in BEAMS:

@@ -1,4 +1,4 @@
-"""Models in Marian's layout against a forward pass in numpy, from Marian's formulas."""
+"""Models in Marian's layout, compared with Marian's formulas in numpy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ OTHER = {
 
 
 def random_weights(options: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Under the names of src/models/transformer.h."""
+    """Return random weights, named as in src/models/transformer.h."""
     rng = np.random.default_rng(1)
     found: dict[str, np.ndarray] = {}
 
@@ -89,7 +89,7 @@ def random_weights(options: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def yaml_of(options: dict[str, Any]) -> str:
-    """As yaml-cpp writes it."""
+    """Format settings like yaml-cpp."""
     lines = []
     for name, value in options.items():
         if isinstance(value, list):
@@ -103,7 +103,7 @@ def yaml_of(options: dict[str, Any]) -> str:
 def save(
     directory: Path, options: dict[str, Any], weights: dict[str, np.ndarray]
 ) -> tuple[Path, Path, Path]:
-    """model.npz with its settings, and vocabularies in YAML."""
+    """Save a model.npz with its settings, and vocabularies in YAML."""
     path = directory / "model.npz"
     settings = np.frombuffer(yaml_of(options).encode() + b"\0", np.int8)
     np.savez(path, **weights, **{"special:model.yml": settings})
@@ -120,7 +120,7 @@ def save(
 
 
 def positions_of(count: int) -> np.ndarray:
-    """sinusoidalPositionEmbeddings of src/graph/node_initializers.cpp."""
+    """Compute sinusoidalPositionEmbeddings of src/graph/node_initializers.cpp."""
     half = WIDTH // 2
     angles = np.arange(count)[:, None] * np.exp(np.arange(half) * -(np.log(10_000) / (half - 1)))
     return np.concatenate([np.sin(angles), np.cos(angles)], 1)
@@ -129,7 +129,7 @@ def positions_of(count: int) -> np.ndarray:
 def expected_logits(
     options: dict[str, Any], weights: dict[str, np.ndarray], source: list[int], target: list[int]
 ) -> np.ndarray:
-    """Of each next token, [T, V]; decoding starts with zeros, and </s> is behind the source."""
+    """Return the logits of each next token, [T, V]; decoding starts with zeros."""
     values = {name: array.astype(np.float64) for name, array in weights.items()}
     pre = options["transformer-preprocess"] == "n"
     attentions = {"self": "self", "cross": "context"}
@@ -209,7 +209,7 @@ def test_logits(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_log_probabilities_of_ctranslate2(name: str, tmp_path: Path) -> None:
-    """Its converter is another reader of Marian's layout, but for positions, which it is given."""
+    """CTranslate2's converter reads the same layout; the test replaces its positions."""
     options = OPTIONS | MODELS[name][0] | {"transformer-guided-alignment-layer": "last"}
     weights = random_weights(options)
     weights["decoder_ff_logit_out_b"][0, 1] = -100  # the unknown token, which Marian forbids
@@ -231,8 +231,8 @@ def test_log_probabilities_of_ctranslate2(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(ours[range(len(places)), places], theirs, atol=1e-4)
 
 
-def test_one_vocabulary_of_pieces_by_the_command(tokenizer_model: Path, tmp_path: Path) -> None:
-    """A SentencePiece model as the vocabulary, and more rows than it has pieces."""
+def test_a_sentencepiece_vocabulary_by_the_command(tokenizer_model: Path, tmp_path: Path) -> None:
+    """A .spm vocabulary with fewer pieces than the matrices have rows."""
     spm = tmp_path / "vocab.spm"
     spm.write_bytes(tokenizer_model.read_bytes())
     weights = {n: a for n, a in random_weights(OPTIONS).items() if not n.endswith("Wemb")}
@@ -264,8 +264,8 @@ def test_languages_before_the_source(tmp_path: Path) -> None:
     assert imported.prompt == Prompt(target_languages={"deu": token}, target_side="source")
 
 
-def test_a_symbol_of_sentencepiece_is_no_language() -> None:
-    """A space's sign stands before it, so that it is not one token; in a text it works."""
+def test_a_user_defined_symbol_is_not_a_language() -> None:
+    """SentencePiece encodes the symbol as two tokens, with a space before it."""
     content = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["the cat runs over the river"] * 9), model_writer=content,
@@ -310,14 +310,14 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_represented_is_named(message: str, tmp_path: Path) -> None:
+def test_unsupported_settings_are_named(message: str, tmp_path: Path) -> None:
     path = save(tmp_path, OPTIONS | REFUSED[message], random_weights(OPTIONS))
     with pytest.raises(InputError, match=message):
         import_marian_npz(*path)
 
 
 def test_forms_of_lists_in_yaml() -> None:
-    """The first is yaml-cpp's of an empty list, as Marian 1.12 writes it."""
+    """Lists of several forms, including the empty list of Marian 1.12."""
     text = (
         'input-types:\n  []\ndim-vocabs:\n  - 5\n  - 6\nmodels: [a.npz, "b"]\nvocabs:\n  [a, 2]\n'
     )
@@ -377,8 +377,8 @@ def test_broken_settings_of_the_decoder(tmp_path: Path) -> None:
             import_marian_npz(*paths)
 
 
-def test_tokens_that_marian_never_chooses(tokenizer_model: Path, tmp_path: Path) -> None:
-    """The unknown token, and control characters of SentencePiece's bytes, unless it is told to."""
+def test_tokens_that_marian_bans(tokenizer_model: Path, tmp_path: Path) -> None:
+    """Marian bans the unknown token and byte tokens of control characters by default."""
     spm = tmp_path / "vocab.spm"
     spm.write_bytes(tokenizer_model.read_bytes())
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(spm))

@@ -1,4 +1,4 @@
-"""Checkpoints in OpenNMT-py's layout against a forward pass in numpy, and against OpenNMT-py."""
+"""Checkpoints in OpenNMT-py's layout, compared with numpy and with OpenNMT-py."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ VOCABULARIES: dict[str, Any] = {
 
 
 def positions_of(kind: str, count: int) -> np.ndarray:
-    """Of onmt/modules/embeddings.py."""
+    """Compute the sinusoids of onmt/modules/embeddings.py."""
     half = WIDTH // 2
     places = np.arange(count)[:, None]
     if kind == "SinusoidalConcat":
@@ -59,7 +59,7 @@ def positions_of(kind: str, count: int) -> np.ndarray:
 
 
 def random_weights(options: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Under the names of onmt/encoders and onmt/decoders, 3.5."""
+    """Return random weights, named as in onmt/encoders and onmt/decoders 3.5."""
     generator = torch.Generator().manual_seed(1)
     found: dict[str, torch.Tensor] = {}
 
@@ -102,7 +102,7 @@ def random_weights(options: dict[str, Any]) -> dict[str, torch.Tensor]:
 def save(
     directory: Path, options: dict[str, Any], weights: dict[str, torch.Tensor], **more: Any
 ) -> Path:
-    """A checkpoint as OpenNMT-py 3's ModelSaver writes it."""
+    """Save a checkpoint like OpenNMT-py 3's ModelSaver."""
     path = directory / "model_step_3.pt"
     generator = {name[10:]: t for name, t in weights.items() if name.startswith("generator.")}
     model = {name: t for name, t in weights.items() if not name.startswith("generator.")}
@@ -117,7 +117,7 @@ def save(
 def expected_logits(
     options: dict[str, Any], weights: dict[str, torch.Tensor], source: list[int], target: list[int]
 ) -> np.ndarray:
-    """Of each next token, [T, V]; decoding starts with <s>, and no </s> is behind the source."""
+    """Return the logits of each next token, [T, V]; the source has no end token."""
     values = {name: tensor.double().numpy() for name, tensor in weights.items()}
     layers = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
     parts = {"query": "linear_query", "key": "linear_keys", "value": "linear_values",
@@ -239,7 +239,7 @@ def test_logits_of_opennmt_py_itself(name: str, tmp_path: Path) -> None:
 
 
 def test_one_vocabulary_by_the_command(tmp_path: Path) -> None:
-    """Also names of versions before: the generator's, LayerNorm's."""
+    """Old names of the generator and of LayerNorm are accepted."""
     weights = random_weights(OPTIONS)
     table = weights["decoder.embeddings.make_embedding.emb_luts.0.weight"]
     weights["encoder.embeddings.make_embedding.emb_luts.0.weight"] = table
@@ -280,7 +280,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_represented_is_named(message: str, tmp_path: Path) -> None:
+def test_unsupported_settings_are_named(message: str, tmp_path: Path) -> None:
     path = save(tmp_path, OPTIONS | REFUSED[message], random_weights(OPTIONS))
     with pytest.raises(InputError, match=message):
         import_opennmt_py(path)

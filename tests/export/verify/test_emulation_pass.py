@@ -45,7 +45,7 @@ def model(
 
 
 def layer(dtype: ir.DataType) -> ir.Model:
-    """relu(x W + b), transposed, in 16 bits from a 16-bit input to a 16-bit output."""
+    """Build a graph of relu(x W + b), transposed, with 16-bit inputs and outputs."""
     x = value("x", dtype, "N", 64)
     weights, bias = (constant(n, a.astype(HALF[dtype])) for n, a in (("w", WEIGHTS), ("b", BIAS)))
     product = node("MatMul", [x, weights], dtype, "product")
@@ -81,7 +81,7 @@ def test_every_operator_rounds_its_result(dtype: ir.DataType) -> None:
     expected = np.maximum(rounded(product + rounded(BIAS)), 0).T
     found = run(graph, x=x)
     assert found.dtype == stored
-    # Sums in another order can round to the neighbour: one product in some hundreds.
+    # Another order of summation may round to the next number, in one of some hundred results.
     close = np.abs(found - expected) <= np.abs(expected) * float(ml_dtypes.finfo(half).eps)
     assert close.all()
     assert (found == expected).mean() > 0.95
@@ -89,12 +89,12 @@ def test_every_operator_rounds_its_result(dtype: ir.DataType) -> None:
     assert (found == unrounded).mean() < 0.6
 
 
-def test_without_it_there_is_no_kernel() -> None:
+def test_onnx_runtime_lacks_16_bit_kernels() -> None:
     with pytest.raises(Exception, match="NOT_IMPLEMENTED"):
         run(layer(ir.DataType.BFLOAT16), x=X)
 
 
-def test_what_fp16_cannot_hold_is_infinite() -> None:
+def test_fp16_overflow_is_infinite() -> None:
     graph = layer(ir.DataType.FLOAT16)
     Emulate().run(graph)
     assert np.isinf(run(graph, x=np.full((1, 64), 60_000, np.float16))).any()

@@ -31,7 +31,7 @@ ALL = (*stream("encoder", 2), *CROSS, *stream("decoder", 2), "logits")
 
 
 def change(bundle: Path, target: str, role: str, edit: object) -> None:
-    """Edit a graph of a bundle, and its hash with it, as a wrong export would."""
+    """Edit a graph of a bundle and update its hash, like a wrong export."""
     manifest = read_manifest(bundle)
     entry = manifest.target(target)
     path = entry.files[role].locate(bundle)
@@ -44,7 +44,7 @@ def change(bundle: Path, target: str, role: str, edit: object) -> None:
 
 
 def roll_weights(weights: torch.Tensor) -> object:
-    """An edit: of the matrix that holds those weights, each column in the place of the next."""
+    """Return an edit that rotates the columns of a matrix."""
     wanted = weights.detach().numpy().T
 
     def holds(tensor: onnx.TensorProto) -> bool:
@@ -64,7 +64,7 @@ def roll_weights(weights: torch.Tensor) -> object:
 
 
 def rename(old: str, new: str) -> object:
-    """An edit: a value that is no longer called so, in the graph and in what it calls."""
+    """Return an edit that renames values in the graph and in its functions."""
 
     def edit(model: onnx.ModelProto) -> None:
         nodes = itertools.chain(model.graph.node, *(f.node for f in model.functions))
@@ -146,8 +146,8 @@ def test_large_activations_show_in_fp16(
     pytest.importorskip(
         "tensorrt_rtx", reason="tensorrt-rtx, which builds engines, is not installed"
     )
-    # A thousand added to every hidden unit and taken off again behind: nothing to FP32, but FP16
-    # has steps of a half there. (A ReLU that never rests makes it another model, no worse a one.)
+    # Add a thousand to every hidden unit and subtract it afterwards. FP32 is unaffected, but FP16
+    # has steps of 0.5 there. (The ReLU is then linear, which is no worse a model for this test.)
     model = checkpoint.load_model()
     feed_forward = model.encoder_layers[1].feed_forward
     with torch.no_grad():
@@ -234,7 +234,7 @@ def test_no_text_and_another_models_bundle(
 def test_all_steps_are_compared(
     compiled_bundle: Path, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
-    """A position table that is wrong from the last step on shows."""
+    """A position table that is wrong only at the last step is detected."""
     bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
 
     def edit(model: onnx.ModelProto) -> None:

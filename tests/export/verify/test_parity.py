@@ -53,13 +53,13 @@ def bundle(compiled_bundle: Path, tmp_path: Path) -> Path:
 
 
 def spoil(bundle: Path, target: str, role: str = "step") -> None:
-    """Change the output projection, and the hashes with it, as a wrong export would."""
+    """Change the output projection and update the hashes, like a wrong export."""
     manifest = read_manifest(bundle)
     entry = manifest.target(target)
     path = entry.files[role].locate(bundle)
     model, columns = onnx.load(path), manifest.model.vocabulary_size
     of_tokens = [one for one in model.graph.initializer if columns in one.dims]
-    # The embedding table, where the product has no matrix of its own.
+    # A tied output projection uses the embedding table.
     tensor = next((one for one in of_tokens if one.dims[0] != columns), of_tokens[0])
     weights = np.roll(numpy_helper.to_array(tensor), 1, axis=-1)
     tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
@@ -69,7 +69,7 @@ def spoil(bundle: Path, target: str, role: str = "step") -> None:
     write_manifest(bundle, dataclasses.replace(manifest, targets=targets))
 
 
-def test_a_good_bundle_passes_and_says_so(bundle: Path, checkpoint: Checkpoint) -> None:
+def test_a_good_bundle_passes(bundle: Path, checkpoint: Checkpoint) -> None:
     found = verify(bundle, checkpoint, SOURCE, REFERENCE, threads=1)
     assert list(found) == ["onnx-fp32", "onnx-int8"]
     fp32 = found["onnx-fp32"]
@@ -114,7 +114,7 @@ def test_a_model_of_several_languages(bundle: Path, checkpoint: Checkpoint, tmp_
     assert "100.00 %" in done.output
 
 
-def test_a_wrong_graph_misses_the_gate(
+def test_a_wrong_graph_misses_the_thresholds(
     bundle: Path, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     spoil(bundle, "onnx-fp32")
@@ -144,7 +144,7 @@ def test_another_models_bundle_is_refused(
 
 
 def nudged(checkpoint: Checkpoint, path: Path) -> Checkpoint:
-    """A checkpoint of the same shape whose weights are a little different."""
+    """Save a checkpoint of the same shape with slightly different weights."""
     model = checkpoint.load_model()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -161,7 +161,7 @@ def test_another_checkpoint_of_the_same_shape_is_refused(
         verify(bundle, other, SOURCE, REFERENCE)
     with pytest.raises(BundleError, match=message):
         compare_layers(bundle, other, SOURCE[:1], ["onnx-fp32"], threads=1)
-    # A bundle of an older version does not say: then the gate has to notice it.
+    # Bundles of older versions lack the hash: then the thresholds must detect the difference.
     write_manifest(bundle, dataclasses.replace(read_manifest(bundle), weights_sha256=None))
     found = verify(bundle, other, SOURCE, REFERENCE, ["onnx-fp32"], threads=1)["onnx-fp32"]
     assert "did not record the hash of the weights" in caplog.text
@@ -233,7 +233,7 @@ def test_an_empty_test_set(bundle: Path, checkpoint: Checkpoint) -> None:
         verify(bundle, checkpoint, [], [])
 
 
-def test_gates() -> None:
+def test_thresholds() -> None:
     assert THRESHOLDS["fp32"].accept(99.9, 1e-3, 0.0)
     assert not THRESHOLDS["fp32"].accept(99.8, 0.0, 5.0)
     assert not THRESHOLDS["fp32"].accept(100.0, 1.1e-3, 0.0)

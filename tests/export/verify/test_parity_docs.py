@@ -16,7 +16,7 @@ from translate_trt.train.checkpoint import Checkpoint
 
 PAGE = ROOT / "docs/parity.md"
 COMMANDS = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
-# What is to be seen of each, in the order of the page.
+# Expected output of each command, in the order of the page.
 SHOWN = ["passed: BLEU at most 0.1 lower", ": none", "[Op: TensorScatter]", "PASSED"]
 
 
