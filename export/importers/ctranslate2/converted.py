@@ -107,37 +107,46 @@ def _prompt_spec(
     target_prefix: str | None,
 ) -> _PromptSpec:
     """Determine the prompt from the caller's formats, the model's files or a known model family."""
-    source, target = vocabularies.source.names, vocabularies.target.names
+    # The end token is certain if config.json names it, or if the model is Marian's.
+    known_end = settings.source_end or variables.zero_start()
+    default = None
+    if known_end:
+        default = "{text} " + settings.end
+    elif _OPENNMT in vocabularies.source.names:
+        default = "{text}"
     if source_format is not None or target_prefix is not None:
-        fallback = "{text} " + settings.end if _known_end(variables, settings) else None
-        if not fallback and _OPENNMT in source:
-            fallback = "{text}"
-        chosen = source_format or fallback
-        if chosen is None:
-            raise _unknown_format(directory)
-        found = Format.parse(chosen, target_prefix or "", settings.end)
-        if settings.source_end and not found.source_end:
-            raise InputError(
-                f"--source-format {chosen!r} does not end with {settings.end}, but "
-                f"{directory / 'config.json'} sets add_source_eos."
-            )
-        prompt = found.prompt((source, target), (languages_among(source), languages_among(target)))
-        return _PromptSpec(found.source_end, found.has_languages, prompt)
+        source_format = source_format or default
+        return _parse_formats(directory, settings, vocabularies, source_format, target_prefix or "")
     # SMaLL-100 shares M2M100's vocabulary but not its prompt. Its encoder has more layers than its
     # decoder, unlike every published model of the known families.
-    family = detect_languages(target) if vocabularies.source is vocabularies.target else {}
+    shared = vocabularies.source is vocabularies.target
+    family = detect_languages(vocabularies.target.names) if shared else {}
     if family and count_layers(variables, "encoder") == count_layers(variables, "decoder"):
         return _PromptSpec(True, True, language_prompt(family))
-    if not family and _known_end(variables, settings):
-        return _PromptSpec(True)
-    if not family and _OPENNMT in source:
-        return _PromptSpec(False)
-    raise _unknown_format(directory)
+    if family or default is None:
+        raise _unknown_format(directory)
+    return _PromptSpec(known_end)
 
 
-def _known_end(variables: Variables, settings: Settings) -> bool:
-    """Return whether sources end with the end token: by config.json, or because it is Marian's."""
-    return settings.source_end or variables.zero_start()
+def _parse_formats(
+    directory: Path,
+    settings: Settings,
+    vocabularies: Vocabularies,
+    source_format: str | None,
+    target_prefix: str,
+) -> _PromptSpec:
+    """Convert the caller's formats to a prompt."""
+    if source_format is None:
+        raise _unknown_format(directory)
+    parsed = Format.parse(source_format, target_prefix, settings.end)
+    if settings.source_end and not parsed.source_end:
+        raise InputError(
+            f"--source-format {source_format!r} does not end with {settings.end}, but "
+            f"{directory / 'config.json'} sets add_source_eos."
+        )
+    source, target = vocabularies.source.names, vocabularies.target.names
+    prompt = parsed.prompt((source, target), (languages_among(source), languages_among(target)))
+    return _PromptSpec(parsed.source_end, parsed.has_languages, prompt)
 
 
 def _unknown_format(directory: Path) -> InputError:
