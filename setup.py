@@ -1,4 +1,4 @@
-"""Build the compiled libraries for wheels, and tag wheels that hold any with their platform."""
+"""Build the compiled libraries for wheels, and tag wheels that contain any with their platform."""
 
 import os
 import shutil
@@ -10,19 +10,19 @@ from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 
 ROOT = Path(__file__).resolve().parent
-# Exit code of scripts/build_library.sh where a compiler, headers or the like are missing.
+# Exit code of scripts/build_library.sh if a requirement is missing, such as a compiler.
 MISSING = 3
 
 
 class PlatformDistribution(Distribution):
-    """Goes where files of one system go, if it has any."""
+    """Distribution that is platform-specific if it contains compiled libraries."""
 
     def has_ext_modules(self) -> bool:
         return any(ROOT.glob("runtime/*/*.so"))
 
 
 class PlatformWheel(bdist_wheel):
-    """Names the system that it is for, if any, but no version of Python."""
+    """Wheel for every Python version, of one platform if it contains compiled libraries."""
 
     def run(self) -> None:
         build_libraries()
@@ -37,13 +37,13 @@ class PlatformWheel(bdist_wheel):
 def build_libraries() -> None:
     """Build libtranslate_trt and the compiled kernels, unless TRANSLATE_TRT_LIBRARY is "none".
 
-    Where something is missing for the library, the kernels are built alone. Without a compiler the
-    wheel holds neither, and Python translates, more slowly.
+    If a requirement of the library is missing, only the kernels are built. A wheel without both
+    translates in Python, more slowly.
     """
     if os.environ.get("TRANSLATE_TRT_LIBRARY") == "none":
         return
     if shutil.which("bash") is None:
-        print("There is no bash: the wheel will hold no compiled libraries.", file=sys.stderr)
+        print("bash is missing: the wheel will contain no compiled libraries.", file=sys.stderr)
         return
     code = MISSING
     for name in ("build_library.sh", "build_kernels.sh"):
@@ -53,7 +53,7 @@ def build_libraries() -> None:
                 env={**os.environ, "TRANSLATE_TRT_VENV": "none"}, check=False,
             ).returncode  # fmt: skip
     if code == MISSING:
-        print("The wheel will hold no compiled libraries.", file=sys.stderr)
+        print("The wheel will contain no compiled libraries.", file=sys.stderr)
     elif code:
         raise SystemExit(
             "The compiled libraries cannot be built (see above). To install without them: "

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Builds the compiled kernels (docs/kernels.md) into runtime/kernels/; what is up to date stays.
+# Builds the compiled kernels (docs/kernels.md) into runtime/kernels/. A file that is up to date is kept.
 #
 #   bash scripts/build_kernels.sh
 #
-# It needs CMake, a C++17 compiler and ONNX Runtime's headers: those of $ONNXRUNTIME_INCLUDE_DIR, else
-# of /usr/include/onnxruntime; on Debian it fetches them, as any user, into .cache/. The exit code is 3
-# if one of these is missing, 1 if the build fails. Environment:
-#   CXX       the compiler
-# and for libraries to test with, in build/kernels-test only:
+# Requirements: CMake, a C++17 compiler, and ONNX Runtime's headers in $ONNXRUNTIME_INCLUDE_DIR or
+# /usr/include/onnxruntime; on Debian, the headers are fetched into .cache/ without root. The exit code is 3
+# if a requirement is missing, 1 if the build fails. Environment:
+#   CXX       compiler
+# For a library to test, which stays in build/kernels-test:
 #   SANITIZE  address,undefined or thread
-#   PLAIN     ON: the plain C++ kernels, the reference, for any processor
-#   TILES     of AMX: emulated, on processors that have none; or none, on those that have them
+#   PLAIN     ON: the plain C++ kernels, which are the reference, for any processor
+#   TILES     emulated: AMX in software, for CPUs without AMX; none: without AMX, for CPUs that have it
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 built="The compiled kernels"
 source scripts/native.sh

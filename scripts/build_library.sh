@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Builds libtranslate_trt (docs/embed-cpp.md), which Python translates with, too, and the compiled kernels
-# that it uses, into runtime/native/ and runtime/kernels/; what is up to date stays.
+# Builds libtranslate_trt (docs/embed-cpp.md), which is also Python's runtime, into runtime/native/, and the
+# compiled kernels into runtime/kernels/. Files that are up to date are kept.
 #
 #   bash scripts/build_library.sh
-#   PREFIX=/usr/local bash scripts/build_library.sh   # and installs it there
+#   PREFIX=/usr/local bash scripts/build_library.sh   # installs it as well
 #
-# It needs what scripts/build_kernels.sh needs. CMake fetches SentencePiece, which is linked statically,
-# and, where the system has none, nlohmann's JSON. Arguments go to cmake. The exit code is 3 if something
-# is missing, 1 if the build fails. Environment:
-#   CXX       the compiler
-#   PREFIX    where to install
-#   TRANSLATE_TRT_KERNELS  none: without the compiled kernels
-# and for libraries to test with, in build/native-address or build/native-thread only:
+# Requirements are those of scripts/build_kernels.sh. CMake fetches SentencePiece, which is linked
+# statically, and nlohmann's JSON unless the system has it. Arguments are passed to cmake. The exit code is 3
+# if a requirement is missing, 1 if the build fails. Environment:
+#   CXX       compiler
+#   PREFIX    installation prefix
+#   TRANSLATE_TRT_KERNELS  none: build no compiled kernels
+# For a library with sanitizers, which stays in build/native-address or build/native-thread:
 #   SANITIZE  address,undefined or thread
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 built="The C++ library"
@@ -30,7 +30,7 @@ fi
 build runtime/cpp build/native "${options[@]}" "$@"
 if [ -n "${SANITIZE:-}" ]; then
     folder=build/native-${SANITIZE%%,*}
-    # SentencePiece as it is: it takes longer than all else.
+    # SentencePiece is reused without sanitizers: it takes longest to build.
     build runtime/cpp "$folder" "${options[@]}" -D "TRANSLATE_TRT_SANITIZE=$SANITIZE" \
         -D "SENTENCEPIECE_LIBRARY=$root/build/native/library/sentencepiece/src/libsentencepiece.a" \
         -D "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/_deps/sentencepiece-src/sentencepiece/src" "$@"

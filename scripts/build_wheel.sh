@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds a wheel with libtranslate_trt and the compiled kernels inside into dist/ (or OUT):
+# Builds a wheel that contains libtranslate_trt and the compiled kernels, in dist/ (or OUT):
 #
 #   bash scripts/build_wheel.sh [OUT]                      # for systems like this one
 #   PLATFORM=manylinux_2_28_x86_64 bash scripts/build_wheel.sh [OUT]
 #   PLATFORM=manylinux_2_28_aarch64 bash scripts/build_wheel.sh [OUT]
 #
-# With PLATFORM the compiler is that of Zig, from the Python package index: it links for the C library of
-# that version and for that processor, whatever this machine has. The wheel is built in a copy of the
-# files that git knows, so that libraries of this machine do not get into one for another.
+# With PLATFORM, the compiler is Zig's, from the Python package index, which targets any glibc version and
+# processor. The wheel is built from a copy of the files in git, so that it never contains libraries built
+# for this machine.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 out=$(realpath -m "${1:-$root/dist}")
@@ -40,7 +40,7 @@ if [ -n "$platform" ]; then
 fi
 TRANSLATE_TRT_VENV=none bash "$tree/scripts/build_library.sh" "${options[@]}"
 rm -rf "$tree/build" "$tree/zig"
-# The libraries are there; what pip would build is for this machine.
+# The libraries are built already; pip would build them for this machine.
 TRANSLATE_TRT_LIBRARY=none python -m pip wheel --quiet --disable-pip-version-check --no-deps \
     --wheel-dir "$out" "$tree"
 ls "$out"/translate_trt-*.whl

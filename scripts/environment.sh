@@ -1,7 +1,7 @@
-# Sourced by the other scripts: makes (or brings up to date) the virtual environment in .venv, with
-# the versions of constraints.txt, and activates it. Needs Python 3.11 or newer with venv, and the package
-# index. PYTHON chooses another interpreter, TRANSLATE_TRT_VENV another place; TRANSLATE_TRT_VENV=none
-# takes the environment that is active already, as it is.
+# Sourced by the other scripts: creates or updates the virtual environment .venv with the versions of
+# constraints.txt, and activates it. Needs Python 3.11 or newer with venv, and the package index.
+# PYTHON chooses another interpreter, TRANSLATE_TRT_VENV another directory; TRANSLATE_TRT_VENV=none uses the
+# active environment as it is.
 
 # shellcheck shell=bash
 set -euo pipefail
@@ -33,12 +33,11 @@ make_environment() { # extra
     export PATH="$venv/bin:$PATH"
 }
 
-# libtranslate_trt and the compiled kernels where they can be built; what lacks for that is said, and no
-# error.
-make_libraries() { # what becomes of it if there are none
+# Builds libtranslate_trt and the compiled kernels. A missing tool or header is reported and is no error.
+make_libraries() { # message for that case: what happens without the libraries
     local status=0
     bash scripts/build_library.sh || status=$?
-    if [ "$status" = 3 ]; then  # what the library lacks, the kernels may not need
+    if [ "$status" = 3 ]; then  # the kernels need less than the library
         status=0
         bash scripts/build_kernels.sh || status=$?
     fi

@@ -1,5 +1,5 @@
-# Sourced by the scripts that build C++, after environment.sh: tools, headers and libraries that it takes,
-# found or, on Debian, fetched into .cache/ as any user. They set `built`, what their messages call it.
+# Sourced by the scripts that build C++, after environment.sh. Finds tools and headers; on Debian, missing
+# headers are fetched into .cache/ without root. The caller sets `built`, the subject of error messages.
 # shellcheck shell=bash disable=SC2154  # environment.sh and the caller set root and built
 
 readonly header=onnxruntime_cxx_api.h
@@ -10,7 +10,7 @@ missing() { # what, what to do
     exit 3
 }
 
-# One build at a time in a checkout: two that configure one folder at once break each other.
+# Builds take turns: two CMake runs that configure one folder at the same time break each other.
 lock_builds() {
     mkdir -p build
     if command -v flock >/dev/null; then
@@ -29,8 +29,8 @@ find_tools() {
         missing "there is no C++ compiler" "Install one, for example: apt-get install g++"
 }
 
-# Unpacks packages of Debian. Nothing of the system is changed: apt gets lists and caches of its own, and
-# its mirrors and keys from the system.
+# Downloads and unpacks Debian packages without changing the system: apt uses the system's mirrors and keys,
+# but its own lists and caches.
 fetch_debian() { # folder in .cache, suite or "" for the system's, packages
     local sources=/etc/apt/sources.list.d/debian.sources name=$1 suite=$2 place apt
     shift 2
@@ -38,7 +38,7 @@ fetch_debian() { # folder in .cache, suite or "" for the system's, packages
     say "fetching $* of Debian"
     mkdir -p "$root/.cache"
     place=$(mktemp -d "$root/.cache/$name.XXXXXX")
-    # shellcheck disable=SC2064  # the place of now
+    # shellcheck disable=SC2064  # expand now: place is local
     trap "rm -rf '$place'" EXIT
     mkdir -p "$place"/{lists,cache}/partial
     # The first stanza is the main archive, the others security and the like.
@@ -94,7 +94,7 @@ build() { # sources, folder, more options of cmake
 place() { # name of a library in build/native, folder in runtime/
     local target=runtime/$2/$1
     cmp -s "build/native/$1" "$target" || {
-        # A process that has the old library loaded keeps it: its file is replaced, not written to.
+        # Replace the file: writing to it would crash processes that have it loaded.
         cp "build/native/$1" "runtime/$2/.$1.$$"
         mv -f "runtime/$2/.$1.$$" "$target"
         say "$target"

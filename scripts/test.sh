@@ -22,7 +22,7 @@ make_libraries "Tests of compiled libraries will be skipped."
 if "$lint"; then bash scripts/lint.sh; fi
 
 say "pytest"
-# Three processes for two cores, since tests of servers and clusters often wait. Tests of a file share what
-# they build, and the longest files go first, as tests/support/collection.py says. -n 0 among the
-# arguments: one process, as with --pdb.
+# Three processes on two cores, since tests of servers and clusters often wait. Tests of one file share their
+# fixtures, so files are not split; tests/support/collection.py puts the longest files first. Pass -n 0 to run
+# in one process, for example with --pdb.
 python -m pytest --durations=20 -n 3 --dist loadfile --no-loadscope-reorder ${tests[@]+"${tests[@]}"} "$@"  # bash 3.2 calls an empty array unset

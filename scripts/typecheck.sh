@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# mypy --strict over the three packages. They are mapped into the namespace `translate_trt` by
-# pyproject.toml, which type checkers do not read; a folder of links shows them the same tree.
+# Runs mypy --strict over the three packages. pyproject.toml maps them into the namespace `translate_trt`, which
+# type checkers do not see; a directory of symbolic links gives them that layout.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p .cache/typecheck/translate_trt
