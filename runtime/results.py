@@ -13,7 +13,7 @@ from translate_trt.runtime.errors import BackendError
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One finished hypothesis.
+    """A finished hypothesis.
 
     Attributes:
         tokens: Target token ids without the end symbol.

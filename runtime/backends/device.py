@@ -18,7 +18,7 @@ ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class Launch:
-    """One execution of an engine.
+    """Execution of an engine.
 
     Attributes:
         role: "encoder" or "step".
@@ -89,7 +89,7 @@ class Device(Protocol):
         ...
 
     def launch(self, work: Launch) -> None:
-        """Run an engine."""
+        """Enqueue an execution of an engine."""
         ...
 
     def record(self) -> Event:

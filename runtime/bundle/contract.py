@@ -92,7 +92,7 @@ INITIAL: dict[str, Callable[[NDArray[Any], int], None]] = {
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One input or output of a graph.
+    """Input or output of a graph.
 
     Attributes:
         name: Name of the input or output; the output of a state tensor has the prefix `NEXT`.

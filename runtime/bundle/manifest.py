@@ -102,7 +102,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One file of a bundle.
+    """A file of a bundle.
 
     Attributes:
         path: Path relative to the bundle, with forward slashes.

@@ -123,7 +123,7 @@ def translate(
 ) -> None:
     """Translate lines of text; every input line gives exactly one output line.
 
-    The command reads the INPUT files in order, or standard input if there are none or for "-". Text
+    The command reads the INPUT files in order, or standard input by default and for "-". Text
     from a pipe is translated as it arrives.
 
     Search options default to those of the bundle. A JSON object has the source and its hypotheses,

@@ -32,7 +32,7 @@ def library() -> Path | None:
 
 
 def describe() -> str:
-    """Name of the kernel set for this CPU, such as "avx512_vnni"; empty if there is none.
+    """Name of the kernel set for this CPU, such as "avx512_vnni"; empty for none.
 
     Raises:
         OptionError: See `library`.

@@ -37,7 +37,7 @@ class _Profile(ctypes.Structure):
 
 # Arguments of each function after the context or device; all functions except `close` return a
 # status.
-_TAKEN: dict[str, tuple[Any, ...]] = {
+_ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "open": (POINTER(c_void_p),),
     "close": (),
     "activate": (),
@@ -55,8 +55,8 @@ _TAKEN: dict[str, tuple[Any, ...]] = {
     "replay": (c_void_p,),
 }
 _TYPES = {
-    name: CFUNCTYPE(None if name == "close" else c_int32, c_void_p, *taken)
-    for name, taken in _TAKEN.items()
+    name: CFUNCTYPE(None if name == "close" else c_int32, c_void_p, *arguments)
+    for name, arguments in _ARGUMENTS.items()
 }
 
 

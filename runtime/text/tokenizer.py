@@ -116,7 +116,7 @@ def _clean(text: str) -> str:
 
 
 class _Model:
-    """One SentencePiece model."""
+    """A SentencePiece model."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

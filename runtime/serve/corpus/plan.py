@@ -79,7 +79,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Shard:
-    """A part of an input, translated by one worker at a time.
+    """Range of an input that one worker translates at a time.
 
     Attributes:
         source: The input.

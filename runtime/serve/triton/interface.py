@@ -62,7 +62,7 @@ INPUTS = (TEXT, TOKENS, *OPTIONS.values())
 # rows with fewer hypotheses are padded with empty ones of NO_SCORE.
 TRANSLATION = Tensor("TRANSLATION", "STRING", (-1,))
 SCORE = Tensor("SCORE", "FP64", (-1,))
-TRUNCATED = Tensor("TRUNCATED", "BOOL", (-1,))  # the maximum length came before the end symbol
+TRUNCATED = Tensor("TRUNCATED", "BOOL", (-1,))  # maximum length reached before the end symbol
 TRANSLATION_TOKENS = Tensor("TRANSLATION_TOKENS", "INT32", (-1, -1))  # filled with NO_TOKEN
 COUNT = Tensor("COUNT", "INT32", (1,))  # number of hypotheses without the padding
 
