@@ -12,7 +12,7 @@ from translate_trt.runtime.errors import InputError
 T = TypeVar("T")
 
 
-def shown(value: object) -> str:
+def describe(value: object) -> str:
     """Format an argument of the wrong type for an error message: abbreviated, with its type."""
     text = repr(value)
     text = text if len(text) <= 40 else f"{text[:37]}..."
@@ -26,7 +26,9 @@ def checked_iterable(name: str, what: str, values: Iterable[T]) -> Iterable[T]:
         InputError: The argument is a string, bytes, or not iterable.
     """
     if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Iterable):
-        raise InputError(f"{name} is {shown(values)}; give a list, or another iterable, of {what}.")
+        raise InputError(
+            f"{name} is {describe(values)}; give a list, or another iterable, of {what}."
+        )
     return values
 
 
@@ -36,7 +38,7 @@ def checked_texts(name: str, one: str, values: Iterable[str]) -> Iterator[str]:
     def checked(number: int, text: object) -> str:
         if not isinstance(text, str):
             how = "; decode it: text.decode('utf-8')" if isinstance(text, bytes) else ""
-            raise InputError(f"{one} {number} is {shown(text)} and not a string{how}.")
+            raise InputError(f"{one} {number} is {describe(text)} and not a string{how}.")
         return text
 
     return itertools.starmap(checked, enumerate(checked_iterable(name, "strings", values), 1))
@@ -51,7 +53,7 @@ def token_ids(name: str, values: Iterable[object]) -> list[int]:
     if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Iterable):
         how = " Text in bytes becomes a string by text.decode('utf-8')."
         raise InputError(
-            f"{name} is {shown(values)}; it must be a list of token ids."
+            f"{name} is {describe(values)}; it must be a list of token ids."
             + (how if isinstance(values, (bytes, bytearray)) else "")
         )
     tokens = list(values)
@@ -59,4 +61,4 @@ def token_ids(name: str, values: Iterable[object]) -> list[int]:
         return list(map(index, tokens))  # type: ignore[arg-type]
     except TypeError as error:
         wrong = next(token for token in tokens if not hasattr(token, "__index__"))
-        raise InputError(f"{name} has {shown(wrong)} among its token ids.") from error
+        raise InputError(f"{name} has {describe(wrong)} among its token ids.") from error

@@ -32,17 +32,17 @@ def share_cores(threads: int | None, workers: int) -> tuple[int, int]:
     return within_cores("threads", threads), workers
 
 
-def within_cores(name: str, wanted: int, each: int = 1) -> int:
+def within_cores(name: str, requested: int, each: int = 1) -> int:
     """Limit a number to `each` per available core, with a warning if it is reduced.
 
     ONNX Runtime hangs when it starts thousands of threads, and threads beyond the number of cores
     wait for each other.
     """
     cores = available_cores()
-    if wanted <= (most := each * cores):
-        return wanted
+    if requested <= (limit := each * cores):
+        return requested
     log.warning(
         "%s is %d; %d are used, since this process may use %d processor core%s",
-        name, wanted, most, cores, "" if cores == 1 else "s",
+        name, requested, limit, cores, "" if cores == 1 else "s",
     )  # fmt: skip
-    return most
+    return limit

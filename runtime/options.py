@@ -13,10 +13,10 @@ from translate_trt.runtime.errors import OptionError
 LENGTH_PENALTY_BETA = {"gnmt": 5.0, "length": 0.0}
 
 #: Largest alpha; it keeps the penalty of the longest possible hypothesis finite in float32.
-MOST_LENGTH_PENALTY = 10
+MAX_LENGTH_PENALTY = 10
 
 #: Largest beam size without a warning: the cost of a step grows with its square.
-MANY_BEAMS = 64
+WARN_BEAM_SIZE = 64
 
 
 def whole_number(name: str, value: object) -> int:
@@ -63,11 +63,11 @@ class SearchOptions:
         self._check_types()
         if self.beam_size < 1:
             raise OptionError(f"beam_size is {self.beam_size}; it must be at least 1.")
-        if not 0 <= self.length_penalty <= MOST_LENGTH_PENALTY:
+        if not 0 <= self.length_penalty <= MAX_LENGTH_PENALTY:
             # A negative alpha would break the stopping rule, which needs lp(n) to grow with n.
             raise OptionError(
                 f"length_penalty is {self.length_penalty}; it must be a number from 0 to "
-                f"{MOST_LENGTH_PENALTY}."
+                f"{MAX_LENGTH_PENALTY}."
             )
         if self.length_penalty_form not in tuple(LENGTH_PENALTY_BETA):  # of any type
             raise OptionError(

@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 from translate_trt.runtime import native
-from translate_trt.runtime.arguments import checked_iterable, checked_texts, shown, token_ids
+from translate_trt.runtime.arguments import checked_iterable, checked_texts, describe, token_ids
 from translate_trt.runtime.backends import Settings, load_engines, load_graphs
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import PACKAGES, check_engines
-from translate_trt.runtime.bundle.checks import check_options, check_tokens, longest_text
+from translate_trt.runtime.bundle.checks import check_options, check_tokens, max_segment_length
 from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.cores import share_cores
@@ -29,7 +29,7 @@ from translate_trt.runtime.errors import (
     TranslateTrtError,
 )
 from translate_trt.runtime.native.core import Core
-from translate_trt.runtime.options import MANY_BEAMS, SearchOptions, whole_number
+from translate_trt.runtime.options import WARN_BEAM_SIZE, SearchOptions, whole_number
 from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.text.segments import split_text
@@ -484,7 +484,7 @@ class Translator:
     ) -> list[Sentence]:
         """Cut a line into segments and check them; only the first begins with the prefix."""
         text, options = self.manifest.prompt.of_line(line, options)
-        sources = split_text(text, self.tokenizer.encode_source, longest_text(self.manifest))
+        sources = split_text(text, self.tokenizer.encode_source, max_segment_length(self.manifest))
         return [
             self._sentence(name, source, () if number else prefix, options)
             for number, source in enumerate(sources)
@@ -524,7 +524,7 @@ class Translator:
         if options is None:
             options = defaults
         elif not isinstance(options, SearchOptions):
-            raise OptionError(f"options is {shown(options)}; write SearchOptions(...).")
+            raise OptionError(f"options is {describe(options)}; write SearchOptions(...).")
         languages = {
             name: getattr(defaults, name)
             for name in ("source_language", "target_language")
@@ -532,13 +532,13 @@ class Translator:
         }
         options = replace(options, **languages)
         check_options(self.manifest, self.target, options)
-        if options.beam_size > MANY_BEAMS and not self._warned_of_beams:
+        if options.beam_size > WARN_BEAM_SIZE and not self._warned_of_beams:
             self._warned_of_beams = True
             log.warning(
                 "beam_size %d: time and memory of a step grow with the square of the beam; more "
                 "than %d beams seldom find anything better.",
                 options.beam_size,
-                MANY_BEAMS,
+                WARN_BEAM_SIZE,
             )
         return options
 

@@ -21,7 +21,7 @@ from translate_trt.export.verify.thresholds import SHORTLIST_THRESHOLDS, THRESHO
 from translate_trt.runtime.bundle.manifest import (
     Manifest,
     TargetEntry,
-    changing,
+    locked_manifest,
     read_manifest,
     verify_files,
     write_manifest,
@@ -186,7 +186,7 @@ def verify(
             reference_sha256=_hash_lines(reference),
             date=datetime.now(UTC).date().isoformat(),
         )
-    with changing(bundle):
+    with locked_manifest(bundle):
         _record(bundle, entries, found)
     return found
 

@@ -243,8 +243,8 @@ class TensorRTDevice(CudaQueue):
         return super().end_capture()
 
     def _capturable(self, context: Any) -> bool:
-        asked = getattr(context, "is_stream_capturable", None)
-        return asked is None or bool(asked(int(self.stream)))
+        query = getattr(context, "is_stream_capturable", None)
+        return query is None or bool(query(int(self.stream)))
 
     def _context(self, role: str, profile: int) -> Any:
         if (role, profile) not in self._contexts:

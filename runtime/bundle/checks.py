@@ -10,7 +10,7 @@ from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 
 
-def longest_text(manifest: Manifest) -> int:
+def max_segment_length(manifest: Manifest) -> int:
     """Maximum tokens of a segment: the source limit less the end symbol and the prompt."""
     return manifest.limits.max_source_length - 1 - manifest.prompt.source_length
 
@@ -67,7 +67,7 @@ def check_tokens(
     Raises:
         InputError: The tokens cannot be translated.
     """
-    model, longest = manifest.model, longest_text(manifest)
+    model, longest = manifest.model, max_segment_length(manifest)
     if len(source) > longest:
         raise InputError(
             f"{name} has {len(source)} tokens; this bundle takes up to {longest} "

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from translate_trt.runtime.errors import BundleError
 
 #: Remedy for a damaged bundle, at the end of error messages.
-AGAIN = "Copy the bundle again or make it again with translate-trt export."
+REMEDY = "Copy the bundle again or make it again with translate-trt export."
 
 
 class Fields:
@@ -20,13 +20,13 @@ class Fields:
         BundleError: The value is not an object, or a field is missing or has the wrong type.
     """
 
-    def __init__(self, value: object, file: Path, place: str = "") -> None:
+    def __init__(self, value: object, file: Path, prefix: str = "") -> None:
         self._file = file
-        self._place = place
+        self._prefix = prefix
         if not isinstance(value, dict):
+            what = f"the field {prefix!r}" if prefix else "the outermost value"
             raise BundleError(
-                f"{file}: {f'the field {place!r}' if place else 'the outermost value'} must be an "
-                f"object in braces, not {_shown(value)}. {AGAIN}"
+                f"{file}: {what} must be an object in braces, not {_shown(value)}. {REMEDY}"
             )
         self.values: dict[str, Any] = value
 
@@ -34,7 +34,7 @@ class Fields:
         """Raise the error for a field with an unexpected value."""
         raise BundleError(
             f"{self._file}: the field {self._path(name)!r} must be {expected}, "
-            f"not {_shown(found)}. {AGAIN}"
+            f"not {_shown(found)}. {REMEDY}"
         )
 
     def integer(self, name: str, smallest: int) -> int:
@@ -120,17 +120,17 @@ class Fields:
     def objects(self, at_least_one: bool = False) -> Iterator[tuple[str, Fields]]:
         """Iterate over all fields of the object, each of which must be an object."""
         if at_least_one and not self.values:
-            raise BundleError(f"{self._file}: the field {self._place!r} is empty. {AGAIN}")
+            raise BundleError(f"{self._file}: the field {self._prefix!r} is empty. {REMEDY}")
         for name in self.values:
             yield name, self.object(name)
 
     def _get(self, name: str) -> Any:
         if name not in self.values:
-            raise BundleError(f"{self._file}: the field {self._path(name)!r} is missing. {AGAIN}")
+            raise BundleError(f"{self._file}: the field {self._path(name)!r} is missing. {REMEDY}")
         return self.values[name]
 
     def _path(self, name: str) -> str:
-        return f"{self._place}.{name}" if self._place else name
+        return f"{self._prefix}.{name}" if self._prefix else name
 
 
 def _shown(value: object) -> str:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, get_type_hints
 
 from translate_trt.runtime.bundle import contract_fields
 from translate_trt.runtime.bundle.contract import Contract
-from translate_trt.runtime.bundle.fields import AGAIN, Fields
+from translate_trt.runtime.bundle.fields import REMEDY, Fields
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.io.atomic_files import clear_leftovers, write_json
@@ -336,7 +336,7 @@ def write_manifest(bundle: Path, manifest: Manifest) -> None:
 
 
 @contextmanager
-def changing(bundle: Path) -> Iterator[None]:
+def locked_manifest(bundle: Path) -> Iterator[None]:
     """Lock a bundle while the block reads, changes and writes its manifest.
 
     Raises:
@@ -375,17 +375,17 @@ def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = T
     for entry in dict.fromkeys(entries):  # a shared tokenizer file is listed twice
         path = entry.locate(bundle)
         if not path.is_file():
-            raise BundleError(f"{path}, which the manifest names, is missing. {AGAIN}")
+            raise BundleError(f"{path}, which the manifest names, is missing. {REMEDY}")
         size = path.stat().st_size
         if size != entry.bytes:
             raise BundleError(
                 f"{path} has {size} bytes, the manifest says {entry.bytes}: "
-                f"the file is incomplete or was changed. {AGAIN}"
+                f"the file is incomplete or was changed. {REMEDY}"
             )
         if hashes and (found := _digest(path)[0]) != entry.sha256:
             raise BundleError(
                 f"{path} has SHA-256 {found}, the manifest says {entry.sha256}: "
-                f"the file was changed or damaged. {AGAIN}"
+                f"the file was changed or damaged. {REMEDY}"
             )
 
 
@@ -465,7 +465,7 @@ def _why_no_manifest(bundle: Path, error: OSError) -> str:
             f"{MANIFEST_NAME}); make a bundle of it with translate-trt export."
         )
     if isinstance(error, FileNotFoundError):
-        return f"{bundle} is not a bundle: it has no {MANIFEST_NAME}. {AGAIN}"
+        return f"{bundle} is not a bundle: it has no {MANIFEST_NAME}. {REMEDY}"
     return f"cannot read {bundle / MANIFEST_NAME}: {error.strerror}."
 
 
@@ -476,7 +476,7 @@ def _parse(path: Path, content: bytes) -> object:
     try:
         value: object = json.loads(content.decode("utf-8"), parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"{path} is not valid JSON: {error}. {AGAIN}") from error
+        raise BundleError(f"{path} is not valid JSON: {error}. {REMEDY}") from error
     return value
 
 
@@ -485,4 +485,4 @@ def _digest(path: Path) -> tuple[str, int]:
     try:
         return sha256_of_file(path)
     except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror}. {AGAIN}") from error
+        raise BundleError(f"cannot read {path}: {error.strerror}. {REMEDY}") from error

@@ -143,16 +143,18 @@ def _check_language(name: str, tokens: dict[str, int], wanted: str | None, neede
         if needed:
             raise OptionError(
                 f"{name} is not given, and this model translates between several languages; "
-                f"choose one of {listed(tokens)}."
+                f"choose one of {format_languages(tokens)}."
             )
         return
     if wanted not in tokens:
         near = difflib.get_close_matches(wanted, tokens, n=3, cutoff=0.5)
         hint = f"do you mean {' or '.join(near)}? It knows" if near else "choose one of"
-        raise OptionError(f"{name} {wanted!r} is unknown to this model; {hint} {listed(tokens)}.")
+        raise OptionError(
+            f"{name} {wanted!r} is unknown to this model; {hint} {format_languages(tokens)}."
+        )
 
 
-def listed(tokens: dict[str, int], most: int = 12) -> str:
+def format_languages(tokens: dict[str, int], most: int = 12) -> str:
     """Format the first languages in alphabetical order and the number of others."""
     names = sorted(tokens)
     rest = len(names) - most

@@ -17,7 +17,7 @@ from translate_trt.runtime.bundle.manifest import (
     read_manifest,
     verify_files,
 )
-from translate_trt.runtime.bundle.prompt import listed
+from translate_trt.runtime.bundle.prompt import format_languages
 from translate_trt.runtime.cli.bundle_flags import bundle_argument
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.errors import BundleError
@@ -88,7 +88,11 @@ def _bundle_rows(manifest: Manifest) -> Rows:
     names = [f"any of {len(known)}" if known else own or "?" for known, own in sides.values()]
     return [
         ("languages", " to ".join(names)),
-        *((f"{side} languages", listed(known)) for side, (known, _) in sides.items() if known),
+        *(
+            (f"{side} languages", format_languages(known))
+            for side, (known, _) in sides.items()
+            if known
+        ),
         ("created by", manifest.created_by),
         ("exported from", _origin(manifest)),
         ("format version", str(manifest.format_version)),

@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal
 
 from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.io.atomic_files import claimed_file, output_error
-from translate_trt.runtime.io.locks import abandoned, take
+from translate_trt.runtime.io.locks import abandoned, try_lock
 from translate_trt.runtime.io.outputs import check_standard_output, is_text
 
 log = logging.getLogger("translate_trt")
@@ -126,7 +126,7 @@ def _file_in_steps(path: Path, force: bool) -> Iterator[LineOutput]:
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     stream = _open_binary(partial, "xb")
     try:
-        take(stream.fileno())  # marks the file as in use for `abandoned`
+        try_lock(stream.fileno())  # marks the file as in use for `abandoned`
         yield LineOutput(stream, str(path))
         _finish(stream, partial, path)
     except BaseException:

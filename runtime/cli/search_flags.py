@@ -60,5 +60,5 @@ def check_flags(flags: dict[str, Any]) -> None:
 
 def replace_options(defaults: SearchOptions, flags: dict[str, Any]) -> SearchOptions:
     """Replace the defaults by the options given on the command line."""
-    given = {name: value for name, value in flags.items() if value is not None}
-    return dataclasses.replace(defaults, **given)
+    chosen = {name: value for name, value in flags.items() if value is not None}
+    return dataclasses.replace(defaults, **chosen)

@@ -192,12 +192,14 @@ def _workers(inputs: Sequence[str], threads: int | None) -> int:
     return 1 if streamed else max(1, available_cores() // (threads or 1))
 
 
-def _load(bundle: Path, target: str | None, **given: int | str | None) -> Translator:
+def _load(bundle: Path, target: str | None, **arguments: int | str | None) -> Translator:
     from translate_trt.runtime.process import return_large_blocks
     from translate_trt.runtime.translator import Translator
 
     return_large_blocks()
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    settings: dict[str, Any] = {
+        name: value for name, value in arguments.items() if value is not None
+    }
     return Translator(bundle, target, **settings)
 
 

@@ -106,7 +106,7 @@ def _acquire(lock: Path, output: Path, wait: float) -> int:
                 "Choose a path that you may write to."
             ) from error
         try:
-            taken = take(descriptor)
+            taken = try_lock(descriptor)
             if taken is None:
                 log.warning(
                     "the file system of %s does not support locks: make sure that no other command "
@@ -131,7 +131,7 @@ def _acquire(lock: Path, output: Path, wait: float) -> int:
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
 
 
-def take(descriptor: int) -> bool | None:
+def try_lock(descriptor: int) -> bool | None:
     """Try to lock an open file; return None if the file system does not support locks."""
     if sys.platform == "win32":
         return None
@@ -170,7 +170,7 @@ def held(path: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        yield take(descriptor) is not False and _is_same_file(descriptor, path)
+        yield try_lock(descriptor) is not False and _is_same_file(descriptor, path)
     finally:
         os.close(descriptor)
 
@@ -184,6 +184,6 @@ def abandoned(path: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        yield take(descriptor) is True
+        yield try_lock(descriptor) is True
     finally:
         os.close(descriptor)

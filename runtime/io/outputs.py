@@ -53,16 +53,16 @@ def check_apart(output: Path, inputs: Iterable[Path | str | None]) -> None:
     """
     around = list(_identities(output))
     own = _identity(output)
-    for given in inputs:
-        if given is None:
+    for path in inputs:
+        if path is None:
             continue
-        found = _identity(given)
+        found = _identity(path)
         if found is None:  # missing, or a device
             continue
-        name = display_name(str(given))
+        name = display_name(str(path))
         if found == own:
             raise OutputError(f"the output {output} is the input {name}; choose another path.")
-        if str(given) != STDIN and _contains(output, own, Path(given)):
+        if str(path) != STDIN and _contains(output, own, Path(path)):
             raise OutputError(
                 f"the output {output} would replace the input {name}, which lies in it; choose "
                 "another path."
@@ -73,10 +73,10 @@ def check_apart(output: Path, inputs: Iterable[Path | str | None]) -> None:
             )
 
 
-def _contains(output: Path, own: _Identity | None, given: Path) -> bool:
+def _contains(output: Path, own: _Identity | None, path: Path) -> bool:
     # An output that does not exist yet has a path but no inode.
-    return output.resolve() in given.resolve().parents or (
-        own is not None and own in _identities(given)
+    return output.resolve() in path.resolve().parents or (
+        own is not None and own in _identities(path)
     )
 
 
@@ -91,10 +91,10 @@ def check_standard_output(inputs: Iterable[Path | str | None]) -> None:
     except (AttributeError, OSError, ValueError):  # closed, or a stream in memory
         return
     own = _regular(os.fstat(descriptor))
-    for given in inputs:
-        if given is not None and own is not None and _identity(given) == own:
+    for path in inputs:
+        if path is not None and own is not None and _identity(path) == own:
             raise OutputError(
-                f"standard output is the input {display_name(str(given))}; write into another file."
+                f"standard output is the input {display_name(str(path))}; write into another file."
             )
 
 
@@ -148,18 +148,18 @@ def check_directory(path: Path, force: bool, kind: Kind | None) -> None:
     if made is None or kind is None:
         what = f"no {kind.name} that `{kind.command}` made" if kind else "not empty"
         raise OutputError(f"{path} is {what}, so --force does not replace it; choose another path.")
-    if (other := stranger(path, made)) is not None:
+    if (other := foreign_file(path, made)) is not None:
         raise OutputError(
             f"{path / other} is not part of the {kind.name}, and --force would delete it; "
             "move it away, or choose another path."
         )
 
 
-def stranger(directory: Path, made: Collection[str]) -> str | None:
+def foreign_file(directory: Path, made: Collection[str]) -> str | None:
     """Return the first file that is not in `made`, ignoring temporary files and caches."""
     known = set(made)
     for folder, directories, names in os.walk(directory, onerror=_refuse):
-        place = Path(folder).relative_to(directory)
+        relative_folder = Path(folder).relative_to(directory)
         links = [name for name in directories if Path(folder, name).is_symlink()]
         kept = []
         for name in directories:
@@ -168,8 +168,8 @@ def stranger(directory: Path, made: Collection[str]) -> str | None:
                 kept.append(name)
         directories[:] = kept
         for name in sorted([*names, *links]):
-            relative = (place / name).as_posix()
-            cached = place.name == "__pycache__" and name.endswith(".pyc")
+            relative = (relative_folder / name).as_posix()
+            cached = relative_folder.name == "__pycache__" and name.endswith(".pyc")
             if relative not in known and not TEMPORARY.fullmatch(name) and not cached:
                 return relative
     return None

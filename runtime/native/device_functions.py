@@ -161,12 +161,12 @@ class DeviceFunctions:
         self._opened[device].device.fill(target, value, size)
 
     def _launch(self, device: int, work: Any) -> None:
-        given = work[0]
-        tensors = given.tensors[: given.tensor_count]
+        launch = work[0]
+        tensors = launch.tensors[: launch.tensor_count]
         self._opened[device].device.launch(
             Launch(
-                _ROLES[given.engine],
-                given.profile,
+                _ROLES[launch.engine],
+                launch.profile,
                 {one.name.decode(): tuple(one.shape[: one.rank]) for one in tensors if one.rank},
                 {one.name.decode(): one.address for one in tensors},
             )

@@ -233,7 +233,7 @@ def verify(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     # Importing it starts a thread, and nothing is translated here.
     sys.modules["onnxruntime"] = types.ModuleType("onnxruntime")
     from translate_trt.export.verify import parity
-    from translate_trt.runtime.bundle.manifest import changing, read_manifest, verify_files
+    from translate_trt.runtime.bundle.manifest import locked_manifest, read_manifest, verify_files
 
     def write(directory: Path, version: str) -> None:
         out = directory / "bundle"
@@ -244,7 +244,7 @@ def verify(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
         found = parity.Parity(
             sentences, 100.0, 0.0, 1.0, 1.0, 0.0, (0.0, 0.0), "", 1.0, 1.0, 4, 0.6, "", True
         )
-        with changing(out):
+        with locked_manifest(out):
             parity._record(out, [entry], {"onnx-fp32": found})
 
     def version(directory: Path) -> str:

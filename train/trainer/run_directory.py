@@ -12,7 +12,7 @@ from pathlib import Path
 from translate_trt.runtime.errors import OptionError, OutputError
 from translate_trt.runtime.io.atomic_files import clear_leftovers_in, finish_switch, new_contents
 from translate_trt.runtime.io.locks import TEMPORARY
-from translate_trt.runtime.io.outputs import stranger
+from translate_trt.runtime.io.outputs import foreign_file
 from translate_trt.train.checkpoint import (
     AVERAGED,
     TOKENIZER,
@@ -112,7 +112,7 @@ def _check_is_ours(directory: Path) -> None:
         ours = {path.name for path in directory.glob("events.out.tfevents.*")}
     else:
         ours = checkpoint_files(directory) or set()
-    if (other := stranger(directory, ours)) is not None:
+    if (other := foreign_file(directory, ours)) is not None:
         raise OutputError(
             f"{directory / other} was not written by translate-trt train, and would be deleted; "
             "move it away, or choose another --output."

@@ -120,8 +120,8 @@ def _new_part(shard: Shard, job: Job) -> Iterator[Write]:
         if shard.source.kind != PARQUET:
             yield _TextWriter(file)
         else:
-            with open_parquet(shard.source) as given:
-                schema = given.schema_arrow
+            with open_parquet(shard.source) as parquet:
+                schema = parquet.schema_arrow
             with ParquetOutput(file, schema) as output:
                 yield output.write_chunk
 

@@ -92,18 +92,18 @@ def write_repository(
         model = directory / options.name
         (model / "1").mkdir(parents=True)
         (model / "warmup").mkdir()
-        place = str(bundle.resolve()) if link else _COPY
+        bundle_path = str(bundle.resolve()) if link else _COPY
         warm_up = _warm_up_request(manifest)
-        config = configuration(entry, place, options, list(warm_up))
+        config = configuration(entry, bundle_path, options, list(warm_up))
         write_bytes_atomically(model / "config.pbtxt", to_text(config).encode("ascii"))
         write_bytes_atomically(model / "1" / "model.py", _MODEL.encode("utf-8"))
         for tensor, content in warm_up.items():
             write_bytes_atomically(model / "warmup" / _file(tensor), _serialized(content))
         if not link:
-            _copy_bundle(bundle, manifest, entry, model / "1" / place)
+            _copy_bundle(bundle, manifest, entry, model / "1" / bundle_path)
         description = {
             "created_by": f"translate-trt {version()}",
-            "models": {options.name: {"target": entry.name, "bundle": place}},
+            "models": {options.name: {"target": entry.name, "bundle": bundle_path}},
         }
         write_json(directory / _DESCRIPTION, description)
     return entry
@@ -113,15 +113,15 @@ def repository_files(directory: Path) -> set[str] | None:
     """Relative paths of all files of a repository; None if the directory is not a repository."""
     try:
         models = json.loads((directory / _DESCRIPTION).read_bytes())["models"]
-        places = {name: model["bundle"] for name, model in models.items()}
+        bundle_paths = {name: model["bundle"] for name, model in models.items()}
     except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
         return None
     found = {_DESCRIPTION}
     tensors = [interface.TEXT, *interface.OPTIONS.values()]
-    for name, place in places.items():
+    for name, bundle_path in bundle_paths.items():
         found |= {f"{name}/config.pbtxt", f"{name}/1/model.py"}
         found |= {f"{name}/warmup/{_file(tensor)}" for tensor in tensors}
-        if place == _COPY:
+        if bundle_path == _COPY:
             copied = bundle_files(directory / name / "1" / _COPY) or set()
             found |= {f"{name}/1/{_COPY}/{path}" for path in copied}
     return found
@@ -152,15 +152,15 @@ def _check(manifest: Manifest, entry: TargetEntry, options: ServerOptions) -> No
         )
 
 
-def _copy_bundle(bundle: Path, manifest: Manifest, entry: TargetEntry, place: Path) -> None:
+def _copy_bundle(bundle: Path, manifest: Manifest, entry: TargetEntry, copy: Path) -> None:
     """Copy the bundle with one target, and verify the copy."""
     for file in dict.fromkeys([*manifest.tokenizer.values(), *entry.files.values()]):
-        path = place / file.path
+        path = copy / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file.locate(bundle), path)
     alone = dataclasses.replace(manifest, targets={entry.name: entry})
-    write_manifest(place, alone)
-    verify_files(place, alone, entry.name)
+    write_manifest(copy, alone)
+    verify_files(copy, alone, entry.name)
 
 
 def _warm_up_request(manifest: Manifest) -> dict[interface.Tensor, str]:

@@ -385,7 +385,7 @@ def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
 def test_without_locks_there_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("translate_trt.runtime.io.locks.take", lambda descriptor: None)
+    monkeypatch.setattr("translate_trt.runtime.io.locks.try_lock", lambda descriptor: None)
     (tmp_path / ".a.0123abcd.partial").mkdir()  # nobody can know whose that is
     with new_directory(tmp_path / "a"):
         pass
