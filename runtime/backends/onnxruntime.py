@@ -44,7 +44,7 @@ EXACT_INT8 = ("session.x64quantprecision", "1")
 
 
 class OnnxRuntimeGraphs:
-    """`Graphs`, a session each."""
+    """Implementation of `Graphs` with one ONNX Runtime session per graph."""
 
     def __init__(self, files: Mapping[str, Path], contract: Contract, settings: Settings) -> None:
         """Load both graphs.
@@ -111,9 +111,9 @@ def _run(session: ort.InferenceSession, inputs: Arrays, in_place: Collection[str
 
 
 def _return_memory() -> None:
-    """Give back what loading needed for a while, which glibc keeps.
+    """Return temporary memory of loading to the system, which glibc would keep.
 
-    Without compiled kernels that is another copy of every matrix.
+    Without compiled kernels, loading temporarily needs another copy of every matrix.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):  # other C libraries
         ctypes.CDLL(None).malloc_trim(0)
