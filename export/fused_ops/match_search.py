@@ -8,28 +8,15 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from translate_trt.export.fused_ops.declarations import OPERATORS
 from translate_trt.export.fused_ops.matching import FusedNode, operand
 from translate_trt.export.fused_ops.subgraph import Subgraph
 from translate_trt.export.passes.base import constant
 from translate_trt.runtime.bundle.contract import NEXT
 
-# In the order of the operator's inputs and outputs.
-_REQUEST = (
-    "forced_tokens",
-    "min_lengths",
-    "max_lengths",
-    "length_penalty_alpha",
-    "length_penalty_beta",
-    "early_stopping",
-)
-_POOL = (
-    "done",
-    "finished_scores",
-    "finished_lengths",
-    "finished_parents",
-    "finished_truncated",
-)
-_SELECTED = ("parents", *(NEXT + name for name in ("tokens", "log_probs", "positions", *_POOL)))
+_SELECT = OPERATORS["SelectBeams"]
+# The first four inputs are candidates and a constant, the others inputs of the graph.
+_FROM_CANDIDATES = 4
 
 
 def forced_columns(node: ir.Node) -> FusedNode | str | None:
@@ -43,8 +30,8 @@ def forced_columns(node: ir.Node) -> FusedNode | str | None:
 
 def select_beams(node: ir.Node) -> FusedNode | str | None:
     """Match the selection: from candidates to the next beams and the pool."""
-    request = _values(node, "inputs", *_REQUEST, "log_probs", "positions", *_POOL)
-    outputs = _values(node, "outputs", *_SELECTED)
+    request = _values(node, "inputs", *[*_SELECT.inputs][_FROM_CANDIDATES:])
+    outputs = _values(node, "outputs", *_SELECT.outputs)
     if request is None or outputs is None or _is_fused(outputs["parents"]):
         return None
     values, indices, at_column = node.outputs
