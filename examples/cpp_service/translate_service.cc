@@ -1,9 +1,10 @@
-// A service in miniature: lines of standard input are submitted as they are read, share batches,
-// and come out in their order, a JSON object for each.
+// A minimal translation service: submits lines of standard input as they are read, and prints a
+// JSON object for each line, in the order of the input.
 //
 //   translate_service BUNDLE [TARGET [TARGET_LANGUAGE [SOURCE_LANGUAGE]]] < test.en > test.jsonl
 //
-// TARGET is such as onnx-int8, "" the bundle's first; languages are for models of several.
+// TARGET: such as onnx-int8; "" selects the bundle's first target. The languages are for
+// multilingual models.
 
 #include <algorithm>
 #include <cstdio>
@@ -24,9 +25,9 @@ using translate_trt::SubmitOptions;
 using translate_trt::Translation;
 using translate_trt::Translator;
 
-constexpr std::size_t kMostJobs = 256;  // at a time, so that memory has a bound
+constexpr std::size_t kMaxJobs = 256;  // unfinished jobs, which bounds the memory
 
-// Text that is valid UTF-8 and one line, as translations are, in JSON's quotes.
+// Quotes a translation, which is a single line of valid UTF-8, as a JSON string.
 std::string quoted(const std::string& text) {
   std::string json = "\"";
   for (const char character : text) {
@@ -43,19 +44,19 @@ void print(const std::vector<Translation>& translations) {
   }
 }
 
-// Prints the oldest job's translation.
+// Waits for the oldest job and prints its translation.
 void finish(std::deque<Job>& jobs) {
   print(jobs.front().get());
   jobs.pop_front();
 }
 
-// Submits each line as it is read, and prints translations in the order of the lines.
+// Submits lines as they are read, and prints translations in the order of the lines.
 void serve(const Translator& translator, const SubmitOptions& options, std::istream& input) {
   std::deque<Job> jobs;
   std::string line;
   while (std::getline(input, line)) {
     jobs.push_back(translator.submit({line}, options));
-    while (jobs.size() == kMostJobs || (!jobs.empty() && jobs.front().finished())) finish(jobs);
+    while (jobs.size() == kMaxJobs || (!jobs.empty() && jobs.front().finished())) finish(jobs);
   }
   while (!jobs.empty()) finish(jobs);
 }

@@ -1,11 +1,11 @@
-// The version of the bundles that the kernels and the library are for (runtime/bundle/manifest.py).
+// Bundle format version that the kernels and the library support (runtime/bundle/manifest.py).
 #pragma once
 
 #include <cstdint>
 
 namespace translate_trt {
 
-// A test compares the number with Python's FORMAT_VERSION.
+// Must equal FORMAT_VERSION in Python; a test compares them.
 inline constexpr std::int32_t kFormatVersion = 8;
 
 }  // namespace translate_trt

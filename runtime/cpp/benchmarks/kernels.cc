@@ -1,10 +1,10 @@
 // Micro-benchmark of the compiled kernels on one core: `translate_trt_kernel_benchmark
 // [--kernel NAME] [--samples N] [--calls N]`; benchmarks/kernels.py runs it.
 //
-// Prints a JSON array with an object per kernel and shape: the nanoseconds of a call, as the median
-// and the least of N samples, and bytes and operations per nanosecond (GB/s, GOP/s) of the least
-// time, where only those count that a call cannot do without. With --calls each case runs exactly
-// so many times and nothing is timed, for tools that count instructions.
+// Prints a JSON array with an object per kernel and shape: the median and minimum time of a call in
+// nanoseconds over N samples, and the memory throughput (GB/s) and operations (GOP/s) at the
+// minimum time, counting only necessary bytes and operations. With --calls, each case runs exactly
+// N times without timing, for tools that count instructions.
 
 #include <algorithm>
 #include <chrono>
@@ -25,7 +25,7 @@
 namespace translate_trt {
 namespace {
 
-// Tasks one after the other.
+// Runs tasks sequentially.
 class Serial final : public Executor {
  public:
   void run(std::size_t count, const TaskFunction& task) override {
@@ -38,16 +38,16 @@ class Serial final : public Executor {
 };
 
 struct Options {
-  std::string kernel;  // or all
+  std::string kernel;  // empty: all kernels
   int samples = 15;
-  int calls = 0;  // or as many as a sample takes
+  int calls = 0;  // 0: as many as a sample takes
 };
 
 class Benchmark {
  public:
   explicit Benchmark(const Options& options) : options_(options) {}
 
-  // Bytes and operations: of a call.
+  // Measures a case. bytes, operations: per call.
   void measure(const std::string& kernel, const std::string& shape, std::size_t bytes,
                std::size_t operations, const std::function<void()>& call) {
     if (!options_.kernel.empty() && kernel != options_.kernel) return;
@@ -82,7 +82,7 @@ class Benchmark {
   }
 
   std::vector<double> sorted_samples(const std::function<void()>& call) const {
-    constexpr double kSample = 5e6;  // nanoseconds, at least
+    constexpr double kSample = 5e6;  // minimum nanoseconds of a sample
     call();
     const double once = std::max(nanoseconds(call, 3), 1.0);
     const int calls = 1 + static_cast<int>(kSample / once);
@@ -104,7 +104,7 @@ std::string sizes(const std::vector<std::pair<std::string, std::size_t>>& named)
   return text;
 }
 
-// Memory of the results of a kernel that finds candidates.
+// Result arrays of a kernel that computes candidates.
 struct Found {
   Found(std::size_t rows, std::size_t count)
       : column(rows), values(rows * count), indices(rows * count), at_column(rows), count(count) {}
@@ -212,7 +212,7 @@ void measure_candidates(const Kernels& kernels, Benchmark& benchmark, Serial& ex
   }
 }
 
-// Of a sentence's beams over slots of which each beam sees half, or of its source tokens.
+// Measures attention of beams over slots of which each beam attends to half, and of source tokens.
 template <class Number>
 void measure_attention(const std::string& kernel, const Kernels& kernels,
                        void (*attend)(const Attention<Number>&, Executor&), Benchmark& benchmark,
@@ -273,7 +273,7 @@ void measure_rows(const Kernels& kernels, Benchmark& benchmark, Serial& executor
   }
 }
 
-// What every processor computes alike.
+// Measures the portable kernels.
 void measure_search(Benchmark& benchmark) {
   constexpr std::size_t kSentences = 64, kSlots = 64;
   constexpr auto kRows = kSentences * kBeams;
