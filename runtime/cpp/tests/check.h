@@ -1,4 +1,4 @@
-// Checks, printed where they fail and counted.
+// CHECK, which prints and counts failed conditions.
 #pragma once
 
 #include <iostream>
@@ -18,7 +18,7 @@ inline int failures = 0;
     }                                                                         \
   } while (false)
 
-// What a call throws, as "status message"; "" if nothing.
+// The error that a function throws, as "STATUS message"; "" if it throws none.
 template <class Function>
 std::string thrown(const Function& function) {
   try {
@@ -33,7 +33,7 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// Of each file.
+// The tests of each file.
 void test_first_error();
 void test_text();
 void test_prompt();

@@ -1,4 +1,4 @@
-// A batch on the host whose every step is compared with what each of its sentences does by itself.
+// A host batch whose steps are compared with a reference for every sentence.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace translate_trt::runtime {
 
-// A sentence by itself: slots are numbers without a limit, and nothing ever moves.
+// Reference for one sentence: slots are unlimited, and rows never move.
 class ReferenceSentence {
  public:
   ReferenceSentence(const Contract& contract, Tokens source, const SearchOptions& options,
@@ -41,10 +41,12 @@ class ReferenceSentence {
   const Tokens& source() const { return source_; }
   const DigestState& state() const { return state_; }
   const std::vector<std::int64_t>& parents() const { return parents_; }
-  const std::vector<float>& attention() const { return attention_; }      // [K, source]
-  const std::map<std::int64_t, Digest>& slots() const { return slots_; }  // ever written
+  const std::vector<float>& attention() const { return attention_; }  // [K, source]
+  const std::map<std::int64_t, Digest>& slots() const {
+    return slots_;
+  }  // all slots that were written
 
-  // What its next step must continue with.
+  // The forced token of the next step.
   std::int64_t forced() const {
     const auto position = static_cast<std::size_t>(state_.position);
     return position < prefix_.size() ? prefix_[position] : kFree;
@@ -114,13 +116,13 @@ class ReferenceSentence {
   std::int64_t max_length_;
   Tokens prefix_;
   DigestState state_;
-  std::vector<std::set<std::int64_t>> past_;  // of each beam, the slots of its own tokens
+  std::vector<std::set<std::int64_t>> past_;  // by beam, the slots of its tokens
   std::map<std::int64_t, Digest> slots_;
   std::vector<std::int64_t> parents_;
   std::vector<float> attention_;
 };
 
-// What a test lets into a batch.
+// Sentences that a test admits to a batch.
 struct Arrival {
   Tokens source;
   std::int64_t max_length = 90;
@@ -132,14 +134,14 @@ class CheckedBatch {
  public:
   static constexpr std::int64_t kStart = 2;
 
-  // options: beam size, attention, and what arrivals get by `arrivals`.
+  // options: beam size, attention, and options of the sentences that `arrivals` creates.
   CheckedBatch(const Contract& contract, const SearchOptions& options, std::int64_t spare_slots = 0)
       : contract_(contract),
         options_(options),
         batch_(std::make_unique<DigestGraphs>(contract, log), contract, options, kStart,
                spare_slots) {}
 
-  // New sentences of so many tokens, which are different from all others.
+  // Creates sentences with these numbers of tokens, all different.
   std::vector<Arrival> arrivals(const std::vector<std::size_t>& sizes,
                                 std::int64_t max_length = 90) {
     std::vector<Arrival> made;
@@ -170,19 +172,19 @@ class CheckedBatch {
       rows.emplace(placed[i], ReferenceSentence(contract_, one.source, one.options, one.max_length,
                                                 one.prefix, kStart));
     }
-    CHECK(rows.size() == keep.size() + arriving.size());  // no two in one row
+    CHECK(rows.size() == keep.size() + arriving.size());  // rows are distinct
     CHECK(rows.empty() || (rows.begin()->first >= 0 && rows.rbegin()->first < batch_.rows()));
     sentences_ = std::move(rows);
     return {kept, placed};
   }
 
-  // Drops a sentence before it is done.
+  // Retires an unfinished sentence.
   void retire(std::int64_t row) {
     batch_.retire(row);
     sentences_.erase(row);
   }
 
-  // Takes so many steps.
+  // Runs that many steps.
   const StepResult& step(int count = 1) {
     const StepResult* result = nullptr;
     for (int i = 0; i < count; ++i) {
@@ -193,7 +195,7 @@ class CheckedBatch {
     return *result;
   }
 
-  // Rows of sentences that are not done.
+  // Rows of unfinished sentences.
   Rows live() const {
     Rows found;
     for (const auto& [row, sentence] : sentences_) {
@@ -205,14 +207,14 @@ class CheckedBatch {
   std::int64_t rows() const { return batch_.rows(); }
   const ReferenceSentence& sentence(std::int64_t row) const { return sentences_.at(row); }
 
-  // Of the arrays of the last step: S and P.
+  // S and P of the arrays of the last step.
   std::int64_t source_size() const { return log.inputs.at("source_bias")->axis(3); }
   std::int64_t slots() const { return log.inputs.at("ancestry")->axis(2); }
 
   GraphLog log;
 
  private:
-  // Empty where all are free, as `Search` has it.
+  // Forced tokens; empty if all rows are free, as in `Search`.
   std::vector<std::int64_t> forced() const {
     std::vector<std::int64_t> tokens(static_cast<std::size_t>(batch_.rows()), kFree);
     for (const auto& [row, sentence] : sentences_) {

@@ -1,4 +1,4 @@
-// A backend without graphs: a sentence of n tokens is done after n steps, and its tokens are all n.
+// A fake backend: a sentence of n tokens finishes after n steps, and all its tokens are n.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace translate_trt::runtime {
 
-// One sentence of each length, of a single beam, their index their place in the list.
+// Creates single-beam sentences with these lengths, indexed in order.
 inline std::vector<Sentence> sentences_of(const std::vector<std::size_t>& lengths) {
   std::vector<Sentence> sentences;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
@@ -23,7 +23,7 @@ inline std::vector<Sentence> sentences_of(const std::vector<std::size_t>& length
 
 class CountingBatch : public Batch {
  public:
-  // before_step: is called at the begin of each step with the number of its rows.
+  // before_step: called before each step with its number of rows.
   explicit CountingBatch(std::function<void(std::int64_t)> before_step = {})
       : before_step_(std::move(before_step)) {}
 

@@ -1,4 +1,4 @@
-// Contracts of small decoders, as export/contract.py makes them.
+// Contracts of small decoders, like those of export/contract.py.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace translate_trt::runtime {
 
-// How graphs are laid out; without a value: made for any number.
+// Fixed sizes of the graphs; nullopt for any size.
 struct GraphForm {
   std::optional<std::int64_t> beams, slots;
   Type cache_type = Type::kFloat32;

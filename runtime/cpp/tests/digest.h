@@ -1,4 +1,5 @@
-// What a sentence of the tests' graphs (digest_graphs.h) does, by a digest of all that it may see.
+// Reference behaviour of the test graphs (digest_graphs.h): tokens follow from a digest of all
+// visible state.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 
 namespace translate_trt::runtime {
 
-// Depends on the order in which values are added.
+// A hash that depends on the order of its values.
 class Digest {
  public:
   Digest& add(std::uint64_t value) {
@@ -36,7 +37,7 @@ class Digest {
     return *this;
   }
 
-  // A number below the limit; `of`: for several from one digest.
+  // A number below the limit. of: selects one of several numbers of a digest.
   std::uint64_t below(std::uint64_t limit, std::uint64_t of = 0) const {
     return Digest(*this).add(of).value_ % limit;
   }
@@ -48,17 +49,18 @@ class Digest {
   std::uint64_t value_ = 1;
 };
 
-// Bits of elements of caches and of what the encoder finds are below, and so finite in any type.
+// Bit patterns of cache and encoder elements are below this number, so they are finite in every
+// type.
 inline constexpr std::uint64_t kNotFinite = 0x7C00;
-inline constexpr std::uint64_t kPadding = 0x7BFF;  // visible, it would change every digest
+inline constexpr std::uint64_t kPadding = 0x7BFF;  // changes every digest if it is visible
 
-// One element of the vector that an encoder or a step writes for a token. of_vector: the digest of
+// An element of the vector that the encoder or a step writes for a token. of_vector: digest of
 // token and tensor.
 inline std::uint64_t element(const Digest& of_vector, std::int64_t head, std::int64_t column) {
   return of_vector.below(kNotFinite, static_cast<std::uint64_t>(head * 16 + column));
 }
 
-// Vectors that a step sees: their tensors, each of [N, heads, P or S, columns].
+// Vectors visible to a step, in tensors [N, heads, P or S, columns].
 inline Specs vectors(const Specs& specs) {
   Specs found;
   for (const TensorSpec& spec : specs) {
@@ -67,7 +69,7 @@ inline Specs vectors(const Specs& specs) {
   return found;
 }
 
-// As many layers, heads and columns as it takes to tell them from each other.
+// Number of layers, heads and columns to distinguish.
 inline DecoderShape digest_shape() {
   DecoderShape shape = {2, 2, 2, 1, false, {}};
   return shape;
@@ -85,7 +87,7 @@ inline Tokens shortlist_of(const Tokens& source, const ShortlistSize& form) {
   return listed;
 }
 
-// State of a sentence, caches and ancestry apart.
+// State of a sentence without caches and ancestry.
 struct DigestState {
   std::vector<std::int64_t> tokens;
   std::vector<float> log_probs;
@@ -94,7 +96,7 @@ struct DigestState {
   Pool pool;
 };
 
-// What a step sees of a sentence, vectors apart.
+// Visible state of a sentence in a step, without vectors.
 inline Digest digest_of(const DigestState& state, const std::vector<std::int64_t>& request,
                         const std::vector<float>& penalties, const Tokens& shortlist) {
   Digest digest;
@@ -105,7 +107,7 @@ inline Digest digest_of(const DigestState& state, const std::vector<std::int64_t
   return digest.add(request).add(penalties).add(shortlist);
 }
 
-// Takes the step and returns the parents. beams: digests of all that each sees.
+// Runs the step and returns the parents. beams: digest of the visible state of each beam.
 inline std::vector<std::int64_t> choose(DigestState& state, const std::vector<Digest>& beams,
                                         std::int64_t min_length, std::int64_t max_length,
                                         std::int64_t forced) {

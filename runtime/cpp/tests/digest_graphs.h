@@ -1,5 +1,5 @@
-// Graphs that choose tokens by a digest of everything that a sentence may see: if a batch loses,
-// mixes up or unmasks any part of it, all later tokens of the sentence are others.
+// Fake graphs that derive tokens from a digest of all visible state of a sentence: if a batch
+// loses, confuses or unmasks any of it, all later tokens change.
 #pragma once
 
 #include <algorithm>
@@ -30,14 +30,14 @@ inline void write_bits(const Tensor& tensor, std::size_t index, std::uint64_t bi
   }
 }
 
-// What a test sees of the graphs of a batch.
+// A log of the graphs of a batch, for tests.
 struct GraphLog {
-  std::vector<std::vector<std::int64_t>> encoded;     // of each call, N and S
-  std::vector<std::weak_ptr<Tensor>> bound;           // by the last call of `bind`
-  std::int64_t binds = 0;                             // number of such calls
-  Arrays inputs;                                      // of the last step, if `keep_inputs`
-  bool keep_inputs = true;                            // if not, the batch alone holds its arrays
-  std::function<void(const Arrays& inputs)> on_step;  // is called before each step
+  std::vector<std::vector<std::int64_t>> encoded;     // N and S of each call
+  std::vector<std::weak_ptr<Tensor>> bound;           // arrays of the last call of `bind`
+  std::int64_t binds = 0;                             // number of calls of `bind`
+  Arrays inputs;                                      // inputs of the last step, if `keep_inputs`
+  bool keep_inputs = true;                            // false: only the batch owns its arrays
+  std::function<void(const Arrays& inputs)> on_step;  // called before each step
 };
 
 class DigestGraphs : public Graphs {
@@ -58,7 +58,7 @@ class DigestGraphs : public Graphs {
       const Tokens source(first, first + length);
       for (std::int64_t place = 0; place < columns; ++place) {
         const bool is_there = place < length;
-        CHECK(first[place] > 0);  // padding is a valid id, too
+        CHECK(first[place] > 0);  // padding must also be a valid id
         outputs.at("source_bias")->row<float>(row)[place] = is_there ? 0 : kMasked;
         write_vectors(encoder_outputs_, outputs, row, place,
                       is_there ? std::optional(of_source(source, place)) : std::nullopt);
@@ -87,7 +87,7 @@ class DigestGraphs : public Graphs {
   }
 
  private:
-  // Writes the vectors of a place of a row; none: padding.
+  // Writes the vectors of a position of a row, or padding.
   static void write_vectors(const Specs& specs, const Arrays& arrays, std::int64_t row,
                             std::int64_t place, const std::optional<Digest>& of_token) {
     for (const TensorSpec& spec : specs) {
@@ -120,7 +120,7 @@ class DigestGraphs : public Graphs {
         ((row * tensor.axis(1) + head) * tensor.axis(2) + place) * tensor.axis(3) + column);
   }
 
-  // The step graph on arrays.
+  // A run of the step graph.
   struct Step {
     const Contract& contract;
     const Specs &crossing, &caches;
@@ -139,8 +139,8 @@ class DigestGraphs : public Graphs {
       return {in<T>(name, row), in<T>(name, row) + inputs.at(name)->row_size()};
     }
 
-    // Arrays have the sizes of the contract; what is hidden is finite; only caches are written in
-    // place.
+    // Arrays must have the sizes of the contract, masked values must be finite, and only caches may
+    // be updated in place.
     void check_arrays() const {
       const Sizes sizes =
           contract.with_source({inputs.at("tokens")->axis(0), inputs.at("tokens")->axis(1), 0,
@@ -180,7 +180,7 @@ class DigestGraphs : public Graphs {
       }
     }
 
-    // What an idle row holds must not matter.
+    // The contents of idle rows must not matter.
     void idle(std::int64_t row) const {
       write_vectors(caches, inputs, row, 0, std::nullopt);
       if (!contract.slots()) out<char>("full", row)[0] = 1;
@@ -273,7 +273,7 @@ class DigestGraphs : public Graphs {
       out<char>("next_done", row)[0] = state.done;
     }
 
-    // The lowest slots that no beam sees.
+    // The lowest slots that no beam attends to.
     void find_slots(std::int64_t row, std::int64_t k, std::int64_t slots) const {
       const float* ancestry = out<float>("next_ancestry", row);
       Rows free;
@@ -285,7 +285,7 @@ class DigestGraphs : public Graphs {
         if (is_free) free.push_back(slot);
       }
       out<char>("full", row)[0] = static_cast<std::int64_t>(free.size()) < k;
-      free.resize(static_cast<std::size_t>(k));  // zeros where there are too few
+      free.resize(static_cast<std::size_t>(k));  // zeros if there are too few
       std::copy(free.begin(), free.end(), out<std::int64_t>("next_slots", row));
     }
   };

@@ -1,4 +1,4 @@
-// Records of engines, as export/engines/ writes them into a manifest.
+// Engine records like those that export/engines/ writes to a manifest.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ inline Json engine_record_json() {
   return record;
 }
 
-// A target whose engines are in the files `encoder` and `step` of a bundle.
+// A target with the engine files `encoder` and `step`.
 inline TargetEntry engine_target(const Contract& contract,
                                  const Json& encoder = engine_record_json(),
                                  const Json& step = engine_record_json()) {

@@ -1,6 +1,5 @@
-// A device that the host plays: nothing that is asked for happens before it is waited for, and
-// every allocation is one of its own, so that a sanitizer sees what leaves it. It runs the tracing
-// engines.
+// A fake device in host memory that runs the tracing engines. Work runs only when it is waited for,
+// and every allocation is separate, so that sanitizers detect accesses out of bounds.
 #pragma once
 
 #include <cstdlib>
@@ -22,13 +21,13 @@ namespace translate_trt::runtime {
 
 class HostDevice {
  public:
-  // What all devices of a test have in common.
+  // State shared by all devices of a test.
   struct Common {
     std::vector<std::unique_ptr<HostDevice>> devices;
     int closed = 0;
-    int fail_after = -1;  // launches that run on a device until one fails; negative: none does
+    int fail_after = -1;  // number of launches before one fails; negative: never
     bool refuse_capture = false;
-    std::map<std::string, int> counts;  // by name of a function
+    std::map<std::string, int> counts;  // calls by function name
   };
 
   static tt_device_functions functions(Common& common) {
@@ -55,7 +54,7 @@ class HostDevice {
       return of(device).ask("copy_in", [=] { std::memcpy(at(target), source, size); });
     };
     table.copy_out = [](void* device, void* target, uint64_t source, size_t size) {
-      std::memset(target, kUnwritten, size);  // whoever reads it too early reads this
+      std::memset(target, kUnwritten, size);  // value for reads before the copy has run
       return of(device).ask("copy_out", [=] { std::memcpy(target, at(source), size); });
     };
     table.copy = [](void* device, uint64_t target, uint64_t source, size_t width, size_t height,
@@ -71,7 +70,7 @@ class HostDevice {
     };
     table.launch = [](void* device, const tt_launch* work) { return of(device).launch(*work); };
     table.record = [](void* device, void** event) {
-      *event = reinterpret_cast<void*>(of(device).asked_ + 1);  // NULL is none
+      *event = reinterpret_cast<void*>(of(device).asked_ + 1);  // NULL is not a valid event
       return of(device).counted("record");
     };
     table.wait = [](void* device, void* event) {

@@ -1,4 +1,4 @@
-// What tests of kernels share: tables of kernels, ways to run their tasks, and comparisons.
+// Shared helpers of the kernel tests: kernel tables, executors and comparisons.
 #pragma once
 
 #include <cstring>
@@ -18,7 +18,7 @@ using runtime::failures;
 // The plain kernels, and those for special instructions that this processor has.
 std::vector<const Kernels*> tables();
 
-// Runs tasks one after the other, forwards or backwards, or in three threads.
+// Runs tasks sequentially, forwards or backwards, or in three threads.
 class TestExecutor final : public Executor {
  public:
   enum class Order { forwards, backwards, threads };
@@ -33,15 +33,15 @@ class TestExecutor final : public Executor {
   WorkspacePool workspaces_;
 };
 
-// Calls test(kernels, executor, case) for all tables and orders.
+// Calls test(kernels, executor, name) for all kernel tables and task orders.
 void in_all_ways(
     const std::function<void(const Kernels&, TestExecutor&, const std::string&)>& test);
 
-// Fails, and prints the first number that differs, unless both are the same to the last bit.
+// Checks that both are bitwise equal; prints the first number that differs.
 void check_same(const std::string& what, const std::vector<float>& found,
                 const std::vector<float>& expected);
 
-// The same, but for `relative` of an expected number and `absolute`.
+// Checks that both are equal within a relative plus an absolute tolerance.
 void check_close(const std::string& what, const std::vector<float>& found,
                  const std::vector<float>& expected, double relative, double absolute);
 
@@ -50,14 +50,13 @@ void check_same(const std::string& what, const std::vector<std::int64_t>& found,
 
 inline std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-// What an epilogue makes of products [rows, outputs] before the normalization, number by number as
-// the kernels compute it, where it is not a GELU or swish; then of the whole row in double
-// precision.
+// Reference epilogue of matmul results [rows, outputs] without the normalization, in the arithmetic
+// of the kernels except for GELU and swish; and the reference normalization, in double precision.
 std::vector<float> with_epilogue(const std::vector<float>& products, const Epilogue& epilogue,
                                  std::size_t outputs);
 std::vector<float> normalized(const std::vector<float>& x, const Norm& norm, std::size_t columns);
 
-// Of each file.
+// The tests of each file.
 void test_kernel_attention();
 void test_kernel_candidates();
 void test_kernel_linear();

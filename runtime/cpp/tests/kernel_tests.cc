@@ -1,4 +1,4 @@
-// Every compiled kernel against plain C++. The exit code tells whether all is as it should be.
+// Every compiled kernel against plain C++. The exit code is 1 if a test fails.
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-// Numbers that look random, the same at every start and on every machine.
+// Pseudo-random numbers, equal in every run and on every machine.
 #pragma once
 
 #include <cstddef>

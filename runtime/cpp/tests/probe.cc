@@ -1,5 +1,5 @@
-// What tests and benchmarks of other languages talk to: a request per line of standard input, an
-// answer per line of standard output, both JSON.
+// A server for tests and benchmarks in other languages: reads a JSON request per line of standard
+// input and writes a JSON answer per line of standard output.
 //
 //   {"load": {"bundle": ..., options of LoadOptions}}
 //   {"lines": [...] or "ids": [...], "options": {...}, "prefixes": [...], "callers": 1}
@@ -8,13 +8,13 @@
 //   {"lines": [...], "fork": true}
 //   {"statistics": true}
 //
-// The answer is {"error": [status, message]} or {"seconds": ..., "found": [...]}. `callers` threads
-// make the same call at once; their answers must be the same, or the first that differs is the
-// answer's "other". `threads` share the lines: each submits one, waits for it and takes the next.
-// `cancel` submits each line as a job, cancels every n-th at once, and gives the others in turn no
-// timeout and one of so many milliseconds; each line's answer is its translation or its status, and
-// "told" the number of jobs that said that they have finished. `fork` makes the call in a process
-// that is forked for it.
+// The answer is {"error": [status, message]} or {"seconds": ..., "found": [...]}. `callers`: number
+// of threads that make the same call at the same time; if an answer differs, the first such answer
+// is "other". `threads`: number of threads that submit the lines one by one and wait for each.
+// `cancel`: submits each line as a job and cancels every n-th at once; the other jobs alternate
+// between no timeout and `timeout` milliseconds. The answer has the translation or status of each
+// line, and in "told" the number of jobs whose callback was called. `fork`: makes the call in a
+// forked process.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -203,7 +203,7 @@ json translate_and_cancel(const Translator& translator, const json& request) {
       answers.push_back(tt_status_name(result.error().status));
     }
   }
-  // A job has finished before its callback is called.
+  // A job is finished before its callback is called.
   while (told < static_cast<int>(jobs.size())) std::this_thread::yield();
   return {{"found", answers}, {"told", told.load()}};
 }
@@ -217,7 +217,7 @@ json translate_in_a_fork(const Translator& translator, const json& request) {
     const std::string text =
         (found ? json{{"found", as_json(*found)}} : as_json(found.error())).dump();
     const bool written = write(ends[1], text.data(), text.size()) > 0;
-    tt_translator_free(const_cast<tt_translator*>(translator.handle()));  // does nothing
+    tt_translator_free(const_cast<tt_translator*>(translator.handle()));  // has no effect
     _exit(written ? 0 : 1);
   }
   close(ends[1]);

@@ -1,4 +1,4 @@
-// Random numbers that are the same with every standard library, unlike those of its distributions.
+// Random numbers that do not depend on the standard library, unlike its distributions.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@ class Random {
  public:
   explicit Random(std::uint32_t seed) : engine_(seed) {}
 
-  // One of 0 to limit - 1.
+  // A number from 0 to limit - 1.
   std::size_t below(std::size_t limit) { return engine_() % limit; }
 
-  // One of first to last.
+  // A number from first to last.
   std::int64_t between(std::int64_t first, std::int64_t last) {
     return first + static_cast<std::int64_t>(below(static_cast<std::size_t>(last - first + 1)));
   }

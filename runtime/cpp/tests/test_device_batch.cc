@@ -1,4 +1,4 @@
-// The loop on a device.
+// Batches on a device.
 
 #include <algorithm>
 #include <cmath>
@@ -35,7 +35,7 @@ SearchOptions greedy() {
   return options;
 }
 
-// Sentences of tokens that are all the same: 11 in the first, 12 in the next.
+// Sentences of equal tokens: 11 in the first, 12 in the second.
 Sources sources(const std::vector<std::size_t>& sizes, std::int64_t most = 20,
                 std::int64_t first = 11) {
   Sources made;
@@ -46,7 +46,7 @@ Sources sources(const std::vector<std::size_t>& sizes, std::int64_t most = 20,
   return made;
 }
 
-// Takes steps until nothing is on its way, and returns how many.
+// Runs steps until none are in flight; returns their number.
 std::size_t advance(Batch& batch) {
   const std::size_t taken = batch.step({}).size();
   return taken + batch.drain().size();
@@ -87,7 +87,7 @@ void test_rows_stay_where_they_are_as_far_as_they_can() {
   CHECK(found[0] == 31 && found[1] == 32 && found[2] == 23);
 }
 
-// A device whose steps check that each row has the source and the past of its sentence.
+// The steps of the device check the source and the past of every row.
 void test_sentences_go_on_in_other_rows_and_buckets() {
   for (const std::size_t poll_every : {1, 2, 3, 4}) {
     Fixture fixture;
@@ -118,7 +118,7 @@ void test_idle_rows_are_done() {
     CHECK(result.done == std::vector<char>({0, 0, 1, 1, 1, 1}));
   }
   batch->retire(0);
-  for (const StepResult& result : batch->drain()) CHECK(!result.done[0]);  // taken before
+  for (const StepResult& result : batch->drain()) CHECK(!result.done[0]);  // enqueued before
   CHECK(batch->step({}).front().done == std::vector<char>({1, 0, 1, 1, 1, 1}));
   batch->drain();
   CHECK(batch->update({1}, {}) == std::pair(Rows({0}), Rows()));
@@ -136,7 +136,7 @@ void test_what_a_sentence_has_finished_with() {
   CHECK(batch->pool(0).lengths == Rows({2}) && batch->pool(0).scores.front() == -2);
   batch->step({});
   CHECK(batch->pool(1).lengths == Rows({7}));
-  CHECK(batch->drain().empty());  // none are taken ahead once all are done
+  CHECK(batch->drain().empty());  // no steps are enqueued once all sentences are done
 }
 
 void test_what_became_nan_does_not_spread() {
@@ -160,10 +160,10 @@ void test_what_became_nan_does_not_spread() {
     batch->update({}, some);  // 3x16
     CHECK(nan_rows(batch->step({})) == Rows({1}));
     batch->drain();
-    batch->update({0, 1, 2}, sources({20}, 90, 21));  // 6x24: rows are packed anew
+    batch->update({0, 1, 2}, sources({20}, 90, 21));  // 6x24: rows are repacked
     CHECK(nan_rows(batch->step({})) == Rows({1}));
     batch->drain();
-    // In its row: a sentence with a shorter source, and fewer steps so far.
+    // A sentence with a shorter source and fewer steps takes its row.
     CHECK(batch->update({0, 2, 3}, sources({4}, 90, 31)).second == Rows({1}));
     CHECK(nan_rows(batch->step({})).empty());
     batch->drain();
@@ -202,7 +202,7 @@ void test_no_steps_ahead_beyond_the_longest_translation() {
   const auto batch = backend->batch(greedy(), 2);
   batch->update({}, sources({12, 12}, 6));
   CHECK(batch->step({}).size() == 4);
-  CHECK(batch->step({}).size() == 4);  // of which two do nothing
+  CHECK(batch->step({}).size() == 4);  // two of which have no effect
   CHECK(batch->drain().empty());
 }
 
@@ -213,10 +213,11 @@ void test_capacity_of_profiles() {
   CHECK(batch->capacity_for(24) == 6 && batch->capacity_for(48) == 6);
   CHECK(batch->capacity_for(49) == 0);
   CHECK((Capacity{4096, 0, 0, 0, batch.get()}.more(9)) == 6);
-  CHECK((Capacity{4096, 0, 0, 0, batch.get()}.more(49)) == 1);  // for which there is no profile
+  CHECK((Capacity{4096, 0, 0, 0, batch.get()}.more(49)) == 1);  // no profile is that long
   const std::string error = error_of([&] { batch->update({}, sources({9, 9, 9, 9, 9, 9, 9})); });
   CHECK(contains(error, "takes 7 sentences of 9 tokens; they have 1x48, 3x16"));
-  CHECK(batch->update({}, sources({9})) == std::pair(Rows(), Rows({0})));  // nothing had changed
+  CHECK(batch->update({}, sources({9})) ==
+        std::pair(Rows(), Rows({0})));  // the failure changed nothing
 }
 
 void test_contexts_are_used_again_unless_they_failed() {

@@ -1,4 +1,4 @@
-// A whole bundle of engines, loaded and translated with by the interface of C++.
+// Loading and translating with a bundle of engines, through the C++ interface.
 
 #include <unistd.h>
 
@@ -18,9 +18,9 @@ namespace translate_trt::runtime {
 
 namespace {
 
-constexpr int kWords = 20;  // pieces of the vocabulary, the last of which are words
+constexpr int kWords = 20;  // vocabulary size; words come last
 
-// A field of a message in the format of protocol buffers.
+// Encodes a field of a protocol buffer message.
 std::string proto_field(int number, const std::string& content) {
   return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(content.size()) +
          content;
@@ -30,7 +30,7 @@ std::string proto_number(int number, int value) {
   return std::string(1, static_cast<char>(number << 3)) + static_cast<char>(value);
 }
 
-// A model of SentencePiece: unknown, start and end, and words, w3 to w19.
+// A SentencePiece model with unknown, start and end symbols and the words w3 to w19.
 std::string word_model() {
   constexpr int kUnknown = 2, kControl = 3, kNormal = 1, kUnigram = 1;
   std::string model;
@@ -67,7 +67,7 @@ Json contract_group(const Specs& specs, bool is_state) {
   return group;
 }
 
-// A bundle on the disk, as the exporter writes it, with a model of tracing engines.
+// Writes a bundle like the exporter's, with tracing engines.
 class EngineBundle {
  public:
   EngineBundle() {
@@ -161,7 +161,7 @@ void test_a_bundle_of_engines_translates() {
       for (int i = 0; i < line % 9; ++i) text += " " + word;
       lines.push_back(text);
     }
-    // The engines give a sentence's own word until its length is reached.
+    // The engines generate the sentence's own word up to its length.
     const auto found = translator.translate(lines, search);
     CHECK(found.size() == lines.size());
     for (std::size_t line = 0; line < found.size(); ++line) {
@@ -187,7 +187,7 @@ void test_a_bundle_of_engines_is_refused() {
     }
     return "";
   };
-  CHECK(refused("").empty());  // the first GPU
+  CHECK(refused("").empty());  // default: the first GPU
   CHECK(contains(refused("cpu"), "TT_BACKEND_ERROR engines run on a GPU alone"));
   CHECK(contains(refused("cuda:7"), "TT_BACKEND_ERROR there is no GPU cuda:7"));
   fake_machine().capability_major = 9;

@@ -1,4 +1,4 @@
-// Which engine runs where: the manifest's records against machines.
+// Compatibility of engine records with machines.
 
 #include "check.h"
 #include "decoder_shape.h"
@@ -8,7 +8,7 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// The error of a record with one field changed; no value: without it.
+// The error of a record with one field changed, or removed if there is no value.
 std::string record_error(const std::string& name, const std::optional<Json>& value) {
   Json record = engine_record_json();
   if (value) {
@@ -62,7 +62,7 @@ void test_records_that_cannot_be_read() {
   }
 }
 
-// What is said of a record with one field changed.
+// The refusal of a record with one field changed.
 std::string refusal(const std::string& name, const Json& value,
                     const std::string& installed = "11.0.1", const std::string& gpu = "8.6") {
   Json changed = engine_record_json();
@@ -78,7 +78,7 @@ void test_engines_that_are_refused() {
   const std::string rebuild =
       "translate-trt export CHECKPOINT --target tensorrt-fp32 --output bundle --force";
   CHECK(refusal("package", "tensorrt").empty());
-  CHECK(refusal("version", "11.0.1.99.post1").empty());  // which the library itself refuses
+  CHECK(refusal("version", "11.0.1.99.post1").empty());  // TensorRT itself rejects it
   const std::string rtx = refusal("package", "tensorrt_rtx");
   CHECK(contains(rtx,
                  "TT_BUNDLE_ERROR bundle: the engines of tensorrt-fp32 were made by "

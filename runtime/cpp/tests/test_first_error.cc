@@ -1,4 +1,4 @@
-// What tasks of the compiled kernels throw.
+// Exceptions of tasks of the compiled kernels.
 
 #include <stdexcept>
 #include <thread>
@@ -28,7 +28,7 @@ void test_the_first_error_of_any_thread_is_thrown_once() {
     what = thrown.what();
   }
   CHECK(what == "no memory");
-  error.rethrow();  // nothing is left
+  error.rethrow();  // the error was cleared
   error.run([&] { ++begun; });
   CHECK(begun == 1);
 }

@@ -1,4 +1,4 @@
-// What moves between the arrays of a batch.
+// Moving of rows between the arrays of a host batch.
 
 #include <algorithm>
 #include <memory>
@@ -14,8 +14,8 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Graphs of which the encoder writes each token id into the cross-attention keys, and the step into
-// its slot of the cache, so that what moves can be told.
+// Fake graphs that trace moves: the encoder writes token ids to the cross-attention keys, and the
+// step writes them to its cache slot.
 class TracingGraphs : public Graphs {
  public:
   void encode(const Arrays& inputs, const Arrays& outputs) override {
@@ -49,7 +49,7 @@ class TracingGraphs : public Graphs {
         outputs.at("next_slots")->row<std::int64_t>(row)[0] = slot + 1;
         outputs.at("full")->row<char>(row)[0] = slot + 1 >= slots;
         outputs.at("next_done")->row<char>(row)[0] = 0;
-        // What came in is what stands in the slots that are in the past, in order.
+        // The slots of the past must hold the written values in order.
         std::int64_t next = 0;
         for (std::int64_t s = 0; s < slots; ++s) {
           if (ancestry[s] != 0) continue;
@@ -75,7 +75,7 @@ void test_rows_keep_what_is_theirs() {
   batch.update({}, {{source(11, 9), source(12, 4), source(13, 3)}, {90, 90, 90}});
   for (int i = 0; i < 40; ++i) batch.step({});  // grows twice
   auto [kept, placed] = batch.update({0, 2}, {{source(14, 5)}, {90}});
-  CHECK(kept == Rows({0, 2}) && placed == Rows({1}));  // in the place of the one that left
+  CHECK(kept == Rows({0, 2}) && placed == Rows({1}));  // the vacated row
   CHECK(batch.step({}).front().tokens == Rows({11, 14, 13}));
   std::tie(kept, placed) = batch.update({1, 2}, {{source(15, 30), source(16, 2)}, {90, 90}});
   CHECK(kept == Rows({0, 1}) && placed == Rows({2, 3}) && batch.rows() == 4);
@@ -84,7 +84,7 @@ void test_rows_keep_what_is_theirs() {
   CHECK(batch.step({}).front().tokens == Rows({13}) && batch.rows() == 1);
 }
 
-// The rows behind move into those of the sentences that have left, and new ones come after them.
+// Rows at the end move into vacated rows, and new ones are appended.
 void test_a_batch_shrinks_in_its_arrays() {
   DecoderShape shape = {1, 1, 1, 1, false, {}};
   shape.form.cache_type = Type::kFloat16;
@@ -106,8 +106,8 @@ void test_a_batch_shrinks_in_its_arrays() {
   for (int i = 0; i < 40; ++i) CHECK(batch.step({}).front().tokens == Rows({16, 15}));
 }
 
-// Graphs whose beam forgets its first tokens, as beams do that go on from another's past, and whose
-// next token takes the lowest slot that is free.
+// Fake graphs whose beam drops its first tokens from its past, like a beam that continues another,
+// and whose next token takes the lowest free slot.
 class ForgettingGraphs : public TracingGraphs {
  public:
   static constexpr std::int64_t kForgotten = 5;
@@ -148,7 +148,7 @@ void test_slots_keep_their_places() {
   SearchOptions options;
   options.beam_size = 1;
   const auto expected = [](std::int64_t step) {
-    // 0 to 5, then those that were forgotten, then the next new ones.
+    // Slots 0 to 5, then the freed ones, then new ones.
     const auto kForgotten = ForgettingGraphs::kForgotten;
     if (step <= kForgotten) return step;
     return step <= 2 * kForgotten ? step - kForgotten - 1 : step - kForgotten;
@@ -159,13 +159,13 @@ void test_slots_keep_their_places() {
   for (std::int64_t step = 0; step < 60; ++step) {
     if (step == 8) batch.update({1}, {{Tokens(9, 13), Tokens(2, 14)}, {90, 90}});  // moves
     if (step == 25) batch.update({0, 2}, {});
-    batch.step({});  // grows now and then
+    batch.step({});  // grows sometimes
     CHECK(slots[0] == expected(step));
     if (step >= 8) CHECK(slots[1] == expected(step - 8));
   }
 }
 
-// Graphs that only show what the step was told.
+// Fake graphs that only record the request of a step.
 class WatchingGraphs : public TracingGraphs {
  public:
   explicit WatchingGraphs(Arrays& seen) : seen_(seen) {}
@@ -202,10 +202,10 @@ void test_rows_have_options_of_their_own() {
   batch.update({}, {{source, source, source}, {7, 8, 9}, {nullptr, &own, &options}});
   batch.step({});
   CHECK(has(0, options, 7) && has(1, own, 8) && has(2, options, 9));
-  batch.update({1}, {{source}, {6}});  // rows move, and with them what is theirs
+  batch.update({1}, {{source}, {6}});  // the request moves with its row
   batch.step({});
   CHECK(has(0, own, 8) && has(1, options, 6));
-  batch.update({1}, {{source}, {5}, {&own}});  // in the place of the one that left
+  batch.update({1}, {{source}, {5}, {&own}});  // the vacated row
   batch.step({});
   CHECK(batch.rows() == 2 && has(0, own, 5) && has(1, options, 6));
 }

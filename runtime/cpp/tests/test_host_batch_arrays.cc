@@ -1,4 +1,4 @@
-// Sizes and contents of the arrays that a batch on the host gives to its graphs.
+// Sizes and contents of the arrays that a host batch passes to its graphs.
 
 #include <algorithm>
 #include <cstring>
@@ -16,7 +16,7 @@ namespace {
 
 using Calls = std::vector<std::vector<std::int64_t>>;
 
-// No sentence ends before its maximum length.
+// Options with which no sentence ends before its maximum length.
 SearchOptions steady(int beams) {
   SearchOptions options;
   options.beam_size = beams;
@@ -28,7 +28,7 @@ bool is_zero(const std::byte* data, std::size_t size) {
   return std::all_of(data, data + size, [](std::byte one) { return one == std::byte{0}; });
 }
 
-// True if these places of the third axis are zeros, in all rows.
+// Whether a range of the third axis is zero in all rows.
 bool is_zero(const Tensor& tensor, std::int64_t first, std::int64_t last) {
   const std::size_t size = static_cast<std::size_t>(tensor.axis(3)) * size_of(tensor.type());
   bool found = true;
@@ -51,7 +51,7 @@ bool is_masked_from(const Arrays& inputs, std::int64_t row, std::int64_t length)
 
 void test_new_tensors_are_zeros() {
   for (const std::int64_t size : {100, 1 << 20}) {
-    for (int i = 0; i < 3; ++i) {  // the later ones in memory that was written before
+    for (int i = 0; i < 3; ++i) {  // later ones reuse written memory
       const Tensor tensor(Type::kFloat32, {size, 1});
       CHECK(is_zero(tensor.bytes_at(0), tensor.bytes()));
       std::memset(tensor.bytes_at(0), 0xFF, tensor.bytes());
@@ -76,7 +76,7 @@ void test_source_positions() {
   batch.update({0, 1, 2}, batch.arrivals({20}));
   batch.step(2);
   CHECK(batch.source_size() == 24 && is_masked_from(batch.log.inputs, 2, 9));
-  batch.update({0, 1, 2}, {});  // up to 8 positions more than needed stay
+  batch.update({0, 1, 2}, {});  // up to 8 surplus positions are kept
   batch.step(2);
   CHECK(batch.source_size() == 24 && batch.rows() == 3);
   batch.update({0, 1}, {});
@@ -116,7 +116,7 @@ void test_groups_of_the_encoder() {
   CHECK(batch.log.encoded == Calls({{2, 100}, {1, 57}, {1, 300}, {25, 10}, {1, 10}}));
   batch.step(2);
 
-  // Groups of sentences as long as the arrays, in rows side by side and in others.
+  // Sentences as long as the arrays, in contiguous and in scattered rows.
   CheckedBatch other(digest_shape(), steady(1));
   other.update({}, other.arrivals({64, 64, 64, 64, 64, 64, 64, 64}));
   CHECK(other.log.encoded == Calls({{4, 64}, {4, 64}}));
@@ -132,7 +132,7 @@ void test_groups_of_the_encoder() {
   other.step(2);
 }
 
-// Eight rows, of which these leave and so many arrive; true: in the same arrays and rows.
+// Whether arrivals reuse rows and arrays, if these of eight sentences leave.
 bool stays_in_its_rows(const Rows& keep, std::size_t arriving, std::size_t size = 8) {
   CheckedBatch batch(digest_shape(), steady(2));
   batch.update({}, batch.arrivals(std::vector<std::size_t>(8, 8)));
@@ -140,12 +140,12 @@ bool stays_in_its_rows(const Rows& keep, std::size_t arriving, std::size_t size 
   const std::int64_t binds = batch.log.binds;
   const auto [kept, placed] =
       batch.update(keep, batch.arrivals(std::vector<std::size_t>(arriving, size)));
-  batch.step(3);  // rows without a sentence must be done
+  batch.step(3);  // rows without a sentence must be idle
   const bool stays = batch.log.binds == binds;
   CHECK(batch.rows() == (stays ? 8 : static_cast<std::int64_t>(keep.size() + arriving)));
   if (!stays) return false;
   CHECK(kept == keep);
-  batch.update(batch.live(), {});  // and then out of them
+  batch.update(batch.live(), {});  // then move to new arrays
   batch.step(3);
   CHECK(batch.rows() == static_cast<std::int64_t>(keep.size() + arriving));
   return true;
@@ -155,8 +155,8 @@ void test_a_quarter_of_the_rows_may_stay_idle() {
   CHECK(stays_in_its_rows({0, 2, 4, 5, 7}, 3));
   CHECK(stays_in_its_rows({1, 2, 3, 4, 6}, 1));   // two idle rows of eight
   CHECK(!stays_in_its_rows({1, 2, 4, 6}, 1));     // three
-  CHECK(!stays_in_its_rows({0, 2, 4, 5, 7}, 0));  // nothing to put into them
-  CHECK(!stays_in_its_rows({0, 2, 4, 5, 7}, 4));  // more than rows
+  CHECK(!stays_in_its_rows({0, 2, 4, 5, 7}, 0));  // no arrivals
+  CHECK(!stays_in_its_rows({0, 2, 4, 5, 7}, 4));  // more sentences than rows
   CHECK(!stays_in_its_rows({0, 2, 4, 5, 7}, 3, 9));
   CHECK(stays_in_its_rows({}, 8));
   CHECK(stays_in_its_rows({}, 6));
@@ -167,7 +167,7 @@ void test_a_batch_is_used_again_after_all_have_left() {
   CheckedBatch batch(digest_shape(), steady(3));
   for (const std::size_t count : {3, 1, 5, 5}) {
     batch.update({}, batch.arrivals(std::vector<std::size_t>(count, 4 + count), 20));
-    batch.step(25);  // some after all are done
+    batch.step(25);  // some steps after all sentences are done
     CHECK(batch.live().empty());
     if (count == 5) continue;
     CHECK(batch.update({}, {}) == std::pair(Rows(), Rows()) && batch.rows() == 0);
@@ -188,10 +188,10 @@ void test_forced_tokens_follow_their_sentences() {
   CHECK(forced() == Rows({kFree, 50, kFree, 60}));
   batch.step(2);
   CHECK(forced() == Rows({kFree, unscored(51), kFree, 62}));
-  CHECK(batch.update({1, 3}, {}).first == Rows({1, 0}));  // the one behind moves to the front
+  CHECK(batch.update({1, 3}, {}).first == Rows({1, 0}));  // the last row moves to the front
   batch.step();
   CHECK(forced() == Rows({unscored(63), 52}));
-  batch.update({0, 1}, batch.arrivals({30}));  // into other arrays
+  batch.update({0, 1}, batch.arrivals({30}));  // moves to other arrays
   batch.step();
   CHECK(forced() == Rows({kFree, 53, kFree}));
   batch.step();
@@ -204,7 +204,7 @@ void test_spare_slots_and_growth() {
   for (const std::int64_t spare : {0, 64}) {
     CheckedBatch batch(digest_shape(), steady(2), spare);
     std::vector<Arrival> arriving = batch.arrivals({6, 7, 3});
-    arriving[2].max_length = 3;  // from then on its row is idle and says that it is full
+    arriving[2].max_length = 3;  // then its row is idle and reports that it is full
     batch.update({}, arriving);
     std::int64_t expected = spare == 0 ? 16 : 80, growths = 0;
     for (int step = 0; step < 88; ++step) {
@@ -215,13 +215,13 @@ void test_spare_slots_and_growth() {
       CHECK(used <= batch.slots());
       if (batch.slots() != expected) {
         ++growths;
-        CHECK(used > expected);  // not before it has to
+        CHECK(used > expected);  // not earlier than necessary
         expected += 16 + (spare == 0 ? 0 : 64);
         CHECK(batch.slots() == expected);
       }
     }
     CHECK(spare == 0 ? growths >= 4 : growths == 1);
-    CHECK(batch.log.binds == 2 * (1 + growths));  // arrays change only where they grow
+    CHECK(batch.log.binds == 2 * (1 + growths));  // arrays change only when they grow
   }
 }
 
@@ -251,10 +251,10 @@ void test_memory_is_given_back() {
   batch.update({}, batch.arrivals({8, 30, 8, 8}));
   batch.step(3);
   std::vector<std::weak_ptr<Tensor>> past = batch.log.bound;
-  batch.update({0, 1, 3}, {});  // in the same arrays, which it now sees a part of
+  batch.update({0, 1, 3}, {});  // a view of the same arrays
   batch.step(3);
   CHECK(!is_gone(past));
-  batch.update({0, 2}, {});  // what the encoder found, in narrower ones
+  batch.update({0, 2}, {});  // encoder outputs move to narrower arrays
   CHECK(std::any_of(past.begin(), past.end(), expired) && !is_gone(past));
   batch.step(3);
   past = batch.log.bound;
@@ -266,14 +266,14 @@ void test_memory_is_given_back() {
   batch.update({}, batch.arrivals({8, 8, 8, 8}));
   batch.step();
   past = batch.log.bound;
-  batch.update({}, batch.arrivals({8}));  // for which the old ones are larger than they need be
+  batch.update({}, batch.arrivals({8}));  // the old arrays are larger than necessary
   CHECK(is_gone(past));
   batch.step();
   batch.update({}, {});
   CHECK(is_gone(batch.log.bound));
 }
 
-// In a new batch. What a real step reads there is multiplied with zero: that must be zero as well.
+// In a new batch, masked values must be zero: a real step multiplies them by zero.
 void test_what_was_never_written_is_zeros() {
   for (const Type type : {Type::kFloat32, Type::kFloat16}) {
     DecoderShape shape = digest_shape();
@@ -310,10 +310,10 @@ void test_fixed_beams_and_slots() {
   CHECK(batch.slots() == 60 && batch.log.inputs.count("slots") == 0);
   batch.update({0, 2}, batch.arrivals({5}, 30));  // in place
   batch.step(5);
-  batch.update({0, 1, 2}, batch.arrivals({20}, 30));  // into other arrays
+  batch.update({0, 1, 2}, batch.arrivals({20}, 30));  // moves to other arrays
   batch.step(5);
-  CHECK(batch.update({2, 3}, {}).first == Rows({0, 1}));  // shrinks whatever its slots
-  batch.step(10);  // up to the last slot of one, which is done then
+  CHECK(batch.update({2, 3}, {}).first == Rows({0, 1}));  // shrinks independent of its slots
+  batch.step(10);  // up to the last slot of one sentence, which is done then
   CHECK(batch.slots() == 60 && batch.live() == Rows({1}));
 }
 

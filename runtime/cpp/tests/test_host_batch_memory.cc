@@ -1,4 +1,4 @@
-// What arrays in memory of others, and rows of others, show of those.
+// Reuse of memory by arrays and rows: old contents must not be visible.
 
 #include <algorithm>
 #include <cmath>
@@ -26,11 +26,11 @@ void test_blocks_serve_again() {
   blocks.release(smaller);
   const BlockPool::Block larger = blocks.acquire(5 * kMegabyte);
   CHECK(larger.capacity == 5 * kMegabyte);
-  CHECK(larger.data[2 * kMegabyte - 1] == std::byte{7});  // its pages are those of the first
+  CHECK(larger.data[2 * kMegabyte - 1] == std::byte{7});  // reuses the pages of the first
   CHECK(larger.data[2 * kMegabyte] == std::byte{0} &&
         larger.data[5 * kMegabyte - 1] == std::byte{0});
   blocks.release(larger);
-  const BlockPool::Block small = blocks.acquire(kMegabyte);  // which does not keep five for itself
+  const BlockPool::Block small = blocks.acquire(kMegabyte);  // does not take the block of five
   CHECK(small.capacity == kMegabyte && small.data[0] == std::byte{7});
   blocks.release(small);
 }
@@ -54,7 +54,7 @@ bool is_nan_row(const Tensor& array, std::int64_t row) {
   return std::any_of(first, first + array.row_size(), [](float one) { return std::isnan(one); });
 }
 
-// Graphs of one beam in which a sentence of `kNanSource` turns all that is its own into NaN.
+// Fake graphs of one beam in which a sentence of `kNanSource` fills its state with NaN.
 class NanGraphs : public Graphs {
  public:
   explicit NanGraphs(const bool& is_full) : is_full_(is_full) {}
@@ -103,7 +103,7 @@ class NanGraphs : public Graphs {
                 is_nan ? std::numeric_limits<float>::quiet_NaN() : 1.0f);
   }
 
-  const bool& is_full_;  // the slots of all rows
+  const bool& is_full_;  // whether all rows report full slots
 };
 
 struct NanBatch {
@@ -117,7 +117,7 @@ struct NanBatch {
     return options;
   }
 
-  // Sentences of so many tokens, those of minus so many turn into NaN.
+  // Creates sentences with these numbers of tokens; negative numbers create NaN sentences.
   void update(const Rows& keep, const std::vector<int>& sizes) {
     Sources sources;
     for (const int size : sizes) {
@@ -141,12 +141,12 @@ struct NanBatch {
   HostBatch batch;
 };
 
-// spare_slots: so many that caches have pages of their own, or not.
+// spare_slots: determines whether caches are mapped.
 void test_what_became_nan_stays_alone(std::int64_t spare_slots) {
   NanBatch one(spare_slots);
   one.update({}, {8, -8, 8, -8});
   CHECK(one.nan_rows() == Rows({1, 3}));
-  one.update({0, 2, 3}, {8});  // in the row of the one that has left
+  one.update({0, 2, 3}, {8});  // the vacated row
   CHECK(one.nan_rows() == Rows({3}));
   one.is_full = true;
   CHECK(one.nan_rows() == Rows({3}));  // then caches grow
@@ -154,7 +154,7 @@ void test_what_became_nan_stays_alone(std::int64_t spare_slots) {
   CHECK(one.nan_rows() == Rows({3}));
   one.update({}, {8, -8, 8, 8, 8, 8, 8, 8});
   CHECK(one.nan_rows() == Rows({1}));
-  one.update({1}, {8, 8, 8, 8});  // it moves to the front; one comes to where it was
+  one.update({1}, {8, 8, 8, 8});  // moves to the front, and another takes its row
   CHECK(one.nan_rows() == Rows({0}));
   one.update({0, 1}, {20, 20, 20, 20, 20, 20, 20});  // other arrays
   CHECK(one.nan_rows() == Rows({0}));

@@ -1,4 +1,4 @@
-// Sentences come and go at random; each must go on as if it were alone.
+// Sentences enter and leave at random, and each must behave as if it were alone.
 
 #include <optional>
 #include <string>
@@ -55,7 +55,7 @@ std::vector<Arrival> random_arrivals(CheckedBatch& batch, Random& random, std::s
   return made;
 }
 
-// Mostly those that are not done, as `Search` keeps them; sometimes fewer.
+// Rows to keep: usually all unfinished ones, like `Search`; sometimes fewer.
 Rows random_keep(const CheckedBatch& batch, Random& random) {
   const double share = random.chance(0.7) ? 1 : random.chance(0.9) ? 0.6 : 0;
   Rows keep;
@@ -73,7 +73,7 @@ void test_at_random(const RandomCase& one) {
   const int failures_before = failures;
   CheckedBatch batch(shape_of(one), options, one.spare_slots);
   for (int round = 0; round < 45 && failures == failures_before; ++round) {
-    // Few at times, so that one sentence alone and an empty batch occur, too.
+    // Sometimes few, so that batches of one sentence and empty batches occur.
     const std::size_t most = random.chance(0.3) ? 1 : 7;
     const Rows keep = random_keep(batch, random);
     batch.update(keep, random_arrivals(batch, random, most));

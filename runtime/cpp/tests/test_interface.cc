@@ -22,14 +22,14 @@ void test_options_of_other_sizes() {
   CHECK(tt_options_default(nullptr, sizeof(options)) == TT_OPTION_ERROR);
   CHECK(tt_options_default(&options, sizeof(options) + 8) == TT_OPTION_ERROR);
   CHECK(contains(tt_last_error(), "struct_size is"));
-  // One compiled with an older header: its last fields are the defaults.
+  // A caller with an older header: its last fields have defaults.
   options.struct_size = offsetof(tt_options, min_length);
   options.beam_size = 7, options.min_length = 99;
   tt_options defaults;
   tt_options_default(&defaults, sizeof(defaults));
   const tt_options whole = complete(&options, defaults);
   CHECK(whole.beam_size == 7 && whole.min_length == 0 && whole.struct_size == sizeof(options));
-  // And with a newer one: what is not set is fine, what is set is not known.
+  // A caller with a newer header: unknown fields are accepted only if they are zero.
   struct {
     tt_options known;
     std::int64_t more;
@@ -40,7 +40,7 @@ void test_options_of_other_sizes() {
   CHECK(contains(thrown([&] { complete(&newer.known, defaults); }), "does not know"));
 }
 
-// As callers have them that were compiled before there were languages.
+// The options of callers that were compiled before the language fields existed.
 struct OlderOptions {
   std::size_t struct_size;
   std::int32_t beam_size;
@@ -51,7 +51,8 @@ struct OlderOptions {
 
 void test_options_without_languages() {
   CHECK(offsetof(tt_options, source_language) == sizeof(OlderOptions));
-  const auto older = std::make_unique<OlderOptions>();  // with nothing behind it that is theirs
+  const auto older =
+      std::make_unique<OlderOptions>();  // the memory after it does not belong to the options
   auto* options = reinterpret_cast<tt_options*>(older.get());
   CHECK(tt_options_default(options, sizeof(OlderOptions)) == TT_OK);
   CHECK(older->struct_size == sizeof(OlderOptions) && older->beam_size == 4);
@@ -154,7 +155,7 @@ void test_the_wrapper() {
   CHECK(caught);
   translate_trt::SearchOptions options;
   CHECK(options.beam_size == 4 && !options.max_length && options.to_c().max_length == 0);
-  options.max_length = 0;  // which no search has, and does not mean "none"
+  options.max_length = 0;  // invalid, and not the same as no value
   CHECK(contains(thrown([&] { read_options(options.to_c()); }), "max_length is"));
 }
 

@@ -1,4 +1,4 @@
-// Attention of a sentence's queries over positions that they share.
+// Attention over shared keys and values.
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@ constexpr float kHidden = -1e9F;
 
 struct Size {
   std::size_t sentences, queries, heads, positions, size;
-  bool own_bias;  // for each query; else one for all
+  bool own_bias;  // a bias row for each query, or one for all
 
   std::string text() const {
     std::string text = own_bias ? "own bias" : "one bias";
@@ -31,7 +31,7 @@ constexpr Size kSizes[] = {
     {4, 12, 1, 100, 130, true},
 };
 
-// Keys and values as floats, and as the numbers that a kernel reads.
+// Rounds keys and values to the type that a kernel reads.
 std::vector<float> rounded(const Kernels&, std::vector<float>& x, const float*) { return x; }
 
 std::vector<Half> rounded(const Kernels& kernels, std::vector<float>& x, const Half*) {
@@ -69,7 +69,7 @@ class Case {
       const auto count = bias_rows_ * size.positions;
       std::fill_n(bias_.end() - static_cast<std::ptrdiff_t>(count), count, kHidden);
     }
-    // What no query sees is never read.
+    // Positions that no query attends to must not be read.
     for (std::size_t n = 0; n < size.sentences; ++n) {
       for (std::size_t position = 0; position < size.positions; ++position) {
         if (is_seen(n, position)) continue;

@@ -1,4 +1,4 @@
-// The best tokens of every row: from a vocabulary in fp32 and in 8 bits, from logits, from lists.
+// Top-k candidates: from FP32 and 8-bit vocabularies, from logits, and from shortlists.
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace translate_trt {
 namespace {
 
-// What a kernel found, or should have.
+// Results of a kernel or of the reference.
 struct Found {
   Found(std::size_t rows, std::size_t count)
       : column(rows), values(rows * count), indices(rows * count), at_column(rows), count(count) {}
@@ -32,7 +32,7 @@ struct Found {
   std::size_t count;
 };
 
-// Of one row of logits; `forced` is that of the column that is looked up.
+// Reference candidates of one row of logits. forced: logit of the column to look up.
 void expect(Found& found, std::size_t row, const std::vector<double>& logits, double forced) {
   std::vector<std::int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -72,7 +72,7 @@ void test_top_logits() {
         if (count > columns) continue;
         for (const std::size_t rows : {0, 1, 5}) {
           auto logits = numbers.floats(rows * columns, 20);
-          // Rows with masked columns, with numbers that are all alike, and with two steps.
+          // Rows with masked columns, with equal logits, and with two distinct logits.
           for (std::size_t i = 0; i < logits.size(); ++i) {
             const auto row = i / columns;
             if (row == 1 && i % 3 == 0) logits[i] = -1e9F;
@@ -104,7 +104,8 @@ struct Size {
   }
 };
 
-// The second row is like the first, the third is zero: its logits are the bias.
+// Inputs whose second row equals the first, and whose third row is zero, so that its logits are the
+// bias.
 std::vector<float> rows_of(const Size& size, Numbers& numbers) {
   auto x = numbers.floats(size.rows * size.inputs);
   if (size.rows > 1) std::copy_n(x.data(), size.inputs, x.data() + size.inputs);
@@ -112,7 +113,7 @@ std::vector<float> rows_of(const Size& size, Numbers& numbers) {
   return x;
 }
 
-// Logits of rows with columns [outputs, inputs], and a bias or none.
+// Reference logits of rows with columns [outputs, inputs], and a bias or null.
 std::vector<std::vector<double>> logits_of(const std::vector<float>& x,
                                            const std::vector<float>& columns,
                                            const std::vector<float>* bias, const Size& size) {
@@ -130,7 +131,7 @@ std::vector<std::vector<double>> logits_of(const std::vector<float>& x,
 }
 
 void test_candidates() {
-  // From 2,048 columns on, products are in 16 bits.
+  // Matmuls with 2,048 columns and more use 16 bits.
   constexpr Size kSizes[] = {{0, 8, 20, 2},    {1, 1, 1, 1},     {3, 7, 17, 2},     {4, 33, 500, 9},
                              {1, 64, 2048, 1}, {5, 63, 2050, 8}, {20, 40, 2500, 12}};
   in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
@@ -139,7 +140,7 @@ void test_candidates() {
       for (const bool biased : {false, true}) {
         const auto columns = numbers.floats(size.outputs * size.inputs);
         auto bias = numbers.floats(size.outputs);
-        for (std::size_t i = 3; i < bias.size(); i += 11) bias[i] = -10000;  // never comes
+        for (std::size_t i = 3; i < bias.size(); i += 11) bias[i] = -10000;  // a banned token
         const auto x = rows_of(size, numbers);
         Arena memory;
         const auto vocabulary = kernels.vocabulary(columns.data(), biased ? bias.data() : nullptr,
@@ -153,7 +154,7 @@ void test_candidates() {
   });
 }
 
-// Columns that are alike but for less than a step of 16 bits: all must be multiplied in fp32.
+// Columns that differ by less than a 16-bit step: all logits must be computed in FP32.
 void test_columns_nearly_alike() {
   constexpr Size kSize{3, 32, 2500, 4};
   in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
@@ -209,13 +210,13 @@ void test_candidates8() {
   });
 }
 
-// ---- lists ----
+// ---- shortlists ----
 
 struct ListSize {
   std::size_t sentences, beams, places, inputs, count;
 };
 
-// Weights are floats, or bytes with a scale for each row.
+// Tests a matrix of floats, or of bytes with a scale per row.
 template <class Weight>
 void test_listed(const ListSize& size, const Kernels& kernels, TestExecutor& executor,
                  const std::string& what, bool biased) {
@@ -230,7 +231,7 @@ void test_listed(const ListSize& size, const Kernels& kernels, TestExecutor& exe
   for (std::size_t i = 0; i < bytes.size(); ++i) sums[i / size.inputs] += bytes[i];
   auto x = numbers.floats(rows * size.inputs);
   if (rows > 1) std::copy_n(x.data(), size.inputs, x.data() + size.inputs);
-  // Each token once, some places empty; the last of several sentences is done.
+  // Distinct tokens and some unused entries; the last of several sentences is done.
   std::vector<std::int64_t> tokens(size.sentences * size.places);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const auto n = i / size.places, place = i % size.places;

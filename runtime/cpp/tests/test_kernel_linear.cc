@@ -1,4 +1,4 @@
-// Matrix products with what follows them, in fp32 and in 8 bits.
+// Matmuls with fused epilogues, in FP32 and in 8 bits.
 
 #include <algorithm>
 #include <cmath>
@@ -17,10 +17,10 @@ struct Size {
   }
 };
 
-// Everything that may follow a product.
+// An epilogue of a matmul.
 struct Follows {
   Activation activation;
-  bool residual, norm, both;  // both: the sum as well as what the norm makes of it
+  bool residual, norm, both;  // both: outputs the sum and its normalization
 };
 
 constexpr Follows kFollows[] = {
@@ -30,7 +30,7 @@ constexpr Follows kFollows[] = {
     {Activation::none, true, true, true},
 };
 
-// Arrays of an epilogue, and of what it writes.
+// Arrays of an epilogue and its outputs.
 class Case {
  public:
   Case(const Size& size, const Follows& follows, Numbers& numbers)
@@ -49,7 +49,7 @@ class Case {
             follows_.norm ? &norm_ : nullptr, follows_.both ? normalized_.data() : nullptr};
   }
 
-  // What was written must be this product with all that follows.
+  // Checks the outputs against matmul results with the reference epilogue.
   void check(const std::string& what, const std::vector<float>& products) {
     const auto sums = with_epilogue(products, epilogue(), outputs_);
     const bool exact =
@@ -80,7 +80,7 @@ class Case {
 
 // ---- fp32 ----
 
-// Weights [inputs, outputs] in the order of kernels.h.
+// Packs weights [inputs, outputs] into the panels of kernels.h.
 std::vector<float> in_panels(const std::vector<float>& weights, const Size& size) {
   std::vector<float> laid_out(ceiling(size.outputs, 64) * size.inputs * 64);
   for (std::size_t i = 0; i < size.inputs; ++i) {
@@ -91,7 +91,7 @@ std::vector<float> in_panels(const std::vector<float>& weights, const Size& size
   return laid_out;
 }
 
-// In the order of the inputs, with one rounding for a product and its sum.
+// Reference matmul in the order of the inputs, with fused multiply-add.
 std::vector<float> products(const std::vector<float>& x, const std::vector<float>& weights,
                             const Size& size) {
   std::vector<float> y(size.rows * size.outputs);
@@ -107,7 +107,7 @@ std::vector<float> products(const std::vector<float>& x, const std::vector<float
   return y;
 }
 
-// Some rows are like the one before them.
+// Makes some rows equal to their predecessors.
 void repeat_rows(std::vector<float>& x, std::size_t rows, std::size_t columns) {
   for (std::size_t row = 1; row < rows; ++row) {
     if (row % 5 == 2 || row % 5 == 3) {
@@ -141,7 +141,7 @@ void test_linear() {
 
 // ---- 8 bits ----
 
-// A matrix in 8 bits as kernels read it.
+// A packed 8-bit matrix.
 class Weights {
  public:
   Weights(const Size& size, const Kernels& kernels, Numbers& numbers)
@@ -151,7 +151,7 @@ class Weights {
         scales_(numbers.floats(blocks_ * 16)),
         laid_out_(blocks_ * 16 * size.inputs),
         sums_(blocks_ * 16) {
-    // The least and the largest, for sums as large as they become.
+    // Extreme weights, for the largest sums.
     for (std::size_t i = 0; i < size.inputs; ++i) {
       plain_[i * size.outputs] = -128;
       plain_[i * size.outputs + size.outputs - 1] = 127;
@@ -229,7 +229,7 @@ void test_linear8() {
   });
 }
 
-// Rows of zeros, of the largest and of the smallest numbers.
+// Rows of zeros, of largest and of smallest numbers.
 void test_extreme_rows() {
   const Size size{20, 36, 19};
   in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
@@ -247,7 +247,7 @@ void test_extreme_rows() {
   });
 }
 
-// Activations beside the middle of two steps, which only a division rounds to the right one.
+// Activations next to the midpoint of two steps, which only a division rounds correctly.
 void test_ratios_near_a_half() {
   const Size size{50, 256, 3};
   in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
@@ -273,7 +273,7 @@ void test_ratios_near_a_half() {
   });
 }
 
-// A row that is not a number changes no other row.
+// A row of NaN must not change other rows.
 void test_rows_that_are_no_numbers() {
   const Size size{19, 68, 70};
   constexpr std::size_t kBad = 7;
@@ -302,7 +302,7 @@ void test_rows_that_are_no_numbers() {
   });
 }
 
-// A row gets the same bits alone as among others.
+// The result of a row must not depend on other rows.
 void test_rows_alone() {
   const Size size{40, 68, 70};
   in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {

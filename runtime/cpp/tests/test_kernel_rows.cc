@@ -1,4 +1,4 @@
-// Normalization of rows, and numbers in 16 bits.
+// Normalization of rows, and conversion to FP16.
 
 #include <cmath>
 #include <limits>
@@ -27,10 +27,10 @@ void test_add_norm() {
   });
 }
 
-// Of a row whose numbers are all alike, only beta is left.
+// A row of equal numbers is normalized to beta.
 void test_a_row_without_variance() {
   in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
-    constexpr std::size_t kColumns = 64;  // by which the sum is divided without rounding
+    constexpr std::size_t kColumns = 64;  // a power of two, so that the mean is exact
     Numbers numbers;
     const std::vector<float> x(kColumns, 1024), residual(kColumns, -1000);
     const auto gamma = numbers.floats(kColumns), beta = numbers.floats(kColumns);
@@ -41,7 +41,7 @@ void test_a_row_without_variance() {
   });
 }
 
-// The number that 16 bits stand for.
+// The value of an FP16 number.
 float value_of(unsigned bits) {
   const int sign = (bits & 0x8000) != 0 ? -1 : 1, exponent = static_cast<int>(bits >> 10 & 31);
   const int fraction = static_cast<int>(bits & 1023);
@@ -51,7 +51,7 @@ float value_of(unsigned bits) {
   return std::copysign(magnitude, static_cast<float>(sign));
 }
 
-// All numbers of 16 bits, the middle between each two, and what is just beside that.
+// All FP16 numbers, the midpoints between them, and the neighbours of the midpoints.
 void test_to_half() {
   constexpr unsigned kLargest = 0x7BFF;
   const float infinity = std::numeric_limits<float>::infinity();
@@ -66,7 +66,7 @@ void test_to_half() {
       const float middle = (value_of(bits) + value_of(bits + 1)) / 2;
       add(value_of(bits), bits);
       add(std::nextafter(middle, 0.0F), bits);
-      add(middle, bits + bits % 2);  // to the even one
+      add(middle, bits + bits % 2);  // ties to even
       add(std::nextafter(middle, infinity), bits + 1);
     }
     for (const float large : {kMaxHalf, 65519.0F, 65520.0F, 1e30F, infinity}) add(large, kLargest);

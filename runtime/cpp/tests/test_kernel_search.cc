@@ -1,4 +1,4 @@
-// The embedding, a step of the beam search, and the slots of the caches.
+// The embedding, a step of the beam search, and cache slots.
 
 #include <algorithm>
 #include <cmath>
@@ -82,7 +82,7 @@ void test_ancestry() {
   CHECK(full[kSentences - 1]);
 }
 
-// Pairs of a number and what it belongs to, the highest first; of equal ones the first stays first.
+// Sorts pairs by their number in descending order, stably, and keeps the first ones.
 template <class T>
 std::vector<std::pair<float, T>> best(std::vector<std::pair<float, T>> all, std::size_t count) {
   std::stable_sort(all.begin(), all.end(),
@@ -112,7 +112,7 @@ struct Step {
 constexpr std::int64_t kEnd = 3;
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-// Results of a step, of the kernel or of the rules in docs/beam-search.md one by one.
+// Results of a step, by the kernel or by the rules of docs/beam-search.md.
 struct Result {
   explicit Result(const Step& step)
       : parents(step.sentences * step.beams),
@@ -199,7 +199,7 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
     all.push_back({value + s.log_probs[row], {parent, forced_column(forced)}});
   }
   auto kept = best(std::move(all), 2 * s.beams);
-  // A greedy search keeps one.
+  // A greedy search keeps one candidate.
   for (std::size_t i = s.beams * s.beams; i < kept.size(); ++i) kept[i].first = kNothing;
 
   struct Finished {
@@ -225,7 +225,7 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
   pool = best(std::move(pool), s.beams);
   live = best(std::move(live), s.beams);
   const float worst = pool.back().first;
-  std::int64_t next = 0;  // live beam that is cut off next
+  std::int64_t next = 0;  // live beam to truncate next
   for (auto& [score, one] : pool) {
     if (score > kNothing || done[n] || length < s.max_lengths[n]) continue;
     const float log_prob = live[static_cast<std::size_t>(next)].first;
@@ -264,14 +264,14 @@ void test_select_beams() {
         done[n] = n % 7 == 3;
         if (n % 5 == 2) step.forced_tokens[n] = static_cast<std::int64_t>(n % 12);
         if (n % 5 == 4) step.forced_tokens[n] = -2 - static_cast<std::int64_t>(n % 12);
-        // Of the first step: beams that are not there yet, and an empty pool.
+        // The first step: only one live beam, and an empty pool.
         for (std::size_t k = 0; k < beams && n % 3 == 0; ++k) {
           if (k > 0) step.log_probs[n * beams + k] = -1e9F;
           step.scores[n * beams + k] = kNothing;
         }
-        // Waits, and was cut off.
+        // A finished sentence with a truncated hypothesis.
         if (done[n]) step.truncated[n * beams + beams - 1] = 1;
-        // Numbers that are alike, which come in their order.
+        // Ties, which keep their order.
         if (n % 4 == 1) {
           std::fill_n(step.values.data() + n * beams * candidates, beams * candidates, -1.5F);
           std::fill_n(step.log_probs.data() + n * beams, beams, -2.0F);

@@ -1,4 +1,4 @@
-// What stands before texts.
+// Prompts.
 
 #include <cstdint>
 #include <string>
@@ -14,9 +14,9 @@ namespace translate_trt::runtime {
 namespace {
 
 using Largest = std::pair<std::int64_t, std::int64_t>;
-using Line = std::pair<std::u32string, std::string>;  // and its language
+using Line = std::pair<std::u32string, std::string>;  // a line and its language
 
-// As in M2M100, with something before it as in BART, and as in OPUS-MT.
+// Prompts like those of M2M100, with a prefix like BART, and of OPUS-MT.
 const Prompt kTarget = {{5}, {6}, {{"en", 21}, {"fr", 22}}, {{"de", 31}, {"nl", 32}}, false};
 const Prompt kSource = {{}, {}, {}, {{"deu", 31}, {"\u6f22", 32}, {"a b", 33}}, true};
 
@@ -56,7 +56,7 @@ void test_lines() {
         U">>a b<< a", U"> >deu<< a", U">>>deu<< a", U"a >>deu<<", U">>de"}) {
     CHECK(of_line(kSource, text) == none(text));
   }
-  // Languages that translations begin with are the options' alone.
+  // If translations begin with the language, only the options select it.
   CHECK(of_line(kTarget, U">>de<< a") == none(U">>de<< a"));
 }
 
@@ -71,7 +71,7 @@ void test_check() {
   CHECK(contains(refused(kTarget, told({}, "de")), "source_language is not given"));
   CHECK(refused(kTarget, told("en", "")) ==
         "TT_OPTION_ERROR target_language '' is unknown to this model; choose one of de, nl.");
-  CHECK(refused(kSource, told("en", {})).empty());  // what it was made for
+  CHECK(refused(kSource, told("en", {})).empty());  // the language of the model
   CHECK(refused(kSource, told("fr", "deu")) ==
         "TT_OPTION_ERROR source_language 'fr': this model was made for en alone; leave "
         "source_language out.");
@@ -96,7 +96,7 @@ void test_reading() {
       CHECK(prompt.source_languages.empty() && prompt.target_languages == Languages({{"de", 7}}));
     });
   };
-  CHECK(read("more", 7).empty());  // of a later version
+  CHECK(read("more", 7).empty());  // a field of a later version
   CHECK(contains(read("target_side", "left"), "'prompt.target_side' must be one of"));
   CHECK(contains(read("source", {1, 2.5}), "'prompt.source' must be a whole number"));
   CHECK(contains(read("target", {{"de", 7}}), "'prompt.target' must be a list of whole numbers"));

@@ -1,4 +1,4 @@
-// Who shares a batch, and who comes next.
+// Scheduling: which sentences share a batch, and in which order.
 
 #include <atomic>
 #include <memory>
@@ -31,7 +31,7 @@ void test_the_longest_first_but_not_before_those_that_came_earlier() {
   scheduler.submit(pointers(sentences_of({3, 5})), 1);
   scheduler.submit(pointers(sentences_of({4})), 2);
   const Group group = *scheduler.next_group(0, false);
-  CHECK(lengths(scheduler.take(0, group, {1})) == Lengths({5}));  // it begins a round: 5 and 4
+  CHECK(lengths(scheduler.take(0, group, {1})) == Lengths({5}));  // starts a round: 5 and 4
   scheduler.submit(pointers(sentences_of({9})), 3);
   CHECK(lengths(scheduler.take(0, group, {100, 1, 6, 1})) == Lengths({4, 9, 3}));
 }
@@ -56,7 +56,7 @@ void test_long_and_large_are_groups_of_their_own() {
   CHECK(!groups[0].is_long && !groups[0].is_large);
   CHECK(groups[1].is_long && !groups[1].is_large);
   CHECK(!groups[2].is_long && groups[2].is_large);
-  // All three share the worker's tokens, and the large caller's longest comes first.
+  // Three batches share the worker's tokens, and the longest sentence of the large caller is first.
   CHECK(lengths(scheduler.take(0, groups[2], {3 * 71})) == Lengths({70}));
   CHECK(lengths(scheduler.take(0, groups[0], {3 * 71})) == Lengths({3}));
 }
@@ -69,7 +69,7 @@ void test_a_group_that_no_worker_serves_ends_the_oldest_batch() {
   CHECK(scheduler.take(0, first, {8}).size() == 1);
   for (Sentence& one : sentences) one.options.beam_size = 2;
   scheduler.submit(pointers(sentences), 2);
-  CHECK(scheduler.ready(0, first, {100, 1, 4, 1}) == 0);  // it is to run out
+  CHECK(scheduler.ready(0, first, {100, 1, 4, 1}) == 0);  // it must drain
   CHECK(scheduler.take(0, first, {100, 0, 0, 1}).empty());
   scheduler.end(0, first);
   CHECK(scheduler.next_group(0, false)->beam_size == 2);
@@ -116,7 +116,7 @@ void test_capacity_and_dropped() {
   dropped = true;
   scheduler.forget_dropped();
   CHECK(scheduler.load().pending == 0 && !scheduler.next_group(0, false));
-  scheduler.submit(pointers(sentences), 1);  // dropped before a batch takes it
+  scheduler.submit(pointers(sentences), 1);  // cancelled before a batch takes it
   const Group group = *scheduler.next_group(0, false);
   CHECK(scheduler.take(0, group, {100}).empty() && scheduler.load().running == 0);
 }

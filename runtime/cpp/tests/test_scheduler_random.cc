@@ -1,4 +1,4 @@
-// Callers and workers at random: the scheduler must agree with what the test knows of each
+// Random callers and workers: the scheduler must agree with the test's own record of every
 // sentence.
 
 #include <algorithm>
@@ -26,7 +26,8 @@ struct SchedulerCase {
   std::size_t capacity;
 };
 
-// All workers of a service in one thread: in each round, each takes one step of one of its batches.
+// Simulates all workers of a service in one thread: in each round, each worker steps one of its
+// batches.
 class Simulation {
  public:
   explicit Simulation(const SchedulerCase& one)
@@ -38,7 +39,7 @@ class Simulation {
   bool round(bool with_traffic) {
     const int failures_before = failures;
     ++round_;
-    // More pending sentences would only take longer.
+    // More pending sentences would only make the test slower.
     if (with_traffic && random_.chance(0.6) && scheduler_.load().pending < 120) submit();
     if (random_.chance(0.05)) drop();
     for (int worker = 0; worker < case_.workers; ++worker) turn(worker);
@@ -60,31 +61,31 @@ class Simulation {
  private:
   static constexpr std::int64_t kBatchTokens = 200;
   static constexpr std::int64_t kMostSteps = 12;
-  // Rounds that a caller waits, at most, for a sentence of a group to get into a batch, times
-  // workers. The longest of 41 seeds, of one worker, was 741: groups have their batches one after
-  // the other, a batch's sentences take up to 12 steps, and batches take turns.
+  // Maximum number of rounds, times workers, until a caller's sentence of a group enters a batch.
+  // The maximum of 41 seeds was 741, with one worker: groups get batches one after another,
+  // sentences take up to 12 steps, and batches take turns.
   static constexpr std::int64_t kMostRounds = 1000;
 
-  // What the test knows of a sentence until it has left.
+  // The record of a sentence until it has left.
   struct Known {
     std::shared_ptr<Sentence> sentence;
     Group group;
     bool is_running = false;
-    std::int64_t steps;  // until it is done
+    std::int64_t steps;  // steps until it is done
   };
 
   struct SimulatedBatch {
     Group group;
     double spent = 0;
     Sentences running = {};
-    std::int64_t size = 0;  // sentences that ran when any joined last
+    std::int64_t size = 0;  // running sentences after the last admission
     bool has_begun = false;
   };
 
-  // Sentences of a caller that wait for a batch of one group.
+  // Pending sentences of a caller in a group.
   struct Waiting {
-    std::int64_t since = 0;               // round in which the last was taken, or the first came
-    std::map<Caller, int> taken_by = {};  // of other callers, since then
+    std::int64_t since = 0;               // round of the last admission, or of the first arrival
+    std::map<Caller, int> taken_by = {};  // admissions of other callers since then
   };
 
   std::shared_ptr<Sentence> sentence(std::size_t length) {
@@ -127,7 +128,7 @@ class Simulation {
     waiting_.try_emplace({one.group, one.sentence->caller}, Waiting{round_});
   }
 
-  // Drops all sentences that were submitted with one of those that have not left.
+  // Cancels all sentences that were submitted together with a random unfinished one.
   void drop() {
     if (known_.empty()) return;
     const auto entry = std::next(known_.begin(), random_.between(0, size(known_) - 1));
@@ -136,7 +137,7 @@ class Simulation {
     *std::find_if(flags_.begin(), flags_.end(), is_it) = true;
   }
 
-  // At the end of a round, so that batches meet sentences that were dropped, too.
+  // Runs at the end of a round, so that batches also meet cancelled sentences.
   void forget_dropped() {
     scheduler_.forget_dropped();
     for (auto entry = known_.begin(); entry != known_.end();) {
@@ -147,14 +148,14 @@ class Simulation {
       }
       const auto key = std::pair(one.group, one.sentence->caller);
       entry = known_.erase(entry);
-      // It may have been the one whose turn it was.
+      // The removed sentence may have held the turn.
       restart_waiting(key);
     }
   }
 
   // ---- workers ----
 
-  // As `Service::serve`.
+  // Like `Service::serve`.
   void turn(int worker) {
     auto& batches = batches_[static_cast<std::size_t>(worker)];
     const auto spent_less = [](const SimulatedBatch& one, const SimulatedBatch& other) {
@@ -182,7 +183,7 @@ class Simulation {
     }
   }
 
-  // As `Service::step` and `Search::advance`. False: the batch has run out, or has failed.
+  // Like `Service::step` and `Search::advance`. Returns false once the batch has drained or failed.
   bool step(int worker, SimulatedBatch& batch) {
     constexpr double kFails = 0.004;
     if (!std::exchange(batch.has_begun, true) && random_.chance(kFails)) {
@@ -219,13 +220,13 @@ class Simulation {
       return true;
     const bool has_dropped = pending(batch.group, true) > 0;
     const std::int64_t taken = take(worker, batch, capacity);
-    // Sentences of a later round may be longer, so that fewer fit.
+    // Sentences of a later round may be longer, so fewer fit.
     if (!has_dropped) CHECK(taken <= ready && (taken > 0) == (ready > 0));
     batch.size = size(batch.running);
     return batch.size > 0;
   }
 
-  // Returns how many there were.
+  // Returns their number.
   std::int64_t take(int worker, SimulatedBatch& batch, const Capacity& capacity) {
     const Sentences taken = scheduler_.take(worker, batch.group, capacity);
     for (const auto& [number, one] : known_) {
@@ -250,8 +251,8 @@ class Simulation {
     return size(taken);
   }
 
-  // A round of a group takes one sentence of each caller, and the caller who came while it was
-  // formed is in the next one: nobody is taken three times before it.
+  // A round takes one sentence of each caller, and a caller that arrives during a round is in the
+  // next one, so no other caller is admitted three times before it.
   void take_turns(const Group& group, Caller caller) {
     for (auto& [key, waiting] : waiting_) {
       if (!(key.first == group) || key.second == caller) continue;
@@ -260,8 +261,8 @@ class Simulation {
     restart_waiting({group, caller});
   }
 
-  // Until the caller's next sentence of the group, if there is one. A dropped sentence may get the
-  // caller's turn, unseen, until the end of the round.
+  // Restarts the wait for the caller's next sentence of the group, if any. A cancelled sentence may
+  // use the caller's turn until the end of the round.
   void restart_waiting(const std::pair<Group, Caller>& key) {
     waiting_.erase(key);
     bool waits = false;
@@ -273,7 +274,7 @@ class Simulation {
     if (waits) waiting_[key] = {round_};
   }
 
-  // As `Service::failed`.
+  // Like `Service::failed`.
   void fail(SimulatedBatch& batch) {
     if (batch.group.alone > 0) {
       for (const SentencePtr& one : batch.running) leave(batch.group, *one);
@@ -295,7 +296,7 @@ class Simulation {
     CHECK(known_.erase(sentence.number) == 1);
   }
 
-  // ---- what must hold ----
+  // ---- invariants ----
 
   template <class Container>
   static std::int64_t size(const Container& container) {
@@ -332,8 +333,8 @@ class Simulation {
     }
   }
 
-  // A caller counts with at least its part in the worker's own batches of each group that it has
-  // sentences in, whoever runs them.
+  // The share of a caller is at least its part of the worker's own batches, over the groups of its
+  // sentences.
   void check_share(int worker, const SimulatedBatch& batch, double share) const {
     std::set<Caller> callers;
     for (const SentencePtr& one : batch.running) callers.insert(one->caller);
@@ -355,7 +356,8 @@ class Simulation {
 
   SchedulerCase case_;
   Random random_ = Random(20240608);
-  std::list<std::atomic<bool>> flags_;  // before the scheduler, whose sentences have pointers to it
+  std::list<std::atomic<bool>>
+      flags_;  // declared before the scheduler, whose sentences point to it
   Scheduler scheduler_;
   std::vector<std::vector<SimulatedBatch>> batches_;  // by worker
   std::map<std::uint64_t, Known> known_;              // by number

@@ -1,4 +1,4 @@
-// The loop over steps on a batch that counts, and what is made of a history.
+// The decoding loop on a fake batch, and the back-trace of histories.
 
 #include <limits>
 #include <memory>
@@ -13,7 +13,7 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Gives what it has, as much as fits.
+// A source that returns as many sentences as fit.
 class List : public SentenceSource {
  public:
   explicit List(const std::vector<Sentence>& sentences) {
@@ -46,7 +46,7 @@ void test_capacity() {
   CHECK((Capacity{63}.more(21)) == 3);
   CHECK((Capacity{63, 3, 21, 3}.more(4)) == 0);
   CHECK((Capacity{63, 1, 21, 3}.more(4)) == 2);
-  CHECK((Capacity{10}.more(400)) == 1);  // it runs alone
+  CHECK((Capacity{10}.more(400)) == 1);  // runs alone
   CHECK((Capacity{10, 1, 4, 1}.more(400)) == 0);
   CHECK((Capacity{64}.more(2)) == 8);           // each counts as 8 tokens
   CHECK((Capacity{64, 0, 0, 6}.more(8)) == 6);  // 8 rows are not enough to copy 6
@@ -78,14 +78,14 @@ void test_sentences_have_options_of_their_own() {
   const CountingBackend backend([&] { return std::make_unique<Watching>(limits); });
   Search search(backend, options, 100, 2, 3);
   List list(sentences);
-  std::vector<double> ends(3);  // log-probabilities of the end symbols
+  std::vector<double> ends(3);  // log-probabilities of the end symbol
   const auto keep = [&](const SentencePtr& one, const std::vector<Hypothesis>& found) {
     CHECK(found.size() == 1 && found[0].score == -1);
     ends[one->index] = found[0].token_log_probs.back();
   };
   while (search.advance(list, keep).steps > 0) {
   }
-  // After a log-probability of -1, a score of -1 is one of all five tokens, or has no penalty.
+  // With a log-probability of -1, a score of -1 means five tokens or no penalty.
   CHECK(ends == std::vector<double>({-4, 0, -4}));
   CHECK(limits == std::vector<std::int64_t>({3, 4, 3}));
 }
@@ -111,14 +111,14 @@ void test_dropped_sentences_leave_before_the_next_step() {
   CHECK(search.advance(list, keep).rows == 0);
 }
 
-// Records what a search asks of its batch. Tokens are 100 times the sentence's first and the number
-// of its step, so that histories can be told apart.
+// A fake batch that records its calls. A token is 100 times the first token of the sentence plus
+// the step number, which makes histories distinguishable.
 class RecordingBatch : public CountingBatch {
  public:
   struct Record {
-    std::vector<Tokens> sources;                    // as they came
-    std::vector<std::vector<std::int64_t>> forced;  // of each step
-    bool refuse = false;                            // the next update
+    std::vector<Tokens> sources;                    // in order of arrival
+    std::vector<std::vector<std::int64_t>> forced;  // by step
+    bool refuse = false;                            // fail the next update
   };
 
   RecordingBatch(Record& record, std::size_t ahead) : record_(record), ahead_(ahead) {}
@@ -156,7 +156,7 @@ class RecordingBatch : public CountingBatch {
   StepResults results_;
 };
 
-// A sentence of so many tokens, which takes as many steps; its first token is 11 + index.
+// Creates a sentence that takes as many steps as tokens; its first token is 11 + index.
 std::vector<Sentence> named_sentences(const std::vector<std::size_t>& lengths) {
   auto sentences = sentences_of(lengths);
   for (Sentence& one : sentences) {
@@ -195,9 +195,9 @@ void test_sources_end_with_the_end_symbol() {
   CHECK(found.record.sources == std::vector<Tokens>({{12, 3}, {11, 5, 3}}));
 }
 
-// Three places, which others take as sentences leave, one of them twice.
+// Three rows, which other sentences take when they become free, one of them twice.
 void test_histories_are_those_of_their_sentences() {
-  for (const std::size_t ahead : {1, 2, 4}) {  // a sentence ends between two steps of one result
+  for (const std::size_t ahead : {1, 2, 4}) {  // sentences end within a result of several steps
     Recorded found;
     const std::vector<std::size_t> lengths = {3, 9, 4, 2, 7, 5};
     found.run(named_sentences(lengths), ahead, 30);
@@ -237,9 +237,9 @@ void test_sentences_on_their_way_into_a_batch_are_not_lost() {
   CHECK(search.unfinished().back()->index == 0);
 }
 
-// ---- from a history to hypotheses ----
+// ---- back-trace ----
 
-// The n best of a sentence of one step, from the log-probabilities of its two live beams.
+// The n best hypotheses after one step, from the log-probabilities of its two live beams.
 std::vector<Hypothesis> after_a_step(const std::vector<float>& live, const Pool& pool,
                                      double length_penalty = 0) {
   History history(2);
@@ -252,13 +252,13 @@ std::vector<Hypothesis> after_a_step(const std::vector<float>& live, const Pool&
 }
 
 void test_what_was_cut_off() {
-  // The second is beam 0 as it lives on; the first ended at once.
+  // The second is the truncated beam 0; the first ended at once.
   const auto found = [](float ended, float cut_off) {
     return after_a_step({-1, -2}, {{ended, cut_off}, {1, 1}, {0, 0}, {false, true}});
   };
   CHECK(found(-3, -2)[0].truncated && found(-3, -2)[0].tokens == Tokens({7}));
   CHECK(!found(-2, -3)[0].truncated && found(-2, -3)[0].tokens.empty());
-  const auto equal = found(-3, -3);  // what ended comes first
+  const auto equal = found(-3, -3);  // a finished hypothesis comes first
   CHECK(equal.size() == 2 && !equal[0].truncated && equal[1].truncated);
   const auto only = found(-std::numeric_limits<float>::infinity(), -3);
   CHECK(only.size() == 1 && only[0].truncated);
@@ -273,8 +273,8 @@ void test_the_log_probability_of_the_end_is_the_score_without_its_penalty() {
 }
 
 void test_hypotheses() {
-  // Two beams: 7 8 (beam 0 all along), and 9 10, whose second token continues beam 1 of the first.
-  // They are in row 0 of the first step, and in row 1 of the second.
+  // Two beams: 7 8 (beam 0), and 9 10, whose second token continues beam 1.
+  // The sentence is in row 0 in the first step and in row 1 in the second.
   History history(2, 2);
   history.append({{7, 9}, {0, 0}, {-1.0f, -2.0f}, {0}, {0.5f, 0.25f, 0, 0.75f, 0.125f, 0}, 3}, 0);
   history.append(
@@ -283,7 +283,7 @@ void test_hypotheses() {
   SearchOptions& options = sentence.options;
   options.beam_size = 2, options.num_hypotheses = 2;
   options.length_penalty = 0, options.return_attention = true;
-  // One ended after its first token, 9, with a log-probability of -2.75; beam 0 was cut off.
+  // One hypothesis ended after its first token 9, with log-probability -2.75; beam 0 was truncated.
   const Pool pool = {{-2.75f, -2.5f}, {2, 2}, {1, 0}, {false, true}};
   const auto found = hypotheses(sentence, history, pool);
   CHECK(found.size() == 2);

@@ -1,4 +1,4 @@
-// Jobs of many threads on a backend that counts: each is finished once, with what is its own.
+// Jobs of many threads on a fake backend: each finishes once, with its own result.
 
 #include <atomic>
 #include <condition_variable>
@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A line for each length. Its text names the lengths that were found for it.
+// Creates a line for each length, whose translation lists the lengths of its hypotheses.
 std::shared_ptr<Job> job_of(const std::vector<std::size_t>& lengths) {
   auto job = std::make_shared<Job>([](const std::vector<std::vector<Hypothesis>>& sentences) {
     TextHypothesis line;
@@ -36,8 +36,7 @@ std::string texts(const std::shared_ptr<Job>& job) {
   return found;
 }
 
-// A service on batches that call a function before each step; it may be called until the service
-// is gone.
+// A service whose batches call a function before each step, until the service is destroyed.
 struct Counting {
   explicit Counting(const Service::Settings& settings,
                     std::function<void(std::int64_t)> before_step = {})
@@ -58,7 +57,7 @@ struct Counting {
   Service service;
 };
 
-// Holds the steps of a service until it is opened.
+// A gate that blocks the steps of a service until it is opened.
 class Gate {
  public:
   ~Gate() { open(); }
@@ -69,7 +68,7 @@ class Gate {
     changed_.notify_all();
   }
 
-  // Waits until a step has come this far.
+  // Waits until a step has reached the gate.
   void reached() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return is_reached_; });
@@ -164,7 +163,7 @@ void test_a_cancelled_job_leaves_its_batch() {
   const auto other = job_of({3});
   counting.service.submit(other);
   CHECK(counting.service.wait(other, std::nullopt) && texts(other) == "3 ");
-  CHECK(steps <= 5);  // one that was under way, and those of the other job
+  CHECK(steps <= 5);  // the running step, and those of the other job
   const Statistics found = counting.service.statistics();
   CHECK(found.pending == 0 && found.running == 0 && found.sentences == 1);
 }
@@ -178,7 +177,7 @@ void test_deadlines() {
   std::atomic<bool> is_told = false;
   told->on_finish = [&] { is_told = true; };
   for (const auto& job : {waited, told, patient}) counting.service.submit(job);
-  CHECK(counting.service.wait(waited, std::nullopt));  // although no step comes to an end
+  CHECK(counting.service.wait(waited, std::nullopt));  // although no step finishes
   CHECK(contains(thrown([&] { waited->translations(); }), "TT_DEADLINE_EXCEEDED"));
   gate.open();
   CHECK(counting.service.wait(patient, std::nullopt) && texts(patient) == "9 ");
@@ -209,7 +208,7 @@ void test_a_batch_that_fails_is_retried() {
 }
 
 void test_a_sentence_that_fails_twice_fails_its_job_alone() {
-  // Batches of a single row fail, and so does the first of all.
+  // Batches of one row fail, as does the very first batch.
   std::atomic<bool> is_first = true;
   Counting counting({1, 4, 0}, [&](std::int64_t rows) {
     if (is_first.exchange(false) || rows == 1) throw std::runtime_error("out of order");

@@ -1,4 +1,4 @@
-// Engines that the library loads by itself, on GPUs and a TensorRT that the host plays.
+// Engines that the library itself loads, with a fake CUDA and TensorRT.
 
 #include <unistd.h>
 
@@ -24,8 +24,8 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// A bundle of tracing engines, and a machine that has just been switched on. At its end, nothing
-// that was made is left, and nothing was done that a GPU would not forgive.
+// A bundle of tracing engines and a fresh machine. On destruction, checks that all objects were
+// freed and that there were no violations.
 struct EngineFixture {
   std::filesystem::path bundle;
   TargetEntry target = engine_target(tracing_shape());
@@ -66,7 +66,7 @@ struct EngineFixture {
     return thrown([this] { load(); });
   }
 
-  // The error of a batch of one sentence, or "".
+  // The error of translating one sentence, or "".
   std::string error_of_batch() {
     return thrown([this] {
       const auto backend = load();
@@ -82,7 +82,7 @@ struct EngineFixture {
     return greedy;
   }
 
-  // Each of one token, 11 in the first, 12 in the next.
+  // Sentences of equal tokens: 11 in the first, 12 in the second.
   static Sources sentences(const std::vector<std::size_t>& sizes, std::int64_t first = 11) {
     Sources made;
     for (const std::size_t size : sizes) {
@@ -93,20 +93,20 @@ struct EngineFixture {
   }
 };
 
-// Work of a worker, in a thread of its own.
+// Runs the work of a worker in its own thread.
 template <class Work>
 void in_a_worker(const Work& work) {
   std::thread(work).join();
 }
 
-// ---- what runs ----
+// ---- execution ----
 
-// The engines check that each row has the source and the past of its sentence.
+// The engines check the source and the past of every row.
 void test_a_search_on_loaded_engines() {
   EngineFixture fixture;
   FakeMachine& machine = fixture.machine;
   auto backend = fixture.load();
-  CHECK(machine.threads.count(std::this_thread::get_id()) == 0);  // its GPU is as it was
+  CHECK(machine.threads.count(std::this_thread::get_id()) == 0);  // its current GPU has not changed
   in_a_worker([&] {
     const auto advance = [](Batch& batch) {
       batch.step({});
@@ -155,7 +155,7 @@ void test_capture_and_replay() {
   CHECK(machine.calls["cudaGraphInstantiateWithFlags"] == 1);
   CHECK(machine.calls["cudaGraphLaunch"] > 5 && machine.alive["graph"] == 0);
   CHECK(machine.alive["context"] == 2 && machine.alive["stream"] == 1);
-  CHECK(machine.calls["cudaEventCreateWithFlags"] < 20);  // they are used again
+  CHECK(machine.calls["cudaEventCreateWithFlags"] < 20);  // events are reused
   CHECK(fixture.messages.empty());
 }
 
@@ -209,7 +209,7 @@ void test_rounds_that_cannot_be_captured() {
   }
 }
 
-// ---- failures as it runs ----
+// ---- failures during execution ----
 
 void test_out_of_memory() {
   const std::pair<const char*, const char*> failing[] = {
@@ -231,7 +231,7 @@ void test_out_of_memory() {
   in_a_worker([&] { CHECK(fixture.error_of_batch().rfind("TT_MEMORY_ERROR", 0) == 0); });
 }
 
-// What fails is freed, and whoever comes after it has a device of his own.
+// A failed device is freed, and the next batch has a new one.
 void test_every_call_says_what_failed() {
   for (const char* function :
        {"cudaSetDevice", "cudaDeviceGetAttribute", "cudaStreamCreateWithFlags", "cudaMemcpyAsync",
@@ -291,7 +291,7 @@ void test_what_has_not_run_is_not_captured() {
   CHECK(thrown([&] { device.capture([&] { device.launch(TT_ENGINE_STEP, 0, {}); }); }) ==
         "TT_BACKEND_ERROR an engine must have run before it is captured.");
   const Address memory = device.allocate(256);
-  device.fill(memory, 7, 256);  // as if nothing had been captured
+  device.fill(memory, 7, 256);  // works as if nothing had been captured
   std::byte* pinned = device.pin(256);
   device.copy_out(pinned, memory, 256);
   CHECK(pinned[0] == std::byte{0xFF});
@@ -304,7 +304,7 @@ void test_what_has_not_run_is_not_captured() {
                  "the step engine refuses tokens of shape [1, 1, 1, 1, 1, 1, 1, 1, 1]"));
 }
 
-// ---- what does not load ----
+// ---- failures of loading ----
 
 void test_tensors_that_the_contract_does_not_have() {
   EngineFixture fixture;
@@ -394,7 +394,7 @@ void test_reasons_are_bounded_and_of_the_thread() {
   EngineFixture fixture;
   std::ofstream(fixture.bundle / "step") << "damaged";
   in_a_worker([&] { CHECK(!fixture.loading_error().empty()); });
-  CHECK(tensorrt_reasons() == "(no reason given)");  // they were told
+  CHECK(tensorrt_reasons() == "(no reason given)");  // they were returned before
 }
 
 }  // namespace

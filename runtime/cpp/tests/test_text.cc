@@ -1,4 +1,4 @@
-// Text, its hashes, and how it is cut.
+// UTF-8, SHA-256, and splitting of text.
 
 #include <algorithm>
 #include <string>
@@ -17,9 +17,9 @@ void test_utf8() {
   CHECK(encode_utf8(U"a\u00e9\u6f22\U0001f600") == "a\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x98\x80");
   CHECK(decode_utf8("\xFF"
                     "a\xC0\x80") == U"\uFFFDa\uFFFD\uFFFD");
-  CHECK(decode_utf8("\xE6\xBC") == U"\uFFFD");  // one for a sequence that breaks off
+  CHECK(decode_utf8("\xE6\xBC") == U"\uFFFD");                  // one for an incomplete sequence
   CHECK(decode_utf8("\xED\xA0\x80") == U"\uFFFD\uFFFD\uFFFD");  // a surrogate
-  CHECK(decode_utf8("\xF4\x90\x80\x80").size() == 4);           // beyond U+10FFFF
+  CHECK(decode_utf8("\xF4\x90\x80\x80").size() == 4);           // above U+10FFFF
   CHECK(is_utf8("\xC3\xA9") && !is_utf8("\xC3"));
   CHECK(clean(std::string_view("a\0b\tc\xC2\x85"
                                "d\xE2\x80\xA8"
@@ -45,7 +45,7 @@ void test_sha256() {
       CHECK(hash(million, block) ==
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
     }
-    for (std::size_t size = 0; size < 130; ++size) {  // any place in a block
+    for (std::size_t size = 0; size < 130; ++size) {  // any position in a block
       CHECK(hash(million.substr(0, size), 7) == hash(million.substr(0, size), 200));
     }
   }
@@ -71,7 +71,7 @@ void test_split_text() {
     const auto pieces = split(U"aaa aaa aaa" + end + U"bbb bbb bbb bbb bbb", 16);
     CHECK(pieces.size() == 2 && pieces[1] == Tokens(15, U'b'));
   }
-  CHECK(split(U"x", 0).size() == 1);  // ends, whatever the limit
+  CHECK(split(U"x", 0).size() == 1);  // terminates for any limit
 }
 
 }  // namespace

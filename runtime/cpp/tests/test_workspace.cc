@@ -1,4 +1,4 @@
-// Scratch memory of kernels.
+// Workspaces of kernels.
 
 #include <cstdint>
 #include <cstring>
@@ -30,7 +30,7 @@ void test_memory_is_used_again() {
   arena.reset();
   const auto* first = arena.allocate(500000);
   const auto* second = arena.allocate(500000);
-  // One block holds now what two held.
+  // One block has the size of the two before.
   CHECK(static_cast<const char*>(second) - static_cast<const char*>(first) == 500032);
   arena.reset();
   CHECK(arena.allocate(1) == first);

@@ -1,6 +1,6 @@
-// Engines that trace what moves, played by the host: the encoder writes each token id into the
-// cross-attention keys, and a step its number into its slot of the cache, and fails if what it
-// finds of its sentence is not what was left there.
+// Fake engines that trace the movement of rows: the encoder writes token ids to the cross-attention
+// keys, a step writes its number to its cache slot, and fails if it does not find the values of its
+// sentence.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,10 @@
 
 namespace translate_trt::runtime {
 
-// A sentence of this token has log-probabilities of NaN, and leaves NaN behind.
+// A sentence of this token has NaN log-probabilities and leaves NaN in memory.
 inline constexpr std::int64_t kNanToken = 99;
 
-// One layer of one head, a beam, and as many slots as any test needs.
+// One layer, one head, one beam, and enough slots for all tests.
 inline DecoderShape tracing_shape() {
   DecoderShape shape = {1, 1, 1, 1, false, {}};
   shape.form.beams = 1;
@@ -30,12 +30,12 @@ inline DecoderShape tracing_shape() {
 
 constexpr std::int64_t kTracedEnd = 2;  // the end symbol
 
-// Where the tensors of a run are.
+// The tensors of a run.
 struct TracedTensors {
   std::map<std::string, Address> addresses;
   std::int64_t rows = 0, columns = 0;  // N and S
 
-  // shape: of an output, null.
+  // shape: null for an output.
   void add(const std::string& name, Address address, const std::int64_t* shape) {
     addresses[name] = address;
     if (shape == nullptr) return;
@@ -64,7 +64,7 @@ inline void trace_encoder(const TracedTensors& given) {
   }
 }
 
-// Whether a row has any, hidden or not.
+// Whether a row contains any NaN, masked or not.
 inline bool has_nan(const TracedTensors& given, std::int64_t row) {
   const auto is_nan = [](float value) { return std::isnan(value); };
   const std::int64_t slots = *tracing_shape().form.slots;
@@ -78,7 +78,7 @@ inline void leave_nan(const TracedTensors& given, std::int64_t row, std::int64_t
       std::numeric_limits<float>::quiet_NaN();
 }
 
-// Checks that source and past of a row are those of its sentence, and leaves a trace of the step.
+// Checks the source and the past of a row against its sentence, and writes the trace of the step.
 inline void trace_row(const TracedTensors& given, std::int64_t row, std::int64_t position) {
   const float* keys = given.row<float>("cross_key_0", row, given.columns);
   const float* bias = given.row<float>("source_bias", row, given.columns);

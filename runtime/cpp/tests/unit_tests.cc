@@ -1,5 +1,4 @@
-// What libtranslate_trt does inside, piece by piece. The exit code tells whether all is as it
-// should be.
+// Unit tests of libtranslate_trt. The exit code is 1 if a test fails.
 
 #include "check.h"
 

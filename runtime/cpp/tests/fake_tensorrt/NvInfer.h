@@ -1,5 +1,5 @@
-// The part of TensorRT that libtranslate_trt calls, declared as it documents it and played by the
-// host (fake_gpu.h).
+// The part of the TensorRT API that libtranslate_trt calls, as documented, implemented by
+// fake_gpu.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,7 +13,7 @@
 
 namespace nvinfer1 {
 
-// What stands behind the classes here.
+// Implementations of the classes below.
 class FakeRuntimeState;
 class FakeEngineState;
 class FakeContextState;

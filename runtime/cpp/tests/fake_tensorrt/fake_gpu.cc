@@ -34,7 +34,7 @@ std::set<const void*> fake_contexts;
 
 void violation(const std::string& what) { rt::fake_machine().violations.push_back(what); }
 
-// Checks that bytes are of live memory of that kind.
+// Checks that bytes are within live memory of that kind.
 void check_memory(const char* what, const void* address, std::size_t size, bool pinned) {
   const auto place = reinterpret_cast<std::uintptr_t>(address);
   auto next = fake_memory.upper_bound(place);
@@ -45,7 +45,7 @@ void check_memory(const char* what, const void* address, std::size_t size, bool 
   violation(std::string(what) + " beyond " + (pinned ? "pinned memory" : "the GPU's memory"));
 }
 
-// A function of CUDA: counted, failing where the test says so, and one at a time.
+// A CUDA function: counts calls, fails on request of the test, and is serialized.
 template <class Call>
 cudaError_t cuda_call(const char* name, const Call& call) {
   const std::lock_guard lock(fake_mutex);
@@ -59,7 +59,7 @@ cudaError_t cuda_call(const char* name, const Call& call) {
   return code;
 }
 
-// One that frees, which works on a lost GPU, too.
+// A CUDA function that frees, which also works on a lost GPU.
 template <class Call>
 cudaError_t cuda_free_call(const char* name, const char* kind, const Call& call) {
   const std::lock_guard lock(fake_mutex);
@@ -86,8 +86,8 @@ struct CUstream_st {
   std::deque<FakeWork> queue;
   std::size_t asked = 0, done = 0;
   std::unique_ptr<CUgraph_st> capture;
-  bool is_valid = true;    // the capture
-  std::thread::id thread;  // that captures
+  bool is_valid = true;    // whether the capture is valid
+  std::thread::id thread;  // capturing thread
 
   cudaError_t ask(FakeWork work, const void* context = nullptr) {
     if (fake_current_gpu != gpu) violation("work for another GPU than the thread's");
@@ -129,7 +129,7 @@ struct CUevent_st {
 
 namespace {
 
-// What the calling thread must not do while it captures; others may.
+// Checks that the calling thread is not capturing; other threads may.
 bool thread_captures() {
   return std::any_of(fake_streams.begin(), fake_streams.end(), [](CUstream_st* stream) {
     const bool captures = stream->capture && stream->thread == std::this_thread::get_id();
@@ -245,7 +245,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  const auto captured = std::exchange(stream->capture, nullptr);  // if it fails, too
+  const auto captured = std::exchange(stream->capture, nullptr);  // also if it fails
   *graph = nullptr;
   return cuda_call("cudaStreamEndCapture", [&] {
     if (!captured || !stream->is_valid) return cudaErrorStreamCaptureInvalidated;
@@ -296,7 +296,7 @@ cudaError_t cudaFreeHost(void* memory) { return fake_free("cudaFreeHost", memory
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t size, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   return cuda_call("cudaMemcpyAsync", [=] {
-    // Whoever reads it too early reads this.
+    // Value for reads before the copy has run.
     if (kind == cudaMemcpyDeviceToHost) std::memset(target, kFakeUnwritten, size);
     return stream->ask([=] { fake_copy(target, source, size, kind); });
   });
@@ -390,7 +390,7 @@ class FakeContextState {
   std::int64_t scratch_bytes = 0;
   std::map<std::string, Dims> shapes;
   std::map<std::string, void*> addresses;
-  bool has_run = false;  // with these shapes
+  bool has_run = false;  // whether it has run with these shapes
 };
 
 namespace {

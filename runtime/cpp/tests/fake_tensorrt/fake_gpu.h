@@ -1,6 +1,6 @@
-// GPUs and TensorRT's engines that the host plays, behind the fake headers beside this file. As a
-// GPU, they do nothing before it is waited for; unlike one, they check every address, and say what
-// a program does that a GPU would not forgive.
+// Fake GPUs and TensorRT engines behind the fake headers in this directory. Like a GPU, they run
+// work only when it is waited for; unlike a GPU, they check every address and record violations of
+// the API's rules.
 #pragma once
 
 #include <NvInfer.h>
@@ -21,7 +21,7 @@ struct FakeTensor {
   nvinfer1::TensorIOMode mode;
   nvinfer1::DataType type;
   nvinfer1::TensorLocation location = nvinfer1::TensorLocation::kDEVICE;
-  std::string alias = {};  // input that an output is written over
+  std::string alias = {};  // input that an output aliases
 };
 
 // A tracing engine (tracing_engines.h).
@@ -30,28 +30,28 @@ struct FakeEngine {
   std::map<std::string, FakeTensor> tensors;
   std::int32_t profiles = 1;
   std::int64_t scratch_bytes = 1000;
-  std::set<std::string> refused;  // inputs of which it takes no shape
-  bool no_context = false;        // it makes none
-  bool broken = false;            // it does not run
-  bool crashes = false;           // it runs into an error that the GPU does not survive
+  std::set<std::string> refused;  // inputs whose shapes it rejects
+  bool no_context = false;        // creating a context fails
+  bool broken = false;            // enqueueing fails
+  bool crashes = false;           // running it makes the GPU unusable
 };
 
 FakeEngine fake_engine(bool is_step, std::int32_t profiles);
 
-// All that there is, and what happened.
+// The state and history of the fake machine.
 struct FakeMachine {
   int gpus = 2, capability_major = 8, capability_minor = 6;
   std::int32_t version = 110001;
-  bool no_runtime = false;                     // TensorRT cannot be used at all
-  std::map<std::string, cudaError_t> failing;  // by function
-  std::map<std::string, FakeEngine> engines;   // by content of the file that has them
+  bool no_runtime = false;                     // creating a runtime fails
+  std::map<std::string, cudaError_t> failing;  // error by function
+  std::map<std::string, FakeEngine> engines;   // by file content
 
   std::map<std::string, int> calls;     // by function
-  std::map<std::string, int> alive;     // by kind: what has been made and not freed
-  std::vector<std::string> violations;  // what a GPU would not forgive
-  std::set<std::thread::id> threads;    // that have chosen a GPU
-  std::map<int, int> runs;              // of engines, by GPU
-  bool is_lost = false;                 // it has met an error that it does not survive
+  std::map<std::string, int> alive;     // objects not freed, by kind
+  std::vector<std::string> violations;  // violations of the rules
+  std::set<std::thread::id> threads;    // threads that have set a GPU
+  std::map<int, int> runs;              // engine runs by GPU
+  bool is_lost = false;                 // whether a GPU error was fatal
 
   // The sum of `alive`.
   int left() const;
