@@ -79,9 +79,7 @@ void scores(const Attention<Number>& a, const Visible& visible, const float* que
     for (std::size_t d = 0; d < a.size; d += kLanes) {
       const auto mask = first_lanes(a.size - d);
       __m512 k[kGroup];
-      for (std::size_t j = 0; j < kGroup; ++j) {
-        k[j] = numbers(mask, key[j] + d);
-      }
+      for (std::size_t j = 0; j < kGroup; ++j) k[j] = numbers(mask, key[j] + d);
       for (int row = 0; row < Queries; ++row) {
         const __m512 q = _mm512_maskz_loadu_ps(mask, query + row * a.query_stride + d);
         for (std::size_t j = 0; j < kGroup; ++j) {
@@ -131,17 +129,13 @@ void contexts(const Attention<Number>& a, const Visible& visible, const float* w
       masks[j] = d + j * kLanes < a.size ? first_lanes(a.size - d - j * kLanes) : __mmask16(0);
     }
     __m512 sums[Queries][kGroup];
-    for (auto& row : sums) {
-      std::fill_n(row, kGroup, _mm512_setzero_ps());
-    }
+    for (auto& row : sums) std::fill_n(row, kGroup, _mm512_setzero_ps());
     for (std::size_t i = 0; i < visible.count; ++i) {
       const auto position = visible.positions[i] * a.position_stride;
       const Number* value = values + position + d;
       prefetch(next + position + d, std::min(a.size - d, kGroup * kLanes) * sizeof(Number));
       __m512 v[kGroup];
-      for (std::size_t j = 0; j < kGroup; ++j) {
-        v[j] = numbers(masks[j], value + j * kLanes);
-      }
+      for (std::size_t j = 0; j < kGroup; ++j) v[j] = numbers(masks[j], value + j * kLanes);
       for (int row = 0; row < Queries; ++row) {
         const __m512 weight = _mm512_set1_ps(weights[row * visible.width + i]);
         for (std::size_t j = 0; j < kGroup; ++j) {

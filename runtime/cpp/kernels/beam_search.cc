@@ -100,9 +100,7 @@ float retire(const Selection& s, std::size_t n, Scratch& scratch) {
   const auto pool = n * s.beams;
   auto& best = scratch.few;
   best.clear();
-  for (std::size_t k = 0; k < s.beams; ++k) {
-    best.offer(s.finished_scores[pool + k], k);
-  }
+  for (std::size_t k = 0; k < s.beams; ++k) best.offer(s.finished_scores[pool + k], k);
   for (std::size_t rank = 0; rank < 2 * s.beams; ++rank) {
     const auto& one = scratch.kept[rank];
     const bool counts = rank < s.beams || !s.early_stopping[n];
@@ -173,9 +171,7 @@ void embed(const Embedding& e, const float* table, float* y) {
   for (std::size_t row = 0; row < e.sentences * e.beams; ++row, y += e.columns) {
     const auto* x = table + static_cast<std::size_t>(e.tokens[row]) * e.columns;
     const auto* position = position_of(e, row / e.beams);
-    for (std::size_t i = 0; i < e.columns; ++i) {
-      y[i] = x[i] * e.factor + position[i];
-    }
+    for (std::size_t i = 0; i < e.columns; ++i) y[i] = x[i] * e.factor + position[i];
   }
 }
 
@@ -227,12 +223,8 @@ void follow_ancestry(const Ancestry& a, const std::int64_t* parents, std::int64_
       }
     }
     freest.clear();
-    for (std::size_t slot = 0; slot < a.slots; ++slot) {
-      freest.offer(-nearest[slot], slot);
-    }
-    for (std::size_t k = 0; k < a.beams; ++k) {
-      *slots++ = static_cast<std::int64_t>(freest[k].index);
-    }
+    for (std::size_t slot = 0; slot < a.slots; ++slot) freest.offer(-nearest[slot], slot);
+    for (std::size_t k = 0; k < a.beams; ++k) *slots++ = static_cast<std::int64_t>(freest[k].index);
     *full++ = freest[a.beams - 1].value == 0;
   }
 }

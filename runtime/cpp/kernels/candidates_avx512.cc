@@ -45,9 +45,7 @@ class Bounds {
       float bound, last = states[row].list[count - 1].value;
       __atomic_load(all_ + row, &bound, __ATOMIC_RELAXED);
       // If two tasks end at the same time, either bound is valid.
-      if (last > bound) {
-        __atomic_store(all_ + row, &last, __ATOMIC_RELAXED);
-      }
+      if (last > bound) __atomic_store(all_ + row, &last, __ATOMIC_RELAXED);
     }
   }
 

@@ -120,9 +120,7 @@ void groups(const Gemm& p, std::size_t row, std::size_t block, Prefetcher& prefe
     group<Rows, Blocks>(p, row, block, prefetcher);
   }
   if constexpr (Blocks > 1) {
-    if (block < p.blocks) {
-      groups<Rows, Blocks - 1>(p, row, block, prefetcher);
-    }
+    if (block < p.blocks) groups<Rows, Blocks - 1>(p, row, block, prefetcher);
   }
 }
 
@@ -139,12 +137,8 @@ void multiply(const Gemm& gemm) {
       (gemm.rows + 2 * kTileRows - 1) / (2 * kTileRows) * ((gemm.blocks + 1) / 2);
   Prefetcher prefetcher(gemm, groups_of_four * readable_inputs(gemm.inputs) / kTileBytes);
   std::size_t row = 0;
-  for (; row + kTileRows < gemm.rows; row += 2 * kTileRows) {
-    groups<2, 2>(gemm, row, 0, prefetcher);
-  }
-  if (row < gemm.rows) {
-    groups<1, 4>(gemm, row, 0, prefetcher);
-  }
+  for (; row + kTileRows < gemm.rows; row += 2 * kTileRows) groups<2, 2>(gemm, row, 0, prefetcher);
+  if (row < gemm.rows) groups<1, 4>(gemm, row, 0, prefetcher);
 }
 
 }  // namespace translate_trt::amx

@@ -40,9 +40,7 @@ using Sums = __m512i[kMaxTileRows][kPanel];
 
 // Contribution of the zero point to the sums of a block of columns.
 inline __m512i zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t block) {
-  if (x.zero == 0) {
-    return _mm512_setzero_si512();
-  }
+  if (x.zero == 0) return _mm512_setzero_si512();
   const __m512i columns = _mm512_loadu_si512(matrix.column_sums + block * kLanes);
   return _mm512_mullo_epi32(columns, _mm512_set1_epi32(x.zero));
 }
@@ -80,9 +78,7 @@ struct GemmKernel {
 // The share of the next panel that one of `tiles` tiles of the current panel prefetches.
 inline Prefetch next_panel_prefetch(const GemmKernel& kernel, const Matrix8& matrix,
                                     std::size_t last, std::size_t tile, std::size_t tiles) {
-  if (last + kPanel > matrix.blocks || tiles < kernel.min_prefetch_tiles) {
-    return kNoPrefetch;
-  }
+  if (last + kPanel > matrix.blocks || tiles < kernel.min_prefetch_tiles) return kNoPrefetch;
   const auto lines = ceiling(matrix.inputs, tiles);  // 64 bytes for four inputs and a block
   const auto first = std::min(matrix.inputs, tile * lines);
   return {matrix.weights + last * matrix.inputs * kLanes + first * 64,
@@ -111,14 +107,10 @@ inline const GemmKernel& kernel_for(std::size_t rows, const GemmKernel& best) {
 class TileScope {
  public:
   explicit TileScope(const GemmKernel& kernel) : end_(kernel.end) {
-    if (kernel.begin != nullptr) {
-      kernel.begin();
-    }
+    if (kernel.begin != nullptr) kernel.begin();
   }
   ~TileScope() {
-    if (end_ != nullptr) {
-      end_();
-    }
+    if (end_ != nullptr) end_();
   }
   TileScope(const TileScope&) = delete;
   TileScope& operator=(const TileScope&) = delete;

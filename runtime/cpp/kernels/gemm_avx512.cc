@@ -89,9 +89,7 @@ void multiply(std::size_t rows, const Tile& tile) {
 Rows distinct(const float* x, std::size_t rows, std::size_t inputs, Arena& arena) {
   auto* begins = allocate<std::size_t>(arena, rows + 1);
   const auto count = runs(x, rows, inputs, begins);
-  if (count == rows) {
-    return {x, begins, count};
-  }
+  if (count == rows) return {x, begins, count};
   auto* values = allocate<float>(arena, count * inputs);
   for (std::size_t row = 0; row < count; ++row) {
     std::memcpy(values + row * inputs, x + begins[row] * inputs, inputs * sizeof(float));

@@ -70,9 +70,7 @@ void multiply(const Rows& x, const Matrix& matrix, std::size_t panel, std::size_
       auto* here = parts > 1 ? sums + row : sums;
       multiply(height, {x.values + (begin + row) * matrix.inputs + k, matrix.inputs, weights, depth,
                         part > 0, here, next, every});
-      if (part + 1 == parts) {
-        use(begin + row, height, here);
-      }
+      if (part + 1 == parts) use(begin + row, height, here);
     }
   }
 }

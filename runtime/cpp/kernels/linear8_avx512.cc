@@ -17,9 +17,7 @@ __m512i rounded_ratio(__m512 x, __m512 scale, __m512 inverse) {
   const __m512 off = _mm512_abs_ps(_mm512_sub_ps(ratio, nearest));
   // 2^-14 exceeds both rounding errors of any 8-bit ratio. NaN also takes the division.
   const auto close = _mm512_cmp_ps_mask(off, _mm512_set1_ps(0.5F - 0x1p-14F), _CMP_NLT_UQ);
-  if (close == 0) {
-    return _mm512_cvtps_epi32(nearest);
-  }
+  if (close == 0) return _mm512_cvtps_epi32(nearest);
   return _mm512_cvtps_epi32(_mm512_div_ps(x, scale));
 }
 

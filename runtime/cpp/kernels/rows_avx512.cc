@@ -44,9 +44,7 @@ void normalize(const float* x, std::size_t columns, const Norm& norm, float* y) 
 
 void finish_rows(const Epilogue& epilogue, std::size_t rows, std::size_t columns, float* y,
                  Executor& executor) {
-  if (epilogue.norm == nullptr) {
-    return;
-  }
+  if (epilogue.norm == nullptr) return;
   auto* normalized = epilogue.normalized == nullptr ? y : epilogue.normalized;
   for_rows(rows, executor, [&](std::size_t row) {
     const auto begin = row * columns;

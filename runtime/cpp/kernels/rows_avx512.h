@@ -27,9 +27,7 @@ void for_rows(std::size_t rows, Executor& executor, const Task& task) {
   constexpr std::size_t kRowsOfTask = 16;
   parallel_for(executor, ceiling(rows, kRowsOfTask), [&](std::size_t part) {
     const auto end = std::min(rows, (part + 1) * kRowsOfTask);
-    for (auto row = part * kRowsOfTask; row < end; ++row) {
-      task(row);
-    }
+    for (auto row = part * kRowsOfTask; row < end; ++row) task(row);
   });
 }
 

@@ -117,9 +117,7 @@ void multiply(const typename Numbers::Weight* rows, const std::int64_t* tokens, 
       const typename Numbers::Weight* const weights[] = {row(i), row(i + 1), row(i + 2),
                                                          row(i + 3)};
       const typename Numbers::Input* here[kBeams];
-      for (std::size_t b = 0; b < kBeams; ++b) {
-        here[b] = inputs[std::min(beam + b, beams - 1)];
-      }
+      for (std::size_t b = 0; b < kBeams; ++b) here[b] = inputs[std::min(beam + b, beams - 1)];
       emit(i, beam, tile<Numbers>(weights, here, size));
     }
   }
@@ -154,9 +152,7 @@ void topk_of_shortlists(const Shortlists& shortlists, const Candidates& out, Exe
     auto* mine = logits + n * shortlists.beams * width;
     std::fill_n(mine, shortlists.beams * width, kNothing);
     fill(n, tokens + n * stride, counts[n] + 1, [&](std::size_t i, std::size_t beam, float logit) {
-      if (i > counts[n]) {
-        return;
-      }
+      if (i > counts[n]) return;
       const auto token = static_cast<std::size_t>(tokens[n * stride + i]);
       logit += shortlists.bias == nullptr ? 0 : shortlists.bias[token];
       (i < counts[n] ? mine[beam * width + i] : forced[n * shortlists.beams + beam]) = logit;
@@ -190,9 +186,7 @@ void shortlist_candidates(const Shortlists& shortlists, const float* matrix, con
   const Workspace workspace(executor.workspaces());
   const auto rows = shortlists.sentences * shortlists.beams;
   auto* inputs = allocate<const float*>(workspace.arena, rows);
-  for (std::size_t row = 0; row < rows; ++row) {
-    inputs[row] = x + row * shortlists.inputs;
-  }
+  for (std::size_t row = 0; row < rows; ++row) inputs[row] = x + row * shortlists.inputs;
   topk_of_shortlists(
       shortlists, out, executor, workspace.arena,
       [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& emit) {

@@ -89,9 +89,7 @@ inline void release() { emulated() = Tiles{}; }
 
 // Aborts like a CPU, which raises a fault for tiles that are not configured.
 inline auto& emulated(int tile) {
-  if (!emulated().configured) {
-    std::abort();
-  }
+  if (!emulated().configured) std::abort();
   return emulated().bytes[tile];
 }
 

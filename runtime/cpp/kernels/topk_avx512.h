@@ -62,9 +62,7 @@ __attribute__((noinline)) void insert_candidates(TopKState& state, std::size_t c
     most = std::max(most, _mm512_reduce_max_ps(logits[j]));
     const __m512 last = _mm512_set1_ps(state.list[count - 1].value);
     unsigned mask = _mm512_cmp_ps_mask(logits[j], last, _CMP_GT_OQ);
-    if (mask == 0) {
-      continue;
-    }
+    if (mask == 0) continue;
     alignas(64) float values[kLanes];
     _mm512_store_ps(values, logits[j]);
     for (; mask != 0; mask &= mask - 1) {
@@ -89,12 +87,8 @@ inline void update(TopKState& state, std::size_t count, const __m512 (&logits)[R
                    std::size_t column) {
   const __m512 least = _mm512_set1_ps(std::min(state.list[count - 1].value, state.most));
   unsigned better = 0;
-  for (int j = 0; j < Registers; ++j) {
-    better |= _mm512_cmp_ps_mask(logits[j], least, _CMP_GT_OQ);
-  }
-  if (better != 0) {
-    insert_candidates(state, count, logits, column);
-  }
+  for (int j = 0; j < Registers; ++j) better |= _mm512_cmp_ps_mask(logits[j], least, _CMP_GT_OQ);
+  if (better != 0) insert_candidates(state, count, logits, column);
   const __m512 scale = _mm512_set1_ps(kLog2E), shift = _mm512_set1_ps(state.most * kLog2E);
   __m512 sum = state.sum;
   for (int j = 0; j < Registers; ++j) {
@@ -118,9 +112,7 @@ inline float merge(TopKState* states, std::size_t parts, std::size_t stride, std
   }
   for (std::size_t part = 1; part < parts; ++part) {
     const auto* list = states[part * stride].list;
-    if (list == states[(part - 1) * stride].list) {
-      continue;
-    }
+    if (list == states[(part - 1) * stride].list) continue;
     for (std::size_t i = 0; i < count && list[i].value > whole.list[count - 1].value; ++i) {
       insert(whole.list, count, list[i]);
     }

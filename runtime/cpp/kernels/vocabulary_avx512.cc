@@ -186,9 +186,7 @@ Vocabulary vocabulary(const float* columns, const float* bias, std::size_t outpu
   auto* errors = zeros<double>(arena, inputs);
   // The largest array is allocated last, because the arena at least doubles with every block.
   auto* lines = zeros<Vocabulary::Line>(arena, blocks * pairs);
-  if (bias != nullptr) {
-    std::copy_n(bias, outputs, biases);
-  }
+  if (bias != nullptr) std::copy_n(bias, outputs, biases);
   Vocabulary result{inputs, outputs, blocks, lines, scales, biases, 0, 0, 0, mean, mean_error};
   double count = 0;  // number of columns in the means
   for (std::size_t column = 0; column < outputs; ++column) {
@@ -257,9 +255,7 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
     finish(row, state, log_sum);
   });
   for (std::size_t row = 0; row < x.rows.count; ++row) {
-    if (decided[row]) {
-      continue;
-    }
+    if (decided[row]) continue;
     const Workspace row_workspace(executor.workspaces());
     auto* logits = allocate<float>(row_workspace.arena, outputs);
     for_rows(outputs, executor, [&](std::size_t column) { logits[column] = logit(row, column); });

@@ -83,9 +83,7 @@ void test_at_random(const RandomCase& one) {
       const Rows live = batch.live();
       if (!live.empty() && random.chance(0.1)) batch.retire(live[random.below(live.size())]);
     }
-    if (failures != failures_before) {
-      std::cerr << one.name << ", round " << round << "\n";
-    }
+    if (failures != failures_before) std::cerr << one.name << ", round " << round << "\n";
   }
 }
 

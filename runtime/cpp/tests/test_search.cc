@@ -159,9 +159,7 @@ class RecordingBatch : public CountingBatch {
 // Creates a sentence that takes as many steps as tokens; its first token is 11 + index.
 std::vector<Sentence> named_sentences(const std::vector<std::size_t>& lengths) {
   auto sentences = sentences_of(lengths);
-  for (Sentence& one : sentences) {
-    one.tokens.front() = 11 + static_cast<std::int64_t>(one.index);
-  }
+  for (Sentence& one : sentences) one.tokens.front() = 11 + static_cast<std::int64_t>(one.index);
   return sentences;
 }
 

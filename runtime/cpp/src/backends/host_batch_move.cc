@@ -38,9 +38,7 @@ std::int64_t HostBatch::slot_capacity(std::int64_t slots) const {
 void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_size) {
   const std::int64_t width = std::min(sizes_.s, source_size);
   Rows used;
-  for (const std::int64_t row : keep) {
-    used.push_back(slots_ ? *slots_ : used_slots(row));
-  }
+  for (const std::int64_t row : keep) used.push_back(slots_ ? *slots_ : used_slots(row));
   const std::int64_t most = used.empty() ? sizes_.k : *std::max_element(used.begin(), used.end());
   runs_.clear();
   Arrays past = std::move(now_);

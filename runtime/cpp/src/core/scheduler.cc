@@ -84,9 +84,7 @@ Caller Scheduler::new_caller() {
 
 void Scheduler::submit(const std::vector<std::shared_ptr<Sentence>>& sentences, Caller caller) {
   const std::lock_guard lock(mutex_);
-  if (closed_) {
-    throw backend_error("the translator is closed, or has failed: load it again.");
-  }
+  if (closed_) throw backend_error("the translator is closed, or has failed: load it again.");
   if (capacity_ > 0 && size_ >= capacity_) {
     throw Error(TT_CAPACITY_EXCEEDED, "the translator has " + std::to_string(size_) +
                                           " sentences pending or running, and its capacity is " +
