@@ -187,7 +187,7 @@ void test_steps_ahead_must_be_fetched_first() {
   const auto batch = backend->batch(greedy(), 2);
   batch->update({}, sources({12, 12}));
   CHECK(batch->step({}).size() == 4);
-  CHECK(contains(error_of([&] { batch->update({0}, {}); }), "steps were taken ahead"));
+  CHECK(contains(error_of([&] { batch->update({0}, {}); }), "steps are in flight"));
   CHECK(batch->drain().size() == 4 && batch->drain().empty());
   const Tokens forced = {50, kFree, kFree, kFree, kFree, kFree};
   const StepResults& results = batch->step(forced);

@@ -32,9 +32,9 @@ Options completed(const Options* given, Options whole, const char* name) {
   for (std::size_t i = sizeof(Options); known && i < size; ++i) known = bytes[i] == 0;
   if (!known) {
     throw option_error(std::string(name) + ": struct_size is " + std::to_string(size) +
-                       ", or there are options that this library (" + tt_version() +
-                       ") does not know. Fill the structure by " + name + "_default, and use the " +
-                       "header and the library of one version.");
+                       ", or fields are set that this library (" + tt_version() +
+                       ") does not know. Initialize the structure with " + name +
+                       "_default, and use the header and the library of the same version.");
   }
   std::memcpy(&whole, given, std::min(size, sizeof(Options)));
   whole.struct_size = sizeof(Options);
@@ -71,9 +71,9 @@ void write(Options from, Options* written, std::size_t size, const char* name) {
   if (written == nullptr) throw option_error(std::string(name) + ": options is NULL.");
   if (size < sizeof(std::size_t) || size > sizeof(Options)) {
     throw option_error(std::string(name) + ": struct_size is " + std::to_string(size) +
-                       ", this library (" + tt_version() + ") knows up to " +
+                       ", and this library (" + tt_version() + ") supports at most " +
                        std::to_string(sizeof(Options)) +
-                       ". Use the header and the library of one version.");
+                       ". Use the header and the library of the same version.");
   }
   from.struct_size = size;
   std::memcpy(written, &from, size);
@@ -175,7 +175,8 @@ tt_engines complete(const tt_engines* given) {
   if (options.profiles == nullptr || options.profile_count == 0 || options.functions == nullptr ||
       options.functions->struct_size != sizeof(tt_device_functions)) {
     throw option_error(
-        "tt_engines has no profiles, or no functions of the size that this library knows.");
+        "tt_engines has no profiles, or its functions have a size that this library does not "
+        "know.");
   }
   return options;
 }

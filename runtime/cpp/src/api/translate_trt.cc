@@ -109,7 +109,7 @@ tt_status guarded(const Function& function) noexcept {
   } catch (const std::exception& error) {
     return failed(TT_INTERNAL_ERROR, error.what());
   } catch (...) {
-    return failed(TT_INTERNAL_ERROR, "something was thrown that is no exception");
+    return failed(TT_INTERNAL_ERROR, "an exception of an unknown type was thrown");
   }
 }
 

@@ -12,7 +12,8 @@
 
 namespace translate_trt::runtime {
 
-// How and for which machines an engine was built. Fields for human readers are checked and dropped.
+// The build of an engine and the machines that it is for. Fields for human readers are only
+// checked.
 struct EngineRecord {
   std::string package;  // "tensorrt" or "tensorrt_rtx"
   std::string version;  // version of the package, such as "10.15.1.29"

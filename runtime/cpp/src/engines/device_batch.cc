@@ -218,7 +218,7 @@ void DeviceBatch::collect() {
 void DeviceBatch::check_collected(const char* what) const {
   if (in_flight_.empty()) return;
   throw std::logic_error(std::string("cannot ") + what +
-                         ": steps were taken ahead, which drain() fetches.");
+                         ": steps are in flight; call drain() first.");
 }
 
 // ---- rows ----

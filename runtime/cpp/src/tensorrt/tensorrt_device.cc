@@ -82,7 +82,8 @@ int gpu_of(const Settings& settings) {
     throw backend_error("engines run on a GPU alone; choose an onnx target to run on the CPU.");
   }
   throw option_error("device is " + in_quotes(device.name) +
-                     ", which is a provider of ONNX Runtime; for engines write cuda or cuda:1.");
+                     ", which is an execution provider of ONNX Runtime; for engines, write cuda or "
+                     "cuda:1.");
 }
 
 bool same_profiles(const Profiles& left, const Profiles& right) {

@@ -17,8 +17,8 @@ namespace translate_trt::runtime {
 // Version of the TensorRT library, such as "10.15.1".
 std::string tensorrt_version();
 
-// Returns and clears the last errors that TensorRT reported in the calling thread, or in any thread
-// if there are none from this one.
+// Returns and clears the last errors that TensorRT reported in the calling thread, or in any
+// thread if this one has none.
 std::string tensorrt_reasons();
 
 // An engine on the GPU where it was loaded. Any thread may create contexts.
