@@ -356,8 +356,7 @@ class Simulation {
 
   SchedulerCase case_;
   Random random_ = Random(20240608);
-  std::list<std::atomic<bool>>
-      flags_;  // declared before the scheduler, whose sentences point to it
+  std::list<std::atomic<bool>> flags_;  // must outlive the scheduler, whose sentences point to it
   Scheduler scheduler_;
   std::vector<std::vector<SimulatedBatch>> batches_;  // by worker
   std::map<std::uint64_t, Known> known_;              // by number

@@ -20,7 +20,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 struct ModelDescription {
   std::int64_t vocabulary_size, start_token, end_token;
   std::int64_t input_vocabulary_size;  // size of the source vocabulary
-  bool source_end;             // whether the decoder attends to the source's end symbol
+  bool source_end;                     // whether the decoder attends to the source's end symbol
 };
 
 // Maximum lengths of the compiled graphs, in tokens, the end symbol included.
@@ -66,7 +66,8 @@ struct Manifest {
   std::vector<std::string> target_languages() const;
 };
 
-// Throws a bundle error if the manifest is missing, damaged, or of an unsupported format.
+// Reads and checks a manifest. Throws a bundle error if it is missing, damaged, or of an
+// unsupported format.
 Manifest read_manifest(const std::filesystem::path& bundle);
 
 // Verifies that the files of the tokenizers and the target exist with the size (and, if `hashes`,

@@ -85,8 +85,7 @@ class Job {
   std::condition_variable finished_;
   bool is_done_ = false;
   tt_status status_ = TT_OK;
-  std::string
-      message_;  // of an error; not an `Error`, whose copies share their text across threads
+  std::string message_;  // not an `Error`, whose copies share their text across threads
 };
 
 }  // namespace translate_trt::runtime

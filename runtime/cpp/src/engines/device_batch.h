@@ -99,8 +99,7 @@ class DeviceBatch : public Batch {
   Device& device_;
   DeviceBuffers& buffers_;
   SearchOptions options_;
-  Specs encoder_outputs_,
-      step_specs_;  // tensors with a row per sentence
+  Specs encoder_outputs_, step_specs_;  // tensors with a row per sentence
   std::optional<std::size_t> bucket_;
   std::map<std::int64_t, Row> rows_;
   std::deque<InFlight> in_flight_;
