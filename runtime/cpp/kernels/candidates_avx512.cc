@@ -102,8 +102,8 @@ TopKStates matmul_topk(const Rows8& x, const Matrix8& matrix, const float* bias,
           __m512 logits[kPanel];
           for (std::size_t j = 0; j < kPanel; ++j) {
             const __m512i sum = _mm512_sub_epi32(sums[i][j], zeros[j]);
-            const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scales[j]);
-            logits[j] = _mm512_fmadd_ps(product, scale, added[j]);
+            const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scales[j]);
+            logits[j] = _mm512_fmadd_ps(scaled, scale, added[j]);
           }
           update(mine[row + i], count, logits, block * kLanes);
         }

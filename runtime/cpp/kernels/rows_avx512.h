@@ -49,8 +49,8 @@ class EpilogueWriter {
         least_(_mm512_set1_ps(activation_ == Activation::relu ? 0 : -INFINITY)) {}
 
   // Writes the results of the equal rows [begin, end), except for the normalization.
-  void write(std::size_t begin, std::size_t end, __m512 product) const {
-    __m512 value = _mm512_max_ps(_mm512_add_ps(product, bias_), least_);
+  void write(std::size_t begin, std::size_t end, __m512 matmul) const {
+    __m512 value = _mm512_max_ps(_mm512_add_ps(matmul, bias_), least_);
     if (activation_ == Activation::swish) {
       value = swish(value);
     } else if (activation_ == Activation::gelu) {

@@ -32,7 +32,7 @@ class Arena {
 
   std::vector<std::unique_ptr<void, Free>> blocks_;
   std::size_t used_ = 0, size_ = 0;  // bytes of the last block
-  std::size_t total_ = 0;  // bytes of all blocks, or of the next block if there is none yet
+  std::size_t total_ = 0;  // bytes of all blocks; size of the next one if blocks_ is empty
 };
 
 // A pool with an arena for every call and task that runs at the same time.

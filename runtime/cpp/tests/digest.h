@@ -102,8 +102,9 @@ inline Digest digest_of(const DigestState& state, const std::vector<std::int64_t
   Digest digest;
   digest.add(state.tokens).add(state.log_probs).add(static_cast<std::uint64_t>(state.position));
   digest.add(state.pool.scores).add(state.pool.lengths).add(state.pool.parents);
-  for (const char truncated : state.pool.truncated)
+  for (const char truncated : state.pool.truncated) {
     digest.add(static_cast<std::uint64_t>(truncated));
+  }
   return digest.add(request).add(penalties).add(shortlist);
 }
 

@@ -52,7 +52,7 @@ inline std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / 
 
 // Reference epilogue of matmul results [rows, outputs] without the normalization, in the arithmetic
 // of the kernels except for GELU and swish; and the reference normalization, in double precision.
-std::vector<float> with_epilogue(const std::vector<float>& products, const Epilogue& epilogue,
+std::vector<float> with_epilogue(const std::vector<float>& matmul_results, const Epilogue& epilogue,
                                  std::size_t outputs);
 std::vector<float> normalized(const std::vector<float>& x, const Norm& norm, std::size_t columns);
 

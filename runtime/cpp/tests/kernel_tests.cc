@@ -95,11 +95,11 @@ void check_same(const std::string& what, const std::vector<std::int64_t>& found,
   check_all(what, found, expected, [](auto a, auto b) { return a == b; });
 }
 
-std::vector<float> with_epilogue(const std::vector<float>& products, const Epilogue& epilogue,
+std::vector<float> with_epilogue(const std::vector<float>& matmul_results, const Epilogue& epilogue,
                                  std::size_t outputs) {
-  std::vector<float> y(products.size());
+  std::vector<float> y(matmul_results.size());
   for (std::size_t i = 0; i < y.size(); ++i) {
-    float value = products[i] + epilogue.bias[i % outputs];
+    float value = matmul_results[i] + epilogue.bias[i % outputs];
     const double x = value;
     switch (epilogue.activation) {
       case Activation::none:

@@ -53,8 +53,9 @@ class TracingGraphs : public Graphs {
         std::int64_t next = 0;
         for (std::int64_t s = 0; s < slots; ++s) {
           if (ancestry[s] != 0) continue;
-          if (inputs.at("self_key_0")->row<std::uint16_t>(row)[s] != 100 + next)
+          if (inputs.at("self_key_0")->row<std::uint16_t>(row)[s] != 100 + next) {
             throw std::logic_error("lost");
+          }
           ++next;
         }
         if (next != position + 1) throw std::logic_error("shifted");

@@ -67,8 +67,9 @@ class NanGraphs : public Graphs {
       for (std::int64_t place = 0; place < ids.axis(1); ++place) {
         bias.row<float>(row)[place] = place < length ? 0 : kMasked;
       }
-      for (const char* name : {"cross_key_0", "cross_value_0"})
+      for (const char* name : {"cross_key_0", "cross_value_0"}) {
         fill(*outputs.at(name), row, is_nan);
+      }
     }
   }
 

@@ -134,8 +134,9 @@ class Case {
       if (!is_seen(n, position)) continue;
       const double weight = std::exp(scores[position] - most);
       total += weight;
-      for (std::size_t d = 0; d < size_.size; ++d)
+      for (std::size_t d = 0; d < size_.size; ++d) {
         sums[d] += weight * value_[at(n, h, position) + d];
+      }
     }
     for (std::size_t d = 0; d < size_.size; ++d) {
       context[(n * size_.queries + q) * hidden_size_ + h * size_.size + d] =

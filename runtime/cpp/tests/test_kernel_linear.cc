@@ -50,8 +50,8 @@ class Case {
   }
 
   // Checks the outputs against matmul results with the reference epilogue.
-  void check(const std::string& what, const std::vector<float>& products) {
-    const auto sums = with_epilogue(products, epilogue(), outputs_);
+  void check(const std::string& what, const std::vector<float>& matmul_results) {
+    const auto sums = with_epilogue(matmul_results, epilogue(), outputs_);
     const bool exact =
         follows_.activation == Activation::none || follows_.activation == Activation::relu;
     if (!follows_.norm || follows_.both) {
@@ -92,8 +92,8 @@ std::vector<float> in_panels(const std::vector<float>& weights, const Size& size
 }
 
 // Reference matmul in the order of the inputs, with fused multiply-add.
-std::vector<float> products(const std::vector<float>& x, const std::vector<float>& weights,
-                            const Size& size) {
+std::vector<float> matmul(const std::vector<float>& x, const std::vector<float>& weights,
+                          const Size& size) {
   std::vector<float> y(size.rows * size.outputs);
   for (std::size_t row = 0; row < size.rows; ++row) {
     for (std::size_t o = 0; o < size.outputs; ++o) {
@@ -133,7 +133,7 @@ void test_linear() {
         const Linear linear{{laid_out.data(), size.inputs, size.outputs, ceiling(size.outputs, 64)},
                             one.epilogue()};
         kernels.linear(linear, x.data(), size.rows, one.y.data(), executor);
-        one.check(way + "linear " + size.text(), products(x, weights, size));
+        one.check(way + "linear " + size.text(), matmul(x, weights, size));
       }
     }
   });
@@ -174,7 +174,7 @@ class Weights {
     return {laid_out_.data(), scales_.data(), sums_.data(), size_.inputs, size_.outputs, blocks_};
   }
 
-  std::vector<float> products(const std::vector<float>& x, bool positive) const {
+  std::vector<float> matmul(const std::vector<float>& x, bool positive) const {
     std::vector<float> y(size_.rows * size_.outputs);
     const std::int32_t zero = positive ? 0 : 128;
     for (std::size_t row = 0; row < size_.rows; ++row) {
@@ -223,7 +223,7 @@ void test_linear8() {
         Case one(size, kFollows[number++ % std::size(kFollows)], numbers);
         const Linear8 linear{weights.matrix(), positive, one.epilogue()};
         kernels.linear8(linear, x.data(), size.rows, one.y.data(), executor);
-        one.check(way + "linear8 " + size.text(), weights.products(x, positive));
+        one.check(way + "linear8 " + size.text(), weights.matmul(x, positive));
       }
     }
   });
@@ -243,7 +243,7 @@ void test_extreme_rows() {
     Case one(size, kFollows[0], numbers);
     const Linear8 linear{weights.matrix(), false, one.epilogue()};
     kernels.linear8(linear, x.data(), size.rows, one.y.data(), executor);
-    one.check(way + "extreme rows", weights.products(x, false));
+    one.check(way + "extreme rows", weights.matmul(x, false));
   });
 }
 
@@ -269,7 +269,7 @@ void test_ratios_near_a_half() {
     Case one(size, kFollows[0], numbers);
     const Linear8 linear{weights.matrix(), false, one.epilogue()};
     kernels.linear8(linear, x.data(), size.rows, one.y.data(), executor);
-    one.check(way + "ratios near a half", weights.products(x, false));
+    one.check(way + "ratios near a half", weights.matmul(x, false));
   });
 }
 

@@ -216,8 +216,9 @@ class Simulation {
     const std::int64_t idle = batch.size - capacity.running;
     const std::int64_t ready = scheduler_.ready(worker, batch.group, capacity);
     if (idle * 4 < batch.size &&
-        static_cast<double>(ready) < kJoin * static_cast<double>(batch.size))
+        static_cast<double>(ready) < kJoin * static_cast<double>(batch.size)) {
       return true;
+    }
     const bool has_dropped = pending(batch.group, true) > 0;
     const std::int64_t taken = take(worker, batch, capacity);
     // Sentences of a later round may be longer, so fewer fit.

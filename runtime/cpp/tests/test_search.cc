@@ -229,8 +229,9 @@ void test_sentences_on_their_way_into_a_batch_are_not_lost() {
   CHECK(search.unfinished().size() == 2);
   record.refuse = true;
   std::string error;
-  for (int i = 0; error.empty() && i < 9; ++i)
+  for (int i = 0; error.empty() && i < 9; ++i) {
     error = thrown([&] { search.advance(list, ignore); });
+  }
   CHECK(error == "TT_BACKEND_ERROR no room");
   CHECK(search.unfinished().back()->index == 0);
 }

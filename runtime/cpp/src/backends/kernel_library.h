@@ -8,7 +8,7 @@ namespace translate_trt::runtime {
 struct CompiledKernels {
   std::string path;            // of the library; "" if there is no library or it is switched off
   std::string name;            // kernels for this CPU, such as "avx512_vnni"; "" if none
-  std::string status() const;  // the kernels in use, or why there are none, for logs
+  std::string status() const;  // the kernels in use, or the reason for using none, for logs
   bool has_attention() const;  // whether there is an attention kernel for this CPU
   bool switched_off = false;
 };

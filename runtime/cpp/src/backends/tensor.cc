@@ -19,7 +19,7 @@ constexpr std::size_t kMaxFree = 2;
 constexpr std::size_t kMaxSpare =
     2;  // maximum capacity of a reused block, relative to the requested bytes
 
-std::size_t product(const std::vector<std::int64_t>& shape) {
+std::size_t element_count(const std::vector<std::int64_t>& shape) {
   std::size_t size = 1;
   for (const auto axis : shape) {
     if (axis < 0 || __builtin_mul_overflow(size, static_cast<std::size_t>(axis), &size)) {
@@ -77,7 +77,10 @@ void BlockPool::release(Block block) {
 }
 
 Tensor::Tensor(Type type, std::vector<std::int64_t> shape, std::shared_ptr<BlockPool> blocks)
-    : type_(type), shape_(std::move(shape)), size_(product(shape_)), blocks_(std::move(blocks)) {
+    : type_(type),
+      shape_(std::move(shape)),
+      size_(element_count(shape_)),
+      blocks_(std::move(blocks)) {
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(size_, size_of(type), &bytes)) throw std::bad_alloc();
   if (bytes < kMinMappedBytes) {

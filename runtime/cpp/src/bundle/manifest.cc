@@ -184,8 +184,9 @@ std::string why_no_manifest(const fs::path& bundle, int error) {
     return name + " is a checkpoint and not a bundle (it has config.json but no " + kManifestName +
            "); make a bundle of it with translate-trt export.";
   }
-  if (error == ENOENT)
+  if (error == ENOENT) {
     return name + " is not a bundle: it has no " + kManifestName + ". " + kRemedy;
+  }
   return "cannot read " + manifest.string() + ": " + std::strerror(error) + ".";
 }
 
@@ -217,7 +218,7 @@ const FileEntry& TargetEntry::file(const std::string& role) const {
                      kRemedy);
 }
 
-const TargetEntry& Manifest::target(std::optional<std::string> name, bool shortlist) const {
+const TargetEntry& Manifest::target(const std::optional<std::string>& name, bool shortlist) const {
   std::vector<std::string> names;
   for (const TargetEntry& target : targets) names.push_back(target.name);
   std::string wanted = name.value_or(names.front());

@@ -58,7 +58,7 @@ struct Manifest {
 
   // The named target (default: the first), or its shortlist variant. Throws a bundle error if the
   // bundle does not have it.
-  const TargetEntry& target(std::optional<std::string> name, bool shortlist) const;
+  const TargetEntry& target(const std::optional<std::string>& name, bool shortlist) const;
 
   // Languages that the options accept, in alphabetical order: those of a multilingual model, or the
   // single language of any other model, if known.

@@ -45,8 +45,9 @@ Hypothesis trace_back(const History& history, const SearchOptions& options, cons
     cumulative.push_back(entry.score * options.penalty(entry.length));
   }
   double before = 0;
-  for (const double now : cumulative)
+  for (const double now : cumulative) {
     found.token_log_probs.push_back(now - std::exchange(before, now));
+  }
   if (options.return_attention) {
     for (std::size_t step = 0; step < beams.size(); ++step) {
       const float* row = history.attention(static_cast<std::int64_t>(step), beams[step]);

@@ -323,13 +323,13 @@ void DeviceBatch::repack(const TensorSpec& spec, const Rows& keep, const Rows& k
 void DeviceBatch::copy_rows(const TensorSpec& spec, Address target, const Sizes& target_sizes,
                             Address source, const Sizes& source_sizes, std::int64_t rows) {
   const auto axis = std::find(spec.axes.begin(), spec.axes.end(), kS);
-  const auto product = [&](auto first, auto last) {
+  const auto element_count = [&](auto first, auto last) {
     std::size_t size = 1;
     for (; first != last; ++first) size *= unsigned_of(target_sizes.of(*first));
     return size;
   };
-  const std::size_t inner = size_of(spec.type) * product(axis + 1, spec.axes.end());
-  const std::size_t outer = unsigned_of(rows) * product(spec.axes.begin() + 1, axis);
+  const std::size_t inner = size_of(spec.type) * element_count(axis + 1, spec.axes.end());
+  const std::size_t outer = unsigned_of(rows) * element_count(spec.axes.begin() + 1, axis);
   const std::size_t to = inner * unsigned_of(target_sizes.s);
   const std::size_t from = inner * unsigned_of(source_sizes.s);
   device_.copy_rows(target, to, source, from, std::min(to, from), outer);

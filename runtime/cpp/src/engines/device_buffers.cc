@@ -112,8 +112,9 @@ DeviceBuffers::DeviceBuffers(Device& device, const Contract& contract, const Pro
     cross_[spec.name] = zeros(max_bytes(spec));
     encoded_[spec.name] = zeros(max_bytes(spec));
   }
-  for (const TensorSpec& spec : contract.caches())
+  for (const TensorSpec& spec : contract.caches()) {
     caches_[spec.name] = zeros(tensor_bytes(spec, sizes_));
+  }
   for (const TensorSpec& spec : contract.request) {
     requests_.emplace(spec.name, Upload(device, tensor_bytes(spec, sizes_)));
   }
