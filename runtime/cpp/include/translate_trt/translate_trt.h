@@ -92,7 +92,7 @@ typedef struct tt_options {
   int32_t length_penalty_form; /* TT_LENGTH_PENALTY_... */
   int32_t early_stopping;      /* 1: a sentence ends once beam_size hypotheses are finished */
   int32_t max_length;          /* generated tokens with the end symbol; 0: source length + 50 */
-  int32_t min_length;          /* generated tokens before the end symbol is allowed */
+  int32_t min_length;          /* minimum generated tokens with the end symbol */
   int32_t num_hypotheses;      /* hypotheses returned per line, at most beam_size */
   int32_t return_attention;    /* 1: return the last layer's cross-attention, averaged over heads */
   /* Languages of a multilingual model, by the model's own names, such as "en" or "eng_Latn". NULL
