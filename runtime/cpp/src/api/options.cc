@@ -27,8 +27,8 @@ template <class Options>
 Options completed(const Options* given, Options whole, const char* name) {
   const std::size_t size = given->struct_size;
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
-  bool known =
-      size >= sizeof(std::size_t) && size < 4096;  // a larger size means an uninitialized structure
+  // A larger size means that the structure was not initialized.
+  bool known = size >= sizeof(std::size_t) && size < 4096;
   for (std::size_t i = sizeof(Options); known && i < size; ++i) known = bytes[i] == 0;
   if (!known) {
     throw option_error(std::string(name) + ": struct_size is " + std::to_string(size) +

@@ -130,8 +130,7 @@ void Sha256::update(const unsigned char* data, std::size_t size) {
 std::string Sha256::digest() {
   const std::uint64_t bits = 8 * size_;
   unsigned char end[2 * kBlock] = {0x80};
-  const std::size_t zeros =
-      (kBlock + 55 - filled_) % kBlock;  // pads so that the length ends a block
+  const std::size_t zeros = (kBlock + 55 - filled_) % kBlock;  // the length ends a block
   for (int i = 0; i < 8; ++i) end[1 + zeros + i] = static_cast<unsigned char>(bits >> (56 - 8 * i));
   update(end, 1 + zeros + 8);
   std::string text;

@@ -45,10 +45,9 @@ inline constexpr double kJoin = 0.1;
 struct Group {
   int beam_size = 0;
   bool attention = false;
-  bool is_long = false;   // more than kLong tokens
-  bool is_large = false;  // of callers with more than kLarge sentences
-  std::uint64_t alone =
-      0;  // number of a sentence that is retried in a batch of its own; 0 for others
+  bool is_long = false;     // more than kLong tokens
+  bool is_large = false;    // of callers with more than kLarge sentences
+  std::uint64_t alone = 0;  // number of a sentence that is retried alone; 0 for others
 
   bool operator<(const Group& other) const { return key() < other.key(); }
   bool operator==(const Group& other) const { return key() == other.key(); }
