@@ -162,31 +162,32 @@ void Service::work(int worker) noexcept {
 
 // Runs the batches of several groups in turn, step by step.
 void Service::serve(int worker) {
-  std::vector<RunningBatch> turns;  // oldest first
+  std::vector<RunningBatch> batches;  // oldest first
   const auto spent_less = [](const RunningBatch& one, const RunningBatch& other) {
     return one.spent < other.spent;
   };
   while (!scheduler_->is_closed()) {
     const double started = thread_seconds();
-    if (const auto group = scheduler_->next_group(worker, turns.empty())) {
-      const auto least = std::min_element(turns.begin(), turns.end(), spent_less);
-      turns.push_back({*group, least == turns.end() ? 0 : least->spent, nullptr, 0});
-    } else if (turns.empty()) {
+    if (const auto group = scheduler_->next_group(worker, batches.empty())) {
+      const auto least = std::min_element(batches.begin(), batches.end(), spent_less);
+      batches.push_back({*group, least == batches.end() ? 0 : least->spent, nullptr, 0});
+    } else if (batches.empty()) {
       return;
     }
     // On a tie, run the newest batch: its sentences have waited, and may finish soon.
-    const auto turn = std::prev(std::min_element(turns.rbegin(), turns.rend(), spent_less).base());
+    const auto batch =
+        std::prev(std::min_element(batches.rbegin(), batches.rend(), spent_less).base());
     const auto begin = Clock::now();
-    const bool goes_on = step(worker, *turn);
+    const bool goes_on = step(worker, *batch);
     if (goes_on) {
-      const double share = scheduler_->share(worker, turn->search->unfinished());
-      turn->spent += seconds_since(begin) / std::max(share, 1.0);
+      const double share = scheduler_->share(worker, batch->search->unfinished());
+      batch->spent += seconds_since(begin) / std::max(share, 1.0);
     }
     expire();
-    count(*turn, started);
+    count(*batch, started);
     if (!goes_on) {
-      scheduler_->end(worker, turn->group);
-      turns.erase(turn);
+      scheduler_->end(worker, batch->group);
+      batches.erase(batch);
     }
   }
 }
@@ -200,29 +201,29 @@ void Service::count(const Sentence& sentence, const Hypothesis& best) {
 }
 
 // Adds the processor time since the thread had used `started` seconds to the statistics.
-void Service::count(RunningBatch& turn, double started) {
-  const double graphs = turn.search == nullptr ? turn.counted : turn.search->graph_seconds();
+void Service::count(RunningBatch& batch, double started) {
+  const double graphs = batch.search == nullptr ? batch.counted : batch.search->graph_seconds();
   const std::lock_guard lock(mutex_);
-  done_.graph_seconds += graphs - std::exchange(turn.counted, graphs);
+  done_.graph_seconds += graphs - std::exchange(batch.counted, graphs);
   done_.worker_seconds += thread_seconds() - started;
 }
 
 // Advances a batch; returns false once it has drained or failed.
-bool Service::step(int worker, RunningBatch& turn) {
+bool Service::step(int worker, RunningBatch& batch) {
   Progress made;
   try {
-    if (turn.search == nullptr) {
+    if (batch.search == nullptr) {
       SearchOptions shared;
-      shared.beam_size = turn.group.beam_size;
-      shared.return_attention = turn.group.attention;
-      turn.search = make_search_(shared);
+      shared.beam_size = batch.group.beam_size;
+      shared.return_attention = batch.group.attention;
+      batch.search = make_search_(shared);
     }
-    WorkerSource source(*scheduler_, worker, turn.group);
-    made = turn.search->advance(source, [&](const SentencePtr& sentence, auto hypotheses) {
-      found(turn.group, sentence, std::move(hypotheses));
+    WorkerSource source(*scheduler_, worker, batch.group);
+    made = batch.search->advance(source, [&](const SentencePtr& sentence, auto hypotheses) {
+      found(batch.group, sentence, std::move(hypotheses));
     });
   } catch (...) {
-    failed(worker, turn, std::current_exception());
+    failed(worker, batch, std::current_exception());
     return false;
   }
   const std::lock_guard lock(mutex_);
@@ -251,14 +252,14 @@ void Service::found(const Group& group, const SentencePtr& sentence,
 }
 
 // Retries the sentences of a failed batch once, one per batch; a second failure is final.
-void Service::failed(int worker, const RunningBatch& turn, const std::exception_ptr& thrown) {
+void Service::failed(int worker, const RunningBatch& batch, const std::exception_ptr& thrown) {
   Sentences sentences;
-  if (turn.search != nullptr) sentences = turn.search->unfinished();
+  if (batch.search != nullptr) sentences = batch.search->unfinished();
   // If no batch could be created, fail the next pending sentence.
-  if (sentences.empty()) sentences = scheduler_->take(worker, turn.group, {1});
+  if (sentences.empty()) sentences = scheduler_->take(worker, batch.group, {1});
   if (sentences.empty()) return;
   std::optional<Error> known;
-  std::string what = "an exception of an unknown type";
+  std::string what;
   try {
     std::rethrow_exception(thrown);
   } catch (const Error& error) {
@@ -267,18 +268,19 @@ void Service::failed(int worker, const RunningBatch& turn, const std::exception_
   } catch (const std::exception& error) {
     what = error.what();
   } catch (...) {
+    what = "an exception of an unknown type";
   }
-  if (turn.group.alone == 0 && !(known && sentences.size() == 1)) {
+  if (batch.group.alone == 0 && !(known && sentences.size() == 1)) {
     log_("a batch failed (" + what + "); its " + std::to_string(sentences.size()) +
          " sentences are retried");
-    scheduler_->retry(turn.group, sentences);
+    scheduler_->retry(batch.group, sentences);
     return;
   }
   const Error error = known ? *known
                             : backend_error("translation failed twice: " + what +
                                             ". If memory ran out, lower batch_tokens or workers.");
   for (const SentencePtr& sentence : sentences) {
-    scheduler_->done(turn.group, *sentence);
+    scheduler_->done(batch.group, *sentence);
     fail({sentence, sentence->job}, error);
   }
 }

@@ -74,11 +74,11 @@ class Service {
   void check_process() const;
   void work(int worker) noexcept;
   void serve(int worker);
-  bool step(int worker, RunningBatch& turn);
+  bool step(int worker, RunningBatch& batch);
   void count(const Sentence& sentence, const Hypothesis& best);
-  void count(RunningBatch& turn, double started);
+  void count(RunningBatch& batch, double started);
   void found(const Group& group, const SentencePtr& sentence, std::vector<Hypothesis> hypotheses);
-  void failed(int worker, const RunningBatch& turn, const std::exception_ptr& error);
+  void failed(int worker, const RunningBatch& batch, const std::exception_ptr& error);
   void finish(const std::shared_ptr<Job>& job, const Error* error = nullptr);
   void fail(const std::shared_ptr<Job>& job, const Error& error);
   void forget(const Job& job);
