@@ -1,4 +1,4 @@
-"""Products by the tiles of AMX, emulated: on their own, and in the operators that use them."""
+"""GEMM with emulated AMX tiles: the micro-kernel alone, and in the operators that use it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def compile_command() -> list[object]:
 
 @pytest.fixture(scope="session")
 def program(compile_command: list[object], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The C++ program, with sanitizers where the compiler has them."""
+    """The compiled test program, with sanitizers if the compiler supports them."""
     path = tmp_path_factory.mktemp("tiles") / "tile_product"
     command = [*compile_command, PROGRAM, SOURCES / "kernels/gemm8_amx.cc", "-o", path]
     if run([*command, *SANITIZERS]).returncode != 0:
@@ -59,7 +59,7 @@ def test_tiles_multiply(program: Path, inputs: int) -> None:
 def test_tiles_that_are_not_configured_stop_the_program(
     compile_command: list[object], tmp_path: Path
 ) -> None:
-    """As on a processor: so the operators' test sees whether each task configures them."""
+    """Like a CPU, so that the operators' test detects tasks that do not configure tiles."""
     source, path = tmp_path / "forgotten.cc", tmp_path / "forgotten"
     source.write_text('#include "tiles.h"\nint main() { translate_trt::amx::zero<0>(); }\n')
     built = run([*compile_command, source, "-o", path])
@@ -69,7 +69,7 @@ def test_tiles_that_are_not_configured_stop_the_program(
 
 @pytest.fixture(scope="session")
 def emulating_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole library, where the kernels are built and this processor has AVX-512."""
+    """The kernel library with emulated tiles, if kernels are built and the CPU has AVX-512."""
     if not kernels.describe().startswith(("avx512_vnni", "amx_int8")):
         pytest.skip(f"compiled kernels: {kernels.status()}")
     return build_kernels(tmp_path_factory.mktemp("emulating"), "-D", "TRANSLATE_TRT_TILES=emulated")

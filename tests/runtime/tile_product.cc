@@ -1,7 +1,7 @@
-// Every size of products by emulated tiles against sums one by one: `tile_product INPUTS`.
+// Compares GEMMs of all sizes with emulated tiles to a plain C++ reference: `tile_product INPUTS`.
 //
-// Memory is of exactly the size that may be read, for a sanitizer to watch. The first product that
-// is wrong is printed, and the exit code is 1.
+// Arrays have exactly the size that may be read, so that a sanitizer detects other accesses. The
+// first wrong result is printed, and the exit code is 1.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -14,11 +14,11 @@ namespace {
 using namespace translate_trt;
 
 constexpr std::int32_t kUntouched = 0x5A5A5A5A;
-constexpr std::size_t kMoreColumns = 5;  // of the sums than the product has
+constexpr std::size_t kMoreColumns = 5;  // columns of the sums that the GEMM does not write
 
 struct Case {
   std::size_t rows, inputs, blocks;
-  bool largest;  // every number is; else they are random
+  bool largest;  // whether all numbers are extreme instead of random
 
   std::size_t stride() const { return 16 * blocks + kMoreColumns; }
 };
@@ -41,8 +41,8 @@ std::int32_t expected(const Case& c, const std::uint8_t* x, const std::int8_t* w
   }
   std::int32_t sum = 0;
   for (std::size_t i = 0; i < c.inputs; ++i) {
-    const auto place = ((column / 16 * (c.inputs / 4) + i / 4) * 16 + column % 16) * 4 + i % 4;
-    sum += x[amx::offset(row, i, c.inputs)] * weights[place];
+    const auto at = ((column / 16 * (c.inputs / 4) + i / 4) * 16 + column % 16) * 4 + i % 4;
+    sum += x[amx::offset(row, i, c.inputs)] * weights[at];
   }
   return sum;
 }
