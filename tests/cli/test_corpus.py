@@ -36,7 +36,7 @@ def corpus(make_bundle: Callable[..., Path], tmp_path: Path) -> Callable[..., Re
 
 @pytest.fixture
 def shards(monkeypatch: pytest.MonkeyPatch, fake_translator: Any) -> list[Any]:
-    """Shards are translated in this process, by a translator that reverses words.
+    """Translate shards in this process with a translator that reverses words.
 
     The list is filled with what the cluster was asked.
     """
@@ -106,7 +106,7 @@ def test_what_is_asked_of_the_cluster(
 def test_progress_without_a_terminal(
     corpus: Callable[..., Result], shards: list[Any], text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line at every tick of the clock, whatever is finished meanwhile; none where not wanted."""
+    """Print a progress line at every interval, unless progress is hidden."""
     from translate_trt.runtime.serve.corpus import run
 
     command = importlib.import_module("translate_trt.runtime.cli.corpus")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM where the interpreter does not hear them at once.
+"""Ctrl-C and SIGTERM while native code runs.
 
 While SentencePiece, which hears no signal, trains a vocabulary; while workers translate.
 """
@@ -39,7 +39,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a command, its temporary files in tmp_path/temporary; at the end none is left."""
+    """Start a command with temporary files in tmp_path/temporary, which it must remove."""
     (tmp_path / "temporary").mkdir()
     with contextlib.ExitStack() as stack:
 
@@ -59,7 +59,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def interrupt(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
-    """Send that signal while a vocabulary is trained; exit status and stderr, soon after."""
+    """Send a signal while a vocabulary is trained; return exit status and stderr."""
     assert process.stderr is not None
     for line in process.stderr:
         if "training a vocabulary of" in line:

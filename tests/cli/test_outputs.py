@@ -1,4 +1,4 @@
-"""Outputs of the commands: never an input, nobody else's files, one command at a time."""
+"""Outputs of commands: no overlap with inputs, no foreign files, one command at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(*arguments: object) -> Result:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Of all files below it."""
+    """Hash all files below a directory."""
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()
         for path in directory.rglob("*")
@@ -44,7 +44,7 @@ def checkpoint_copy(checkpoint: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def thesis(tmp_path: Path) -> Path:
-    """A directory of somebody's with the names of our files in it."""
+    """Create a user's directory that contains names of our files."""
     directory = tmp_path / "thesis"
     directory.mkdir()
     for name in ("config.json", "manifest.json", "repository.json", "run.json", "data.json"):
@@ -127,7 +127,7 @@ def test_an_import_replaces_what_import_made_alone(
 def test_what_is_written_in_place_is_locked(
     checkpoint_copy: Path, make_bundle: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """As if by another process: each lock is of an open file, not of a process."""
+    """Hold a lock as another process would: locks belong to open files, not to processes."""
     text, out = tmp_path / "text", tmp_path / "out"
     text.write_text("a\n")
     out.mkdir()

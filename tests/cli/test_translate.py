@@ -51,7 +51,7 @@ def run(bundle: Path, fake_translator: Any) -> Callable[..., Result]:
 
 @pytest.fixture
 def start(bundle: Path, fake_program: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts the command as a process with pipes; ends what the test leaves running."""
+    """Start the command as a process with pipes, and kill it after the test."""
     started = []
 
     def start(*arguments: object, **pipes: Any) -> subprocess.Popen[bytes]:

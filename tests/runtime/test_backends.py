@@ -1,4 +1,4 @@
-"""ONNX Runtime from Python: what both graphs give, and what is refused as they are loaded."""
+"""ONNX Runtime backend in Python: outputs of both graphs, and errors on loading."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def target(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def contract(request: pytest.FixtureRequest, compiled_bundle: Path) -> Contract:
-    """Of the target, or where a test has none, of the first one."""
+    """Graphs of the test's target, or of the first target."""
     of_each = "target" in request.fixturenames
     target = request.getfixturevalue("target") if of_each else TARGETS[0]
     return contract_of(compiled_bundle, target)
@@ -58,7 +58,7 @@ def graphs(compiled_bundle: Path, target: str) -> OnnxRuntimeGraphs:
 
 
 def encode(graphs: OnnxRuntimeGraphs, rows: list[list[int]], width: int | None = None) -> Arrays:
-    """Encoder outputs for these rows, padded to `width` with a token that is no padding symbol."""
+    """Encode rows padded to `width` with a token other than the padding symbol."""
     lengths = np.array([len(row) for row in rows])
     ids = np.full((len(rows), width or lengths.max()), 7)
     for given, row in zip(ids, rows, strict=True):
@@ -74,7 +74,7 @@ def run_steps(
     graphs: OnnxRuntimeGraphs, contract: Contract, encoded: Arrays, beams: int, steps: int,
     slots: int = 40,
 ) -> list[Arrays]:  # fmt: skip
-    """All outputs of the first steps of a free search, caches as they were then."""
+    """Run the first steps of a search; return copies of all outputs."""
     sentences = encoded["source_bias"].shape[0]
     state: Arrays = dict(contract.initial_state(sentences, beams, 2, slots))
     caches = {NEXT + spec.name for spec in contract.caches}
@@ -265,7 +265,7 @@ def test_threads_of_all_workers_are_shared(
 
 def test_8_bit_matmuls_do_not_saturate() -> None:
     # As the int8 pass makes them: unsigned activations, signed weights. Processors with AVX2 and
-    # without VNNI would add pairs of products in 16 bits.
+    # without VNNI would accumulate in 16 bits.
     rng = np.random.default_rng(1)
     x = rng.integers(0, 256, (5, 64), dtype=np.uint8)
     weights = rng.integers(-127, 128, (64, 32), dtype=np.int8)

@@ -1,4 +1,4 @@
-"""Processor cores: how many there are, and how threads and workers share them."""
+"""Available CPU cores, and their division among workers and threads."""
 
 from __future__ import annotations
 

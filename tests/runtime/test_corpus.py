@@ -1,4 +1,4 @@
-"""Corpora without a cluster: plans, records, shards, what is kept on disk, joining."""
+"""Corpora without a cluster: plans, records, shards, state on disk, joining."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEARCH = SearchOptions()
 
 
 class Upper:
-    """A translator that writes capitals; a line with "crash" in it fails."""
+    """Translator to capitals that fails on lines with "crash"."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -71,7 +71,7 @@ def write_parquet(path: Path, columns: dict[str, Any], **options: Any) -> Input:
 
 
 def records(source: Input, options: CorpusOptions = OPTIONS, size: int = 2) -> list[Any]:
-    """Of all shards of an input."""
+    """Return the records of all shards of an input."""
     return [
         record
         for shard in plan(source, options)
@@ -81,7 +81,7 @@ def records(source: Input, options: CorpusOptions = OPTIONS, size: int = 2) -> l
 
 
 def translate(job: Job, source: Input, translator: Any = None) -> list[ShardRecord]:
-    """All shards of an input, and its output."""
+    """Translate all shards of an input and join its output."""
     translator = translator or Upper()
     shards = plan(source, OPTIONS)
     found = [translate_shard(shard, job, translator, SEARCH, OPTIONS) for shard in shards]
@@ -521,7 +521,7 @@ def work(job: Job) -> cluster.Work:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, work: cluster.Work) -> SimpleNamespace:
-    """Rounds in this process; `lost` says which shards' workers are lost, and how often."""
+    """Run rounds in this process; `lost` has the number of lost workers per shard."""
     state = SimpleNamespace(translator=Upper(), lost={}, rounds=[], after=None)
     worker = cluster.ShardWorker.__new__(cluster.ShardWorker)
     worker._work, worker._translator = work, state.translator
@@ -678,7 +678,7 @@ def test_number_of_workers(
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Have that code, which may use `answer` and `request`, run in place of Ray's driver."""
+    """Replace the code of Ray's driver; it may use `answer` and `request`."""
 
     def play(code: str) -> None:
         program = (
@@ -696,7 +696,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 def fail(work: cluster.Work, source: Input) -> str:
-    """Message of the error in which a run ends."""
+    """Return the error message of a failing run."""
     with pytest.raises(BackendError) as caught:
         run_here(work, source)
     return str(caught.value)
@@ -752,7 +752,7 @@ def test_what_workers_finished_unheard_counts(
             translate_shard(shard, work.job, Upper(), SEARCH, OPTIONS)
 
     class Dies:
-        """A process that ends while the run begins, as do its workers later."""
+        """Process that exits at the start of a run, as do its workers later."""
 
         def __init__(self, *numbers: int) -> None:
             self.numbers = numbers
@@ -782,7 +782,7 @@ def test_a_driver_that_cannot_disconnect(
 def test_what_a_driver_started_ends_with_it(
     tmp_path: Path, work: cluster.Work, play: Callable[[str], None]
 ) -> None:
-    """The pipe's other end is held by the driver's child alone."""
+    """Simulate a driver whose child keeps the other end of the pipe open."""
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     play(f"os.system('sleep 1000 > {tmp_path / 'pipe'} &'); os._exit(1)")
@@ -796,7 +796,7 @@ def test_a_stopped_run_ends_its_driver(
     tmp_path: Path, work: cluster.Work, play: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """It is asked to, and killed where that is not enough."""
+    """Stop the driver, and kill it if it does not exit."""
     started: list[Any] = []
     end = driver._end
     monkeypatch.setattr(driver, "_end", lambda process: (started.append(process), end(process)))

@@ -1,4 +1,4 @@
-"""Corpora on a real Ray cluster of several node processes: whatever is killed, nothing is lost."""
+"""Corpora on a real Ray cluster of several node processes, any of which may be killed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def bundle(compiled_bundle: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two files, no line twice, one bad."""
+    """Two files of distinct lines, one of them bad."""
     directory, rng = tmp_path_factory.mktemp("text"), random.Random(1)
     for name, count in (("a.txt", 1500), ("b.txt", 500)):
         lines = [
@@ -66,7 +66,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(bundle: Path, text: Path) -> dict[str, str]:
-    """What a Translator makes of the files, without any cluster."""
+    """Translate the files with a Translator, without a cluster."""
     translator = Translator(bundle, threads=1)
     made = {}
     for path in text.iterdir():
@@ -78,7 +78,7 @@ def expected(bundle: Path, text: Path) -> dict[str, str]:
 
 
 def began(path: Path) -> int | None:
-    """The process that began a shard last, by its `.started.json`; None once it is joined."""
+    """Process of a shard's last attempt, from `.started.json`; None once it is joined."""
     with contextlib.suppress(FileNotFoundError):
         return int(json.loads(path.read_bytes())["pid"])
     return None
@@ -99,7 +99,7 @@ class Run:
         )  # fmt: skip
 
     def records(self) -> dict[Path, tuple[int, bytes]]:
-        """Of each finished shard, when its record was written and what is in it."""
+        """Return modification time and content of the records of finished shards."""
         found = {}
         for path in self.parts.glob("*/[0-9]*[0-9].json"):
             with contextlib.suppress(FileNotFoundError):  # joined meanwhile
@@ -107,7 +107,7 @@ class Run:
         return found
 
     def begun(self) -> dict[Path, int]:
-        """Of each shard that is not finished, the process that began it last."""
+        """Return the process of the last attempt at each unfinished shard."""
         found = {}
         for path in self.parts.glob("*/*.started.json"):
             pid = began(path)
@@ -123,11 +123,11 @@ class Run:
             time.sleep(0.01)
 
     def at_work(self) -> list[int]:
-        """Processes that have begun a shard and not finished it."""
+        """Return the processes with an unfinished shard."""
         return list(self.begun().values())
 
     def latest(self) -> int:
-        """The process that began a shard last."""
+        """Return the process of a shard's last attempt."""
         path = max(self.parts.glob("*/*.started.json"), key=lambda path: path.stat().st_mtime_ns)
         return int(json.loads(path.read_bytes())["pid"])
 
@@ -152,7 +152,7 @@ def start(cluster: RayCluster, bundle: Path, text: Path) -> Iterator[Callable[..
 
 @pytest.fixture
 def poisoned(text: Path, tmp_path: Path) -> Path:
-    """One file more, a single shard that takes seconds, far longer than it takes to notice it."""
+    """Add a file with a single shard that takes several seconds."""
     for path in text.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "c.txt").write_text((" ".join(WORDS * 40) + "\n") * 60)
@@ -160,7 +160,7 @@ def poisoned(text: Path, tmp_path: Path) -> Path:
 
 
 def check(out: Path, expected: dict[str, str], tidy: bool = True) -> None:
-    """All is there; tidy: and of the parts nothing is left."""
+    """Check that the outputs are complete; `tidy` also checks that all parts are removed."""
     assert {path.name: path.read_text() for path in out.glob("*.txt")} == expected
     for name in expected:
         assert (out / f"{name}.bad.jsonl").read_text() == (
@@ -203,7 +203,7 @@ def test_a_worker_and_then_the_run_killed(
 def test_ray_itself_killed(
     bundle: Path, text: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
-    """Ray ends its driver then, from C++; the user is told how far the run is, and what to do."""
+    """Ray terminates its driver from C++; the command reports the progress and what to do."""
     psutil = pytest.importorskip("psutil", reason="psutil, of the extra `bench`, is not installed")
     out, finished = tmp_path / "out", 0
 
@@ -248,7 +248,7 @@ def test_ray_itself_killed(
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[list[Host]]:
-    """A head and three workers, each in a network namespace of its own."""
+    """A head and three workers, each in its own network namespace."""
     if reason := ray_hosts.missing():
         pytest.skip(reason)
     with ray_hosts.hosts(4) as hosts:
@@ -256,7 +256,7 @@ def hosts() -> Iterator[list[Host]]:
 
 
 class Frozen:
-    """Stops every worker of a run as soon as it has begun a shard, until all hosts have one.
+    """Pause every worker once it has started a shard, until each host has a paused worker.
 
     So there is work left when something is done to a host, however fast the others are.
     """
@@ -266,7 +266,7 @@ class Frozen:
         self.workers: dict[int, tuple[int, Path]] = {}  # by the number of its host
 
     def __call__(self) -> bool:
-        """True once the hosts have a stopped worker each, at an unfinished shard."""
+        """True once each host has a paused worker with an unfinished shard."""
         for host in self._hosts:
             if host.number not in self.workers:
                 self._stop(host)

@@ -1,4 +1,4 @@
-"""libtranslate_trt's jobs: what is found without waiting, what is cancelled, and who is refused."""
+"""Jobs of libtranslate_trt: results, cancellation, and refused jobs."""
 
 from __future__ import annotations
 

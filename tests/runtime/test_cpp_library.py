@@ -555,7 +555,7 @@ def installed(library: Library, *parts: str) -> Path:
 
 
 def compile_c(library: Library, code: str, place: Path | None = None) -> Path:
-    """A program in C, by what pkg-config says of the installation; it is strict C99.
+    """Compile a strict C99 program with the flags of pkg-config.
 
     It looks for the library in that folder, or in the installation's.
     """
@@ -616,7 +616,7 @@ def test_the_wrapper_does_without_exceptions(library: Library) -> None:
 
 @pytest.fixture(scope="session")
 def service(library: Library) -> Path:
-    """The example, built from an installation as a user would."""
+    """Build the example from an installation, as a user would."""
     assert library.prefix is not None
     folder = library.prefix / "service"
     for command in (

@@ -1,4 +1,4 @@
-"""The library's loop on a device, by way of Python's functions, on a device that the host plays.
+"""The device loop of libtranslate_trt through Python's callbacks, on an emulated device.
 
 Nothing on it happens before it is waited for. runtime/cpp/tests/test_device_batch.cc has the unit
 tests of the loop.
@@ -35,7 +35,7 @@ PROFILES = (Profile(1, 48), Profile(3, 16), Profile(6, 24), Profile(6, 48))
 
 @dataclass
 class Machine:
-    """Devices as they are asked for, and the translators that run on them."""
+    """Factory of emulated devices and of the translators that run on them."""
 
     static: Callable[[str], Path]
     monkeypatch: pytest.MonkeyPatch
@@ -53,11 +53,11 @@ class Machine:
         cuda_graphs = more.pop("cuda_graphs", True)
 
         def load(files: Any, contract: Contract, settings: Any, records: Any) -> Engines:
-            stand_ins = StandInEngines.load(files, contract, profiles)
+            emulated = StandInEngines.load(files, contract, profiles)
 
             def device() -> HostDevice:
                 self.before_device()
-                self.devices.append(HostDevice(stand_ins, **self.settings))
+                self.devices.append(HostDevice(emulated, **self.settings))
                 return self.devices[-1]
 
             return Engines(device, profiles, poll_every, cuda_graphs)
@@ -186,7 +186,7 @@ def test_several_workers(machine: Machine, reference: Translator) -> None:
     for _ in range(2):
         found = translator.translate_ids(sources, SEARCH)
         assert_same(found, reference.translate_ids(sources, SEARCH))
-    assert 1 <= len(machine.devices) <= 3  # lanes are used again
+    assert 1 <= len(machine.devices) <= 3  # stream contexts are reused
 
 
 def test_memory_and_captured_steps_serve_one_call_after_another(machine: Machine) -> None:
@@ -196,7 +196,7 @@ def test_memory_and_captured_steps_serve_one_call_after_another(machine: Machine
     assert counts["capture"] == 1
     for _ in range(3):
         translator.translate_ids(random_sources(2), SEARCH)
-    for what in ("allocate", "capture", "step"):  # a step inside a capture is asked for then
+    for what in ("allocate", "capture", "step"):  # the step fails within a capture
         assert machine.device.counts[what] == counts[what], what
     assert machine.device.counts["replay"] > counts["replay"]
 

@@ -1,4 +1,4 @@
-"""Which engine runs where: records against machines, without an engine or a GPU."""
+"""Compatibility of engine records with machines, without an engine or a GPU."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_no_gpu() -> None:
 
 
 class Driver:
-    """What `compute_capability` asks of libcuda."""
+    """Fake of the libcuda functions that `compute_capability` calls."""
 
     def __init__(self, init: int = 0, devices: int = 1, attribute: int = 0) -> None:
         self.init, self.devices, self.attribute = init, devices, attribute
@@ -225,17 +225,17 @@ def test_a_package_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
         engines.import_package("tensorrt", required=False)
 
 
-# ---- loading, with a stand-in for the package ----
+# ---- loading, with a fake of the package ----
 
 
 class StandIn(types.ModuleType):
-    """As much of TensorRT as loading and refitting touch."""
+    """Fake of the TensorRT classes that loading and refitting use."""
 
     def __init__(self, loads: bool = True, refits: bool = True) -> None:
         super().__init__("tensorrt")
         self.loads, self.refits = loads, refits
         self.calls: list[object] = []
-        stand_in = self
+        fake = self
 
         class ILogger:
             pass
@@ -247,26 +247,26 @@ class StandIn(types.ModuleType):
                 self.logger = logger
 
             def deserialize_cuda_engine(self, plan: bytes) -> object:
-                stand_in.calls.append(("deserialize", plan, self.engine_host_code_allowed))
-                if stand_in.loads:
+                fake.calls.append(("deserialize", plan, self.engine_host_code_allowed))
+                if fake.loads:
                     return "engine"
                 self.logger.log(types.SimpleNamespace(name="ERROR"), "version tag does not match")
                 return None
 
         class Refitter:
             def __init__(self, engine: object, logger: Any) -> None:
-                stand_in.calls.append(("refitter", engine))
+                fake.calls.append(("refitter", engine))
 
             def refit_cuda_engine(self) -> bool:
-                stand_in.calls.append("refitted")
-                return stand_in.refits
+                fake.calls.append("refitted")
+                return fake.refits
 
         class OnnxParserRefitter:
             def __init__(self, refitter: object, logger: Any) -> None:
                 pass
 
             def refit_from_file(self, path: str) -> bool:
-                stand_in.calls.append(("weights", path))
+                fake.calls.append(("weights", path))
                 return True
 
         self.__dict__.update(ILogger=ILogger, Runtime=Runtime, Refitter=Refitter,

@@ -1,4 +1,4 @@
-"""Compiled kernels: which library is used, what it says, and that translations stay the same."""
+"""Compiled kernels: choice of the library, its status, and equal translations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LINES = [
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the library is expected, with nothing there and nothing chosen."""
+    """Path of the library, which is missing, without an environment variable."""
     monkeypatch.delenv(kernels.VARIABLE, raising=False)
     monkeypatch.setattr(kernels, "__file__", str(tmp_path / "place/__init__.py"))
     (tmp_path / "place").mkdir()
@@ -137,7 +137,7 @@ def test_one_that_onnxruntime_refuses(
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The libraries that ONNX Runtime is given."""
+    """Record the libraries registered with ONNX Runtime."""
     given: list[str] = []
 
     class Options(ort.SessionOptions):  # type: ignore[misc]
@@ -229,7 +229,7 @@ def test_translations_are_the_same_with_and_without(
 
 @pytest.fixture(scope="module")
 def objects() -> tuple[list[Path], list[Path]]:
-    """Object files of the library: the portable ones, and those for special instructions."""
+    """Object files of the library: portable ones, and those for special instructions."""
     if shutil.which("nm") is None:
         pytest.skip("there is no nm")
     chosen = {
@@ -250,7 +250,7 @@ def objects() -> tuple[list[Path], list[Path]]:
 
 
 def symbols(path: Path) -> list[tuple[str, str]]:
-    """Type (of nm) and name of every symbol that an object file defines."""
+    """Return type (of nm) and name of every symbol that an object file defines."""
     found = subprocess.run(
         ["nm", "-P", "--defined-only", path], capture_output=True, text=True, check=True
     )
@@ -259,7 +259,7 @@ def symbols(path: Path) -> list[tuple[str, str]]:
 
 
 def may_leak(kind: str, name: str) -> bool:
-    """Whether the linker may take a file's copy of a symbol for files without its instructions.
+    """True if the linker may use a file's copy of a symbol for files with other instructions.
 
     Local symbols (lower case) never leave their file. Weak ones (V, W, u) must be in a namespace
     that such files alone use, the others in ours.
@@ -292,7 +292,7 @@ def test_symbols_that_may_leak(kind: str, name: str, leaks: bool) -> None:
 def test_files_for_special_instructions_share_no_function(
     objects: tuple[list[Path], list[Path]],
 ) -> None:
-    """Of a function that several files have, the linker keeps one, for all processors."""
+    """The linker keeps one copy of a function in several files, which must run on every CPU."""
     leaks = {
         path.name: [name for kind, name in symbols(path) if may_leak(kind, name)]
         for path in objects[1]
@@ -306,7 +306,7 @@ def test_files_for_special_instructions_share_no_function(
 def test_portable_code_has_no_instructions_of_one_processor(
     objects: tuple[list[Path], list[Path]],
 ) -> None:
-    """Nothing that any processor runs was compiled for AVX."""
+    """Code for all CPUs must not be compiled for AVX."""
     if shutil.which("objdump") is None:
         pytest.skip("there is no objdump")
     names = {name for path in objects[0] for kind, name in symbols(path) if kind in "TtWwVv"}
@@ -381,7 +381,7 @@ def test_a_kernel_takes_the_place_of_the_function_s_body(
 def test_the_plain_kernels_translate_alike(
     compiled_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On any processor; kernels for special instructions are left out to build faster."""
+    """Sanitizers on any CPU, without the kernels for special instructions to build faster."""
     library = build_kernels(
         tmp_path, "-D", "TRANSLATE_TRT_PLAIN=ON", "-D", "TRANSLATE_TRT_X86_64=OFF",
         "-D", "TRANSLATE_TRT_AMX=OFF",

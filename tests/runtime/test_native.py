@@ -1,4 +1,4 @@
-"""Python on libtranslate_trt: the same as in plain Python, to the last bit where kernels run."""
+"""Python on libtranslate_trt and the Python reference give equal results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LINES = [
 
 @pytest.fixture
 def core(library: Library, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The library, on which translators run from now on."""
+    """Make translators run on the library, and return its path."""
     path = library.folder / native.FILE_NAME
     monkeypatch.setenv(native.VARIABLE, str(path))
     return path
@@ -269,7 +269,7 @@ def test_ctrl_c_ends_a_call(core: Path, compiled_bundle: Path) -> None:
 
 
 def test_a_process_that_ends_without_closing(core: Path, compiled_bundle: Path) -> None:
-    """Neither what runs nor what waits keeps it, or makes it crash."""
+    """Running and pending jobs neither keep the translator alive nor crash."""
     code = (
         "import sys\n"
         "from translate_trt.runtime import SearchOptions, TranslationService, Translator\n"

@@ -1,4 +1,4 @@
-"""What an installation holds and what imports what."""
+"""Contents of an installation, and directions of imports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def python_files(*folders: str) -> list[Path]:
 
 
 def imports(path: Path, everywhere: bool) -> set[str]:
-    """Modules a file imports: when it is imported itself, or anywhere in it."""
+    """Return the modules that a file imports, at module level or anywhere."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found: set[str] = set()
 
@@ -196,7 +196,7 @@ def test_the_packages_of_onnx_runtime_are_never_installed_together() -> None:
 
 
 def copy_tree(tree: Path) -> Path:
-    """The tree as git sees it, so that no build folder appears beside it."""
+    """Copy the files that git tracks, without build folders."""
     names = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -209,7 +209,7 @@ def copy_tree(tree: Path) -> Path:
 
 
 def build_wheel(tree: Path, out: Path) -> Path:
-    """With the libraries that are in the tree, and no others."""
+    """Include the libraries of the tree and no others."""
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, tree],
         env={**os.environ, "TRANSLATE_TRT_LIBRARY": "none"}, check=True,

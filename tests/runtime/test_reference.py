@@ -1,4 +1,4 @@
-"""The plain search: what it makes of written steps, what steps are told, batches on scripts.
+"""Reference implementation: scripted steps, step inputs, and batches.
 
 Scripted graphs (support/scripted.py) tell every beam's past from the caches alone, so that a slot
 lost on the way is an error, and what is found can be held against PyTorch's beam search.
@@ -39,7 +39,7 @@ from translate_trt.train.search import beam_search
 
 
 class WrittenGraphs:
-    """`Graphs` that play back what is written down of each step; what they were told can be read.
+    """`Graphs` that replay scripted steps and record their inputs.
 
     State that is not written stays as it is.
     """
@@ -66,7 +66,7 @@ class WrittenGraphs:
 
 
 def written(done: Sequence[bool], **named: Any) -> Arrays:
-    """A step of N rows; `finished_scores=...` for the output `next_finished_scores`."""
+    """Outputs of a step with N rows; `finished_scores` sets `next_finished_scores`."""
     return {NEXT + "done": np.array(done)} | {
         name if name in ("parents", "attention") else NEXT + name: np.array(
             value,
@@ -98,7 +98,7 @@ def found(
     extra_steps: int = 0,
     **options: Any,
 ) -> list[Hypothesis]:
-    """Hypotheses of those three steps and a pool of those scores.
+    """Return the hypotheses of three scripted steps and a pool with given scores.
 
     What ended did so from beam 1; what was cut off is beam 0.
     """
@@ -553,7 +553,7 @@ def test_more_beams_than_first_slots() -> None:
 
 @pytest.fixture
 def nobody_left() -> Iterator[None]:
-    """Whatever happens, no worker outlives its call."""
+    """No worker outlives its call, even after an error."""
     yield
     assert [x.name for x in threading.enumerate() if x.name.startswith("translate")] == []
 

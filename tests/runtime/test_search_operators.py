@@ -38,7 +38,7 @@ OUTPUTS = {
 
 @pytest.fixture(scope="session")
 def functions(compiled_bundle: Path) -> dict[str, onnx.FunctionProto]:
-    """The functions that the step graphs of a bundle call, by their names."""
+    """Return the functions that the step graphs of a bundle call, by name."""
     manifest, found = read_manifest(compiled_bundle), {}
     for target in ("onnx-fp32", "onnx-int8"):
         path = manifest.target(target).files["step"].locate(compiled_bundle)
@@ -50,7 +50,7 @@ FACTOR = 1.7
 
 
 def session(function: onnx.FunctionProto, inputs: Inputs, by_kernel: bool) -> Run:
-    """One call of a function."""
+    """Call of a function."""
     attributes = {name: FACTOR for name in function.attribute if name == "factor"}
     node = helper.make_node(
         function.name, function.input, function.output, domain="translate_trt", **attributes
@@ -85,7 +85,7 @@ def session(function: onnx.FunctionProto, inputs: Inputs, by_kernel: bool) -> Ru
 
 @pytest.fixture(scope="session")
 def sessions() -> dict[str, tuple[Run, Run]]:
-    """Those that there are, by the names of functions: by the kernel and by the body."""
+    """Pairs of sessions by function name: with the kernel and with the body."""
     return {}
 
 
@@ -95,7 +95,7 @@ def both(
     functions: dict[str, onnx.FunctionProto],
     sessions: dict[str, tuple[Run, Run]],
 ) -> Callable[[str, Inputs], tuple[list[Array], list[Array]]]:
-    """What kernel and body of a function compute."""
+    """Return the outputs of a function's kernel and body."""
 
     def run(name: str, inputs: Inputs) -> tuple[list[Array], list[Array]]:
         if name not in sessions:
@@ -126,7 +126,7 @@ def assert_equal(found: tuple[list[Array], list[Array]]) -> list[Array]:
 
 
 def candidates(rng: np.random.Generator, kind: str, n: int, k: int) -> dict[str, Array]:
-    """The best 2K + 1 of each beam, and what the beams have come to."""
+    """Random best 2K + 1 candidates of each beam, and log-probabilities of the beams."""
     c = 2 * k + 1
     values = np.sort(rng.normal(-4, 2, (n, k, c)))[..., ::-1]
     choices = np.stack([rng.permutation(c + 3)[:c] for _ in range(n * k)]).reshape(n, k, c)
@@ -148,7 +148,7 @@ def candidates(rng: np.random.Generator, kind: str, n: int, k: int) -> dict[str,
 
 
 def pool(rng: np.random.Generator, n: int, k: int) -> dict[str, Array]:
-    """Hypotheses that have finished, from none to K."""
+    """Random pools of 0 to K finished hypotheses."""
     scores = np.sort(np.ceil(rng.normal(-3, 2, (n, k)) * 2) / 2)[..., ::-1]
     places = np.arange(k) < rng.integers(0, k + 1, (n, 1))
     return {
@@ -160,7 +160,7 @@ def pool(rng: np.random.Generator, n: int, k: int) -> dict[str, Array]:
 
 
 def forced_tokens(rng: np.random.Generator, n: int) -> Array:
-    """Free ones, forced ones, and such as are given."""
+    """Random forced tokens: free, forced and unscored."""
     tokens, kinds = rng.integers(4, 9, n), rng.random(n)
     return np.where(kinds < 0.2, tokens, np.where(kinds < 0.4, unscored(tokens), FREE))
 

@@ -1,4 +1,4 @@
-"""Sentences one at a time, from any thread: what is found, what is cancelled, and what fails."""
+"""Translation service: results, cancellation and failures."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
 
 @pytest.fixture(scope="module")
 def expected(translator: Translator) -> dict[str, Translation]:
-    """With the bundle's options."""
+    """Translations of the lines with the bundle's options."""
     return {line: translator.translate(line) for line in LINES}
 
 
 class Held:
-    """Keeps futures from their results until it is let go, in the threads of services.
+    """Block the services' threads before they resolve futures, until `release`.
 
     Attributes:
         worked: those that were about to get one; they cannot be cancelled any more.
@@ -86,7 +86,7 @@ class Held:
         assert self._begun.wait(60)
         return future
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._submitted.set()
         self._free.set()
 
@@ -102,7 +102,7 @@ class Held:
 
 @pytest.fixture
 def start(translator: Translator) -> Iterator[Start]:
-    """Starts services that end with the test, and leave no thread."""
+    """Start services that are closed after the test and leave no threads."""
     services = []
     before = set(threading.enumerate())  # a server of other tests may have a service
 
@@ -119,10 +119,10 @@ def start(translator: Translator) -> Iterator[Start]:
 
 @pytest.fixture
 def held(start: Start, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    """Lets go before the services of `start` are closed."""
+    """Release the threads before the services of `start` are closed."""
     held = Held(monkeypatch)
     yield held
-    held.let_go()
+    held.release()
 
 
 def assert_found(found: Translation, expected: Translation) -> None:
@@ -132,7 +132,7 @@ def assert_found(found: Translation, expected: Translation) -> None:
 
 
 def when_full(service: TranslationService, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set once a thread waits for the service to have capacity."""
+    """Return an event that is set once a thread waits for capacity."""
     changed, waits = service._service._changed, threading.Event()
     real = changed.wait
 
@@ -324,7 +324,7 @@ def test_a_forked_process_is_told_at_once(start: Start, expected: dict[str, Tran
 
 
 class Rude(BaseException):
-    """What no `except Exception` catches."""
+    """Exception that `except Exception` does not catch."""
 
 
 class RudeHandler(logging.Handler):
@@ -346,7 +346,7 @@ def rude_logging() -> Iterator[None]:
 def raise_in_callback(
     service: TranslationService, held: Held, error: type[BaseException]
 ) -> list[Translation]:
-    """Of three lines, of which the first has such a callback, in a thread of the service."""
+    """The first of three lines has a callback that raises in a thread of the service."""
     told = threading.Event()
 
     def raises(_: object) -> None:
@@ -356,7 +356,7 @@ def raise_in_callback(
     first = held.submit(service, LINES[0])
     first.add_done_callback(raises)
     others = [service.submit(LINES[0])]
-    held.let_go()
+    held.release()
     assert told.wait(60)
     others.append(service.submit(LINES[0]))
     found = [one.result(60) for one in (first, *others)]
@@ -393,7 +393,7 @@ def test_a_callback_may_submit(start: Start, held: Held, expected: dict[str, Tra
     service = start()
     first, more = held.submit(service, LINES[0]), Future[Future[Translation]]()
     first.add_done_callback(lambda _: more.set_result(service.submit(LINES[2])))
-    held.let_go()
+    held.release()
     assert_found(more.result(60).result(60), expected[LINES[2]])
 
 
@@ -409,7 +409,7 @@ def test_a_callback_may_close_the_service(
 
     first.add_done_callback(close)
     second = service.submit(LINES[2])
-    held.let_go()
+    held.release()
     assert closed.wait(60)
     assert_found(second.result(60), expected[LINES[2]])
     with pytest.raises(TranslateTrtError, match="is closed"):
@@ -428,10 +428,10 @@ def test_a_cancelled_future_is_not_translated(
     assert not runs.cancel()
     assert waits.cancel()
     assert segments.cancel()
-    held.let_go()
+    held.release()
     assert_found(runs.result(60), expected[LINES[0]])
     assert_found(last.result(60), expected[LINES[3]])
-    assert wait([waits, segments], 60).not_done == set()  # whoever waits for them is told
+    assert wait([waits, segments], 60).not_done == set()  # waiting threads are notified
     assert held.worked == [runs, last]
     for one in (waits, segments):
         with pytest.raises(CancelledError):
@@ -449,10 +449,10 @@ def test_a_request_is_cancelled_without_those_of_others(
     service.cancel(request)
     assert [one.cancelled() for one in lines] == [True] * len(lines)
     assert [one.cancelled() for one in (runs, *others)] == [False] * 3
-    held.let_go()
+    held.release()
     for future, line in zip((runs, *others), (LINES[0], LINES[2], LINES[3]), strict=True):
         assert_found(future.result(60), expected[line])
-    # Cancelled lines leave room for others.
+    # Cancelled lines free capacity.
     again = [service.submit(LINES[0], request=request) for _ in range(20)]
     for future in again:
         assert_found(future.result(60), expected[LINES[0]])
@@ -473,7 +473,7 @@ def test_submit_waits_while_the_service_is_full(
     thread.start()
     assert waits.wait(60)
     assert not third.done()
-    held.let_go()
+    held.release()
     thread.join(60)
     for future, line in zip((*futures, third.result(60)), (LINES[0], *LINES[2:4]), strict=True):
         assert_found(future.result(60), expected[line])
@@ -500,7 +500,7 @@ def test_closing_ends_the_wait_for_capacity(
     threads[1].start()
     threads[0].join(60)
     assert errors == ["the translation service is closed; make another one."]
-    held.let_go()
+    held.release()
     threads[1].join(60)
     assert_found(only.result(60), expected[LINES[0]])
 
@@ -521,7 +521,7 @@ def test_closed_while_busy(
         for _ in waits:
             assert cancelled.acquire(timeout=60)
     assert not runs.done()
-    held.let_go()
+    held.release()
     closing.join(60)
     assert not closing.is_alive()
     assert all(one.done() for one in (runs, *waits))
@@ -544,7 +544,7 @@ def test_an_error_in_a_with_block_waits_for_nobody_but_those_that_run(
         with TranslationService(translator) as service:
             futures.append(held.submit(service, LINES[0]))
             futures.append(service.submit(LINES[2]))
-            futures[1].add_done_callback(lambda _: held.let_go())
+            futures[1].add_done_callback(lambda _: held.release())
             raise KeyError
 
     with pytest.raises(KeyError):

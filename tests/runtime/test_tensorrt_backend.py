@@ -1,4 +1,4 @@
-"""The calls into CUDA and TensorRT, on fakes of both; a GPU is asked by scripts/gpu_check.sh."""
+"""Calls of CUDA and TensorRT on fakes; scripts/gpu_check.sh runs them on a GPU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def record(**changes: Any) -> EngineRecord:
 
 @dataclass
 class Loaded:
-    """What `load` is given, and what it meets."""
+    """Arguments of `load` and the fakes that it uses."""
 
     bundle: Path
     files: dict[str, Path]

@@ -162,7 +162,7 @@ def test_an_error_of_onnxruntime_ends_the_call_and_not_the_translator(
 
 
 def endless(monkeypatch: pytest.MonkeyPatch, begin: Callable[[int], object]) -> None:
-    """Batches of the reference never end; a function is given the number of each that begins."""
+    """Make batches of the reference endless; `begin` receives the number of each new batch."""
     numbers, known = itertools.count(), set[Batch]()
 
     def step(batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""What Triton's Python backend runs, with a stand-in for what the backend gives it."""
+"""The Triton model, with a fake of the Python backend."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LINES = ["the cat runs.", "a big dog sleeps under the tree.", "", "Haus", "the r
 
 
 class NoWatch:
-    """In place of a process that watches this one."""
+    """Fake of the watchdog process."""
 
     def arm(self) -> None:
         pass
@@ -55,7 +55,7 @@ class NoWatch:
 
 @pytest.fixture(scope="module", autouse=True)
 def backend() -> Iterator[None]:
-    """`triton_python_backend_utils` is there, as it is in the server."""
+    """Install a fake of `triton_python_backend_utils`, which the server provides."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "triton_python_backend_utils", fake_triton)
         for module in (MODULE, METRICS):
@@ -76,7 +76,7 @@ def repository(compiled_bundle: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def load(repository: Path, kind: str = "CPU", instances: int = 1, **changed: str) -> Any:
-    """The model as the server loads it, from the file in the repository."""
+    """Load the model from the repository's file, as the server does."""
     home = repository / "translation"
     config = parse((home / "config.pbtxt").read_text())
     given = {**parameters(config), **changed}
@@ -138,13 +138,13 @@ def request(
 
 
 def answers(model: Any, requests: Sequence[Request]) -> list[InferenceResponse]:
-    """What the model answers to requests that are handed over together."""
+    """Return the answers to requests that are passed together."""
     assert model.execute(list(requests)) is None
     return [one.sender.response() for one in requests]
 
 
 def best(response: InferenceResponse) -> list[list[str]]:
-    """The n best of each line, without what fills them up."""
+    """Return the n best of each line without padding."""
     assert response.error is None, response.error.message
     return [
         [text.decode() for text in row[: count[0]]]
@@ -303,13 +303,13 @@ def test_a_bad_request_fails_alone(
 
 
 def rows(inputs: Arrays) -> list[list[int]]:
-    """Sentences of a batch, with their end symbols."""
+    """Return the sentences of a batch with their end symbols."""
     ids, lengths = inputs["source_ids"].tolist(), inputs["source_lengths"].tolist()
     return [row[:length] for row, length in zip(ids, lengths, strict=True)]
 
 
 class Held:
-    """Keeps all batches of plain Python from their encoding until it is let go; knows of which."""
+    """Block all batches of the Python reference at their encoding, until `release`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self._free = threading.Semaphore(0), threading.Event()
@@ -324,7 +324,7 @@ class Held:
 
         monkeypatch.setattr(OnnxRuntimeGraphs, "encode", encode)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._free.set()
 
 
@@ -342,7 +342,7 @@ def test_requests_cancelled_before_and_meanwhile(
     waits.cancelled.set()
     codes = [failure(one.sender.response())[0] for one in (before, waits)]
     assert codes == [TritonError.CANCELLED] * 2
-    held.let_go()
+    held.release()
     found = [best(one.sender.response()) for one in (runs, other)]
     model.finalize()
     monkeypatch.undo()
@@ -368,7 +368,7 @@ def test_a_request_cancelled_when_some_of_it_runs(
     monkeypatch.setattr(TranslationService, "cancel", cancelling)
     many.cancelled.set()
     assert cancelled.wait(60)
-    held.let_go()
+    held.release()
     assert failure(many.sender.response())[0] == TritonError.CANCELLED
     found = best(other.sender.response())
     model.finalize()
@@ -395,7 +395,7 @@ def test_execute_refuses_what_there_is_no_capacity_for_and_the_end_answers_all(
     code, said = failure(requests[2].sender.response())
     assert code == TritonError.UNAVAILABLE
     assert "is at its capacity of 2 requests; send the request again later" in said
-    held.let_go()
+    held.release()
     assert best(requests[0].sender.response()) == expected(translator.translate(["a"]))
     wait_for(lambda: model._admission.requests < 2, "the answered one to leave")
     again = request("c")
@@ -436,7 +436,7 @@ def test_a_request_whose_time_is_up(
         code, said = failure(one.sender.response())
         assert code == TritonError.UNAVAILABLE
         assert "timeout of 1000 microseconds expired before it was translated; send" in said
-    held.let_go()
+    held.release()
     found = best(patient.sender.response())
     model.finalize()
     monkeypatch.undo()
@@ -457,7 +457,7 @@ def test_metrics(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model.execute([answers_to[0], gone, *answers_to[1:]])
     for one in (gone, *answers_to):
         failure(one.sender.response())
-    held.let_go()
+    held.release()
     model.finalize()
     found = fake_triton.MetricFamily.ALL
     outcomes = {
@@ -568,7 +568,7 @@ def test_scores_are_numbers_that_json_knows(model: Any, monkeypatch: pytest.Monk
 
 
 class Asked:
-    """Stands in for `Translator` and keeps what it was made with."""
+    """Fake of `Translator` that records its arguments."""
 
     def __init__(self, bundle: Path, target: str, **given: Any) -> None:
         self.bundle, self.given = bundle, given

@@ -1,4 +1,4 @@
-"""A model repository: what is in it, and what is refused before anything is written."""
+"""Model repositories: contents, and errors before anything is written."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def request(
     timeout: int | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Of a line, or of several, with a value of each option for all or for each of them."""
+    """Create a request for one line or several, with options for all or for each of them."""
     texts = [text] if isinstance(text, (str, bytes)) else text
     inputs: dict[str, Any] = {}
     if texts is not None:
@@ -97,7 +97,7 @@ def of_tokens(tokens: Sequence[int], **options: Any) -> dict[str, Any]:
 
 
 def expensive(characters: int, **more: Any) -> dict[str, Any]:
-    """16 texts, each translated by 16 beams to the maximum length of every segment."""
+    """Return 16 texts, each translated with 16 beams to the maximum length of every segment."""
     text = ("the cat runs over the green tree. " * 300)[:characters]
     options = {"BEAM_SIZE": 16, "MIN_LENGTH": 90}
     given = {name: [value] * LIMIT for name, value in options.items()}
@@ -105,7 +105,7 @@ def expensive(characters: int, **more: Any) -> dict[str, Any]:
 
 
 def check(answer: dict[str, Any], translations: Sequence[Translation]) -> None:
-    """The answer is these translations."""
+    """Check that an answer contains the translations."""
     assert "error" not in answer, answer
     outputs = answer["outputs"]
     assert outputs["COUNT"] == [[len(one.hypotheses)] for one in translations]
@@ -252,7 +252,7 @@ def test_cancelled_requests(server: TritonServer, translator: Translator, lines:
 
 
 def successes(server: TritonServer) -> int:
-    """Requests that the model has answered without an error."""
+    """Return the number of successful requests."""
     (stats,) = json.loads(server.get("v2/models/translation/stats")[1])["model_stats"]
     return int(stats["inference_stats"]["success"]["count"])
 
@@ -285,7 +285,7 @@ def test_an_expensive_request_beside_cheap_ones(
 
 
 def settled(server: TritonServer) -> dict[str, float]:
-    """Metrics, once they know of all requests that are answered: they do of a later one."""
+    """Wait until the metrics include all answered requests, and return them."""
     found = server.metrics()
     for _ in range(2):  # the first may be among numbers of before that are being published
         refused = found["refused"]
@@ -320,7 +320,7 @@ def test_restarted_under_load(
 def test_drained_under_load(
     start_triton: Any, repository: Path, translator: Translator, lines: list[str]
 ) -> None:
-    """The recipe of docs/serve.md: when its preStop is over, nobody sends any more requests."""
+    """Follow docs/serve.md: after preStop, clients send no more requests."""
     (recipe,) = re.findall(r"^```yaml\n(.*?)^```$", page(), re.MULTILINE | re.DOTALL)
     (flag,) = re.findall(r"--exit-timeout-secs=\d+", recipe)
     grace, pause = (
@@ -372,7 +372,7 @@ BLOCK = re.compile(r"^```(?:sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def test_the_commands_of_the_page(
     triton_server_program: Path, repository: Path, translator: Translator, tmp_path: Path
 ) -> None:
-    """What docs/serve.md says to type runs in its order; test_docs.py runs what makes `repo/`."""
+    """Run the commands of docs/serve.md in order; test_docs.py runs those that create `repo/`."""
     (tmp_path / "repo").symlink_to(repository)
     (tmp_path / ".cache").symlink_to(ROOT / ".cache")
     http, grpc, metrics = map(str, free_ports(3))

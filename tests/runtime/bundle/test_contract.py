@@ -110,7 +110,7 @@ def test_static_caches_have_one_size_and_their_form_s_type() -> None:
     for spec in STATIC.state:
         assert outputs[NEXT + spec.name].axes == inputs[spec.name].axes
         assert not {"P", "K"} & set(spec.axes)
-    # Where a step writes is told by its number, and there is room for every step.
+    # Static slots: the step number determines the slot, and every step has a slot.
     assert not {"slots", NEXT + "slots", "full"} & (inputs.keys() | outputs.keys())
     for name, spec in inputs.items():
         cache = name.startswith(("self_", "cross_"))

@@ -41,7 +41,7 @@ MEMORY = 8 * 2**30
 
 @contextmanager
 def python() -> Iterator[Ask]:
-    """Python's runtime in a process of its own."""
+    """The Python runtime in a separate process."""
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))"
     program = f"{limit}; import runpy, sys; runpy.run_path({damage.__file__!r}, None, '__main__')"
     with subprocess.Popen(
@@ -65,7 +65,7 @@ def python() -> Iterator[Ask]:
 
 @contextmanager
 def cpp(library: Library) -> Iterator[Ask]:
-    """The C++ library in a process that sanitizers watch."""
+    """The C++ library in a process with sanitizers."""
     with library.probe(TRANSLATE_TRT_KERNELS="none", **allocations()) as probe:
 
         def ask(bundle: Path) -> list[str]:
@@ -78,12 +78,12 @@ def cpp(library: Library) -> Iterator[Ask]:
 
 
 def allocations() -> dict[str, str]:
-    """AddressSanitizer's way to say that memory has run out, instead of ending the program."""
+    """Return settings with which AddressSanitizer fails allocations instead of aborting."""
     return {"ASAN_OPTIONS": f"allocator_may_return_null=1:max_allocation_size_mb={MEMORY >> 20}"}
 
 
 def told(ask: Ask, bundles: dict[str, Path], place: Path) -> dict[str, int]:
-    """Count the statuses that came of damaged copies; fail at what is neither success nor ours.
+    """Count the results of damaged copies; fail on any unexpected result.
 
     Args:
         ask: a runtime.

@@ -100,7 +100,7 @@ def test_links_inside_and_to_the_bundle_are_fine(bundle: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_bundles_of_links(bundle: Path, layout: str) -> None:
-    """What a manifest names may be a link to outside, and the manifest too."""
+    """The manifest and its files may be links to other places."""
     manifest = read_manifest(bundle)
     LAYOUTS[layout](bundle)
     assert read_manifest(bundle) == manifest

@@ -1,4 +1,4 @@
-"""Models that want to be told languages."""
+"""Prompts of multilingual models."""
 
 from __future__ import annotations
 

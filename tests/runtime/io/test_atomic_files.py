@@ -37,7 +37,7 @@ def ours(path: Path, content: str = "old") -> Path:
 
 
 def made(directory: Path) -> list[str] | None:
-    """The files of a directory that `ours` made."""
+    """Return the files of a directory that `ours` created."""
     return ["manifest.json", "more/weights"] if (directory / "manifest.json").exists() else None
 
 
@@ -313,7 +313,7 @@ def test_what_a_killed_process_left_is_cleared_and_what_is_under_way_is_not(tmp_
 
 
 def test_a_directory_lost_between_two_renames_is_put_back(tmp_path: Path) -> None:
-    """As a SIGKILL leaves it where two names cannot be exchanged."""
+    """Simulate SIGKILL on a system that cannot exchange two names."""
     ours(tmp_path / ".a.0123abcd.old")
     ours(tmp_path / ".a.89ab0123.partial", "new")
     with pytest.raises(OutputError, match="exists"), new_directory(tmp_path / "a"):
@@ -386,7 +386,7 @@ def test_without_locks_there_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("translate_trt.runtime.io.locks.try_lock", lambda descriptor: None)
-    (tmp_path / ".a.0123abcd.partial").mkdir()  # nobody can know whose that is
+    (tmp_path / ".a.0123abcd.partial").mkdir()  # possibly in use: without locks this is unknown
     with new_directory(tmp_path / "a"):
         pass
     assert names(tmp_path) == [".a.0123abcd.partial", "a"]
@@ -396,7 +396,7 @@ def test_without_locks_there_is_a_warning(
 def test_a_lock_file_that_was_removed_meanwhile_is_no_lock(tmp_path: Path) -> None:
     with locked(tmp_path / "lock", tmp_path):
         (tmp_path / "lock").unlink()
-        with locked(tmp_path / "lock", tmp_path):  # somebody's mistake, but no endless loop
+        with locked(tmp_path / "lock", tmp_path):  # a mistake of the user, but not an endless loop
             pass
 
 
@@ -404,7 +404,7 @@ def test_a_lock_file_that_was_removed_meanwhile_is_no_lock(tmp_path: Path) -> No
 def test_contents_are_switched_wherever_that_was_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    """As by SIGKILL before the rename of that number."""
+    """Simulate SIGKILL before the n-th rename."""
     old, new = {"index": "old", "a": "old", "gone": "old"}, {"index": "new", "a": "new", "b": "new"}
     directory = tmp_path / "data"
     directory.mkdir()

@@ -32,7 +32,7 @@ from translate_trt.runtime.io.lines import (
 
 @pytest.fixture(autouse=True)
 def no_wait_for_ever() -> Iterator[None]:
-    """A test that waits for a line that does not come fails after a minute."""
+    """Fail tests that wait for a missing line after a minute."""
 
     def fail(*_: object) -> None:
         raise TimeoutError
@@ -141,7 +141,7 @@ def test_a_read_that_fails_names_the_file() -> None:
 
 
 class Dribble(io.RawIOBase):
-    """A pipe that delivers a byte at a time."""
+    """Pipe that delivers single bytes."""
 
     def __init__(self, content: bytes) -> None:
         self._left = content
