@@ -26,7 +26,7 @@ _DEFAULT_OUT = Path("attention.png")
 
 @click.command()
 @click.argument("sentence")
-@click.option("--checkpoint", type=_PATH, required=True, help="A run or a checkpoint.")
+@click.option("--checkpoint", type=_PATH, required=True, help="Run or checkpoint.")
 @click.option(
     "--translation",
     "target",

@@ -91,7 +91,13 @@ class _Row:
 )
 @search_flags
 @click.option("--target", help="Target of a bundle, such as onnx-int8. Default: the first.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Device for checkpoints; auto: a GPU if there is one.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def evaluate(

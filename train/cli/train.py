@@ -86,7 +86,13 @@ def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
     "--resume", is_flag=True, help="Continue the run in --output from its last checkpoint."
 )
 @click.option("--force", is_flag=True, help="Delete the run in --output and start over.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Device to train on; auto: a GPU if there is one.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
 @language_flags
 @_settings
