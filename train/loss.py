@@ -97,9 +97,9 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             strict=True,
         ):
             logits = (hidden_rows @ matrix.T).float()  # [C, V]
-            one, other, gradient = compute(logits, target_rows, smoothing, bias, banned_tokens)
-            smoothed += one
-            likelihood += other
+            loss, nll, gradient = compute(logits, target_rows, smoothing, bias, banned_tokens)
+            smoothed += loss
+            likelihood += nll
             if grad_bias is not None:
                 grad_bias += gradient.sum(0)
             if grad_hidden is not None and grad_weight is not None:

@@ -49,16 +49,16 @@ def clean_chunk(source: list[bytes], target: list[bytes], options: PrepareOption
     kept_target: list[str] = []
     for raw_source, raw_target in zip(source, target, strict=True):
         try:
-            one, other = raw_source.decode().strip(), raw_target.decode().strip()
+            text, translation = raw_source.decode().strip(), raw_target.decode().strip()
         except UnicodeDecodeError:
             dropped["not_utf8"] = dropped.get("not_utf8", 0) + 1
             continue
-        reason = _reason_to_drop(len(one), len(other), options)
+        reason = _reason_to_drop(len(text), len(translation), options)
         if reason is not None:
             dropped[reason] = dropped.get(reason, 0) + 1
             continue
-        kept_source.append(one + "\n")
-        kept_target.append(other + "\n")
+        kept_source.append(text + "\n")
+        kept_target.append(translation + "\n")
     return CleanChunk(
         "".join(kept_source).encode(),
         "".join(kept_target).encode(),
@@ -83,8 +83,8 @@ def _hash_pairs(source: list[str], target: list[str]) -> NDArray[np.uint64]:
     # 64 bits of a cryptographic hash: the probability of any collision among 40 million pairs is
     # 4e-5. Python's built-in hash differs between processes.
     digests = [
-        hashlib.blake2b((one + other).encode(), digest_size=8).digest()
-        for one, other in zip(source, target, strict=True)
+        hashlib.blake2b((text + translation).encode(), digest_size=8).digest()
+        for text, translation in zip(source, target, strict=True)
     ]
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 

@@ -115,7 +115,7 @@ def plain_axes(axes: Axes, ink: str = "black") -> None:
 
 
 def legend_columns(labels: Sequence[str], inches: float) -> int:
-    """Return how many columns of a legend fit into that width, at least one."""
+    """Return the number of legend columns that fit into a width in inches, at least 1."""
     column = 0.8 + 0.1 * max(map(len, labels))  # a sample of the line, and about 0.1 a character
     return max(1, min(len(labels), int(inches / column)))
 

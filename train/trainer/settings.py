@@ -114,7 +114,7 @@ def fine_tuning_settings(
             unknown to the model, or missing for a multilingual one.
         CheckpointError: The tokenizers do not fit the weights.
     """
-    shape = {one.name for one in dataclasses.fields(ModelConfig)} - {"dropout"}
+    shape = {field.name for field in dataclasses.fields(ModelConfig)} - {"dropout"}
     changed = ["--" + name.replace("_", "-") for name in overrides if name in shape]
     if changed:
         raise OptionError(
