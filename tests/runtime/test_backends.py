@@ -45,7 +45,7 @@ def target(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def contract(request: pytest.FixtureRequest, compiled_bundle: Path) -> Contract:
-    """Graphs of the test's target, or of the first target."""
+    """Contract of the test's target, or of the first target."""
     of_each = "target" in request.fixturenames
     target = request.getfixturevalue("target") if of_each else TARGETS[0]
     return contract_of(compiled_bundle, target)

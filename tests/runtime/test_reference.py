@@ -586,10 +586,10 @@ class EndlessGraphs(ScriptedGraphs):
 def test_an_error_of_one_batch_ends_the_call_with_it(workers: int) -> None:
     def fail(number: int) -> None:
         if number == 20:
-            raise BackendError("no room for 7 tensors")
+            raise BackendError("out of memory for 7 tensors")
 
     graphs = EndlessGraphs(fail)
-    with pytest.raises(BackendError, match="no room for 7 tensors"):
+    with pytest.raises(BackendError, match="out of memory for 7 tensors"):
         translate(graphs, sentences_of(9), 1, workers)
     assert len(graphs.encoded) <= workers  # whoever failed begins nothing more
 

@@ -148,12 +148,12 @@ def test_an_error_of_onnxruntime_ends_the_call_and_not_the_translator(
 
     def failing(*_: object) -> None:
         begun.set()
-        raise RuntimeError("no room for 7 tensors")
+        raise RuntimeError("out of memory for 7 tensors")
 
     with monkeypatch.context() as patch:
         patch.setattr(ort.InferenceSession, "run_with_iobinding", failing)
         with pytest.raises(
-            BackendError, match=r"^translation failed: no room for 7 tensors\. .* lower batch_tok"
+            BackendError, match=r"^translation failed: out of memory for 7 tensors\. .* lower batch_tok"
         ) as caught:
             translator.translate(LINES)
     assert begun.is_set()
