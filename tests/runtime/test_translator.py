@@ -153,7 +153,8 @@ def test_an_error_of_onnxruntime_ends_the_call_and_not_the_translator(
     with monkeypatch.context() as patch:
         patch.setattr(ort.InferenceSession, "run_with_iobinding", failing)
         with pytest.raises(
-            BackendError, match=r"^translation failed: out of memory for 7 tensors\. .* lower batch_tok"
+            BackendError,
+            match=r"^translation failed: out of memory for 7 tensors\. .* lower batch_tok",
         ) as caught:
             translator.translate(LINES)
     assert begun.is_set()

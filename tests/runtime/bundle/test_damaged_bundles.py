@@ -1,7 +1,7 @@
-"""Bundles damaged at random, with hashes that fit: both runtimes take them or say what is wrong.
+"""Bundles damaged at random, with matching hashes: both runtimes accept them or report an error.
 
-ONNX Runtime reads the graphs, and no check of ours comes before it: what is tried here of them is
-that its errors become ours. What it makes of numbers that were changed is no error to anybody.
+ONNX Runtime reads the graphs without prior checks of ours. For graphs the test only checks that its
+errors become ours: changed numbers are no errors.
 """
 
 from __future__ import annotations
