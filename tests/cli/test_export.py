@@ -78,7 +78,7 @@ def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
         (["--profiles", "many"], "'many' is not a profile"),
         (["--optimization-level", 9], "must be from 0 to 5"),
         (["--target", "onnx-int8-shortlist"], "make one with translate-trt shortlist"),
-        (["--shortlist", "t.safetensors"], "name onnx-fp32-shortlist or onnx-int8-shortlist"),
+        (["--shortlist", "t.safetensors"], "add onnx-fp32-shortlist or onnx-int8-shortlist"),
         (["--target", "onnx-fp32-shortlist", "--shortlist", "t.safetensors"], "there is no file"),
     ],
 )
