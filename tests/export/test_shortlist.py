@@ -254,7 +254,7 @@ def test_a_target_without_its_table() -> None:
 
 
 def test_a_table_without_a_target(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="name onnx-fp32-shortlist or onnx-int8-shortlist"):
+    with pytest.raises(OptionError, match="add onnx-fp32-shortlist or onnx-int8-shortlist"):
         BuildOptions(("onnx-fp32",), shortlist=tmp_path)
 
 
