@@ -360,7 +360,7 @@ def test_paths_without_a_checkpoint(
 def test_tokenizers_of_another_model(text: Text, start: Path, tmp_path: Path) -> None:
     shutil.copyfile(start / "source.spm", start / "target.spm")
     forget_hashes(start / "config.json")
-    with pytest.raises(CheckpointError, match=r"target\.spm has 300 pieces and the model 3\d\d"):
+    with pytest.raises(CheckpointError, match=r"target\.spm has 300 tokens, but the model has 3"):
         prepare_job(text, tmp_path / "run", "fine-tune", QUICK, start=start)
 
 
@@ -413,4 +413,4 @@ def test_the_command(text: Text, start: Path, tmp_path: Path) -> None:
     assert (saved["warmup_steps"], saved["learning_rate"]) == (FINE_TUNE.warmup_steps, 1e-3)
     refused = CliRunner().invoke(main, [*command, "--force", "--heads", "2"])
     assert refused.exit_code == 2
-    assert "--heads: with --from, the model is" in refused.output
+    assert "--heads: with --from, the shape of the model is" in refused.output
