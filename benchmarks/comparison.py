@@ -267,7 +267,7 @@ def _first_of_the_best(trials: Sequence[Trial]) -> Setting:
 
 
 def _finalists(trials: Sequence[Trial]) -> list[Trial]:
-    """Those that a part of the lines may have misjudged, in the order in which they were tried."""
+    """Trials that a part of the lines may have misjudged, in the order of the trials."""
     top = sorted(trials, key=lambda trial: trial.figure, reverse=True)[:FINALISTS]
     near = [one for one in top if one.figure >= top[0].figure - MISJUDGED * abs(top[0].figure)]
     return [trial for trial in trials if trial in near]

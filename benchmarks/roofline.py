@@ -42,13 +42,13 @@ class Peaks:
 class Work:
     """Work of a search: operations of matmuls with weights, of attention, and bytes moved."""
 
-    products: float
+    matmuls: float
     attention: float
     bytes: float
 
     def seconds(self, precision: str, peaks: Peaks) -> float:
         """Return the least seconds; attention is in fp32 in every precision."""
-        computing = self.products / getattr(peaks, precision) + self.attention / peaks.fp32
+        computing = self.matmuls / getattr(peaks, precision) + self.attention / peaks.fp32
         return max(computing, self.bytes / peaks.copy)
 
 
@@ -132,7 +132,7 @@ def work(
         beams: K.
         batch_tokens: Size of a batch, which decides how often weights are read.
     """
-    products = attention = moved = 0.0
+    matmuls = attention = moved = 0.0
     weight_bytes = {"int8": 1, "fp32": 4}[precision]
     encoder, cross, decoder = _parameters(config)
     for batch in length_sorted_batches([length + 1 for length in sources], batch_tokens):
@@ -140,7 +140,7 @@ def work(
         moved += weight_bytes * decoder * (1 + max(targets[row] for row in batch))
         for row in batch:
             source, steps = sources[row] + 1, targets[row] + 1
-            products += 2 * source * (encoder + cross) + 2 * beams * steps * decoder
+            matmuls += 2 * source * (encoder + cross) + 2 * beams * steps * decoder
             columns = config.heads * (config.d_k + config.d_v)
             looked_at = steps * (steps + 1) / 2 + steps * source  # positions, by one beam
             attention += 2 * columns * config.encoder_layers * source**2
@@ -148,7 +148,7 @@ def work(
             # Caches: of the beams' own tokens, and once per sentence of the source's.
             seen = beams * steps * (steps + 1) / 2 + steps * source
             moved += 4 * columns * config.decoder_layers * seen
-    return Work(products, attention, moved)
+    return Work(matmuls, attention, moved)
 
 
 def _parameters(config: ModelConfig) -> tuple[int, int, int]:

@@ -107,7 +107,7 @@ def words(line: str) -> list[str]:
 
 
 def adapted(arguments: list[str]) -> list[str]:
-    """The same for a test: a moment of training, and what is there already is replaced."""
+    """Shorten training to a moment, and let commands replace existing outputs."""
     name, *others = arguments
     if name == "train" and "--from" in others:
         others += SMALL[: SMALL.index("--d-model")]  # its shape is the checkpoint's
@@ -120,7 +120,7 @@ def adapted(arguments: list[str]) -> list[str]:
 
 
 class Reader:
-    """Who types the commands of a page one by one.
+    """A reader who types the commands of a page one by one.
 
     A command runs in this process, where torch is imported already; the first of each kind runs in
     a shell, unless the quickstart runs that kind. What was typed before, word for word, is not

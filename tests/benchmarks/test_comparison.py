@@ -96,14 +96,14 @@ def test_work_of_one_sentence_by_hand() -> None:
     found = work(config, "int8", [2], [1], beams=3, batch_tokens=100)
     encoder, cross = 4 * 16 + 2 * 32, 2 * 2 * 16
     decoder = 2 * (6 * 16 + 2 * 32) + 40
-    assert found.products == 2 * 3 * (encoder + cross) + 2 * 3 * 2 * decoder
+    assert found.matmuls == 2 * 3 * (encoder + cross) + 2 * 3 * 2 * decoder
     # Two steps look at 1 and 2 of their own positions and at 3 of the source each.
     assert found.attention == 2 * 8 * (1 * 9 + 2 * 3 * (3 + 6))
     caches = 4 * 8 * 2 * (3 * 3 + 2 * 3)
     assert found.bytes == encoder + cross + 2 * decoder + caches
     more = work(config, "fp32", [2], [1], beams=3, batch_tokens=100)
     assert more.bytes - caches == 4 * (found.bytes - caches)
-    assert found.seconds("int8", Peaks(1e3, 1e9, 1e9)) > found.products / 1e3
+    assert found.seconds("int8", Peaks(1e3, 1e9, 1e9)) > found.matmuls / 1e3
     assert found.seconds("int8", Peaks(1e9, 1e9, 10.0)) == found.bytes / 10
 
 
@@ -115,7 +115,7 @@ def test_two_sentences_of_a_batch_read_the_weights_once() -> None:
     )
     alone = work(config, "int8", [2, 2], [3, 1], beams=3, batch_tokens=8)
     together = work(config, "int8", [2, 2], [3, 1], beams=3, batch_tokens=100)
-    assert together.products == alone.products
+    assert together.matmuls == alone.matmuls
     assert together.bytes < alone.bytes
 
 

@@ -249,7 +249,7 @@ def test_the_interpreter_does_not_complain_of_a_closed_pipe() -> None:
     code = (
         "import click, sys, types\n"
         "from translate_trt.runtime.cli import SUBCOMMANDS, Subcommand, main\n"
-        "command = click.command()(lambda: click.echo('seen by nobody'))\n"
+        "command = click.command()(lambda: click.echo('never shown'))\n"
         "sys.modules['probe'] = types.SimpleNamespace(probe=command)\n"
         "SUBCOMMANDS['probe'] = Subcommand('probe', 'probe', '')\n"
         "main(['probe'])\n"

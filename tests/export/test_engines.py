@@ -131,14 +131,14 @@ def test_all_unknown_operators_are_named_at_once(rtx: Builder) -> None:
     x = TensorSpec("x", "int8", ("N", 4))
     y = TensorSpec("y", "int8", (4, 4))
     nodes = [
-        helper.make_node("MatMulInteger", ["x", "y"], ["z"], name="product"),
+        helper.make_node("MatMulInteger", ["x", "y"], ["z"], name="matmul"),
         helper.make_node("Invented", ["z"], ["w"], name="stranger", domain="elsewhere"),
     ]
     graph = crafted(nodes, [x, y], [TensorSpec("w", "int32", ("N", 4))], domain="elsewhere")
     with pytest.raises(EngineError) as caught:
         build_engine(rtx, graph, PROFILES[:1], uncached())
     message = str(caught.value)
-    assert "MatMulInteger at 'product', Invented at 'stranger'" in message
+    assert "MatMulInteger at 'matmul', Invented at 'stranger'" in message
     assert "choose a tensorrt target" in message
     assert "Invented: replace it" in message
 

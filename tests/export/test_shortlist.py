@@ -74,7 +74,7 @@ def reference(
 
 @pytest.fixture(scope="module")
 def references() -> dict[SearchOptions, list[list[Hypothesis]]]:
-    """What the reference found; it is searched once for all runs of the graphs."""
+    """Hypotheses of the reference, searched once for all runs of the graphs."""
     return {}
 
 

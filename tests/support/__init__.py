@@ -1,1 +1,1 @@
-"""What tests of several folders share."""
+"""Fixtures and helpers that tests of several folders share."""

@@ -1,8 +1,8 @@
 """Emulated GPU on the host: memory, stream and both engines, stricter than a real GPU.
 
-Nothing that is asked for happens before somebody waits for it, so that what is read or overwritten
+Nothing that is asked for happens before a caller waits for it, so that what is read or overwritten
 too early shows; or, if it is eager, everything at once, so that what is overwritten too late shows.
-Memory that nobody has written holds what makes any number wrong.
+Memory that was never written holds what makes any number wrong.
 Every address is looked up: one that is freed, misaligned or out of its allocation raises. The
 engines are the graphs they are built from, in ONNX Runtime, on exactly the bytes at the addresses.
 """
@@ -51,7 +51,7 @@ class StandInEngines:
 
     Attributes:
         sessions: by role.
-        contract: of the engines; graphs that stand in for bfloat16 take float32.
+        contract: of the engines; graphs that emulate bfloat16 take float32.
         profiles: of both.
     """
 

@@ -77,7 +77,7 @@ def _instrument(kill_at: int | None) -> list[str]:
     def opened(file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
         stream = open_file(file, mode, *arguments, **named)
         if set(mode) & set("wxa+"):
-            step("open")  # what is there now is empty
+            step("open")  # the file is empty now
         return stream
 
     io.open = builtins.open = opened  # type: ignore[assignment]

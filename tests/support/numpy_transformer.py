@@ -28,7 +28,7 @@ class NumpyTransformer:
     Attributes:
         heads: of every attention.
         pre_norm: LayerNorm is before each sub-layer, and behind the last layer.
-        activation: between the feed-forward products.
+        activation: between the feed-forward matmuls.
         epsilon: LayerNorm's.
         linear: weight [in, out] and bias [out] by name: STACK.LAYER.{self,cross}.{query,key,value,
             output}, STACK.LAYER.{inner,outer}.

@@ -88,7 +88,7 @@ def quantize(x: Array, positive: bool) -> tuple[Array, Array]:
     return np.clip(ratio, 0 if positive else -128, 255 if positive else 127).astype(int), scale
 
 
-def product(x: Array, weights: Array, scales: Array, positive: bool) -> Array:
+def matmul(x: Array, weights: Array, scales: Array, positive: bool) -> Array:
     values, scale = quantize(x, positive)
     return ((values @ weights.astype(int)).astype(np.float32) * scale * scales).astype(np.float32)
 

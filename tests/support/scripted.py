@@ -286,7 +286,7 @@ class ScriptedGraphs:
     def _row(self, inputs: Arrays, row: int) -> tuple[Script, list[int], list[tuple[int, ...]]]:
         """Recover script, source and beam prefixes of a row from its caches."""
         beams = inputs["tokens"].shape[1]
-        if inputs["done"][row]:  # waits, or is idle; what it computes is read by nobody
+        if inputs["done"][row]:  # waits, or is idle; its results are never read
             return self.scripts[0], [], [()] * beams
         shown = inputs["source_bias"][row, 0, 0] == 0
         source = inputs["cross_key_0"][row, 0, shown, 0].astype(int).tolist()

@@ -101,7 +101,7 @@ def test_early_stopping_ends_with_the_first_full_pool(beams: int) -> None:
             steps[early], best[early] = model.steps, found[0].score
         lengths = [len(hypothesis.token_log_probs) for hypothesis in found]
         assert len(found) == beams
-        # The last that ended filled the pool: one step earlier it had room.
+        # The last that ended filled the pool: one step earlier it was not full.
         if not found[0].truncated:
             assert steps[True] == max(lengths)
         assert best[True] <= best[False]

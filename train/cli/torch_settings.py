@@ -26,7 +26,7 @@ def set_training_defaults(environment: MutableMapping[str, str] | None = None) -
         environment: Environment to change; None for that of this process.
     """
     if environment is None:
-        if "torch" in sys.modules:  # too late, and possibly the process of somebody else
+        if "torch" in sys.modules:  # too late, and possibly the process of another program
             return
         environment = os.environ
     if "OMP_WAIT_POLICY" not in environment:

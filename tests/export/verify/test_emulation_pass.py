@@ -48,11 +48,11 @@ def layer(dtype: ir.DataType) -> ir.Model:
     """Build a graph of relu(x W + b), transposed, with 16-bit inputs and outputs."""
     x = value("x", dtype, "N", 64)
     weights, bias = (constant(n, a.astype(HALF[dtype])) for n, a in (("w", WEIGHTS), ("b", BIAS)))
-    product = node("MatMul", [x, weights], dtype, "product")
-    total = node("Add", [product.outputs[0], bias], dtype, "total")
+    matmul = node("MatMul", [x, weights], dtype, "matmul")
+    total = node("Add", [matmul.outputs[0], bias], dtype, "total")
     positive = node("Relu", [total.outputs[0]], dtype, "positive")
     turned = node("Transpose", [positive.outputs[0]], dtype, "turned", perm=[1, 0])
-    nodes = [product, total, positive, turned]
+    nodes = [matmul, total, positive, turned]
     return model([x], nodes, [turned.outputs[0]], weights, bias)
 
 
@@ -77,8 +77,8 @@ def test_every_operator_rounds_its_result(dtype: ir.DataType) -> None:
     assert Emulate().run(graph).matches == 3  # a transposition only moves values
     stored = np.float16 if dtype == ir.DataType.FLOAT16 else np.float32
     x = rounded(X).astype(stored)
-    product = rounded(rounded(X) @ rounded(WEIGHTS))
-    expected = np.maximum(rounded(product + rounded(BIAS)), 0).T
+    matmul = rounded(rounded(X) @ rounded(WEIGHTS))
+    expected = np.maximum(rounded(matmul + rounded(BIAS)), 0).T
     found = run(graph, x=x)
     assert found.dtype == stored
     # Another order of summation may round to the next number, in one of some hundred results.

@@ -16,8 +16,8 @@ from support.operators import (
     best,
     blocked,
     logit_bias,
+    matmul,
     matrix,
-    product,
     quantize,
 )
 
@@ -81,7 +81,7 @@ def test_best_of_products_with_a_bias(
         "column": column, "count": np.array([2 * beams + 1]),
     }  # fmt: skip
     found = make_session("BiasedCandidates8", values, 3, ("w", "s", "bias"))()
-    logits = product(x, weights, scales, False) + bias
+    logits = matmul(x, weights, scales, False) + bias
     assert_candidates(found, best(logits, column, 2 * beams + 1))
 
 
@@ -94,7 +94,7 @@ def test_columns_that_never_come_are_the_last(make_session: Callable[..., Sessio
     values = {"x": x, "w": blocks, "s": scales, "bias": bias, "column": column,
               "count": np.array([9])}  # fmt: skip
     found = make_session("BiasedCandidates8", values, 3, ("w", "s", "bias"))()
-    assert_candidates(found, best(product(x, weights, scales, False) + bias, column, 9), 2e-3)
+    assert_candidates(found, best(matmul(x, weights, scales, False) + bias, column, 9), 2e-3)
     assert (np.sort(found[1][..., :3]) == [29, 30, 31]).all()
 
 
@@ -121,7 +121,7 @@ def test_beams_that_are_alike_have_the_same_candidates_and_columns_of_their_own(
     values = {"x": x, "w": blocks, "s": scales, "hidden": np.zeros(48, np.float32),
               "column": column, "count": np.array([9])}  # fmt: skip
     run = make_session("Candidates8", values, 3, ("w", "s", "hidden"))
-    assert_candidates(run(), best(product(x, weights, scales, False), column, 9))
+    assert_candidates(run(), best(matmul(x, weights, scales, False), column, 9))
 
 
 @pytest.mark.parametrize(

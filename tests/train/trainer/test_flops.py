@@ -37,7 +37,7 @@ def test_training_is_three_times_the_forward_pass() -> None:
 
 
 def test_the_papers_models_have_their_order_of_magnitude() -> None:
-    # Table 2 estimates 3.3e18 (base) and 2.3e19 (big) from hours and the GPUs' speed; products
+    # Table 2 estimates 3.3e18 (base) and 2.3e19 (big) from hours and the GPUs' speed; matmuls
     # alone, of 25,000 tokens a side in sentences of 28, are fewer, and big is 3 to 4 times base a
     # step.
     sentences = [28] * (25_000 // 28)

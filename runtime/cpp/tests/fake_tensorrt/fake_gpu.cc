@@ -376,7 +376,7 @@ class FakeEngineState {
   int contexts = 0;
 
   bool fail(const std::string& reason) const {
-    runtime.logger.log(ILogger::Severity::kINFO, "nobody need know this");
+    runtime.logger.log(ILogger::Severity::kINFO, "a message of no interest");
     runtime.logger.log(ILogger::Severity::kERROR, reason.c_str());
     return false;
   }

@@ -1,4 +1,4 @@
-"""Compiled products, in 8 bits and of floats, against a plain numpy reading of what they say."""
+"""Compiled matmuls, in 8 bits and in float32, against plain numpy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from support.operators import (
     Array,
     Session,
     in_panels,
+    matmul,
     matrix,
     normalized,
-    product,
     whole,
 )
 
@@ -47,7 +47,7 @@ AFTER = ("", *ACTIVATIONS, "Add", "AddNorm", "AddAndNorm")
 
 
 def outputs_of(expected: Array, after: str, values: dict[str, Array]) -> list[Array]:
-    """Of a product with its bias: what follows it, whose further inputs join the others."""
+    """Epilogue of a matmul with bias; its further inputs are added to those of the matmul."""
     if after in ACTIVATIONS:
         return [ACTIVATIONS[after](expected)]
     if after:
@@ -84,7 +84,7 @@ def test_products(
     bias = rng.standard_normal(outputs, dtype=np.float32)
     filled = np.pad(scales, (0, -outputs % 16), constant_values=1)
     values = {"x": x, "w": blocks, "s": filled, "b": bias}
-    expected = product(x, weights, scales, positive) + bias
+    expected = matmul(x, weights, scales, positive) + bias
     if after.startswith("Add"):
         values["residual"] = rng.standard_normal(expected.shape, dtype=np.float32)
     if after.endswith("Norm"):
@@ -125,7 +125,7 @@ def test_equal_rows_are_multiplied_once_and_finished_apart(
     bias = rng.standard_normal(40, dtype=np.float32)
     values = {"x": x, "w": blocks, "s": np.pad(scales, (0, 8)), "b": bias, "residual": residual}
     found = make_session("Linear8Add", values, constant=("w", "s", "b"))()[0]
-    np.testing.assert_array_equal(found, product(x, weights, scales, False) + bias + residual)
+    np.testing.assert_array_equal(found, matmul(x, weights, scales, False) + bias + residual)
 
 
 def test_weights_must_be_constant(make_session: Callable[..., Session]) -> None:
