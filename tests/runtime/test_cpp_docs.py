@@ -28,7 +28,8 @@ def test_the_commands_and_programs_run(tmp_path: Path, compiled_bundle: Path) ->
     (tmp_path / "scripts").mkdir()
     script = f'exec bash "{ROOT}/scripts/build_library.sh" "$@"\n'
     (tmp_path / "scripts/build_library.sh").write_text(script)
-    (tmp_path / "runtime").symlink_to(ROOT / "runtime")
+    for name in ("runtime", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "bundle").symlink_to(compiled_bundle)
     (tmp_path / "test.en").write_text("".join(f"{line}\n" for line in LINES))
     commands = ""
