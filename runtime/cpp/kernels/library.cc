@@ -1,5 +1,7 @@
 // The functions that the library exports.
 
+#include <atomic>
+
 #include "../format_version.h"
 #include "kernels.h"
 #include "operators.h"
@@ -56,7 +58,7 @@ TRANSLATE_TRT_EXPORT std::int32_t translate_trt_kernels_format() {
 }
 
 namespace {
-const char* registered = "";
+std::atomic<const char*> registered = "";  // sessions may be created by several threads
 }
 
 // Names of the operators that RegisterCustomOps has registered, one per line; empty before its

@@ -66,25 +66,26 @@ float dot(const float* a, const float* b, std::size_t count) {
   return sum_of(count, [=](std::size_t i) { return a[i] * b[i]; });
 }
 
-// The nearest integer, the even one of two, for magnitudes below 2^22.
+// Rounds to the nearest integer, ties to even; for magnitudes below 2^22.
 float nearest(float x) {
-  constexpr float kMagic = 12582912;  // 1.5 * 2^23, whose fraction holds no digits after the point
+  constexpr float kMagic = 12582912;  // 1.5 * 2^23, where floats are integers
   return (x + kMagic) - kMagic;
 }
 
-// e^x for x of at most zero, with a relative error below 3e-7 near zero; zero below 2^-126.
+// e^x for x <= 0 or NaN, with a relative error below 3e-7 near zero; zero below 2^-126.
 float exponential(float x) {
   const float t = std::max(x * 1.44269504F, -127.0F);
   const float n = nearest(t), r = t - n;
-  // The polynomial of degree 5 that is nearest to 2^r for |r| of at most a half.
+  // Minimax polynomial of degree 5 for 2^r, |r| <= 0.5.
   float p = 1.32647e-3F;
   p = p * r + 9.67151e-3F;
   p = p * r + 5.550734e-2F;
   p = p * r + 2.4022242e-1F;
   p = p * r + 6.9314698e-1F;
   p = p * r + 1.0F;
-  const float power =
-      float_of(static_cast<std::uint32_t>(static_cast<std::int32_t>(n) + 127) << 23);
+  // In this order, max replaces NaN, whose conversion to an integer is undefined; p is still NaN.
+  const auto exponent = static_cast<std::int32_t>(std::max(-127.0F, n)) + 127;
+  const float power = float_of(static_cast<std::uint32_t>(exponent) << 23);
   return n < -126 ? 0.0F : p * power;
 }
 
@@ -166,7 +167,7 @@ void linear(const Linear& linear, const float* x, std::size_t rows, float* y, Ex
   });
 }
 
-// Weights of input i and output o of a matrix in blocks.
+// The weight of input i and output o.
 std::int8_t weight(const Matrix8& matrix, std::size_t i, std::size_t o) {
   return matrix.weights[(o / 16 * (matrix.inputs / 4) + i / 4) * 64 + o % 16 * 4 + i % 4];
 }
@@ -178,8 +179,8 @@ void column_sums(const Matrix8& matrix, std::int32_t* sums) {
   }
 }
 
-// Quantizes a row to signed steps of the scale that is returned: 255 of them up to the largest
-// number if none is negative, else 127. What is not a number makes the scale not a number.
+// Quantizes a row to signed steps and returns the scale: the largest magnitude has 255 steps if the
+// row is positive, and 127 otherwise. NaN in the row makes the scale NaN.
 float quantize(const float* x, std::size_t count, bool positive, std::int32_t* steps) {
   float largest = 0;
   bool is_number = true;
@@ -191,7 +192,7 @@ float quantize(const float* x, std::size_t count, bool positive, std::int32_t* s
   const float least = positive ? 0 : -128, most = positive ? 255 : 127;
   for (std::size_t i = 0; i < count; ++i) {
     const float ratio = scale == 0 ? 0.0F : x[i] / scale;
-    // In this order, min and max make a number of what is none.
+    // In this order, min and max replace NaN.
     steps[i] = static_cast<std::int32_t>(std::min(most, std::max(least, nearest(ratio))));
   }
   return is_number ? scale : std::numeric_limits<float>::quiet_NaN();
@@ -220,8 +221,7 @@ void linear8(const Linear8& linear, const float* x, std::size_t rows, float* y,
 
 // ---- candidates ----
 
-// Writes the best of one row of logits, and `forced` less the logarithm of the sum of their
-// exponentials.
+// Writes the best log-probabilities of one row of logits, and that of the logit `forced`.
 void write_best(const float* logits, std::size_t columns, float forced, std::size_t row,
                 const Candidates& out) {
   auto* values = out.values + row * out.count;
@@ -230,7 +230,7 @@ void write_best(const float* logits, std::size_t columns, float forced, std::siz
   std::fill_n(indices, out.count, 0);
   for (std::size_t column = 0; column < columns; ++column) {
     const float logit = logits[column];
-    if (!(logit > values[out.count - 1])) continue;  // of equal ones the first stays
+    if (!(logit > values[out.count - 1])) continue;  // of equal logits, the first stays
     auto at = out.count - 1;
     for (; at > 0 && values[at - 1] < logit; --at) {
       values[at] = values[at - 1];
@@ -290,8 +290,8 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
   });
 }
 
-// Candidates of each row among the tokens of its sentence's shortlist. `logit(x, token)` is that of
-// a row which `prepare(row, arena)` made x of.
+// Writes the candidates of each row from its sentence's shortlist. logit(prepare(row, arena),
+// token) computes a logit without bias.
 template <class Prepare, class Logit>
 void best_of_shortlists(const Shortlists& shortlists, const Candidates& out, Executor& executor,
                         const Prepare& prepare, const Logit& logit) {
@@ -304,7 +304,7 @@ void best_of_shortlists(const Shortlists& shortlists, const Candidates& out, Exe
                                    [](auto token) { return token != 0; });
     const auto count = static_cast<std::size_t>(end - tokens);
     auto* indices = out.indices + row * out.count;
-    if (count == 0) {  // of a sentence that is done
+    if (count == 0) {  // a finished sentence
       std::fill_n(out.values + row * out.count, out.count, kMasked);
       std::fill_n(indices, out.count, 0);
       out.at_column[row] = 0;
@@ -363,7 +363,7 @@ Half half_of(float x) {
   const float limited = x < kMaxHalf ? x : kMaxHalf;
   const std::uint32_t bits = bits_of(limited > -kMaxHalf ? limited : -kMaxHalf);
   const std::uint32_t magnitude = bits & 0x7FFFFFFF;
-  // The addition rounds subnormal numbers, since the last bit of 0.5 is worth 2^-24.
+  // The addition rounds subnormal numbers: the last bit of 0.5 is worth 2^-24.
   const std::uint32_t subnormal = bits_of(float_of(magnitude) + 0.5F) - bits_of(0.5F);
   // The exponent has another bias, and the fraction is rounded to ten bits, half to even.
   const std::uint32_t normal = (magnitude - (112U << 23) + 0xFFF + (magnitude >> 13 & 1)) >> 13;
@@ -382,7 +382,7 @@ float number(Half x) {
   return float_of(bits_of(finite) | special | (x & 0x8000U) << 16);
 }
 
-// Keys or values as floats: those that are there, or a copy.
+// Returns keys or values as floats; those in binary16 are converted into `copy`.
 const float* as_floats(const float* x, std::size_t, float*) { return x; }
 
 const float* as_floats(const Half* x, std::size_t count, float* copy) {
@@ -390,7 +390,7 @@ const float* as_floats(const Half* x, std::size_t count, float* copy) {
   return copy;
 }
 
-// The slots of a sentence that some query sees.
+// The slots of a sentence that at least one query attends to.
 struct SeenSlots {
   const std::size_t* slots;
   std::size_t count;
@@ -412,14 +412,14 @@ SeenSlots seen_slots(const Attention<Number>& a, std::size_t sentence, Arena& ar
   return {slots, count};
 }
 
-// Turns scores into weights; returns the inverse of their sum.
+// Replaces scores by unnormalized softmax weights; returns the normalizing factor.
 float softmax(float* scores, std::size_t count) {
   const float largest = *std::max_element(scores, scores + count);
   for (std::size_t i = 0; i < count; ++i) scores[i] = exponential(scores[i] - largest);
   return 1.0F / sum_of(count, [=](std::size_t i) { return scores[i]; });
 }
 
-// Queries [begin, end) of one head; a key or value is read, and converted, once for all of them.
+// Attention of queries [begin, end) of one head. Each key or value is read and converted once.
 template <class Number>
 void attend(const Attention<Number>& a, const SeenSlots& seen, std::size_t sentence,
             std::size_t head, std::size_t begin, std::size_t end, Arena& arena) {
@@ -459,8 +459,8 @@ void attend(const Attention<Number>& a, const SeenSlots& seen, std::size_t sente
 
 template <class Number>
 void attend_sentences(const Attention<Number>& a, Executor& executor) {
-  constexpr std::size_t kQueries = 16;  // whose weights are kept at a time
-  // Threads share the heads of a sentence where sentences are few.
+  constexpr std::size_t kQueries = 16;  // queries processed together
+  // With few sentences, threads also share the heads of a sentence.
   const auto parts = a.sentences < 4 ? a.heads : 1;
   parallel_for(executor, a.sentences * parts, [&](std::size_t task) {
     const auto sentence = task / parts, part = task % parts;
@@ -474,7 +474,7 @@ void attend_sentences(const Attention<Number>& a, Executor& executor) {
           attend(a, seen, sentence, head, begin, end, own.arena);
           continue;
         }
-        for (auto query = begin; query < end; ++query) {  // of an idle row
+        for (auto query = begin; query < end; ++query) {  // an idle row
           const auto row = sentence * a.queries + query;
           std::fill_n(a.context + (row * a.heads + head) * a.size, a.size, 0.0F);
         }
