@@ -2,8 +2,8 @@
  *
  *   translate_server BUNDLE PORT [TARGET]
  *
- * It listens on 127.0.0.1; port 0 takes any free port, which is printed. Lines of all connections
- * share batches, since they are translated by one tt_translator. */
+ * The server listens on 127.0.0.1; port 0 takes any free port, which is printed. Lines of all
+ * connections share batches, since they are translated by one tt_translator. */
 
 #define _POSIX_C_SOURCE 200809L
 #include <arpa/inet.h>
@@ -49,7 +49,11 @@ static void* serve(void* argument) {
   }
   free(line);
   if (out) fclose(out);
-  if (in) fclose(in);
+  if (in) {
+    fclose(in);
+  } else {
+    close(client.socket);
+  }
   return NULL;
 }
 
