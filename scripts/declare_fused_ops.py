@@ -1,4 +1,4 @@
-"""Write what is generated from the declarations of the fused operators (export/fused_ops).
+"""Generate files from the declarations of the fused operators (export/fused_ops).
 
     python scripts/declare_fused_ops.py [--check]
 
@@ -93,7 +93,7 @@ def generated() -> dict[Path, str]:
     begin, end = "<!-- fused ops, made by scripts/declare_fused_ops.py -->\n", "\n<!-- end -->"
     parts = re.compile(f"(?<={re.escape(begin)}).*?(?={re.escape(end)})", re.DOTALL)
     if len(parts.findall(docs)) != 1:
-        raise SystemExit(f"{DOCS} has no place for the table: {begin.strip()} ... {end.strip()}")
+        raise SystemExit(f"{DOCS} has no markers for the table: {begin.strip()} ... {end.strip()}")
     return {NATIVE: native_declarations(), DOCS: parts.sub(lambda _: table(), docs)}
 
 

@@ -25,9 +25,8 @@ Rows distinct(const float* x, std::size_t rows, std::size_t inputs, Arena& arena
 constexpr std::size_t kRegisters = 4;  // registers of weights in a tile, one panel wide
 constexpr std::size_t kPanelColumns = kRegisters * kLanes;
 constexpr std::size_t kTileRows = 6;  // 6 x 4 sums leave registers for weights and a row
-constexpr std::size_t kTaskRows =
-    22 * kTileRows;                  // maximum rows of a task, which reads a panel once
-constexpr std::size_t kDepth = 512;  // inputs per pass: 128 KiB of a panel
+constexpr std::size_t kTaskRows = 22 * kTileRows;  // maximum per task, which reads a panel once
+constexpr std::size_t kDepth = 512;                // inputs per pass: 128 KiB of a panel
 
 using Sums32 = __m512[kRegisters];  // sums of one row
 

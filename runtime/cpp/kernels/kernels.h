@@ -69,8 +69,8 @@ struct Linear8 {
   Epilogue epilogue;
 };
 
-// A matrix [inputs, outputs] in panels of 64 columns: element (i, o) is stored at [o / 64][i][o %
-// 64], so that a panel is contiguous.
+// A matrix [inputs, outputs] in panels of 64 columns: element (i, o) is stored at
+// [o / 64][i][o % 64], so that a panel is contiguous.
 struct Matrix {
   const float* weights;
   std::size_t inputs;

@@ -31,8 +31,7 @@ enum { TT_ENGINE_ENCODER = 0, TT_ENGINE_STEP = 1 };
 /* An input or output of an engine. */
 typedef struct tt_device_tensor {
   const char* name;
-  const int64_t*
-      shape; /* shape of an input; NULL for an output, whose shape follows from the inputs */
+  const int64_t* shape; /* of an input; NULL for an output, whose shape follows from the inputs */
   size_t rank;
   uint64_t address; /* device address */
 } tt_device_tensor;

@@ -135,8 +135,8 @@ typedef struct tt_load_options {
   int32_t batches;  /* batches per worker, which take turns step by step. Sentences that cannot
                        share a batch (different beam sizes, very different lengths, a caller
                        with many more sentences) run in different ones */
-  int32_t capacity; /* limit of pending and running sentences (lines, or segments of long
-                       lines), beyond which calls and jobs are refused; 0: no limit */
+  int32_t capacity; /* number of pending and running sentences (lines, or segments of long
+                       lines) at which calls and jobs are refused; 0: no limit */
   /* Functions that run TensorRT engines (translate_trt/device.h). NULL: the library loads the
    * engines itself, if it was built with TensorRT. */
   const struct tt_engines* engines;
@@ -256,9 +256,10 @@ TT_API tt_status tt_translate_ids(const tt_translator* translator, const tt_toke
 typedef struct tt_job tt_job;
 
 /* Callback of a finished job, called once whether the job succeeded or failed. The thread that
- * finishes the job calls it: a worker, or the thread that cancels the job, frees it, or waits past
- * its deadline. It must return quickly, because a worker translates nothing in the meantime. It may
- * call any function of this header except tt_translator_free. */
+ * finishes the job calls it: a worker; the thread that cancels the job, frees the job or its
+ * translator, or waits past its deadline; or, for a job of blank lines, the thread that submits
+ * it, before tt_submit returns. It must return quickly, because a worker translates nothing in the
+ * meantime. It may call any function of this header except tt_translator_free. */
 typedef void (*tt_finished_function)(void* context);
 
 /* A queue of finished jobs, for callers that cannot be called back from an arbitrary thread, such

@@ -140,8 +140,7 @@ struct LoadOptions {
   bool check_hashes = true;
   std::string onnxruntime;
   std::string kernels;
-  std::function<void(const std::string&)>
-      log;  // called by any thread, concurrently; must not throw
+  std::function<void(const std::string&)> log;  // see tt_log_function; must not throw
   int batches = 4;
   int capacity = 0;
 };
@@ -481,7 +480,7 @@ class Translator {
     const tt_status status = function(handle_.get(), sources.data(), sources.size(), &given,
                                       prefixes.empty() ? nullptr : prefixes.data(), &made);
     if (status != TT_OK) return detail::failure(status);
-    static_cast<void>(finished.release());  // the callback owns it now
+    static_cast<void>(finished.release());  // owned, or already deleted, by the callback
     return Job(made);
   }
 

@@ -68,8 +68,8 @@ class Batch {
   virtual std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) = 0;
 
   // Runs one step, or several if the backend polls `done` less often. forced: forced token of each
-  // row or kFree, which limits the call to one step; empty if all rows are free. The results are
-  // valid until the next call.
+  // row, or kFree; empty if all rows are free. With forced tokens, the call runs one step. The
+  // results are valid until the next call.
   virtual const StepResults& step(const std::vector<std::int64_t>& forced) = 0;
 
   // Returns the results of steps already enqueued, if any. They are valid until the next call.

@@ -16,8 +16,8 @@ constexpr std::size_t kAlignment = 64;                         // of smaller arr
 
 // Arrays are resized one after another, so one or two free blocks serve all of them.
 constexpr std::size_t kMaxFree = 2;
-constexpr std::size_t kMaxSpare =
-    2;  // maximum capacity of a reused block, relative to the requested bytes
+// Maximum capacity of a reused block, relative to the requested bytes.
+constexpr std::size_t kMaxSpare = 2;
 
 std::size_t element_count(const std::vector<std::int64_t>& shape) {
   std::size_t size = 1;

@@ -67,8 +67,8 @@ ModelDescription read_model(const Fields& fields) {
   }
   for (const char* name : {"pad_token", "unknown_token"}) fields.integer(name, -1);
   const std::int64_t pieces = fields.integer("vocabulary_size", 1);
-  const std::int64_t of_source =
-      fields.integer("source_vocabulary_size", 0);  // 0: same as the target's
+  // 0: same as the target's.
+  const std::int64_t of_source = fields.integer("source_vocabulary_size", 0);
   return {pieces, fields.integer("start_token", 0), fields.integer("end_token", 0),
           of_source != 0 ? of_source : pieces, fields.boolean("source_end")};
 }

@@ -39,7 +39,7 @@ class Service {
   struct Settings {
     int workers = 1;           // worker threads
     int batches = 4;           // maximum number of batches that a worker runs in turn
-    std::size_t capacity = 0;  // maximum number of pending and running sentences; 0: no limit
+    std::size_t capacity = 0;  // sentences at which `submit` refuses more; 0: no limit
   };
   // Creates a batch for sentences with these shared options. Called by any worker.
   using SearchFactory = std::function<std::unique_ptr<Search>(const SearchOptions&)>;
