@@ -50,12 +50,12 @@ WEIGHTS = "model.safetensors"
 
 def checkpoint_files(directory: Path) -> set[str] | None:
     """Return the relative paths of a checkpoint's files; None if there is no checkpoint."""
-    return WRITTEN if _recipe(directory) is not None else None
+    return CHECKPOINT_FILES if _recipe(directory) is not None else None
 
 
 def imported_files(directory: Path) -> set[str] | None:
     """Return `checkpoint_files` of an imported checkpoint; None for other directories."""
-    return WRITTEN if "imported_from" in (_recipe(directory) or {}) else None
+    return CHECKPOINT_FILES if "imported_from" in (_recipe(directory) or {}) else None
 
 
 def _recipe(directory: Path) -> dict[str, Any] | None:
@@ -69,7 +69,8 @@ def _recipe(directory: Path) -> dict[str, Any] | None:
     return None
 
 
-WRITTEN = {
+#: Relative paths of all files that a checkpoint may have.
+CHECKPOINT_FILES = {
     "config.json",
     "model.safetensors",
     TOKENIZER,
@@ -150,9 +151,9 @@ class Checkpoint(DecodingDefaults):
 
     @property
     def decoding(self) -> DecodingDefaults:
-        """Decoding defaults alone."""
+        """The decoding defaults without path, model and tokenizers."""
         return DecodingDefaults(
-            **{one.name: getattr(self, one.name) for one in dataclasses.fields(DecodingDefaults)}
+            **{x.name: getattr(self, x.name) for x in dataclasses.fields(DecodingDefaults)}
         )
 
     @property
@@ -259,7 +260,8 @@ def find_checkpoint(path: Path) -> Path:
         return numbered[-1]
     if (path / "manifest.json").is_file():
         raise CheckpointError(
-            f"{path} is a bundle and holds no checkpoint; give the checkpoint of its export."
+            f"{path} is a bundle and holds no checkpoint; give the checkpoint that the bundle was "
+            "exported from."
         )
     raise CheckpointError(
         f"{path} holds no checkpoint: neither config.json, nor {AVERAGED}/, nor {PREFIX}<step>/. "

@@ -71,7 +71,7 @@ def check_declared(node: FusedNode, rule: str) -> None:
         rule: Name of the rule.
 
     Raises:
-        ValueError: They differ; the message says in what.
+        ValueError: Node and declaration differ; the message names the difference.
     """
     op = OPERATORS.get(node.name)
     if op is None:
@@ -85,8 +85,8 @@ def check_declared(node: FusedNode, rule: str) -> None:
         if expected != found:
             raise ValueError(f"{op.name}: declared with {expected} {what}, emitted with {found}.")
     if set(op.attributes) != set(node.attributes):
-        names = (", ".join(sorted(one)) or "none" for one in (op.attributes, node.attributes))
-        declared, emitted = names
+        declared = ", ".join(sorted(op.attributes)) or "none"
+        emitted = ", ".join(sorted(node.attributes)) or "none"
         raise ValueError(f"{op.name}: declared with attributes {declared}, emitted with {emitted}.")
     if node.body is not None and [x.name for x in node.body.inputs] != list(op.inputs):
         raise ValueError(f"{op.name}: the traced body's inputs are not those of the declaration.")

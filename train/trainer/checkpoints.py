@@ -12,7 +12,7 @@ from torch import Tensor
 from translate_trt.runtime.errors import CheckpointError, OutputError
 from translate_trt.runtime.io.atomic_files import remove_directory
 from translate_trt.runtime.io.outputs import foreign_file
-from translate_trt.train.checkpoint import WRITTEN, numbered_checkpoints, read_weights
+from translate_trt.train.checkpoint import CHECKPOINT_FILES, numbered_checkpoints, read_weights
 
 log = logging.getLogger("translate_trt")
 
@@ -45,7 +45,7 @@ def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:
 def remove_old_checkpoints(run: Path, keep: int) -> None:
     """Delete all but the last `keep` numbered checkpoints, except those with a user's files."""
     for path in numbered_checkpoints(run)[:-keep]:
-        if (other := foreign_file(path, WRITTEN)) is None:
+        if (other := foreign_file(path, CHECKPOINT_FILES)) is None:
             remove_directory(path)
         else:
             log.info("%s is kept because it contains %s, which no run has written", path, other)

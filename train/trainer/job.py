@@ -16,7 +16,7 @@ from translate_trt.train.training_state import TrainingState
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a training run is made of.
+    """Inputs of a training run.
 
     Attributes:
         out: Directory of the run.

@@ -1,4 +1,4 @@
-"""Directory of a training run: whether a run may begin or resume in it, and its replacement."""
+"""Directory of a training run: checks before a run begins or resumes in it, and its replacement."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RunDirectory:
             Whether the directory holds a run to resume.
 
         Raises:
-            OptionError: Both are given.
+            OptionError: `resume` and `force` are both True.
             OutputError: The directory holds files that must not be replaced.
         """
         if resume and force:

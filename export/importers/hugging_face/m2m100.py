@@ -82,9 +82,10 @@ def _check_prompt(config: Config, tokens: Tokens) -> None:
         )
     if name is None and config.values.get("encoder_layers") != config.values.get("decoder_layers"):
         raise InputError(
-            f"{directory}: tokenizer_class is not set, and the encoder has more layers than the "
-            "decoder: the model may be SMaLL-100, which has M2M100's vocabulary and another "
-            "prompt. If it is M2M100 or NLLB, set tokenizer_class in tokenizer_config.json."
+            f"{directory}: tokenizer_class is not set, and encoder and decoder differ in their "
+            "number of layers: the model may be SMaLL-100, which has M2M100's vocabulary and "
+            "another prompt. If the model is M2M100 or NLLB, set tokenizer_class in "
+            "tokenizer_config.json."
         )
 
 

@@ -117,7 +117,7 @@ def check_model_settings(path: object, values: dict[str, Any]) -> None:
         if name in values and values[name] != values.get(first):
             raise InputError(
                 f"{path}: {name} is {shown(values[name])} and {first} "
-                f"{shown(values.get(first))}; both names must have one value."
+                f"{shown(values.get(first))}; both names must have the same value."
             )
 
 
