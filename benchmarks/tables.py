@@ -19,9 +19,9 @@ def where(report: dict[str, Any]) -> str:
     machine, versions = report["machine"], report["versions"]
     shown = ("torch", "onnxruntime", "joeynmt", "ctranslate2", "ray")
     packages = ", ".join(f"{name} {versions[name]}" for name in shown if name in versions)
-    # Old reports lack the entry; the reason after "none:" is left out.
-    kernels = machine.get("kernels", "none").partition(":")[0]
-    compiled = "" if kernels == "none" else f", compiled kernels {kernels}"
+    kernels = machine.get("kernels", "none")  # old reports lack the entry
+    # The reason after "none" is left out.
+    compiled = "" if kernels.startswith("none") else f", compiled kernels {kernels}"
     limited = "".join(f", {name}={value}" for name, value in machine.get("limits", {}).items())
     return (
         f"{report['date']}, {machine['cores']} cores of {machine['cpu']} "

@@ -131,6 +131,22 @@ def test_a_page_keeps_what_is_written_by_hand(tmp_path: Path) -> None:
         fill(page, "missing", "")
 
 
+@pytest.mark.parametrize(
+    ("kernels", "shown"),
+    [
+        ("avx512_vnni", ", compiled kernels avx512_vnni"),
+        ("none (no kernels for this CPU)", ""),
+        ("none: switched off by TRANSLATE_TRT_KERNELS", ""),
+    ],
+)
+def test_a_machine_is_described_with_its_kernels(kernels: str, shown: str) -> None:
+    from tables import where
+
+    report = {"date": "2026-11-24", "machine": {**MACHINE, "kernels": kernels}, "versions": {}}
+    assert where(report).count("compiled kernels") == bool(shown)
+    assert f"{shown}, MKL_ENABLE_INSTRUCTIONS" in where(report)
+
+
 def test_docs_have_a_part_for_every_report() -> None:
     from performance_tables import PARTS_OF_PAGE
     from render import EMBED, PERFORMANCE, README
